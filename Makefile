@@ -1,0 +1,37 @@
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
+LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
+ARGS ?=
+
+.PHONY: help run test lint lock bench clean
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+run: $(INSTALLED) ## the main job on this machine's CPU: pytest --hw=cpu
+	$(BIN)/pytest --hw=cpu $(ARGS)
+
+test: $(INSTALLED) ## the harness' own tests
+	$(BIN)/pytest $(ARGS)
+
+lint: $(INSTALLED) ## ruff format and check, mypy strict
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED) ## the claims on speed, as ratios of one run
+	$(BIN)/python -m benchmarks
+
+lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the versions
+	$(LOCK) --extra cpu --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \
+	    --output-file requirements/cpu.txt $(ARGS)
+	$(LOCK) --extra gpu --python-version 3.12 --python-platform x86_64-manylinux_2_28 \
+	    --output-file requirements/gpu.txt $(ARGS)
+
+clean: ## remove the environment
+	rm -rf $(VENV)
+
+$(INSTALLED): pyproject.toml requirements/cpu.txt requirements/install.sh
+	requirements/install.sh $(VENV)
+	@touch $@

@@ -1,0 +1,1 @@
+"""One TOML a hardware model."""

@@ -1,0 +1,81 @@
+"""The warm server: imports the stack once, then forks a supervised child for every request.
+
+Forking is safe only while one thread runs and CUDA was never initialised. Both are looked at after the imports and said
+in the first message, so that pytest can turn to a server that imported nothing instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+
+from pytest_rlregress.containment import supervisor, worker
+
+MESSAGE_BYTES = 65536
+# numpy's OpenBLAS starts a thread per core at import, and a process with a second thread cannot be forked safely.
+_WHILE_IMPORTING = {"OPENBLAS_NUM_THREADS": "1"}
+
+
+def main(descriptor: int, modules: Sequence[str]) -> None:
+    """Serve fork requests on the sequenced-packet socket ``descriptor`` until its other end closes.
+
+    Sends ``{"ready": …}`` once, with the seconds and the outcome of each import. A request carries three descriptors:
+    the child's channel, its status socket and its log.
+    """
+    control = socket.socket(fileno=descriptor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    control.send(json.dumps({"ready": _warm_up(modules)}).encode())
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
+        if not data:
+            os._exit(0)
+        if os.fork() == 0:
+            control.close()
+            _become_supervisor(*descriptors)
+        for handle in descriptors:
+            os.close(handle)
+
+
+def _warm_up(modules: Sequence[str]) -> dict[str, object]:
+    """Import ``modules`` one after the other; what each cost, what failed, and whether forking is safe now."""
+    own = {name: value for name, value in _WHILE_IMPORTING.items() if name not in os.environ}
+    os.environ.update(own)
+    seconds, failed = {}, {}
+    for name in modules:
+        begun = time.monotonic()
+        try:
+            importlib.import_module(name)
+        except BaseException as error:  # the test that needs the module meets the same error, and reports it
+            failed[name] = f"{type(error).__name__}: {error}"[:500]
+        seconds[name] = round(time.monotonic() - begun, 2)
+    for name in own:
+        del os.environ[name]
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return {
+        "seconds": seconds,
+        "failed": failed,
+        "threads": len(os.listdir("/proc/self/task")) if sys.platform == "linux" else 1,
+        "cuda": bool(cuda and cuda.is_initialized()),
+    }
+
+
+def _become_supervisor(channel: int, status: int, log: int) -> None:
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def run() -> None:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        worker.main(channel)
+
+    status_socket = socket.socket(fileno=status)
+    supervisor.supervise(status_socket, run)

@@ -1,0 +1,217 @@
+"""One run of the harness: settings, machine, stack and catalogue, and what its tests need, are promised and give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from pytest_rlregress import catalogue, hardware, settings, stack, subjects
+from pytest_rlregress.containment.plugin import Containment
+from pytest_rlregress.containment.worker import CHANNEL
+from pytest_rlregress.report.terminal import Terminal
+from pytest_rlregress.verdict import Judgement, Outcome, judge
+
+#: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
+SCENARIOS = Path(__file__).parent / "scenarios"
+
+T = TypeVar("T")
+
+_KEY: pytest.StashKey[Harness] = pytest.StashKey()
+
+
+def of(config: pytest.Config) -> Harness:
+    """The harness of a pytest session."""
+    if _KEY not in config.stash:
+        config.stash[_KEY] = Harness(config)
+    return config.stash[_KEY]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a sided test claims: ``reproduces`` or ``guards`` a failure."""
+
+    name: str
+    failure: catalogue.Failure
+
+
+class Harness:
+    """Everything one run knows; each part is looked up when first asked for."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._opened = False
+
+    # -- what the run is about -------------------------------------------------------------------------------------
+
+    @cached_property
+    def settings(self) -> settings.Settings:
+        """The resolved settings."""
+        return settings.resolve(self._config)
+
+    @cached_property
+    def catalogue(self) -> catalogue.Catalogue:
+        """Every documented failure: the shipped ones and those of ini ``rlregress_scenarios``."""
+        return _usage(lambda: catalogue.load([SCENARIOS, *self.settings.scenarios]))
+
+    @cached_property
+    def profiles(self) -> dict[str, hardware.Profile]:
+        """Every hardware profile: the shipped ones and those of ini ``rlregress_hardware``."""
+        return _usage(lambda: hardware.load_profiles(self.settings.hardware))
+
+    @cached_property
+    def machine(self) -> hardware.Machine:
+        """The machine as NVML sees it."""
+        return hardware.discover()
+
+    @cached_property
+    def profile(self) -> hardware.Profile:
+        """The profile of the run: the one ``--hw`` names, else the one that fits this machine."""
+        return _usage(lambda: hardware.select(self.settings.hw or "auto", self.machine, self.profiles))
+
+    @cached_property
+    def stack(self) -> stack.Stack:
+        """What is installed."""
+        return stack.Stack.installed()
+
+    # -- the course of a run ---------------------------------------------------------------------------------------
+
+    def list_profiles(self) -> int:
+        """Print the profiles with what each needs."""
+        print(hardware.describe_profiles(self.profiles, self.machine))
+        return 0
+
+    def open(self) -> None:
+        """Check the promises of the command line and register what runs contained tests and reports verdicts."""
+        if self._opened or self.settings.hw == "list":
+            return
+        self._opened = True
+        missing = stack.missing(self.settings.require)
+        if missing:
+            raise pytest.UsageError(
+                f"{self.settings.source['require']} requires {', '.join(self.settings.require)}, but "
+                + "; ".join(missing.values())
+            )
+        if self.settings.hw:
+            _ = self.profile, self.catalogue
+            self._choose_scenarios()
+        _usage(lambda: subjects.check(self.settings, self.catalogue))
+        if CHANNEL in self._config.stash:  # a contained child runs what it is told, in process
+            return
+        containment = Containment(
+            self._config,
+            timeout=self.settings.timeout,
+            components=self.components,
+            unavailable=self.unavailable,
+            conclude=self._conclude,
+        )
+        self._config.pluginmanager.register(containment, "rlregress-containment")
+        self._config.pluginmanager.register(Terminal(self._config, self), "rlregress-terminal")
+
+    def _choose_scenarios(self) -> None:
+        """Without a path on the command line, run the shipped scenarios and the user's."""
+        if self._config.args_source != pytest.Config.ArgsSource.ARGS:
+            self._config.args[:] = [str(path) for path in (SCENARIOS, *self.settings.scenarios)]
+        option = self._config.option
+        if getattr(option, "numprocesses", None) and getattr(option, "dist", "no") == "no":
+            option.dist = "loadgroup"
+
+    def adopt(self, items: list[pytest.Item]) -> None:
+        """Check the markers of collected tests."""
+        late = not self._opened
+        self.open()
+        for item in items:
+            self.side(item)
+            self.unavailable(item)
+        containment: Any = self._config.pluginmanager.get_plugin("rlregress-containment")
+        if late and containment is not None:  # registered while this very hook is being called
+            containment.pytest_collection_modifyitems(items)
+
+    # -- what a test is, needs, and gives --------------------------------------------------------------------------
+
+    def side(self, item: pytest.Item) -> Side | None:
+        """Which side of which failure a test is; None for other tests."""
+        for name in ("reproduces", "guards"):
+            marker = item.get_closest_marker(name)
+            if marker is not None:
+                if len(marker.args) != 1 or marker.kwargs:
+                    raise pytest.UsageError(f"{item.nodeid}: {name}() takes one failure id.")
+                asked_by = f"{item.nodeid}: {name}"
+                return Side(name, _usage(partial(self.catalogue.find, marker.args[0], asked_by)))
+        return None
+
+    def components(self, item: pytest.Item) -> tuple[str, ...]:
+        """Components of the stack that a test needs."""
+        side = self.side(item)
+        named = [name for marker in item.iter_markers("needs") for name in marker.args]
+        return tuple(dict.fromkeys([*(side.failure.components if side else ()), *named]))
+
+    def unavailable(self, item: pytest.Item) -> str | None:
+        """Why a test cannot run here: hardware or components that are missing; None if it can."""
+        for marker in item.iter_markers("hw"):
+            reason = _usage(partial(hardware.unmet, marker.args, marker.kwargs, self.profile, self.machine))
+            if reason:
+                return f"needs {reason}"
+        missing = stack.missing(self.components(item))
+        return "; ".join(missing.values()) or None
+
+    def subject(self, item: pytest.Item) -> str | None:
+        """Name of the function under a failure's guards: the user's own, else the built-in remedy."""
+        side = self.side(item)
+        if side is None or side.failure.subject is None:
+            return None
+        return self.settings.subjects.get(side.failure.subject, side.failure.subject)
+
+    def _conclude(self, item: pytest.Item, outcome: Outcome, report: pytest.TestReport) -> None:
+        """Judge a sided test and put the verdict on its report."""
+        hardware_test = item.get_closest_marker("hw") is not None
+        if hardware_test and not report.skipped:
+            report.user_properties.append(("rlregress_hardware", self.profile.id))
+        side = self.side(item)
+        if side is None or hasattr(report, "wasxfail"):
+            return
+        failure = side.failure
+        judgement = judge(
+            side.name,
+            outcome,
+            failure,
+            expected=failure.expects(self.profile.id, self.stack),
+            gone=failure.gone(self.stack),
+            strict=self.settings.strict,
+            promised=hardware_test and self.unavailable(item) is None,
+        )
+        _mark(report, judgement)
+        properties = {
+            "failure": failure.id,
+            "side": side.name,
+            "verdict": judgement.verdict,
+            "note": judgement.note,
+            "subject": self.subject(item) or "",
+        }
+        report.user_properties.extend((f"rlregress_{key}", value) for key, value in properties.items() if value)
+
+
+def _mark(report: pytest.TestReport, judgement: Judgement) -> None:
+    """Make a report's outcome agree with the verdict, keeping what was seen as a section."""
+    if report.skipped and not judgement.fails:
+        return
+    if report.failed and not judgement.fails:
+        report.sections.append((f"{judgement.verdict}: what came out", report.longreprtext))
+        report.outcome, report.longrepr = "passed", None
+    elif judgement.fails:
+        if report.failed:
+            report.sections.insert(0, (judgement.verdict, judgement.note))
+        else:
+            report.outcome, report.longrepr = "failed", f"{judgement.verdict}: {judgement.note}"
+
+
+def _usage(ask: Callable[[], T]) -> T:
+    """Turn the rooms' own errors, which know no pytest, into usage errors (exit 4)."""
+    try:
+        return ask()
+    except (catalogue.CatalogueError, hardware.HardwareError, subjects.SubjectError) as error:
+        raise pytest.UsageError(str(error)) from None

@@ -1,0 +1,174 @@
+"""The terminal: header, words and letters of the verdicts, the table at the end, and the rule on hardware runs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_rlregress import hardware
+from pytest_rlregress.stack import COMPONENTS
+
+if TYPE_CHECKING:
+    from pytest_rlregress.harness import Harness
+
+#: Letter of each verdict in the progress line: small ones are fine, capitals fail the run.
+LETTERS = {
+    "reproduced": "r",
+    "absent": "a",
+    "held": "h",
+    "unavailable": "u",
+    "changed": "C",
+    "returned": "B",
+    "regressed": "G",
+    "crashed": "K",
+    "hung": "H",
+}
+_WIDTH = 100
+_COLUMNS = {"failure": 22, "seen on": 13, "reproduces": 15, "guards": 13, "subject": 17}
+
+
+@dataclass
+class Row:
+    """One failure's line of the table."""
+
+    failure: str
+    seen_on: str
+    verdicts: dict[str, Counter[str]] = field(default_factory=lambda: {"reproduces": Counter(), "guards": Counter()})
+    subjects: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+
+
+class Terminal:
+    """Collects the verdicts from the reports, wherever the tests ran, and prints them."""
+
+    def __init__(self, config: pytest.Config, run: Harness) -> None:
+        self._config, self._run = config, run
+        self._rows: dict[str, Row] = {}
+        self._hardware_tests = 0
+        self._skips: Counter[str] = Counter()
+
+    def pytest_report_header(self) -> list[str]:
+        """The machine, the profile of the run and the stack."""
+        if not self._run.settings.hw:
+            return []
+        versions = self._run.stack.versions
+        return [
+            f"hardware: {hardware.describe_machine(self._run.machine, self._run.profiles)}",
+            f"profile: {self._run.profile.id} ({self._run.settings.source['hw']})",
+            "stack: " + ", ".join(f"{name} {versions[name]}" for name in COMPONENTS if name in versions),
+        ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
+        """Our words and letters for the report that carries a verdict; pytest's categories, so that its counts hold."""
+        verdict = _properties(report).get("verdict")
+        if verdict is None:
+            return None
+        category = {"passed": "passed", "skipped": "skipped"}.get(report.outcome, "failed")
+        colour = {"passed": "green", "skipped": "yellow", "failed": "red"}[category]
+        return category, LETTERS[verdict], (verdict.upper(), {colour: True})
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add a test's verdict to its failure's row."""
+        properties = _properties(report)
+        if properties.get("hardware") and report.when == "call":
+            self._hardware_tests += 1
+        if report.skipped and isinstance(report.longrepr, tuple) and not hasattr(report, "wasxfail"):
+            self._skips[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        if "verdict" not in properties:
+            return
+        failure = self._run.catalogue[properties["failure"]]
+        row = self._rows.setdefault(failure.id, Row(failure.id, failure.seen_on))
+        row.verdicts[properties["side"]][properties["verdict"]] += 1
+        for value, seen in ((properties.get("subject"), row.subjects), (properties.get("note"), row.notes)):
+            if value:
+                seen[value] = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A hardware run in which no hardware test executed fails."""
+        if self._empty_hardware_run() and session.exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _empty_hardware_run(self) -> bool:
+        worker = hasattr(self._config, "workerinput")
+        asked = self._run.settings.hw is not None and not self._config.option.collectonly
+        return asked and not worker and self._run.profile.id != "cpu" and self._hardware_tests == 0
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The verdict table, the skips with their reasons, and what made a hardware run void."""
+        write = terminalreporter.write_line
+        if self._rows:
+            terminalreporter.write_sep("=", "verdicts")
+            for line in table(self._rows[key] for key in self._run.catalogue if key in self._rows):
+                write(line)
+        if self._skips:
+            terminalreporter.write_sep("=", "not run here")
+            for reason, count in self._skips.items():
+                for line in textwrap.wrap(f"{count} x {reason}", _WIDTH, subsequent_indent="    "):
+                    write(line)
+        if self._empty_hardware_run():
+            write(
+                f"FAILED: --hw={self._run.profile.id} ran no hardware test: nothing was proved about this hardware "
+                "(hardware tests carry the marker hw; see 'not run here' for what was skipped).",
+                red=True,
+            )
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """The verdict table: a line a failure, at most 100 columns, the note wrapped in the last one."""
+    note_width = _WIDTH - sum(width + 2 for width in _COLUMNS.values())
+    lines = [_line([*_COLUMNS, "note"]), "-" * _WIDTH]
+    for row in rows:
+        cells = [
+            row.failure,
+            row.seen_on,
+            _cell(row.verdicts["reproduces"]),
+            _cell(row.verdicts["guards"]),
+            ", ".join(row.subjects),
+        ]
+        wrapped = [
+            textwrap.wrap(cell, width) or [""]
+            for cell, width in zip([*cells, "; ".join(row.notes)], [*_COLUMNS.values(), note_width], strict=True)
+        ]
+        for index in range(max(map(len, wrapped))):
+            lines.append(_line([cell[index] if index < len(cell) else "" for cell in wrapped]))
+    return lines
+
+
+def _line(cells: list[str]) -> str:
+    widths = [*_COLUMNS.values(), 0]
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _cell(verdicts: Counter[str]) -> str:
+    """The verdict that matters most, with how many of the tests gave it."""
+    order = [
+        "crashed",
+        "hung",
+        "regressed",
+        "changed",
+        "returned",
+        "reproduced",
+        "absent",
+        "held",
+        "unavailable",
+    ]
+    worst = next((verdict for verdict in order if verdicts[verdict]), "")
+    return f"{worst} {verdicts[worst]}/{verdicts.total()}" if worst else "-"
+
+
+def _properties(report: pytest.TestReport) -> dict[str, str]:
+    return {
+        name.removeprefix("rlregress_"): str(value)
+        for name, value in getattr(report, "user_properties", ())
+        if name.startswith("rlregress_")
+    }

@@ -1,0 +1,211 @@
+"""Where a setting comes from: marker > command line > environment > ini, resolved once into a frozen ``Settings``.
+
+The table ``OPTIONS`` is the only declaration: the command line, the ini file, the environment, the resolution and the
+error messages all read it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting: its flag (if any), its help, and how the text of any source becomes its value."""
+
+    name: str
+    parse: Callable[[str, Path], Any]
+    default: Any
+    help: str
+    flag: str | None = None
+    metavar: str | None = None
+    switch: bool = False
+
+    @property
+    def dest(self) -> str:
+        """Name of the parsed flag on ``config.option``."""
+        return f"rlregress_{self.name}"
+
+    @property
+    def ini(self) -> str:
+        """Name of the ini value."""
+        return f"rlregress_{self.name}"
+
+    @property
+    def env(self) -> str:
+        """Name of the environment variable."""
+        return f"RLREGRESS_{self.name.upper()}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting of a run, and in ``source`` where each value came from."""
+
+    hw: str | None
+    strict: bool
+    require: tuple[str, ...]
+    timeout: float
+    scenarios: tuple[Path, ...]
+    hardware: tuple[Path, ...]
+    subjects: Mapping[str, str]
+    source: Mapping[str, str]
+
+
+def _word(text: str, _base: Path) -> str:
+    if not text.strip():
+        raise ValueError("a name such as cpu, h100, auto or list")
+    return text.strip()
+
+
+def _truth(text: str, _base: Path) -> bool:
+    words = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
+    if text.strip().lower() not in words:
+        raise ValueError("one of true, false, yes, no, on, off, 1, 0")
+    return words[text.strip().lower()]
+
+
+def _components(text: str, _base: Path) -> tuple[str, ...]:
+    from pytest_rlregress.stack import COMPONENTS
+
+    names = tuple(name for name in text.replace(",", " ").split())
+    if not names or any(name not in COMPONENTS for name in names):
+        raise ValueError(f"a comma-separated list out of {', '.join(COMPONENTS)}")
+    return names
+
+
+def _seconds(text: str, _base: Path) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError("a positive number of seconds")
+    return seconds
+
+
+def _folders(text: str, base: Path) -> tuple[Path, ...]:
+    folders = tuple(base / line.strip() for line in text.replace(os.pathsep, "\n").splitlines() if line.strip())
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"existing folders, one a line, relative to {base}; {folder} is none")
+    return folders
+
+
+def _assignments(text: str, _base: Path) -> dict[str, str]:
+    pairs = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, equals, target = (part.strip() for part in line.partition("="))
+        if not (name.isidentifier() and equals and target.count(":") == 1 and not target.startswith(":")):
+            raise ValueError("lines of the form remedy = package.module:function")
+        pairs[name] = target
+    return pairs
+
+
+OPTIONS = (
+    Option(
+        "hw",
+        _word,
+        None,
+        "Run the shipped scenarios (no path needed) as this hardware profile: cpu, h100, … ; 'auto' takes the "
+        "profile of this machine, 'list' prints the profiles with what each needs. Asking for hardware that is "
+        "not here is a usage error; a hardware run in which no hardware test executed fails.",
+        flag="--hw",
+        metavar="PROFILE",
+    ),
+    Option(
+        "strict",
+        _truth,
+        False,
+        "Make 'absent' an error where the catalogue expects 'reproduced' (otherwise a notice: upstream fixed it).",
+        flag="--rl-strict",
+        switch=True,
+    ),
+    Option(
+        "require",
+        _components,
+        (),
+        "Components that must be installed, e.g. vllm,ray: missing ones are an error instead of 'unavailable'.",
+        flag="--rl-require",
+        metavar="LIST",
+    ),
+    Option(
+        "timeout",
+        _seconds,
+        600.0,
+        "Seconds a contained test may take before it counts as hung; isolated(timeout=…) on a test comes first "
+        "(default: 600).",
+        flag="--rl-timeout",
+        metavar="SECONDS",
+    ),
+    Option(
+        "scenarios",
+        _folders,
+        (),
+        "Folders with scenarios of your own, one a line, run beside the shipped ones.",
+    ),
+    Option("hardware", _folders, (), "Folders with hardware profiles (TOML) of your own, one a line."),
+    Option(
+        "subjects",
+        _assignments,
+        {},
+        "Your implementations under the guards: remedy = package.module:function.",
+    ),
+)
+
+
+def declare(parser: pytest.Parser) -> None:
+    """Add every option to the command line and the ini file."""
+    group = parser.getgroup("rlregress", "RL training stack regressions (rlregress)")
+    for option in OPTIONS:
+        text = f"{option.help} [also: environment {option.env}]"
+        if option.flag and option.switch:
+            group.addoption(option.flag, dest=option.dest, action="store_const", const="true", help=option.help)
+        elif option.flag:
+            group.addoption(option.flag, dest=option.dest, metavar=option.metavar, help=option.help)
+        parser.addini(option.ini, text, type="string", default="")
+
+
+def resolve(config: pytest.Config) -> Settings:
+    """Read every setting from its first source that has it.
+
+    Raises:
+        pytest.UsageError: A value that is not allowed, naming its source and what is allowed.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    ini_file = config.inipath.name if config.inipath else "ini file"
+    for option in OPTIONS:
+        candidates = (
+            (
+                config.getoption(option.dest, None),
+                f"command line {option.flag}",
+                config.invocation_params.dir,
+            ),
+            (os.environ.get(option.env), f"environment {option.env}", config.invocation_params.dir),
+            (config.getini(option.ini) or None, f"{option.ini} in {ini_file}", config.rootpath),
+        )
+        values[option.name], sources[option.name] = option.default, "default"
+        for text, source, base in candidates:
+            if text is None:
+                continue
+            try:
+                values[option.name], sources[option.name] = option.parse(text, Path(base)), source
+            except ValueError as allowed:
+                raise pytest.UsageError(f"{source}: {text!r} is not allowed. Allowed: {allowed}.") from None
+            break
+    return Settings(**values, source=sources)

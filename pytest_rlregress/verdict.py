@@ -1,0 +1,101 @@
+"""The judge: what a test's outcome says about a documented failure. Pure functions, no pytest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_rlregress.catalogue import Failure
+
+#: Verdicts that fail a run whatever the settings.
+FAILING = frozenset({"regressed", "changed", "returned", "crashed", "hung"})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a test, whichever way it ended.
+
+    Attributes:
+        kind: ``passed``, ``failed`` (an exception), ``skipped``, ``crashed`` (the process died) or ``hung``.
+        phase: ``setup`` or ``call``: where it ended.
+        exceptions: Dotted class names of the exception and of its bases, most derived first.
+        message: ``str(exception)``, the reason of a skip, or how the process died.
+        frames: ``file:function`` of the traceback or of the stack at death.
+        signal: Name of the signal the process died of, such as ``SIGFPE``.
+        log: What the process wrote to its log during the test.
+    """
+
+    kind: str
+    phase: str = "call"
+    exceptions: tuple[str, ...] = ()
+    message: str = ""
+    frames: tuple[str, ...] = ()
+    signal: str | None = None
+    log: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, whether it fails the run, and a line that says why."""
+
+    verdict: str
+    fails: bool
+    note: str = ""
+
+
+def judge(
+    side: str,
+    outcome: Outcome,
+    failure: Failure,
+    *,
+    expected: str = "reproduced",
+    gone: str | None = None,
+    strict: bool = False,
+    promised: bool = False,
+) -> Judgement:
+    """Judge one test of a failure.
+
+    Args:
+        side: ``reproduces`` or ``guards``.
+        outcome: What came out of the test.
+        failure: The catalogue's entry: its signatures identify the documented failure.
+        expected: Verdict the catalogue expects of the reproduces side here: ``reproduced`` or ``absent``.
+        gone: The installed release since which the failure is declared absent, or None.
+        strict: Whether ``absent`` where ``reproduced`` was expected fails the run.
+        promised: Whether ``--hw`` promised that this test can run, so that a skip of a guard fails the run.
+    """
+    if outcome.kind == "skipped":
+        return Judgement("unavailable", side == "guards" and promised, outcome.message)
+    judgement = _reproduces(outcome, failure, expected, gone, strict) if side == "reproduces" else _guards(outcome)
+    return judgement
+
+
+def _guards(outcome: Outcome) -> Judgement:
+    if outcome.kind == "passed":
+        return Judgement("held", False)
+    if outcome.kind in ("crashed", "hung"):
+        return Judgement(outcome.kind, True, outcome.message)
+    return Judgement("regressed", True, _first_line(outcome))
+
+
+def _reproduces(outcome: Outcome, failure: Failure, expected: str, gone: str | None, strict: bool) -> Judgement:
+    if outcome.kind == "passed":
+        if expected == "absent":
+            return Judgement("absent", False)
+        return Judgement("absent", strict, "upstream fixed it: the workaround may go")
+    documented = outcome.phase == "call" and any(signature.matches(outcome) for signature in failure.signatures)
+    if documented and gone:
+        return Judgement("returned", True, f"reproduced on {gone}")
+    if documented:
+        return Judgement("reproduced", False, "" if expected == "reproduced" else "not expected on this stack")
+    if outcome.kind in ("crashed", "hung"):
+        return Judgement(outcome.kind, True, outcome.message)
+    where = "in set-up: " if outcome.phase == "setup" else "no documented signature: "
+    return Judgement("changed", True, where + _first_line(outcome))
+
+
+def _first_line(outcome: Outcome) -> str:
+    name = outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else "failed"
+    line = next((line.strip() for line in outcome.message.splitlines() if line.strip()), "")
+    return f"{name}: {line}" if line else name

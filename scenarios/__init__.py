@@ -1,0 +1,1 @@
+"""Scenarios: one folder per seam of the stack, each with its failures.toml and its tests."""

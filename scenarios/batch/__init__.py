@@ -1,0 +1,1 @@
+"""What travels between rollout and trainer."""

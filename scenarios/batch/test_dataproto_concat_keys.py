@@ -1,0 +1,94 @@
+"""DataProto.concat takes its keys from the first batch: where a batch has others, it breaks or passes silently."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+PROMPTS = {"uid": ["a", "b"]}
+REPLAYED = {"uid": ["c", "d"], "memory_id": [7, 8]}
+
+
+def batch(columns, tensors=True):
+    """A DataProto of these non-tensor columns and, with ``tensors``, of one tensor of as many rows."""
+    import numpy as np
+    import torch
+    from verl.protocol import DataProto
+
+    rows = len(next(iter(columns.values())))
+    arrays = {}
+    for key, values in columns.items():
+        arrays[key] = np.empty(rows, dtype=object)
+        arrays[key][:] = values
+    return DataProto.from_dict({"responses": torch.arange(rows * 3).view(rows, 3)} if tensors else {}, arrays)
+
+
+def concat_and_look(batches):
+    """The failing act, then a look at what no check of DataProto sees: every column has a value for every row."""
+    from verl.protocol import DataProto
+
+    rows = sum(len(one) for one in batches)
+    joined = DataProto.concat(batches)
+    for key, column in joined.non_tensor_batch.items():
+        assert len(column) == rows, f"column {key!r} of {len(column)} rows in a batch of {rows}"
+    return joined
+
+
+@pytest.mark.reproduces("dataproto-concat-keys")
+@pytest.mark.parametrize("tensors", [True, False], ids=["tensors", "no-tensors"])
+@pytest.mark.parametrize("extra_key", ["first", "later"])
+def test_concat_of_differing_keys(extra_key, tensors):
+    fresh, replayed = batch(PROMPTS, tensors), batch(REPLAYED, tensors)
+    concat_and_look([replayed, fresh] if extra_key == "first" else [fresh, replayed])
+
+
+def check_aligned(align, columns_of, replayed, tensors):
+    """Whether ``align`` makes batches of these columns concatenable without losing, moving or inventing a value."""
+    batches = [batch(columns, tensors) for columns in columns_of]
+    before = [set(one.non_tensor_batch) for one in batches]
+    joined = concat_and_look(align(batches, replayed))
+    assert [set(one.non_tensor_batch) for one in batches] == before, "the remedy changed the caller's batches"
+    keys = {key for columns in columns_of for key in columns}
+    assert set(joined.non_tensor_batch) == keys | {"from_memory_db"}
+    rows = [
+        {key: columns[key][row] if key in columns else None for key in keys} | {"from_memory_db": flag}
+        for columns, flag in zip(columns_of, replayed, strict=True)
+        for row in range(len(columns["uid"]))
+    ]
+    seen = [{key: joined.non_tensor_batch[key][row] for key in joined.non_tensor_batch} for row in range(len(joined))]
+    assert seen == rows
+    if tensors:
+        assert joined.batch["responses"].shape == (len(rows), 3)
+
+
+@pytest.mark.guards("dataproto-concat-keys")
+@pytest.mark.parametrize("tensors", [True, False], ids=["tensors", "no-tensors"])
+@pytest.mark.parametrize("extra_key", ["first", "later"])
+def test_aligned_batches_concatenate(subject, extra_key, tensors):
+    sources = [(PROMPTS, False), (REPLAYED, True)]
+    columns_of, replayed = zip(*(sources if extra_key == "later" else sources[::-1]), strict=True)
+    check_aligned(subject, columns_of, list(replayed), tensors)
+
+
+VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+
+
+@st.composite
+def columns(draw):
+    rows = draw(st.integers(1, 4))
+    keys = ["uid", *draw(st.sets(st.sampled_from(["memory_id", "reward", "tools"])))]
+    return {key: draw(st.lists(VALUES, min_size=rows, max_size=rows)) for key in keys}
+
+
+@pytest.mark.guards("dataproto-concat-keys")
+@given(batches=st.lists(st.tuples(columns(), st.booleans()), min_size=1, max_size=4), tensors=st.booleans())
+@settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_batches_concatenate(subject, batches, tensors):
+    columns_of, replayed = zip(*batches, strict=True)
+    check_aligned(subject, columns_of, list(replayed), tensors)

@@ -1,0 +1,1 @@
+"""The engine: generation, its limits, its crashes."""

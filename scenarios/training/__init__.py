@@ -1,0 +1,1 @@
+"""The miniature training step."""
