@@ -91,7 +91,7 @@ def select(hw: str, machine: Machine, profiles: Mapping[str, Profile]) -> Profil
         return found or profiles["cpu"]
     if found is not None and found.id == hw:
         return found
-    has = "; ".join(line(gpu) for gpu in machine.gpus) or "no GPU"
+    has = "; ".join(dict.fromkeys(line(gpu) for gpu in machine.gpus)) or "no GPU"
     note = f" ({machine.note})" if machine.note else ""
     why = next((f" {r[0].upper()}{r[1:]}." for gpu in machine.gpus if (r := misfit(gpu, profiles[hw]))), "")
     fit = [found.id] if found else []
@@ -220,14 +220,14 @@ def describe_machine(machine: Machine, profiles: Mapping[str, Profile]) -> str:
 
 def describe_profiles(profiles: Mapping[str, Profile], machine: Machine) -> str:
     """The profiles with what each needs, in lines of at most 100 columns; * marks those that fit here."""
-    rows = [f"  {'--hw':<23}{'hardware':<31}{'capability':<12}{'memory':<11}{'features':<15}step"]
+    rows = [f"  {'--hw':<23}{'hardware':<31}{'capability':<12}{'memory':<10}{'features':<14}step"]
     for profile in profiles.values():
         fits = profile.is_cpu or (machine.gpus and all(misfit(gpu, profile) is None for gpu in machine.gpus))
         memory = f"{profile.memory_gib:g} GiB" if profile.memory_gib else "-"
         title = textwrap.shorten(profile.title, 30, placeholder="…")
         rows.append(
             f"{'*' if fits else ' '} {profile.id:<23}{title:<31}{dotted(profile.capability) or '-':<12}"
-            f"{memory:<11}{' '.join(profile.features) or '-':<15}{profile.step['dtype']}"
+            f"{memory:<10}{' '.join(profile.features) or '-':<14}{profile.step['dtype']}"
         )
     return "\n".join([*rows, "* fits this machine; memory is the least a card of that model reports"])
 

@@ -153,10 +153,12 @@ class Harness:
     def unavailable(self, item: pytest.Item) -> str | None:
         """Why a test cannot run here: hardware or components that are missing; None if it can."""
         for marker in item.iter_markers("hw"):
-            reason = _usage(partial(hardware.unmet, marker.args, marker.kwargs, self.profile, self.machine))
+            reason = _usage(
+                partial(hardware.unmet, marker.args, marker.kwargs, self.profile, self.machine, known=self.profiles)
+            )
             if reason:
                 return f"needs {reason}"
-        missing = stack.missing(self.components(item))
+        missing = _usage(partial(stack.missing, self.components(item)))
         return "; ".join(missing.values()) or None
 
     def subject(self, item: pytest.Item) -> str | None:
@@ -213,5 +215,5 @@ def _usage(ask: Callable[[], T]) -> T:
     """Turn the rooms' own errors, which know no pytest, into usage errors (exit 4)."""
     try:
         return ask()
-    except (catalogue.CatalogueError, hardware.HardwareError, subjects.SubjectError) as error:
+    except (catalogue.CatalogueError, hardware.HardwareError, stack.StackError, subjects.SubjectError) as error:
         raise pytest.UsageError(str(error)) from None

@@ -150,8 +150,8 @@ def visible(cards: Sequence[Card], wanted: str | None, order: str | None) -> Vis
         return (), [f"{setting} hides all {len(every)} GPUs"]
     chosen: list[Gpu] = []
     notes = []
-    kind = next((prefix for prefix in ("GPU-", "MIG-") if wanted.strip().startswith(prefix)), "")
-    for entry in (entry.strip() for entry in wanted.split(",")):
+    kind = next((prefix for prefix in ("GPU-", "MIG-") if wanted.startswith(prefix)), "")
+    for entry in wanted.split(","):
         gpu = find(cards, every, entry, kind)
         if gpu is None:
             notes.append(f"{setting}: {entry!r} is none of the {len(every)} GPUs, and CUDA reads no further")
@@ -176,7 +176,7 @@ def find(cards: Sequence[Card], every: Sequence[Gpu], entry: str, kind: str) -> 
     if kind == "GPU-":
         named = [card for card in cards if card.uuid.startswith(entry) and entry.startswith(kind)]
     else:
-        number = re.match(r"\+?\d+", entry)
+        number = re.match(r"\s*\+?\d+", entry)
         named = list(cards[int(number[0]) :][:1]) if number else []
     return named[0].devices[0] if len(named) == 1 and named[0].devices else None
 

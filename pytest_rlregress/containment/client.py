@@ -25,6 +25,7 @@ _BOOT = (
     "from pytest_rlregress.containment.server import main; main(int(sys.argv[2]), sys.argv[3:])"
 )
 _STACKS_SECONDS = 1.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _SAY_EVERY = 5.0
 
@@ -122,13 +123,14 @@ class Child:
     def __init__(self, connection: Connection, status: socket.socket, log: Path, order: Order) -> None:
         self._connection, self._status, self.log = connection, status, log
         self._pid: int | None = None
+        self._ready = False
         self._connection.send_bytes(pickle.dumps(order))
 
-    def run(self, nodeid: str, following: str | None, seconds: float, hear: Callable[[str, Any], None]) -> Death | None:
+    def run(self, key: str, following: str | None, seconds: float, hear: Callable[[str, Any], None]) -> Death | None:
         """Run one test; every message goes to ``hear(kind, value)``.
 
         Args:
-            nodeid: The test.
+            key: The test, as ``worker.key_of`` names it.
             following: The test that follows in this child, None for none, "" for not known yet.
             seconds: Time limit, set-up and teardown included.
             hear: Takes ``report``, ``say`` and ``error`` messages.
@@ -137,8 +139,14 @@ class Child:
             None when the test came to its end, else how the child ended.
         """
         begun_at = self.log.stat().st_size
+        if not self._ready:
+            limit = f"not ready to run tests after {_START_SECONDS:g} s"
+            death = self._listen("ready", time.monotonic() + _START_SECONDS, hear, begun_at, limit)
+            if death is not None:
+                return death
+            self._ready = True
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.send_bytes(json.dumps([nodeid, following]).encode())
+            self._connection.send_bytes(json.dumps([key, following]).encode())
         return self._listen("done", time.monotonic() + seconds, hear, begun_at, f"no end after {seconds:g} s")
 
     def stop(self, hear: Callable[[str, Any], None]) -> Death | None:

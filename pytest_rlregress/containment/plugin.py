@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from pytest_rlregress.containment.client import ContainmentError, Death
 from pytest_rlregress.containment.places import Place, place_of, warm_modules
 from pytest_rlregress.containment.pool import Pool
-from pytest_rlregress.containment.reports import died, outcome_of, skipped
+from pytest_rlregress.containment.reports import died, outcome_of, restored, skipped
+from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.verdict import Outcome
 
 _PLACE: pytest.StashKey[Place] = pytest.StashKey()
-_NODEID: pytest.StashKey[str] = pytest.StashKey()
+_KEY: pytest.StashKey[str] = pytest.StashKey()
 
 
 class Containment:
@@ -49,9 +51,9 @@ class Containment:
             place = place_of(item)
             if place is None:
                 continue
-            item.stash[_PLACE], item.stash[_NODEID] = place, item.nodeid
+            item.stash[_PLACE], item.stash[_KEY] = place, key_of(item)
             if not place.alone and self._config.pluginmanager.hasplugin("xdist"):
-                item.add_marker(pytest.mark.xdist_group(place.group))
+                item.add_marker(pytest.mark.xdist_group(PurePath(place.group).name))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start importing, in the warm server, while other tests run."""
@@ -88,8 +90,7 @@ class Containment:
         def hear(kind: str, value: Any) -> None:
             if kind == "report":
                 report = self._config.hook.pytest_report_from_serializable(config=self._config, data=value)
-                report.nodeid = item.nodeid
-                reports.append(report)
+                reports.append(restored(item, report))
             elif kind == "say":
                 self._say(value)
             else:
@@ -103,7 +104,7 @@ class Containment:
         modules = self._warm if any(map(self._components, mates)) else ()
         try:
             child = self._pool.child(place, [mate.path for mate in mates], modules)
-            death = child.run(item.stash[_NODEID], following, seconds, hear)
+            death = child.run(item.stash[_KEY], following, seconds, hear)
             if death is not None:
                 self._pool.drop(place)
             elif following is None:
@@ -122,13 +123,17 @@ class Containment:
             return ""
         later = item.session.items[item.session.items.index(item) + 1 :]
         mates = (i for i in later if i.stash.get(_PLACE, None) == item.stash[_PLACE] and not self._unavailable(i))
-        return next((mate.stash[_NODEID] for mate in mates), None)
+        return next((mate.stash[_KEY] for mate in mates), None)
 
     def _log(self, item: pytest.Item, reports: list[pytest.TestReport], death: Death | None) -> None:
-        """Hand the reports on; the one that decides the test carries its verdict."""
+        """Hand the reports on; the one that decides the test carries its verdict, and so do those after it."""
+        verdict: list[tuple[str, object]] = []
         for report in reports:
+            report.user_properties.extend(verdict)  # junit reads those of the teardown
             if report.when == "call" or (report.when == "setup" and not report.passed):
+                before = len(report.user_properties)
                 self._conclude(item, outcome_of(report, death), report)
+                verdict = report.user_properties[before:]
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
 

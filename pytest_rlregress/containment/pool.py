@@ -101,6 +101,9 @@ class Pool:
         options["capture"] = "no" if options["capture"] == "no" else "fd"
         options["plugins"] = [*options.get("plugins", ()), "no:terminal"]
         options["basetemp"] = self._file("tmp")
+        # Else both would be looked for from the test files, which may lie in another project, or in site-packages.
+        options["rootdir"] = str(self._config.rootpath)
+        options["inifilename"] = self._config.inipath and str(self._config.inipath)
         return Order(
             options=options,
             files=tuple(dict.fromkeys(map(str, files))),

@@ -36,6 +36,15 @@ def outcome_of(report: pytest.TestReport, death: Death | None) -> Outcome:
     return Outcome("passed", phase, log=log)
 
 
+def restored(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
+    """A report from a child: under the name its test has here, and with the tuples that JSON made lists."""
+    report.nodeid, report.location = item.nodeid, item.location
+    report.user_properties = [(name, value) for name, value in report.user_properties]
+    if isinstance(report.longrepr, list):
+        report.longrepr = tuple(report.longrepr)
+    return report
+
+
 def skipped(item: pytest.Item, reason: str) -> pytest.TestReport:
     """Report of a test that was not started."""
     path, line, _ = item.location

@@ -103,17 +103,18 @@ class Worker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests that are asked for, in the order they are asked for."""
-        items = {item.nodeid: item for item in session.items}
+        items = {key_of(item): item for item in session.items}
+        self._channel.send("ready")
         while (instruction := self._channel.receive()) is not None:
-            nodeid, following = instruction
-            if nodeid not in items:
-                self._channel.send("error", f"{nodeid} was not collected again in the contained child")
+            key, following = instruction
+            if key not in items:
+                self._channel.send("error", f"{key} was not collected again in the contained child")
             else:
-                item = items[nodeid]
+                item = items[key]
                 # While it is not known what follows, the session stands in: only session fixtures stay.
                 after = session if following == "" else items.get(following)
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-            self._channel.send("done", nodeid)
+            self._channel.send("done", key)
         return True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -140,6 +141,11 @@ class Worker:
     def pytest_internalerror(self, excrepr: object) -> None:
         """An error in pytest or one of its plugins, or a fixture that failed in the last teardown."""
         self._channel.send("error", str(excrepr))
+
+
+def key_of(item: pytest.Item) -> str:
+    """What a test is called on both sides: node ids depend on the arguments that a file was collected by."""
+    return f"{item.path}::{item.nodeid.partition('::')[2]}"
 
 
 def describe(excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:

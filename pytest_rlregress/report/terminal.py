@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +30,8 @@ LETTERS = {
     "hung": "H",
 }
 _WIDTH = 100
-_COLUMNS = {"failure": 22, "seen on": 13, "reproduces": 15, "guards": 13, "subject": 17}
+_NOTE_LINES = 3  # what failed is printed in full above the table
+_COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "subject": 22}
 
 
 @dataclass
@@ -56,10 +58,11 @@ class Terminal:
         """The machine, the profile of the run and the stack."""
         if not self._run.settings.hw:
             return []
-        versions = self._run.stack.versions
+        versions, machine = self._run.stack.versions, self._run.machine
+        asked = self._run.settings.hw == "auto"
         return [
-            f"hardware: {hardware.describe_machine(self._run.machine, self._run.profiles)}",
-            f"profile: {self._run.profile.id} ({self._run.settings.source['hw']})",
+            *(hardware.describe_machine(machine, self._run.profiles).splitlines() if asked else ()),
+            f"hardware: {self._run.profile.id} of {'; '.join(map(hardware.line, machine.gpus)) or 'no GPU'}",
             "stack: " + ", ".join(f"{name} {versions[name]}" for name in COMPONENTS if name in versions),
         ]
 
@@ -67,7 +70,7 @@ class Terminal:
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
         """Our words and letters for the report that carries a verdict; pytest's categories, so that its counts hold."""
         verdict = _properties(report).get("verdict")
-        if verdict is None:
+        if verdict is None or report.when == "teardown":
             return None
         category = {"passed": "passed", "skipped": "skipped"}.get(report.outcome, "failed")
         colour = {"passed": "green", "skipped": "yellow", "failed": "red"}[category]
@@ -80,7 +83,8 @@ class Terminal:
             self._hardware_tests += 1
         if report.skipped and isinstance(report.longrepr, tuple) and not hasattr(report, "wasxfail"):
             self._skips[report.longrepr[2].removeprefix("Skipped: ")] += 1
-        if "verdict" not in properties:
+        # The teardown report repeats the verdict.
+        if "verdict" not in properties or report.when == "teardown":
             return
         failure = self._run.catalogue[properties["failure"]]
         row = self._rows.setdefault(failure.id, Row(failure.id, failure.seen_on))
@@ -124,29 +128,19 @@ class Terminal:
 
 
 def table(rows: Iterable[Row]) -> list[str]:
-    """The verdict table: a line a failure, at most 100 columns, the note wrapped in the last one."""
-    note_width = _WIDTH - sum(width + 2 for width in _COLUMNS.values())
-    lines = [_line([*_COLUMNS, "note"]), "-" * _WIDTH]
+    """The verdict table in at most 100 columns: a line a failure, its notes below it."""
+    lines = [_line(list(_COLUMNS)), "-" * _WIDTH]
     for row in rows:
-        cells = [
-            row.failure,
-            row.seen_on,
-            _cell(row.verdicts["reproduces"]),
-            _cell(row.verdicts["guards"]),
-            ", ".join(row.subjects),
-        ]
-        wrapped = [
-            textwrap.wrap(cell, width) or [""]
-            for cell, width in zip([*cells, "; ".join(row.notes)], [*_COLUMNS.values(), note_width], strict=True)
-        ]
-        for index in range(max(map(len, wrapped))):
-            lines.append(_line([cell[index] if index < len(cell) else "" for cell in wrapped]))
+        cells = [row.failure, row.seen_on, *(_cell(side) for side in row.verdicts.values()), ", ".join(row.subjects)]
+        wrapped = [textwrap.wrap(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
+        lines += [_line(list(parts)) for parts in zip_longest(*wrapped, fillvalue="")]
+        for note in row.notes:
+            lines += textwrap.wrap(note, _WIDTH, initial_indent="    ", subsequent_indent="    ")[:_NOTE_LINES]
     return lines
 
 
 def _line(cells: list[str]) -> str:
-    widths = [*_COLUMNS.values(), 0]
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)).rstrip()
 
 
 def _cell(verdicts: Counter[str]) -> str:

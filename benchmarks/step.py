@@ -1,0 +1,106 @@
+"""The miniature step (generate + train + sync) against TRL's GRPOTrainer on the same model, prompts and lengths.
+
+TRL generates with transformers, its default; both make two optimizer steps a rollout of 16 completions of 16 tokens.
+The two alternate in one process: TRL's callback runs one of our steps after each of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+WARM, STEPS = 3, 15
+PROMPTS = ["one", "one two three", "a longer prompt of more words", "and one"]
+
+
+def main() -> None:
+    """Run both and print a table."""
+    os.environ.setdefault("WANDB_MODE", "disabled")
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    from pytest_rlregress.fixtures import ray_cluster, tiny_qwen, training_step
+
+    qwen = tiny_qwen.build()
+    tokenizer = qwen.tokenizer()
+    vocab_size = qwen.model().config.vocab_size
+    settings = training_step.StepSettings()
+    training_step.sample_prompts = lambda *_: tokenizer(PROMPTS)["input_ids"]
+    training_step.END_EVERY = vocab_size + 1  # all completions have their full length, as TRL's below
+    ours: list[dict[str, float]] = []
+    theirs: list[float] = []
+
+    class Alternate(TrainerCallback):
+        """Times TRL's steps, a rollout's `epochs` of them together, and runs one of ours after them."""
+
+        def __init__(self, steps: Iterator[Any]) -> None:
+            self.steps, self.elapsed = steps, 0.0
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            self.begun = time.perf_counter()
+
+        def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+            self.elapsed += time.perf_counter() - self.begun
+            if state.global_step % settings.epochs == 0:
+                theirs.append(self.elapsed)
+                self.elapsed = 0.0
+                ours.append(next(self.steps).seconds)
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ray_cluster.start(say=print) as cluster,
+        training_step.start(qwen, cluster, settings, print) as step,
+    ):
+        arguments = GRPOConfig(
+            output_dir=folder,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            report_to="none",
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            per_device_train_batch_size=settings.prompts * settings.samples_per_prompt,
+            num_generations=settings.samples_per_prompt,
+            max_completion_length=settings.response_length,
+            num_iterations=settings.epochs,
+            max_steps=settings.epochs * (WARM + STEPS),
+            learning_rate=settings.learning_rate,
+            epsilon=settings.clip_low,
+            epsilon_high=settings.clip_high,
+            loss_type="grpo",
+            beta=0.0,
+            generation_kwargs={"min_new_tokens": settings.response_length},
+        )
+        GRPOTrainer(
+            model=qwen.model(),
+            reward_funcs=lambda completion_ids, **_: [
+                training_step.completion_reward(ids, vocab_size) for ids in completion_ids
+            ],
+            args=arguments,
+            train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
+            processing_class=tokenizer,
+            callbacks=[Alternate(training_step.train(qwen.model().train(), step.engine, settings, WARM + STEPS))],
+        ).train()
+
+    theirs_median = statistics.median(theirs[WARM:])
+    ours_median = statistics.median(sum(seconds.values()) for seconds in ours[WARM:])
+    phases = {
+        phase: statistics.median(seconds[phase] for seconds in ours[WARM:]) for phase in ("generate", "train", "sync")
+    }
+    print(f"\nA warm step, median of {STEPS}, alternating:")
+    print(f"  TRL GRPOTrainer   {1000 * theirs_median:7.1f} ms")
+    print(
+        f"  miniature step    {1000 * ours_median:7.1f} ms  "
+        + ", ".join(f"{k} {1000 * v:.1f}" for k, v in phases.items())
+    )
+    print(f"  miniature / TRL   {ours_median / theirs_median:7.2f}     (wanted: at most 1)")
+
+
+if __name__ == "__main__":
+    main()

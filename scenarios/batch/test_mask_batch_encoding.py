@@ -1,0 +1,37 @@
+"""Since transformers 5 apply_chat_template(tokenize=True) returns a BatchEncoding: len() of it is 2, silently."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.scenarios.batch.masks import LAYOUTS, check_masked, conversation
+
+MESSAGES = conversation("You are a helpful assistant.", "What is 48 divided by 6, plus 10?", "It is 18.")
+
+
+@pytest.mark.reproduces("mask-length-drift")
+@pytest.mark.parametrize("template", LAYOUTS)
+def test_len_of_the_encoding(tiny_qwen, template):
+    tokenizer = tiny_qwen.tokenizer(template)
+    prompt, [answer] = MESSAGES
+    text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    prompt_ids = tokenizer.encode(text, add_special_tokens=False)
+    completion_ids = [*tokenizer.encode(answer["content"]), tokenizer.eos_token_id]
+
+    prompt_length = len(tokenizer.apply_chat_template(prompt, tokenize=True, add_generation_prompt=True))
+    mask = [int(position >= prompt_length) for position in range(len(prompt_ids + completion_ids))]
+
+    assert sum(mask) == len(completion_ids), (
+        f"silent: the mask trains on {sum(mask)} tokens of a completion of {len(completion_ids)}, "
+        f"for len() of the encoded prompt is {prompt_length}, not {len(prompt_ids)}"
+    )
+
+
+@pytest.mark.guards("mask-length-drift")
+@pytest.mark.parametrize("template", LAYOUTS)
+def test_length_without_the_encoding(tiny_qwen, subject, template):
+    tokenizer = tiny_qwen.tokenizer(template)
+    masked = check_masked(subject, tokenizer, template, *MESSAGES)
+    text = tokenizer.apply_chat_template(MESSAGES[0], tokenize=False, add_generation_prompt=True)
+    assert len(masked.prompt_ids) == len(tokenizer.tokenize(text))
+    assert all(masked.completion_mask)

@@ -1,0 +1,35 @@
+"""A real step must work: vLLM in a Ray actor, a TensorDict batch, GRPO or GSPO, AdamW, weights back to the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.guards("miniature-step")
+MEBIBYTE = 1024**2
+
+
+@pytest.mark.parametrize("level", [pytest.param("token", id="GRPO"), pytest.param("sequence", id="GSPO")])
+def test_two_steps_agree(training_step, level):
+    from pytest_rlregress.fixtures.step_record import check
+
+    records = training_step.run(steps=2, level=level)
+    for record in records:
+        check(record, training_step.settings)
+    assert sum(record.ended_early for record in records), "no completion ended early: their masks went untested"
+
+
+def test_forty_more_learn(training_step):
+    from pytest_rlregress.fixtures.step_record import check_learned
+
+    check_learned(training_step.run(steps=training_step.settings.learn_steps))
+
+
+@pytest.mark.hw(capability=">=7.0")
+def test_memory_returns(training_step):
+    from pytest_rlregress.fixtures.training_step import device_memory
+
+    training_step.run(steps=2)
+    before = device_memory()
+    training_step.run(steps=4)
+    grown = device_memory() - before
+    assert grown < 64 * MEBIBYTE, f"four steps left {grown / MEBIBYTE:.0f} MiB of device memory behind"

@@ -1,0 +1,89 @@
+"""The catalogue: what it reads, what it expects where, and how it complains."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.catalogue import CatalogueError, load
+from pytest_rlregress.harness import SCENARIOS
+from pytest_rlregress.stack import Stack
+
+GOOD = """
+[[failure]]
+id = "short-column"
+title = "A column is short"
+seen_on = "H20"
+components = ["verl"]
+cause = "c"
+remedy = "r"
+"""
+SIGNATURE = '[[failure.signature]]\nmessage = "x"\n'
+
+
+def read(tmp_path, text):
+    (tmp_path / "failures.toml").write_text(text)
+    return load([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[failure]\n", "not valid TOML"),
+        (GOOD.replace('title = "A column is short"\n', ""), "failure short-column: key 'title': missing"),
+        (GOOD.replace("H20", ""), "key 'seen_on': must be a non-empty string"),
+        (GOOD + 'color = "red"\n', "key 'color': unknown; allowed: absent_since, cause"),
+        (GOOD.replace('"verl"', '"verlll"'), "key 'components': 'verlll' is unknown; allowed: torch, vllm"),
+        (GOOD + 'expected = "gone"\n', "key 'expected': 'gone' is not allowed; allowed: reproduced, absent"),
+        (GOOD + 'absent_since = { verl = "soon" }\n', "key 'absent_since.verl': 'soon' is no version"),
+        (GOOD + SIGNATURE.replace("x", "("), "signature 1: key 'message': bad regular expression '('"),
+        (GOOD + '[[failure.signature]]\nnote = "x"\n', "signature 1: key 'signature': identifies nothing"),
+        (GOOD + '[[failure.signature]]\nsignal = "SIGFOO"\n', "key 'signal': 'SIGFOO' is no signal"),
+        (GOOD + '[[failure.signature]]\nmesage = "x"\n', "key 'mesage': unknown; allowed: exception, frames"),
+        (GOOD + GOOD, "failure short-column: id also given in"),
+        ('[failures]\nid = "x"\n', "key 'failures': unknown"),
+    ],
+)
+def test_malformed(tmp_path, text, words):
+    with pytest.raises(CatalogueError) as caught:
+        read(tmp_path, text)
+    assert str(tmp_path / "failures.toml") in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_what_is_expected_depends_on_hardware_and_stack(tmp_path):
+    catalogue = read(
+        tmp_path,
+        GOOD + 'expected = "absent"\n'
+        'expected_where = [{ hardware = ["h20"], stack = { nvidia-cublas-cu12 = "<12.4" }, verdict = "reproduced" }]\n',
+    )
+    failure = catalogue["short-column"]
+    old, new = Stack({"nvidia-cublas-cu12": "12.1.3.1"}), Stack({"nvidia-cublas-cu12": "12.4.5.8"})
+    assert failure.expects("h20", old) == "reproduced"
+    assert failure.expects("h20", new) == "absent"
+    assert failure.expects("h100", old) == "absent"
+    assert failure.expects("cpu", Stack({})) == "absent"
+
+
+def test_absent_since(tmp_path):
+    failure = read(tmp_path, GOOD + 'absent_since = { verl = "1.0" }\n')["short-column"]
+    assert failure.gone(Stack({"verl": "0.9.1"})) is None
+    assert failure.gone(Stack({"verl": "1.1"})) == "verl 1.1 (absent since 1.0)"
+    assert failure.expects("cpu", Stack({"verl": "1.1"})) == "absent"
+
+
+def test_unknown_id_names_the_closest(tmp_path):
+    catalogue = read(tmp_path, GOOD)
+    with pytest.raises(
+        CatalogueError, match=r"test_x.py: reproduces: failure id 'short-colum'.*Did you mean short-column\?"
+    ):
+        catalogue.find("short-colum", "test_x.py: reproduces")
+
+
+def test_every_shipped_failure_has_its_sides():
+    """A failure without both sides proves nothing; the miniature step, which is no failure, has only guards."""
+    sources = {path: path.read_text() for path in SCENARIOS.glob("*/test_*.py")}
+    for failure in load([SCENARIOS]).values():
+        text = "".join(code for path, code in sources.items() if path.parent == failure.source.parent)
+        assert f'guards("{failure.id}")' in text, failure.id
+        if failure.signatures:
+            assert f'reproduces("{failure.id}")' in text, failure.id

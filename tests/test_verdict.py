@@ -1,0 +1,107 @@
+"""The judge, as a table: side and outcome in, verdict out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_rlregress.catalogue import Failure, Signature
+from pytest_rlregress.verdict import FAILING, Outcome, judge
+
+FAILURE = Failure(
+    id="sigfpe-in-gemm",
+    title="t",
+    seen_on="H20",
+    components=(),
+    cause="c",
+    remedy="r",
+    source=Path("failures.toml"),
+    signatures=(
+        Signature(exception="AssertionError", message=re.compile(r"column '\w+' of \d+ rows")),
+        Signature(signal="SIGFPE", frames=(re.compile("embedding.py:apply"),)),
+        Signature(log=re.compile("cublasLt")),
+    ),
+)
+PASSED = Outcome("passed")
+DOCUMENTED = Outcome(
+    "failed", exceptions=("builtins.AssertionError", "builtins.Exception"), message="column 'x' of 2 rows"
+)
+OTHER_WORDS = Outcome(
+    "failed", exceptions=("builtins.AssertionError", "builtins.Exception"), message="column x is short"
+)
+OTHER_CLASS = Outcome(
+    "failed", exceptions=("builtins.ValueError", "builtins.Exception"), message="column 'x' of 2 rows"
+)
+SUBCLASS = Outcome("failed", exceptions=("verl.Bad", "builtins.AssertionError"), message="column 'x' of 2 rows")
+IN_SETUP = Outcome("failed", "setup", DOCUMENTED.exceptions, DOCUMENTED.message)
+FPE = Outcome("crashed", message="died of SIGFPE", signal="SIGFPE", frames=("vllm/embedding.py:apply",))
+FPE_ELSEWHERE = Outcome("crashed", message="died of SIGFPE", signal="SIGFPE", frames=("numpy/core.py:divide",))
+SEGV = Outcome("crashed", message="died of SIGSEGV", signal="SIGSEGV", frames=("vllm/embedding.py:apply",))
+IN_LOG = Outcome("failed", exceptions=("builtins.RuntimeError",), message="engine died", log="... cublasLt ...")
+HUNG = Outcome("hung", message="no end after 2 s")
+SKIPPED = Outcome("skipped", message="needs 2 GPUs")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "keywords", "verdict"),
+    [
+        (PASSED, {}, "absent"),
+        (PASSED, {"expected": "absent"}, "absent"),
+        (DOCUMENTED, {}, "reproduced"),
+        (DOCUMENTED, {"expected": "absent"}, "reproduced"),
+        (DOCUMENTED, {"gone": "verl 1.0"}, "returned"),
+        (OTHER_WORDS, {}, "changed"),
+        (OTHER_CLASS, {}, "changed"),
+        (SUBCLASS, {}, "reproduced"),
+        (IN_SETUP, {}, "changed"),
+        (FPE, {}, "reproduced"),
+        (FPE_ELSEWHERE, {}, "crashed"),
+        (SEGV, {}, "crashed"),
+        (IN_LOG, {}, "reproduced"),
+        (HUNG, {}, "hung"),
+        (SKIPPED, {}, "unavailable"),
+    ],
+)
+def test_reproduces(outcome, keywords, verdict):
+    judgement = judge("reproduces", outcome, FAILURE, **keywords)
+    assert judgement.verdict == verdict
+    assert judgement.fails == (verdict in FAILING)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        (PASSED, "held"),
+        (DOCUMENTED, "regressed"),
+        (OTHER_CLASS, "regressed"),
+        (IN_SETUP, "regressed"),
+        (FPE, "crashed"),
+        (HUNG, "hung"),
+        (SKIPPED, "unavailable"),
+    ],
+)
+def test_guards(outcome, verdict):
+    judgement = judge("guards", outcome, FAILURE)
+    assert judgement.verdict == verdict
+    assert judgement.fails == (verdict in FAILING)
+
+
+def test_absent_is_a_notice_and_an_error_only_when_strict():
+    assert not judge("reproduces", PASSED, FAILURE).fails
+    assert "workaround may go" in judge("reproduces", PASSED, FAILURE).note
+    assert judge("reproduces", PASSED, FAILURE, strict=True).fails
+    assert not judge("reproduces", PASSED, FAILURE, strict=True, expected="absent").fails
+
+
+def test_guard_that_was_promised_may_not_skip():
+    assert judge("guards", SKIPPED, FAILURE, promised=True).fails
+    assert not judge("reproduces", SKIPPED, FAILURE, promised=True).fails
+    assert judge("guards", SKIPPED, FAILURE, promised=True).note == "needs 2 GPUs"
+
+
+def test_failure_without_signatures_is_never_reproduced():
+    from dataclasses import replace
+
+    assert judge("reproduces", DOCUMENTED, replace(FAILURE, signatures=())).verdict == "changed"
