@@ -23,6 +23,10 @@ else:
     import tomli as tomllib
 
 
+#: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
+SHIPPED = Path(__file__).parent / "scenarios"
+
+
 class CatalogueError(ValueError):
     """A malformed ``failures.toml``: the message names file, failure and key, and what is allowed."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -15,9 +14,6 @@ from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.worker import CHANNEL
 from pytest_rlregress.report.terminal import Terminal
 from pytest_rlregress.verdict import Judgement, Outcome, judge
-
-#: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
-SCENARIOS = Path(__file__).parent / "scenarios"
 
 T = TypeVar("T")
 
@@ -56,7 +52,7 @@ class Harness:
     @cached_property
     def catalogue(self) -> catalogue.Catalogue:
         """Every documented failure: the shipped ones and those of ini ``rlregress_scenarios``."""
-        return _usage(lambda: catalogue.load([SCENARIOS, *self.settings.scenarios]))
+        return _usage(lambda: catalogue.load([catalogue.SHIPPED, *self.settings.scenarios]))
 
     @cached_property
     def profiles(self) -> dict[str, hardware.Profile]:
@@ -115,7 +111,7 @@ class Harness:
     def _choose_scenarios(self) -> None:
         """Without a path on the command line, run the shipped scenarios and the user's."""
         if self._config.args_source != pytest.Config.ArgsSource.ARGS:
-            self._config.args[:] = [str(path) for path in (SCENARIOS, *self.settings.scenarios)]
+            self._config.args[:] = [str(path) for path in (catalogue.SHIPPED, *self.settings.scenarios)]
         option = self._config.option
         if getattr(option, "numprocesses", None) and getattr(option, "dist", "no") == "no":
             option.dist = "loadgroup"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.catalogue import CatalogueError, load
-from pytest_rlregress.harness import SCENARIOS
+from pytest_rlregress.catalogue import SHIPPED, CatalogueError, load
 from pytest_rlregress.stack import Stack
 
 GOOD = """
@@ -81,8 +80,8 @@ def test_unknown_id_names_the_closest(tmp_path):
 
 def test_every_shipped_failure_has_its_sides():
     """A failure without both sides proves nothing; the miniature step, which is no failure, has only guards."""
-    sources = {path: path.read_text() for path in SCENARIOS.glob("*/test_*.py")}
-    for failure in load([SCENARIOS]).values():
+    sources = {path: path.read_text() for path in SHIPPED.glob("*/test_*.py")}
+    for failure in load([SHIPPED]).values():
         text = "".join(code for path, code in sources.items() if path.parent == failure.source.parent)
         assert f'guards("{failure.id}")' in text, failure.id
         if failure.signatures:

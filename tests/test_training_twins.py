@@ -64,13 +64,16 @@ def test_no_sync(twin, room):
     twin(STALE, sync=after_the_first(lambda model, engine: None, room.sync))
 
 
+# Of vLLM's fused tensors (query, key, value; gate, up) a missing part is uninitialised memory, now and then NaN, which
+# can stay in the KV cache for the tests that follow. These are whole.
 @pytest.mark.parametrize(
     "missing",
     [
         "model.embed_tokens.weight",
-        "model.layers.0.self_attn.q_proj.bias",
+        "model.layers.0.self_attn.o_proj.weight",
         "model.layers.1.mlp.down_proj.weight",
         "model.norm.weight",
+        "lm_head.weight",
     ],
 )
 def test_one_tensor_missing_from_the_sync(twin, room, missing):
@@ -162,6 +165,6 @@ def test_advantages_normalised_over_the_batch(twin):
 def test_too_small_an_update_is_said(training_step):
     from pytest_rlregress.fixtures.step_record import check
 
-    [record] = training_step.run(steps=1, learning_rate=1e-8)
+    [record] = training_step.run(steps=1, learning_rate=1e-7)
     with pytest.raises(AssertionError, match="too little to tell new weights from stale ones"):
         check(record, training_step.settings)
