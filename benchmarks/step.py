@@ -20,12 +20,14 @@ PROMPTS = ["one", "one two three", "a longer prompt of more words", "and one"]
 def main() -> None:
     """Run both and print a table."""
     os.environ.setdefault("WANDB_MODE", "disabled")
+    import torch
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     from pytest_rlregress.fixtures import ray_cluster, tiny_qwen, training_step
 
+    torch.set_num_threads(1)  # a model this small gains nothing from a second one, and Ray gives the engine one too
     qwen = tiny_qwen.build()
     tokenizer = qwen.tokenizer()
     vocab_size = qwen.model().config.vocab_size

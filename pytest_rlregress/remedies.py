@@ -127,8 +127,8 @@ def completion_mask(
 def clamp_max_tokens(max_tokens: int, prompt_length: int, max_model_len: int) -> int:
     """The most tokens of ``max_tokens`` that fit behind a prompt: ``prompt_length + result <= max_model_len``.
 
-    All three in tokens; the prompt's as the engine counts them, chat template included. Clamp each request: vLLM's server
-    refuses one that does not fit, and its offline ``LLM.generate`` silently stops short.
+    All three in tokens; the prompt's as the engine counts them, chat template included. Clamp each request: vLLM's
+    server refuses one that does not fit, and its offline ``LLM.generate`` silently stops short.
 
     Raises:
         ValueError: The prompt leaves no room for a single token, or none is asked for.

@@ -126,11 +126,11 @@ def test_token_logprobs_do_not_depend_on_padding(tiny_qwen):
     model = tiny_qwen.model()
     ids = torch.randint(0, model.config.vocab_size, (1, 12), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        alone = token_logprobs(model, ids, torch.ones_like(ids))
+        alone = token_logprobs(model, ids, torch.ones_like(ids), 11)
         wanted = -torch.nn.functional.cross_entropy(model(ids).logits[0, :-1], ids[0, 1:], reduction="none")
         padded = torch.nn.functional.pad(ids, (5, 3))
         mask = torch.nn.functional.pad(torch.ones_like(ids), (5, 3))
-        inside = token_logprobs(model, padded, mask)[:, 5:-3]
+        inside = token_logprobs(model, padded, mask, 14)[:, :-3]
     torch.testing.assert_close(alone[0], wanted)
     torch.testing.assert_close(inside, alone)
 
@@ -204,7 +204,7 @@ def test_loss_and_parameter_gradients_are_trls(grpo_trainer, level, clip):
     attention_mask = torch.cat([batch["prompt_mask"], mask], dim=1)
 
     def ours():
-        return token_logprobs(model, ids, attention_mask)[:, -mask.shape[1] :]
+        return token_logprobs(model, ids, attention_mask, mask.shape[1])
 
     shift = 0.3 * torch.randn(mask.shape, generator=torch.Generator().manual_seed(0))
     batch = {**batch, "old_per_token_logps": ours().detach() + shift}

@@ -105,9 +105,9 @@ def test_attention_to_padding(twin, room):
 
 
 def test_log_probabilities_at_another_temperature(twin):
-    def token_logprobs(model, ids, attention_mask):
-        logits = model(input_ids=ids, attention_mask=attention_mask).logits[:, :-1] / 0.9
-        return logits.log_softmax(2).gather(2, ids[:, 1:, None]).squeeze(2)
+    def token_logprobs(model, ids, attention_mask, last):
+        logits = model(ids, attention_mask).logits[:, -last - 1 : -1] / 0.9
+        return logits.log_softmax(2).gather(2, ids[:, -last:, None]).squeeze(2)
 
     twin(DISAGREE, token_logprobs=token_logprobs)
 

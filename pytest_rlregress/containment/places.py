@@ -15,7 +15,15 @@ WARM_MODULES: Mapping[str, tuple[str, ...]] = {
     "tensordict": ("tensordict",),
     "verl": ("verl.protocol",),
     "ray": ("ray",),
-    "vllm": ("vllm", "vllm.entrypoints.llm"),
+    "vllm": (
+        "vllm",
+        "vllm.entrypoints.llm",
+        # An engine imports these only as it starts.
+        "vllm.v1.worker.cpu_model_runner",
+        "vllm.v1.worker.gpu_worker",
+        "vllm.model_executor.layers.quantization.online.base",
+        "vllm.model_executor.models.qwen2",
+    ),
     "trl": ("trl",),
 }
 

@@ -6,6 +6,7 @@ in the first message, so that pytest can turn to a server that imported nothing 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -60,6 +61,9 @@ def _warm_up(modules: Sequence[str]) -> dict[str, object]:
         seconds[name] = round(time.monotonic() - begun, 2)
     for name in own:
         del os.environ[name]
+    # Else a child's first garbage collection touches, and so copies, every page of the imported stack.
+    gc.collect()
+    gc.freeze()
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return {
         "seconds": seconds,

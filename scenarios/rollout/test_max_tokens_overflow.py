@@ -14,24 +14,21 @@ TOKEN = 100
 MEANWHILE = pytest.mark.usefixtures("vllm_server")
 
 
-@pytest.fixture
-def complete(vllm_server):
-    """Ask the server through OpenAI's client for greedy tokens, end-of-turn tokens ignored."""
+def client_of(server):
     import openai
 
-    client = openai.OpenAI(base_url=vllm_server.base_url + "/v1", api_key="none", max_retries=0, timeout=300)
+    return openai.OpenAI(base_url=server.base_url + "/v1", api_key="none", max_retries=0, timeout=300)
 
-    def complete(prompt_length, max_tokens):
-        return client.completions.create(
-            model=vllm_server.model,
-            prompt=[TOKEN] * prompt_length,
-            max_tokens=max_tokens,
-            temperature=0,
-            extra_body={"ignore_eos": True},
-        )
 
-    complete.client, complete.model = client, vllm_server.model
-    return complete
+def complete(server, prompt_length, max_tokens):
+    """Ask the server through OpenAI's client for greedy tokens, end-of-turn tokens ignored."""
+    return client_of(server).completions.create(
+        model=server.model,
+        prompt=[TOKEN] * prompt_length,
+        max_tokens=max_tokens,
+        temperature=0,
+        extra_body={"ignore_eos": True},
+    )
 
 
 def generate(engine, prompt_length, max_tokens):
@@ -83,39 +80,39 @@ def test_offline_clamped(vllm_engine, subject, excess):
     [(PROMPT_LENGTH, MAX_TOKENS), (PROMPT_LENGTH, LIMIT - PROMPT_LENGTH + 1), (PROMPT_LENGTH, LIMIT + 1), (LIMIT, 1)],
     ids=["documented", "one-too-many", "alone-over-the-limit", "no-room"],
 )
-def test_server_refuses(complete, prompt_length, max_tokens):
-    complete(prompt_length, max_tokens)
+def test_server_refuses(vllm_server, prompt_length, max_tokens):
+    complete(vllm_server, prompt_length, max_tokens)
 
 
 @pytest.mark.guards("max-tokens-overflow")
-def test_server_serves_the_documented_request(complete, subject):
+def test_server_serves_the_documented_request(vllm_server, subject):
     clamped = check_clamped(subject, MAX_TOKENS, PROMPT_LENGTH, LIMIT)
-    served = complete(PROMPT_LENGTH, clamped)
+    served = complete(vllm_server, PROMPT_LENGTH, clamped)
     assert (served.usage.prompt_tokens, served.usage.completion_tokens) == (1297, 2799)
     assert served.choices[0].finish_reason == "length"
 
 
 @pytest.mark.guards("max-tokens-overflow")
 @pytest.mark.parametrize("excess", [-1, 0, 1])
-def test_server_boundary(complete, subject, excess):
+def test_server_boundary(vllm_server, subject, excess):
     import openai
 
     prompt_length, room = LIMIT - 16, 16
     if excess > 0:  # the limit is where the remedy says, not before
         with pytest.raises(openai.BadRequestError):
-            complete(prompt_length, room + excess)
+            complete(vllm_server, prompt_length, room + excess)
     clamped = check_clamped(subject, room + excess, prompt_length, LIMIT)
-    assert complete(prompt_length, clamped).usage.completion_tokens == min(room + excess, room)
+    assert complete(vllm_server, prompt_length, clamped).usage.completion_tokens == min(room + excess, room)
 
 
 @pytest.mark.guards("max-tokens-overflow")
-def test_chat_counts_the_template_too(complete, subject, tiny_qwen):
+def test_chat_counts_the_template_too(vllm_server, subject, tiny_qwen):
     messages = [{"role": "user", "content": "What is 48 divided by 6? " * 60}]
     text = tiny_qwen.tokenizer().apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     prompt_length = len(tiny_qwen.tokenizer().encode(text, add_special_tokens=False))
     limit = prompt_length + 8  # a budget of one's own, below the engine's: quick to fill
-    served = complete.client.chat.completions.create(
-        model=complete.model,
+    served = client_of(vllm_server).chat.completions.create(
+        model=vllm_server.model,
         messages=messages,
         max_tokens=check_clamped(subject, MAX_TOKENS, prompt_length, limit),
         extra_body={"ignore_eos": True},

@@ -26,7 +26,7 @@ def test_forty_more_learn(training_step):
 
 @pytest.mark.hw(capability=">=7.0")
 def test_memory_returns(training_step):
-    from pytest_rlregress.fixtures.training_step import device_memory
+    from pytest_rlregress.fixtures.step_record import device_memory
 
     training_step.run(steps=2)
     before = device_memory()

@@ -1,0 +1,1 @@
+"""The claims on speed, each a ratio or a difference taken in one run."""

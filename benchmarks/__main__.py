@@ -1,0 +1,15 @@
+"""Run every benchmark, or those named: ``python -m benchmarks [startup] [containment] [step]``."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import containment, startup, step
+
+ALL = {"startup": startup.main, "containment": containment.main, "step": step.main}
+
+unknown = [name for name in sys.argv[1:] if name not in ALL]
+if unknown:
+    sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}")
+for name in sys.argv[1:] or ALL:
+    ALL[name]()
