@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 WARM, STEPS = 3, 15
-PROMPTS = ["one", "one two three", "a longer prompt of more words", "and one"]
+PROMPTS = ["one", "one two three", "a longer prompt of some more words than the rest", "and one"]
 
 
 def main() -> None:
@@ -31,8 +31,9 @@ def main() -> None:
     qwen = tiny_qwen.build()
     tokenizer = qwen.tokenizer()
     vocab_size = qwen.model().config.vocab_size
-    settings = training_step.StepSettings()
-    training_step.sample_prompts = lambda *_: tokenizer(PROMPTS)["input_ids"]
+    prompt_ids = tokenizer(PROMPTS)["input_ids"]
+    settings = training_step.StepSettings(prompt_length=max(map(len, prompt_ids)))
+    training_step.sample_prompts = lambda *_: prompt_ids
     training_step.END_EVERY = vocab_size + 1  # all completions have their full length, as TRL's below
     ours: list[dict[str, float]] = []
     theirs: list[float] = []
@@ -95,7 +96,7 @@ def main() -> None:
     phases = {
         phase: statistics.median(seconds[phase] for seconds in ours[WARM:]) for phase in ("generate", "train", "sync")
     }
-    print(f"\nA warm step, median of {STEPS}, alternating:")
+    print(f"\nA warm step, median of {STEPS}, alternating; prompts of up to {settings.prompt_length} tokens:")
     print(f"  TRL GRPOTrainer   {1000 * theirs_median:7.1f} ms")
     print(
         f"  miniature step    {1000 * ours_median:7.1f} ms  "

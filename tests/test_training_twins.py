@@ -80,7 +80,7 @@ def test_one_tensor_missing_from_the_sync(twin, room, missing):
     import ray
 
     def sync(model, engine):
-        ray.get(engine.load_weights.remote({n: p.detach() for n, p in model.named_parameters() if n != missing}))
+        ray.get(engine.load_weights.remote({n: p.detach() for n, p in model.state_dict().items() if n != missing}))
 
     twin(STALE, sync=after_the_first(sync, room.sync))
 

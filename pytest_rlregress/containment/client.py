@@ -82,7 +82,8 @@ class Server:
         """
         while self._ready is None:
             if not wait([self._control], _SAY_EVERY):
-                say(f"importing {', '.join(self.modules)} ({time.monotonic() - self._begun:.0f} s)")
+                names = dict.fromkeys(module.partition(".")[0] for module in self.modules)
+                say(f"importing {', '.join(names)} ({time.monotonic() - self._begun:.0f} s)")
                 continue
             data = self._control.recv(MESSAGE_BYTES)
             if not data:
