@@ -34,7 +34,7 @@ def main() -> None:
     prompt_ids = tokenizer(PROMPTS)["input_ids"]
     settings = training_step.StepSettings(prompt_length=max(map(len, prompt_ids)))
     training_step.sample_prompts = lambda *_: prompt_ids
-    training_step.END_EVERY = vocab_size  # only the model's own eos ends a completion early, TRL's below never end early
+    training_step.END_EVERY = vocab_size  # only the model's own eos ends a completion; in TRL below nothing does
     ours: list[dict[str, float]] = []
     theirs: list[float] = []
 

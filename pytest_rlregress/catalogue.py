@@ -15,7 +15,6 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.stack import COMPONENTS, Stack
-from pytest_rlregress.verdict import Outcome
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,7 +32,7 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What identifies a failure in an exception, a crash or a log; every key that is given must match."""
+    """What identifies a failure in an exception, a crash or a log; ``verdict.matches`` compares."""
 
     exception: str | None = None
     message: re.Pattern[str] | None = None
@@ -41,20 +40,6 @@ class Signature:
     signal: str | None = None
     log: re.Pattern[str] | None = None
     note: str = ""
-
-    def matches(self, outcome: Outcome) -> bool:
-        """Whether this is what came out of the failing act."""
-        if self.exception and not any(
-            name == self.exception or name.rpartition(".")[2] == self.exception for name in outcome.exceptions
-        ):
-            return False
-        if self.message and not self.message.search(outcome.message):
-            return False
-        if self.signal and outcome.signal != self.signal:
-            return False
-        if self.log and not self.log.search(outcome.log):
-            return False
-        return all(any(frame.search(seen) for seen in outcome.frames) for frame in self.frames)
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
 from pytest_rlregress import catalogue, hardware, settings, stack, subjects
 from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.worker import CHANNEL
-from pytest_rlregress.report.terminal import Terminal
 from pytest_rlregress.verdict import Judgement, Outcome, judge
 
 T = TypeVar("T")
@@ -81,10 +80,10 @@ class Harness:
         print(hardware.describe_profiles(self.profiles, self.machine))
         return 0
 
-    def open(self) -> None:
-        """Check the promises of the command line and register what runs contained tests and reports verdicts."""
+    def open(self) -> bool:
+        """Check the promises of the command line and contain tests from now on; False if there is nothing to report."""
         if self._opened or self.settings.hw == "list":
-            return
+            return False
         self._opened = True
         missing = stack.missing(self.settings.require)
         if missing:
@@ -97,7 +96,7 @@ class Harness:
             self._choose_scenarios()
         _usage(lambda: subjects.check(self.settings, self.catalogue))
         if CHANNEL in self._config.stash:  # a contained child runs what it is told, in process
-            return
+            return False
         containment = Containment(
             self._config,
             timeout=self.settings.timeout,
@@ -106,7 +105,7 @@ class Harness:
             conclude=self._conclude,
         )
         self._config.pluginmanager.register(containment, "rlregress-containment")
-        self._config.pluginmanager.register(Terminal(self._config, self), "rlregress-terminal")
+        return True
 
     def _choose_scenarios(self) -> None:
         """Without a path on the command line, run the shipped scenarios and the user's."""
@@ -118,14 +117,9 @@ class Harness:
 
     def adopt(self, items: list[pytest.Item]) -> None:
         """Check the markers of collected tests."""
-        late = not self._opened
-        self.open()
         for item in items:
             self.side(item)
             self.unavailable(item)
-        containment: Any = self._config.pluginmanager.get_plugin("rlregress-containment")
-        if late and containment is not None:  # registered while this very hook is being called
-            containment.pytest_collection_modifyitems(items)
 
     # -- what a test is, needs, and gives --------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     resolved = settings.resolve(config)
     if resolved.hw or resolved.require:
-        _harness(config).open()
+        _open(config)
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
@@ -48,7 +48,22 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Hand collected tests with a marker of ours to the harness."""
     if any(item.get_closest_marker(line.partition("(")[0]) for line in MARKERS for item in items):
+        late = _open(config)
         _harness(config).adopt(items)
+        containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
+        if late:  # registered while this very hook is being called
+            containment.pytest_collection_modifyitems(items)
+
+
+def _open(config: pytest.Config) -> bool:
+    """Open the harness, and with it the report; whether this call did."""
+    run = _harness(config)
+    if not run.open():
+        return False
+    from pytest_rlregress.report.terminal import Terminal
+
+    config.pluginmanager.register(Terminal(config, run), "rlregress-terminal")
+    return True
 
 
 def _harness(config: pytest.Config) -> Harness:
