@@ -111,9 +111,6 @@ class Harness:
         """Without a path on the command line, run the shipped scenarios and the user's."""
         if self._config.args_source != pytest.Config.ArgsSource.ARGS:
             self._config.args[:] = [str(path) for path in (catalogue.SHIPPED, *self.settings.scenarios)]
-        option = self._config.option
-        if getattr(option, "numprocesses", None) and getattr(option, "dist", "no") == "no":
-            option.dist = "loadgroup"
 
     def adopt(self, items: list[pytest.Item]) -> None:
         """Check the markers of collected tests."""

@@ -44,15 +44,29 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return _harness(config).list_profiles() if settings.resolve(config).hw == "list" else None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under ``--hw`` and ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker."""
+    if config.getoption("dist") != "load" or not settings.resolve(config).hw:
+        return None
+    from pytest_rlregress.containment.scheduling import ByFolder
+
+    return ByFolder(config, log)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Hand collected tests with a marker of ours to the harness."""
-    if any(item.get_closest_marker(line.partition("(")[0]) for line in MARKERS for item in items):
+    if any(map(_ours, items)):
         late = _open(config)
         _harness(config).adopt(items)
         containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
         if late:  # registered while this very hook is being called
             containment.pytest_collection_modifyitems(items)
+
+
+def _ours(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(line.partition("(")[0]) for line in MARKERS)
 
 
 def _open(config: pytest.Config) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ET
 
@@ -102,27 +105,42 @@ def test_no_descendant_survives(run, pytester):
         assert not psutil.pid_exists(pid), f"the daemon of the test that ends with {end} is alive"
 
 
-def test_nothing_survives_the_death_of_pytest(pytester):
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=lambda end: end.name)
+def test_nothing_survives_the_end_of_pytest(pytester, end):
     pytester.makepyfile(
         """
-        import os, time, pytest
+        import os, subprocess, time, pytest
+
+        @pytest.fixture
+        def engine():
+            process = subprocess.Popen(["sleep", "99"], start_new_session=True)
+            yield process
+            open("torn-down", "w").close()
 
         @pytest.mark.isolated
-        def test_waits():
-            with open("pid", "w") as file:
-                file.write(str(os.getpid()))
+        def test_waits(engine):
+            with open("pids.new", "w") as file:
+                file.write(f"{os.getpid()} {engine.pid}")
+            os.rename("pids.new", "pids")
             time.sleep(600)
         """
     )
-    process = pytester.popen(["python", "-m", "pytest"])
-    pid_file = pytester.path / "pid"
+    process = subprocess.Popen([sys.executable, "-m", "pytest"], cwd=pytester.path)
+    pids = pytester.path / "pids"
     deadline = time.monotonic() + 60
-    while not (pid_file.exists() and pid_file.read_text()):
+    while not pids.exists():
         assert time.monotonic() < deadline, "the contained test did not start"
         time.sleep(0.05)
-    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(int(pid_file.read_text()))]
-    process.kill()
-    process.communicate()
+    family = [
+        *psutil.Process(process.pid).children(recursive=True),
+        *map(psutil.Process, map(int, pids.read_text().split())),
+    ]
+    process.send_signal(end)
+    process.wait(timeout=60)
+    if end == signal.SIGINT:
+        assert process.returncode == pytest.ExitCode.INTERRUPTED
+        assert (pytester.path / "torn-down").exists(), "the fixture was not torn down"
+        assert not [relative for relative in family if relative.is_running()], "pytest ended before its descendants"
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
 
@@ -185,10 +203,12 @@ def test_group_shares_a_child_until_one_of_it_dies(run, pytester):
     assert len(list(pytester.path.glob("down-*"))) == 1, "the second one is torn down"
 
 
-def test_group_is_one_workers_under_xdist(run, pytester):
-    result = run({"test_a": GROUP.replace("os.abort()", "pass"), "test_b": NEIGHBOUR}, "-n2", "--dist=loadgroup")
-    result.assert_outcomes(passed=6)
-    assert len(list(pytester.path.glob("up-*"))) == len(list(pytester.path.glob("down-*"))) == 1
+def test_folder_is_one_workers_under_xdist(pytester, run):
+    group = GROUP.replace("os.abort()", "pass").replace('isolated(group="engine")', 'needs("torch")')
+    for folder in ("one", "two"):
+        pytester.mkpydir(folder).joinpath("test_it.py").write_text(group)
+    run({}, "--hw=cpu", "-n2", "one", "two").assert_outcomes(passed=10)
+    assert len(list(pytester.path.glob("up-*"))) == len(list(pytester.path.glob("down-*"))) == 2
 
 
 def test_in_process_fixtures_live_on_between_contained_tests(run):

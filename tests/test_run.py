@@ -91,7 +91,7 @@ def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester):
     assert all(len(line) <= 100 for line in result.outlines[start : start + 3])
     result.stdout.fnmatch_lines(["short-column*reproduced 1/1*held 1/1*"])
     properties = {
-        (case.get("name").partition("@")[0], entry.get("name")): entry.get("value")
+        (case.get("name"), entry.get("name")): entry.get("value")
         for case in ET.parse(pytester.path / "out.xml").iter("testcase")
         for entry in case.iter("property")
     }

@@ -27,6 +27,7 @@ _BOOT = (
 _STACKS_SECONDS = 1.0
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
+_INTERRUPT_SECONDS = 15.0
 _SAY_EVERY = 5.0
 
 
@@ -151,20 +152,26 @@ class Child:
         return self._listen("done", time.monotonic() + seconds, hear, begun_at, f"no end after {seconds:g} s")
 
     def stop(self, hear: Callable[[str, Any], None]) -> Death | None:
-        """Let the child tear down what it still holds, then make sure that it and its descendants are gone."""
+        """Let the child tear down what it still holds; how it died if it did not manage. ``close`` comes next."""
         begun_at = self.log.stat().st_size
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(b"null")
         limit = f"teardown took more than {_STOP_SECONDS:g} s"
-        death = self._listen("end", time.monotonic() + _STOP_SECONDS, hear, begun_at, limit)
-        if death is None:
-            self._exit_status()
-        self.close()
-        return death
+        return self._listen("end", time.monotonic() + _STOP_SECONDS, hear, begun_at, limit)
+
+    def interrupt(self) -> None:
+        """Ctrl-C for the child: it may tear down what its test holds, for a while."""
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGINT)
+            self._listen("end", time.monotonic() + _INTERRUPT_SECONDS, lambda kind, value: None, 0, "")
 
     def close(self) -> None:
-        """Let go: the supervisor kills what is left as soon as its socket closes."""
+        """Let go: the supervisor kills what is left, and says when nothing is."""
         self._connection.close()
+        with contextlib.suppress(OSError):
+            self._status.shutdown(socket.SHUT_WR)
+        self._exit_status()
         self._status.close()
 
     def _listen(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import Any
 
 import pytest
@@ -46,14 +45,11 @@ class Containment:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note where each contained test runs; for ``-n``, tests that share a child go to one worker."""
+        """Note where each contained test runs."""
         for item in items:
             place = place_of(item)
-            if place is None:
-                continue
-            item.stash[_PLACE], item.stash[_KEY] = place, key_of(item)
-            if not place.alone and self._config.pluginmanager.hasplugin("xdist"):
-                item.add_marker(pytest.mark.xdist_group(PurePath(place.group).name))
+            if place is not None:
+                item.stash[_PLACE], item.stash[_KEY] = place, key_of(item)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start importing, in the warm server, while other tests run."""

@@ -82,6 +82,7 @@ class Pool:
             if politely:
                 self.stop(place, self._complain)
             else:
+                self._children[place][0].interrupt()
                 self.drop(place)
         for server in self._servers.values():
             server.close()

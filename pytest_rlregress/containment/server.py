@@ -75,10 +75,10 @@ def _warm_up(modules: Sequence[str]) -> dict[str, object]:
 
 def _become_supervisor(channel: int, status: int, log: int) -> None:
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def run() -> None:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)

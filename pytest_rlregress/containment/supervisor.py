@@ -25,7 +25,7 @@ def supervise(status: socket.socket, run: Callable[[], None]) -> None:
     """Fork ``run`` into a child, wait for its end, kill what it leaves behind, tell ``status``; does not return.
 
     Sends JSON messages on ``status``: ``{"pid": …}`` at the start, ``{"exit": waitpid status, "left": [names]}`` at the
-    end. End of file on ``status`` means that pytest is gone: then everything is killed.
+    end. End of file on ``status`` means that pytest is gone or wants no more: then everything is killed.
     """
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -51,9 +51,8 @@ def supervise(status: socket.socket, run: Callable[[], None]) -> None:
             os.read(wake_read, 4096)
         ended = _reap(pid)
     left = _kill_all()
-    if ended is not None:
-        with contextlib.suppress(OSError):
-            status.send(json.dumps({"exit": ended, "left": left}).encode())
+    with contextlib.suppress(OSError):
+        status.send(json.dumps({"exit": ended, "left": left}).encode())
     os._exit(0)
 
 
