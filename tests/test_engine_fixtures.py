@@ -121,10 +121,7 @@ def test_server_answers_on_loopback_and_leaves_nothing(tiny_qwen, progress):
 @pytest.mark.isolated(timeout=300)
 @pytest.mark.needs("ray")
 def test_ray_leaves_nothing(progress):
-    def litter():
-        return {path for folder in ("/tmp", "/dev/shm") for path in Path(folder).iterdir() if "ray" in path.name}
-
-    before, files, here = dict(os.environ), litter(), psutil.Process()
+    before, here = dict(os.environ), psutil.Process()
     token = Path.home() / ".ray" / "auth_token"
     had_token = token.exists()
     with ray_cluster.start(nodes=2, say=progress) as cluster:
@@ -146,6 +143,5 @@ def test_ray_leaves_nothing(progress):
             pytest.fail("started")
     assert [process for process in family if process.is_running()] == []
     assert not room.exists()
-    assert litter() <= files
     assert dict(os.environ) == before
     assert token.exists() == had_token
