@@ -94,9 +94,10 @@ class Harness:
         if self.settings.hw:
             _ = self.profile, self.catalogue
             self._choose_scenarios()
-        _usage(lambda: subjects.check(self.settings, self.catalogue))
         if CHANNEL in self._config.stash:  # a contained child runs what it is told, in process
             return False
+        if not hasattr(self._config, "workerinput"):  # once a run, not in each of xdist's workers
+            _usage(lambda: subjects.check(self.settings, self.catalogue))
         containment = Containment(
             self._config,
             timeout=self.settings.timeout,
