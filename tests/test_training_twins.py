@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytestmark = [
@@ -164,6 +166,7 @@ def test_advantages_normalised_over_the_batch(twin):
 def test_too_small_an_update_is_said(training_step):
     from pytest_rlregress.fixtures.step_record import check
 
-    [record] = training_step.run(steps=1, learning_rate=1e-7)
+    [record] = training_step.run(steps=1, learning_rate=1e-7)  # less would not move a weight of 1 in float32
+    coarse = replace(training_step.settings, logprob_tolerance=1e-3)
     with pytest.raises(AssertionError, match="too little to tell new weights from stale ones"):
-        check(record, training_step.settings)
+        check(record, coarse)
