@@ -103,7 +103,3 @@ def main() -> None:
         + ", ".join(f"{k} {1000 * v:.1f}" for k, v in phases.items())
     )
     print(f"  miniature / TRL   {ours_median / theirs_median:7.2f}     (wanted: at most 1)")
-
-
-if __name__ == "__main__":
-    main()
