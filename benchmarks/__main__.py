@@ -1,12 +1,12 @@
-"""Run every benchmark, or those named: ``python -m benchmarks [startup] [containment] [step]``."""
+"""Run every benchmark, or those named: ``python -m benchmarks [startup] [containment] [faults] [step]``."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import containment, startup, step
+from benchmarks import containment, faults, startup, step
 
-ALL = {"startup": startup.main, "containment": containment.main, "step": step.main}
+ALL = {"startup": startup.main, "containment": containment.main, "faults": faults.main, "step": step.main}
 
 unknown = [name for name in sys.argv[1:] if name not in ALL]
 if unknown:

@@ -14,6 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from pytest_rlregress.nvml import Gpu, Machine, discover
 from pytest_rlregress.profiles import FEATURES, HardwareError, Profile, load_profiles
+from pytest_rlregress.settings import UNITS
 
 __all__ = [
     "Gpu",
@@ -31,7 +32,6 @@ __all__ = [
 ]
 
 GIB = 2**30
-UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
 COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 
 from pytest_rlregress import catalogue, hardware, settings, stack, subjects
+from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.worker import CHANNEL
 from pytest_rlregress.verdict import Judgement, Outcome, judge
@@ -94,13 +95,16 @@ class Harness:
         if self.settings.hw:
             _ = self.profile, self.catalogue
             self._choose_scenarios()
+            # A night's run goes on when one test file cannot be imported; the run fails all the same.
+            self._config.option.continue_on_collection_errors = True
         if CHANNEL in self._config.stash:  # a contained child runs what it is told, in process
             return False
         if not hasattr(self._config, "workerinput"):  # once a run, not in each of xdist's workers
             _usage(lambda: subjects.check(self.settings, self.catalogue))
         containment = Containment(
             self._config,
-            timeout=self.settings.timeout,
+            limits=Limits(self.settings.timeout, self.settings.memory, self.settings.stall),
+            gpus=() if self.settings.hw == "cpu" else self.machine.gpus,
             components=self.components,
             unavailable=self.unavailable,
             conclude=self._conclude,

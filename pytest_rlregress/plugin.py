@@ -20,8 +20,9 @@ MARKERS = (
     "needs(*components): components of the stack a test needs (torch, vllm, ray, …); missing ones make it unavailable.",
     "hw(*profiles, capability=None, memory=None, count=None): a hardware test, run only where the profile of the run "
     'fits, e.g. hw("h100", "h200") or hw(capability=">=9.0", memory=">=70GiB", count=2).',
-    "isolated(group=None, timeout=None, env=None, fresh=False): run in a process of its own, or with those of its "
-    "group; env or fresh=True: from an interpreter that has imported nothing.",
+    "isolated(group=None, timeout=None, memory=None, stall=None, env=None, fresh=False): run in a process of its own, "
+    "or with those of its group; timeout in seconds, memory like '4GiB', stall: seconds to go on after its engine "
+    "logged an error; env or fresh=True: from an interpreter that has imported nothing.",
 )
 
 
@@ -42,16 +43,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """``--hw=list`` prints the profiles and ends."""
     return _harness(config).list_profiles() if settings.resolve(config).hw == "list" else None
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Under ``--hw`` and ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker."""
-    if config.getoption("dist") != "load" or not settings.resolve(config).hw:
-        return None
-    from pytest_rlregress.containment.scheduling import ByFolder
-
-    return ByFolder(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

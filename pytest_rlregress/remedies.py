@@ -6,9 +6,12 @@ value ``rlregress_subjects`` puts your own function of the same signature in its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pytest_rlregress.engine_log import EngineLog
 
 if TYPE_CHECKING:
     import torch
@@ -159,3 +162,26 @@ def contiguous_ids(ids: torch.Tensor) -> torch.Tensor:
     if ids.is_floating_point() or ids.is_complex():
         raise ValueError(f"token ids are {ids.dtype}, which does not hold every id: keep them int64 throughout")
     return ids.long().contiguous()
+
+
+def watch_engine_log(log: Path, patience: float) -> Callable[[], None]:
+    """Learn from an inference server's own log that it failed, where the trainer only sees that nothing comes.
+
+    What the server logs from now on counts: vLLM's, or another's that uvicorn runs with its access log on. A request
+    completed after an error takes the error back, so that one bad prompt does not end a run that goes on.
+
+    Args:
+        log: File the server writes to. It need not exist yet, and may be of any size, truncated or replaced.
+        patience: Seconds without a completed request after an error; choose more than the longest rollout takes.
+
+    Returns:
+        The check to call in the orchestrator's loop: it raises RuntimeError with the engine's words.
+    """
+    engine = EngineLog(log)
+
+    def check() -> None:
+        failure = engine.failure(patience)
+        if failure:
+            raise RuntimeError(f"no request was completed since the engine logged an error in {log}:\n{failure}")
+
+    return check

@@ -7,12 +7,16 @@ error messages all read it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+#: Bytes in the units that memory is given in.
+UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Settings:
     strict: bool
     require: tuple[str, ...]
     timeout: float
+    memory: int | None
+    stall: float
     scenarios: tuple[Path, ...]
     hardware: tuple[Path, ...]
     subjects: Mapping[str, str]
@@ -88,14 +94,33 @@ def _components(text: str, _base: Path) -> tuple[str, ...]:
     return names
 
 
-def _seconds(text: str, _base: Path) -> float:
+def seconds(value: object) -> float:
+    """A time limit: a positive number of seconds; ``inf`` for none.
+
+    Raises:
+        ValueError: It is none; the message says what is allowed.
+    """
     try:
-        seconds = float(text)
+        number = float(str(value))
     except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError("a positive number of seconds")
-    return seconds
+        number = 0.0
+    if not number > 0:
+        raise ValueError("a positive number of seconds, or inf for no limit")
+    return number
+
+
+def memory(value: object) -> int | None:
+    """A limit on memory in bytes, from a text such as ``4GiB`` or ``500MB``; None stays None: no limit.
+
+    Raises:
+        ValueError: It is none; the message says what is allowed.
+    """
+    if value is None or isinstance(value, int):
+        return value
+    size = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
+    if size is None or not float(size[1]):
+        raise ValueError("a size such as 4GiB or 500MB")
+    return int(float(size[1]) * UNITS[size[2]])
 
 
 def _folders(text: str, base: Path) -> tuple[Path, ...]:
@@ -145,11 +170,29 @@ OPTIONS = (
     ),
     Option(
         "timeout",
-        _seconds,
+        lambda text, _base: seconds(text),
         600.0,
         "Seconds a contained test may take before it counts as hung; isolated(timeout=…) on a test comes first "
         "(default: 600).",
         flag="--rl-timeout",
+        metavar="SECONDS",
+    ),
+    Option(
+        "memory",
+        lambda text, _base: memory(text),
+        None,
+        "Memory that a contained test and the processes it starts may use together, such as 8GiB; "
+        "isolated(memory=…) on a test comes first (default: no limit).",
+        flag="--rl-memory",
+        metavar="SIZE",
+    ),
+    Option(
+        "stall",
+        lambda text, _base: seconds(text),
+        4.0,
+        "Seconds a test may go on after its engine logged an error and completed no request since; isolated(stall=…) "
+        "on a test comes first, inf: for ever (default: 4).",
+        flag="--rl-stall",
         metavar="SECONDS",
     ),
     Option(

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import inspect
+import sys
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -8,7 +11,8 @@ pytest_plugins = ["pytester"]
 @pytest.fixture
 def run(pytester, monkeypatch):
     """Run pytest on test files in a process of its own: ``run("body", "--opt")`` or ``run({"name": "body"}, …)``."""
-    for name in ("RLREGRESS_HW", "RLREGRESS_TIMEOUT", "RLREGRESS_REQUIRE", "PYTEST_ADDOPTS"):
+    # Bytecode is kept, or every one of these processes compiles the harness anew.
+    for name in ("PYTHONDONTWRITEBYTECODE", "RLREGRESS_HW", "RLREGRESS_TIMEOUT", "RLREGRESS_REQUIRE", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
 
     def run(files, *args):
@@ -18,3 +22,40 @@ def run(pytester, monkeypatch):
         return pytester.runpytest_subprocess(*args, timeout=120)
 
     return run
+
+
+# Runs pytest under a reaper, as a contained child is; both end with it, and so does what was left.
+_REAPER = """
+import ctypes, os, sys, time
+import psutil
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+pid = os.fork()
+if pid == 0:
+    import pytest
+    os._exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
+while os.waitpid(-1, 0)[0] != pid:
+    pass
+for process in psutil.Process().children(recursive=True):
+    process.kill()
+"""
+_WITH_LEAKS = """
+import os
+from pytest_rlregress.containment import leaks
+
+def pytest_configure(config):
+    config.pluginmanager.register(leaks.Leaks(reaper=os.getppid()))
+"""
+
+
+@pytest.fixture
+def judged(pytester, monkeypatch):
+    """Run a test file with the leak check, under a reaper; what leaks is waited for less long than for users."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def judged(body, grace=0.2, conftest=_WITH_LEAKS, reaper="reaper=os.getppid()"):
+        conftest = conftest.replace("reaper=os.getppid()", reaper)
+        pytester.makeconftest(f"{conftest}\nleaks.GRACE_SECONDS = {grace}")
+        pytester.makepyfile(test_it=f"import os, subprocess, sys, pytest\n{inspect.cleandoc(body)}\n")
+        return pytester.run(sys.executable, "-c", _REAPER)
+
+    return judged

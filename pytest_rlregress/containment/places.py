@@ -1,11 +1,14 @@
-"""Where a contained test runs: which tests share a child, and what is imported before it starts."""
+"""Where a contained test runs and what it may use: who shares its child, what is imported before, its limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
+
+from pytest_rlregress import settings
+from pytest_rlregress.containment.child import Limits
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.
 WARM_MODULES: Mapping[str, tuple[str, ...]] = {
@@ -51,17 +54,50 @@ class Place:
     alone: bool = False
 
 
+#: Keywords of the marker ``isolated``; ``limits_of`` and ``place_of`` read them.
+_KEYWORDS = ("group", "env", "fresh", "timeout", "memory", "stall")
+#: Session fixtures that a run makes once: all their tests share a child, whichever folder they are in.
+SHARED_FIXTURES = ("ray_cluster",)
+
+
 def place_of(item: pytest.Item) -> Place | None:
     """Where a test is to run; None for one that stays in the pytest process."""
     marker = item.get_closest_marker("isolated")
     if marker is None:
         touches_stack = any(map(item.get_closest_marker, ("reproduces", "guards", "needs", "hw")))
-        return Place(str(item.path.parent)) if touches_stack else None
-    unknown = marker.kwargs.keys() - {"group", "env", "fresh", "timeout"}
+        shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
+        return Place(" ".join(shared) or str(item.path.parent)) if touches_stack else None
+    unknown = marker.kwargs.keys() - set(_KEYWORDS)
     if unknown or marker.args:
         what = ", ".join(sorted(unknown)) or "positional arguments"
-        raise pytest.UsageError(f"{item.nodeid}: isolated(): {what} not allowed; allowed: group, env, fresh, timeout.")
+        raise pytest.UsageError(f"{item.nodeid}: isolated(): {what} not allowed; allowed: {', '.join(_KEYWORDS)}.")
     group = marker.kwargs.get("group")
     environment = tuple(sorted((str(k), str(v)) for k, v in marker.kwargs.get("env", {}).items()))
     fresh = bool(marker.kwargs.get("fresh") or environment)
     return Place(group or item.nodeid, environment, fresh, alone=group is None)
+
+
+def together(items: Sequence[pytest.Item], places: Sequence[Place | None]) -> list[pytest.Item]:
+    """The same tests, those that share a child one after the other where the first of them was."""
+    mates: dict[Place, list[pytest.Item]] = {}
+    for item, place in zip(items, places, strict=True):
+        if place is not None and not place.alone:
+            mates.setdefault(place, []).append(item)
+    ordered: list[pytest.Item] = []
+    for item, place in zip(items, places, strict=True):
+        ordered += [item] if place is None or place.alone else mates.pop(place, [])
+    return ordered
+
+
+def limits_of(item: pytest.Item, default: Limits) -> Limits:
+    """What a test may use: its marker's values, else the run's."""
+    marker = item.get_closest_marker("isolated")
+    given = marker.kwargs if marker else {}
+    try:
+        return Limits(
+            settings.seconds(given.get("timeout", default.seconds)),
+            settings.memory(given.get("memory", default.memory)),
+            settings.seconds(given.get("stall", default.stall)),
+        )
+    except ValueError as allowed:
+        raise pytest.UsageError(f"{item.nodeid}: isolated(): allowed is {allowed}.") from None

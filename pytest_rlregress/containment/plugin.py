@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.client import ContainmentError, Death
-from pytest_rlregress.containment.places import Place, place_of, warm_modules
+from pytest_rlregress.containment.child import Child, Death, Limits
+from pytest_rlregress.containment.client import ContainmentError
+from pytest_rlregress.containment.places import Place, limits_of, place_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
-from pytest_rlregress.containment.reports import died, outcome_of, restored, skipped
+from pytest_rlregress.containment.reports import Heard, add_to_text, died, outcome_of, skipped
+from pytest_rlregress.containment.scheduling import ByPlace, write_places
 from pytest_rlregress.containment.worker import key_of
+from pytest_rlregress.nvml import Gpu
 from pytest_rlregress.verdict import Outcome
 
 _PLACE: pytest.StashKey[Place] = pytest.StashKey()
 _KEY: pytest.StashKey[str] = pytest.StashKey()
+_OURS = re.compile(rb"\bmark\.(reproduces|guards|needs|hw|isolated)\b")
 
 
 class Containment:
@@ -23,7 +31,8 @@ class Containment:
 
     Args:
         config: The session's config.
-        timeout: Seconds a test may take that does not say otherwise.
+        limits: What a test may use that does not say otherwise.
+        gpus: The GPUs that tests may use.
         components: Names the components of the stack that a test needs.
         unavailable: Says why a test cannot run here, or None.
         conclude: Takes the outcome of a test and the report that is to carry its verdict.
@@ -33,31 +42,72 @@ class Containment:
         self,
         config: pytest.Config,
         *,
-        timeout: float,
+        limits: Limits,
+        gpus: Sequence[Gpu],
         components: Callable[[pytest.Item], tuple[str, ...]],
         unavailable: Callable[[pytest.Item], str | None],
         conclude: Callable[[pytest.Item, Outcome, pytest.TestReport], None],
     ) -> None:
-        self._config, self._timeout = config, timeout
+        self._config, self._limits = config, limits
         self._components, self._unavailable, self._conclude = components, unavailable, conclude
-        self._pool = Pool(config, self._say)
+        self._pool = Pool(config, gpus, self._say)
         self._warm: tuple[str, ...] = ()
+        self._stopped = False
+
+    def pytest_sessionstart(self) -> None:
+        """SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written."""
+        ours = threading.current_thread() is threading.main_thread()
+        if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _stop)
+
+    # -- collection ------------------------------------------------------------------------------------------------
+
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+        """Import a file with tests of ours in a child first: what dies of it there is not imported here."""
+        if not _OURS.search(module_path.read_bytes()):
+            return None
+        try:
+            death = self._pool.try_import(module_path, self._limits)
+        except ContainmentError as error:
+            death = Death("crashed", None, str(error), "")
+        if death is None:
+            return None
+        module: _Died = _Died.from_parent(parent, path=module_path)
+        module.death = death
+        return module
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note where each contained test runs."""
+        """Note where each contained test runs, and put those of one child one after the other."""
         for item in items:
             place = place_of(item)
             if place is not None:
+                limits_of(item, self._limits)
                 item.stash[_PLACE], item.stash[_KEY] = place, key_of(item)
+        items[:] = together(items, [item.stash.get(_PLACE, None) for item in items])
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start importing, in the warm server, while other tests run."""
+        self._pool.imported()
+        write_places(self._config, {item.nodeid: item.stash[_PLACE].group for item in _contained(session)})
         runnable = [item for item in _contained(session) if not item.stash[_PLACE].fresh]
         needed = {name for item in runnable if not self._unavailable(item) for name in self._components(item)}
         self._warm = warm_modules(needed)
         if self._warm and not self._config.option.collectonly:
             self._pool.warm(self._warm)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell one of xdist's workers where to write down which tests share a child."""
+        node.workerinput["rlregress_places"] = str(self._pool.places)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Under ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker."""
+        return ByPlace(config, log, self._pool.places) if config.getoption("dist") == "load" else None
+
+    # -- one test --------------------------------------------------------------------------------------------------
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -71,45 +121,33 @@ class Containment:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reason = self._unavailable(item)
         if reason is not None:
-            self._log(item, [skipped(item, reason)], None)
+            self._log(item, [skipped(item, reason)])
         else:
             self._run(item)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def _run(self, item: pytest.Item) -> None:
-        place = item.stash[_PLACE]
-        following = self._following(item)
-        reports: list[pytest.TestReport] = []
-        errors: list[str] = []
-
-        def hear(kind: str, value: Any) -> None:
-            if kind == "report":
-                report = self._config.hook.pytest_report_from_serializable(config=self._config, data=value)
-                reports.append(restored(item, report))
-            elif kind == "say":
-                self._say(value)
-            else:
-                errors.append(value)
-
-        marker = item.get_closest_marker("isolated")
-        seconds = float((marker and marker.kwargs.get("timeout")) or self._timeout)
+        place, following = item.stash[_PLACE], self._following(item)
         if not place.alone:
             self._pool.stop_groups(but=place)
         mates = [other for other in _contained(item.session) if other.stash[_PLACE] == place]
         modules = self._warm if any(map(self._components, mates)) else ()
+        gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
+        heard, signal_name = Heard(item, self._say), None
         try:
-            child = self._pool.child(place, [mate.path for mate in mates], modules)
-            death = child.run(item.stash[_KEY], following, seconds, hear)
+            child = self._pool.child(place, [mate.path for mate in mates], modules, gpus)
+            death = child.run(item.stash[_KEY], following, limits_of(item, self._limits), heard)
+            signal_name = _add_clues(heard.reports, child)
             if death is not None:
                 self._pool.drop(place)
             elif following is None:
-                death = self._pool.stop(place, hear)
-        except ContainmentError as error:
-            death = Death("crashed", None, str(error), "")
-        if death is not None or errors:
-            reports.append(died(item, reports, errors, death))
-        self._log(item, reports, death)
+                death = self._pool.stop(place, heard)
+        except (ContainmentError, OSError) as error:  # such as a full disk
+            death = Death("crashed", None, f"could not be contained: {error}", "")
+        if death is not None or heard.errors:
+            heard.reports.append(died(item, heard, death))
+        self._log(item, heard.reports, death, signal_name)
 
     def _following(self, item: pytest.Item) -> str | None:
         """The next test in the same child, None for none, "" when another process decides what that is."""
@@ -121,21 +159,34 @@ class Containment:
         mates = (i for i in later if i.stash.get(_PLACE, None) == item.stash[_PLACE] and not self._unavailable(i))
         return next((mate.stash[_KEY] for mate in mates), None)
 
-    def _log(self, item: pytest.Item, reports: list[pytest.TestReport], death: Death | None) -> None:
+    def _log(
+        self,
+        item: pytest.Item,
+        reports: list[pytest.TestReport],
+        death: Death | None = None,
+        signal_name: str | None = None,
+    ) -> None:
         """Hand the reports on; the one that decides the test carries its verdict, and so do those after it."""
         verdict: list[tuple[str, object]] = []
         for report in reports:
             report.user_properties.extend(verdict)  # junit reads those of the teardown
             if report.when == "call" or (report.when == "setup" and not report.passed):
                 before = len(report.user_properties)
-                self._conclude(item, outcome_of(report, death), report)
+                self._conclude(item, outcome_of(report, death, signal_name), report)
                 verdict = report.user_properties[before:]
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Nothing survives the session."""
-        self._pool.close(politely=session.exitstatus != pytest.ExitCode.INTERRUPTED)
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Ctrl-C, SIGTERM or ``pytest.exit()``: children get seconds to tear down, not the time they want."""
+        self._stopped = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Nothing survives the session, even if a report cannot be written."""
+        self._pool.close(politely=not self._stopped)
 
     def _say(self, line: str) -> None:
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
@@ -144,5 +195,29 @@ class Containment:
             reporter.write_line(f"rlregress: {line}")
 
 
+class _Died(pytest.Module):
+    """A test file whose import ended the process that tried it."""
+
+    death: Death
+
+    def collect(self) -> list[pytest.Item]:
+        texts = [f"{self.path}: import of the test module: {self.death.message}", self.death.log]
+        raise self.CollectError("\n".join([*texts, *(f"{title}:\n{text}" for title, text in self.death.sections)]))
+
+
+def _add_clues(reports: list[pytest.TestReport], child: Child) -> str | None:
+    """Give a failed test what its child's other processes left; the signal that one of them died of."""
+    failed = next((report for report in reports if report.failed), None)
+    if failed is None:
+        return None
+    add_to_text(failed, child.clues())
+    return next((death.signal for death in child.logs.deaths() if death.signal), None)
+
+
 def _contained(session: pytest.Session) -> list[pytest.Item]:
     return [item for item in session.items if _PLACE in item.stash]
+
+
+def _stop(number: int, frame: object) -> None:
+    signal.signal(number, signal.SIG_DFL)  # a second one does not wait
+    pytest.exit(f"stopped by {signal.Signals(number).name}", returncode=128 + number)

@@ -1,66 +1,110 @@
-"""The warm servers and living children of one session."""
+"""The warm servers and living children of one session, and the GPUs that they hold."""
 
 from __future__ import annotations
 
-import contextlib
+import getpass
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.containment.client import Child, Death, Server
+from pytest_rlregress.containment import gpu_memory, litter
+from pytest_rlregress.containment.child import Child, Death, Hear, Limits
+from pytest_rlregress.containment.client import ContainmentError, Server
+from pytest_rlregress.containment.lease import Lease, acquire
 from pytest_rlregress.containment.places import Place
 from pytest_rlregress.containment.worker import Order
+from pytest_rlregress.nvml import Gpu
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A living child with what is let go of after it: a server of its own, its folder."""
+
+    child: Child
+    own: Server | None
+    folder: Path
+
+
+#: Where test files are imported for the first time.
+_IMPORTS = Place("imports", alone=True)
 
 
 class Pool:
-    """Starts servers and children when first asked for, and ends every one of them."""
+    """Starts servers and children when first asked for, and ends every one of them.
 
-    def __init__(self, config: pytest.Config, say: Callable[[str], None]) -> None:
-        self._config, self._say = config, say
+    Args:
+        config: The session's config.
+        gpus: The GPUs that children may use; a lease makes those of them that they see this process' own.
+        say: Writes a line on the terminal.
+    """
+
+    def __init__(self, config: pytest.Config, gpus: Sequence[Gpu], say: Callable[[str], None]) -> None:
+        self._config, self._gpus, self._say = config, gpus, say
         self._servers: dict[tuple[str, ...], Server] = {}
-        self._children: dict[Place, tuple[Child, Server | None]] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="rlregress-"))
+        self._children: dict[Place, _Held] = {}
+        self._lease: Lease | None = None
+        self._folder = litter.session_folder()
+        #: Where xdist's workers write down which tests share a child.
+        self.places = self._folder.path / "places.json"
 
     def warm(self, modules: tuple[str, ...]) -> Server:
-        """The server that imports ``modules``, importing since the first call."""
+        """The server that imports ``modules``, importing since the first call; a new one if somebody killed it."""
+        if modules in self._servers and self._servers[modules].gone():
+            self._servers.pop(modules).close()
         if modules not in self._servers:
             self._servers[modules] = Server(modules, os.environ, self._file("server"))
         return self._servers[modules]
 
-    def child(self, place: Place, files: Iterable[Path], modules: tuple[str, ...]) -> Child:
+    def child(self, place: Place, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
         """The living child of ``place``, forked now if there is none.
 
         Args:
             place: What the tests in the child share.
             files: Test files the child collects.
             modules: What must be imported before the fork; nothing for a fresh interpreter.
+            gpus: How many GPUs its tests need, where there are any.
 
         Raises:
             ContainmentError: The warm server died.
         """
         if place not in self._children:
-            own = None
-            if place.fresh:
-                own = Server((), {**os.environ, **dict(place.environment)}, self._file("server"))
-            server = own or self.warm(modules)
-            if not server.safe(self._say):  # a second thread or CUDA: nothing may be forked from there
-                server = self.warm(())
-                server.ready(self._say)
-            pass_through = self._config.option.capture == "no"
-            self._children[place] = (
-                server.fork(self._order(place, files), self._file("child"), pass_through),
-                own,
+            leased = self._leased(gpus)
+            folder = self._file("c")
+            folder.mkdir()
+            environment = {**_environment(folder), **leased, **dict(place.environment)}
+            own = Server((), environment, self._file("server")) if place.fresh else None
+            server = own or self._forkable(modules)
+            child = server.fork(
+                self._order(files, folder, environment), folder / "log", self._config.option.capture == "no"
             )
-        return self._children[place][0]
+            self._children[place] = _Held(child, own, folder)
+        return self._children[place].child
 
-    def stop(self, place: Place, hear: Callable[[str, object], None]) -> Death | None:
+    def try_import(self, file: Path, limits: Limits) -> Death | None:
+        """Import a test file in a child that is there for that; how the child died of it, if it did."""
+        if _IMPORTS not in self._children:
+            empty = self._file("empty")  # its argument: without one, pytest would collect all there is
+            empty.mkdir()
+            self.child(_IMPORTS, [empty], ())
+        death = self._children[_IMPORTS].child.try_import(file, limits)
+        if death is not None:
+            self.drop(_IMPORTS)
+        return death
+
+    def imported(self) -> None:
+        """Collection is over: no more files to try."""
+        if _IMPORTS in self._children:
+            self.drop(_IMPORTS)
+
+    def stop(self, place: Place, hear: Hear) -> Death | None:
         """End a child in peace: it tears down its fixtures first; how it died if it did not manage."""
-        death = self._children[place][0].stop(hear)
+        death = self._children[place].child.stop(hear)
         self.drop(place)
         return death
 
@@ -70,11 +114,18 @@ class Pool:
             self.stop(place, self._complain)
 
     def drop(self, place: Place) -> None:
-        """Let go of a child that is dead or is to die now."""
-        child, own = self._children.pop(place)
-        child.close()
-        if own is not None:
-            own.close()
+        """Let go of a child that is dead or is to die now, and of what only it used."""
+        held = self._children.pop(place)
+        killed = held.child.close()
+        if held.own is not None:
+            held.own.close()
+        shutil.rmtree(held.folder, ignore_errors=True)
+        if self._gpus:
+            for line in gpu_memory.wait_for_gpu_memory(killed):
+                self._say(line)
+        if not self._children and self._lease is not None:
+            self._lease.release()
+            self._lease = None
 
     def close(self, politely: bool) -> None:
         """End everything and remove the session's temporary folder."""
@@ -82,26 +133,52 @@ class Pool:
             if politely:
                 self.stop(place, self._complain)
             else:
-                self._children[place][0].interrupt()
+                self._children[place].child.interrupt()
                 self.drop(place)
         for server in self._servers.values():
             server.close()
-        with contextlib.suppress(OSError):
-            shutil.rmtree(self._folder)
+        self._folder.remove()
+
+    def _forkable(self, modules: tuple[str, ...]) -> Server:
+        """The warm server, or one that has imported nothing where forking from the warm one is not possible."""
+        try:
+            if self.warm(modules).safe(self._say):
+                return self._servers[modules]
+        except ContainmentError as error:
+            if not modules:
+                raise
+            self._say(f"{error}\nThe tests import for themselves.")
+            self._servers.pop(modules).close()
+            self._servers[modules] = self.warm(())
+        bare = self.warm(())
+        bare.ready(self._say)
+        return bare
+
+    def _leased(self, count: int) -> dict[str, str]:
+        """The variable that shows a child the GPUs this process holds, which are ``count`` at least."""
+        if not self._gpus:
+            return {}
+        if self._lease is not None and len(self._lease.uuids) < count:
+            for place in list(self._children):
+                self.stop(place, self._complain)
+        if self._lease is None:
+            self._lease = acquire(self._gpus, count, self._say)
+        return {"CUDA_VISIBLE_DEVICES": ",".join(self._lease.uuids)}
 
     def _complain(self, kind: str, value: object) -> None:
         if kind == "error":
             self._say(f"while a contained process ended: {value}")
 
-    def _order(self, place: Place, files: Iterable[Path]) -> Order:
+    def _order(self, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
         options = dict(vars(self._config.option))
+        options.pop("file_or_dir", None)  # argparse wants to fill this in itself
         # The child runs what it is told, by node id: no selection, distribution, debugger or report files of its own.
         options.update(keyword="", markexpr="", deselect=None, maxfail=0, usepdb=False, trace=False, pyargs=False)
         options.update(numprocesses=None, dist="no", tx=[], lf=False, failedfirst=False, stepwise=False)
-        # By file descriptor: an engine writes to descriptor 1 and asks sys.stdout for its fileno().
-        options["capture"] = "no" if options["capture"] == "no" else "fd"
+        # Output goes to the child's log, where it outlives the child.
+        options["capture"] = "no"
         options["plugins"] = [*options.get("plugins", ()), "no:terminal"]
-        options["basetemp"] = self._file("tmp")
+        options["basetemp"] = folder / "tmp"
         # Else both would be looked for from the test files, which may lie in another project, or in site-packages.
         options["rootdir"] = str(self._config.rootpath)
         options["inifilename"] = self._config.inipath and str(self._config.inipath)
@@ -109,9 +186,15 @@ class Pool:
             options=options,
             files=tuple(dict.fromkeys(map(str, files))),
             folder=os.getcwd(),
-            environment={**os.environ, **dict(place.environment)},
+            environment=environment,
             workerinput=getattr(self._config, "workerinput", {"workerid": "master", "testrunuid": uuid.uuid4().hex}),
         )
 
     def _file(self, kind: str) -> Path:
-        return self._folder / f"{kind}-{uuid.uuid4().hex[:8]}"
+        return self._folder.path / f"{kind}{uuid.uuid4().hex[:6]}"  # short: Unix sockets lie below
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """This process', with a temporary folder that goes with the child; a cache worth keeping stays where it was."""
+    inductor = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
+    return {"TORCHINDUCTOR_CACHE_DIR": str(inductor), **os.environ, "TMPDIR": str(folder)}

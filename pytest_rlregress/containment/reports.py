@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import builtins
 import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.client import Death
+from pytest_rlregress.containment.child import Death
 from pytest_rlregress.verdict import Outcome
 
+_LAST_LINES = 10
+# What runs the test, in faulthandler's stacks and in py-spy's.
+_RUNNER = re.compile(
+    r"(?:^.*(?:/_pytest/|/pluggy/|/pytest_rlregress/containment/|File \"<string>\""
+    r"|\((?:_pytest|pluggy|pytest_rlregress/containment)/).*\n)+",
+    re.MULTILINE,
+)
+# Where faulthandler begins: for a fault, for a thread of a process that hangs.
+_STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.MULTILINE)
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
-_LOG_CHARACTERS = 20_000
 
 
-def outcome_of(report: pytest.TestReport, death: Death | None) -> Outcome:
-    """What a report, and the end of its process, amount to."""
+def outcome_of(report: pytest.TestReport, death: Death | None, signal: str | None = None) -> Outcome:
+    """What a report, and the end of its process, amount to.
+
+    Args:
+        report: The report that decides the test.
+        death: How its process ended, if it did not live.
+        signal: Signal that another process of the test died of: a Ray worker.
+    """
     phase = report.when or "call"
     log = "\n".join(text for _, text in report.sections)
     if death is not None and report.failed:
         frames = tuple(f"{frame['file']}:{frame['function']}" for frame in _FRAME.finditer(death.log))
-        return Outcome(death.kind, phase, (), death.message, frames, death.signal, log)
+        return Outcome(death.kind, phase, (), death.message, frames, death.signal, f"{report.longreprtext}\n{log}")
     if report.skipped:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         return Outcome("skipped", phase, message=reason.removeprefix("Skipped: "))
@@ -31,12 +49,50 @@ def outcome_of(report: pytest.TestReport, death: Death | None) -> Outcome:
             tuple(seen.get("exceptions", ())),
             seen.get("message", report.longreprtext),
             tuple(seen.get("frames", ())),
-            log=log,
+            signal,
+            log,
         )
     return Outcome("passed", phase, log=log)
 
 
-def restored(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
+class Heard:
+    """What a child says while it runs one test: its reports, with the output that belongs to each, and its errors."""
+
+    def __init__(self, item: pytest.Item, say: Callable[[str], None]) -> None:
+        self.reports: list[pytest.TestReport] = []
+        self.errors: list[str] = []
+        self._item, self._say = item, say
+        self._captured: list[tuple[str, str]] = []
+
+    def __call__(self, kind: str, value: Any) -> None:
+        """Take one message.
+
+        Raises:
+            KeyboardInterrupt, pytest.exit.Exception: The test asked for the end of the run.
+        """
+        hook = self._item.config.hook
+        if kind == "report":
+            data, output = value
+            report = hook.pytest_report_from_serializable(config=self._item.config, data=data)
+            self._captured += [(f"Captured stdout {report.when}", output)] * bool(output)
+            report.sections = [*self._captured, *((title, text) for title, text in report.sections)]
+            self.reports.append(_restored(self._item, report))
+        elif kind == "warning":
+            *about, nodeid, location = value
+            recorded = {"nodeid": nodeid, "when": "runtest", "location": location}
+            hook.pytest_warning_recorded.call_historic(kwargs={"warning_message": warning(*about), **recorded})
+        elif kind == "say":
+            self._say(value)
+        elif kind == "exit":
+            message, returncode = value
+            if message is None:
+                raise KeyboardInterrupt(f"in {self._item.nodeid}")
+            pytest.exit(message, returncode)
+        else:
+            self.errors.append(value)
+
+
+def _restored(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
     """A report from a child: under the name its test has here, and with the tuples that JSON made lists."""
     report.nodeid, report.location = item.nodeid, item.location
     report.user_properties = [(name, value) for name, value in report.user_properties]
@@ -45,24 +101,54 @@ def restored(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
     return report
 
 
+def warning(name: str, text: str, filename: str, lineno: int) -> warnings.WarningMessage:
+    """A warning from a child, without importing the module that its category comes from."""
+    category: Any = getattr(builtins, name.removeprefix("builtins."), None)
+    if category is None:
+        category, text = UserWarning, f"{name}: {text}"
+    return warnings.WarningMessage(category(text), category, filename, lineno)
+
+
 def skipped(item: pytest.Item, reason: str) -> pytest.TestReport:
     """Report of a test that was not started."""
     path, line, _ = item.location
     return _report(item, "setup", "skipped", (path, line or 0, f"Skipped: {reason}"))
 
 
-def died(
-    item: pytest.Item, reports: list[pytest.TestReport], errors: list[str], death: Death | None
-) -> pytest.TestReport:
-    """Report of the phase in which the child ended, or in which the child's pytest met an error."""
+def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestReport:
+    """Report of the phase in which the child ended, or in which the child's pytest met an error.
+
+    Its text has the stacks and all else that is known, since the text is what junit files carry.
+    """
     phases = ("setup", "call", "teardown")
-    when = next((phase for phase in phases if all(report.when != phase for report in reports)), "teardown")
-    report = _report(item, when, "failed", "\n".join([*errors, *([death.message] if death else [])]))
-    if death and death.left:
-        report.sections.append(("killed with the contained process", ", ".join(death.left)))
-    if death and death.log:
-        report.sections.append(("log of the contained process", death.log[-_LOG_CHARACTERS:]))
+    when = next((phase for phase in phases if all(report.when != phase for report in heard.reports)), "teardown")
+    if death is None:
+        return _report(item, when, "failed", "\n".join(heard.errors))
+    found = _STACK.search(death.log)
+    output, stack = (death.log[: found.start()], death.log[found.start() :]) if found else (death.log, "")
+    lines = output.splitlines()
+    last = [("last output", "\n".join(lines[-_LAST_LINES:]))] if lines else []  # such as what abort() was called for
+    text = "\n".join(part for part in [*heard.errors, death.message, _of_the_test(stack)] if part)
+    report = _report(item, when, "failed", text)
+    add_to_text(report, [*last, *death.sections])
+    report.sections += [(f"Captured stdout {when}", output)] * (len(lines) > _LAST_LINES)
     return report
+
+
+def add_to_text(report: pytest.TestReport, sections: Sequence[tuple[str, str]]) -> None:
+    """Put titled texts into the text of a failed report, which terminals and junit files show."""
+    longrepr: Any = report.longrepr
+    for title, text in sections:
+        if isinstance(longrepr, str):
+            longrepr += f"\n{f' {title} ':-^80}\n{_of_the_test(text)}"
+        else:
+            longrepr.addsection(title, _of_the_test(text))
+    report.longrepr = longrepr
+
+
+def _of_the_test(stacks: str) -> str:
+    """Stacks without the frames of pytest, which are the same in every test."""
+    return _RUNNER.sub("        … pytest\n", f"{stacks.rstrip()}\n").rstrip()
 
 
 def _report(item: pytest.Item, when: str, outcome: str, longrepr: object) -> pytest.TestReport:

@@ -1,14 +1,38 @@
-"""Distribution over pytest-xdist's workers: the tests of a folder share a contained child, so they share a worker."""
+"""Distribution over pytest-xdist's workers: tests that share a contained child share a worker.
+
+Which do is known to the workers, who collect; the controller, who distributes, reads it from a file that they write.
+"""
 
 from __future__ import annotations
 
-from pathlib import PurePath
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+from typing import Any
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 
-class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
-    """xdist's own scheduling by scope, with the test file's folder as the scope."""
+class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
+    """xdist's own scheduling by scope; the scope is the place of a contained test, the folder of any other."""
+
+    def __init__(self, config: pytest.Config, log: Any, places: Path) -> None:
+        super().__init__(config, log)
+        self._file = places
+        self._places: dict[str, str] | None = None
 
     def _split_scope(self, nodeid: str) -> str:
-        return str(PurePath(nodeid.partition("::")[0]).parent)
+        if self._places is None:
+            self._places = json.loads(self._file.read_text())
+        return self._places.get(nodeid) or str(PurePath(nodeid.partition("::")[0]).parent)
+
+
+def write_places(config: pytest.Config, places: Mapping[str, str]) -> None:
+    """In one of xdist's workers: write down the place of every contained test, by node id."""
+    file = getattr(config, "workerinput", {}).get("rlregress_places")
+    if file is not None:
+        own = Path(f"{file}-{os.getpid()}")
+        own.write_text(json.dumps(dict(places)))
+        own.replace(file)  # every worker collects the same

@@ -16,21 +16,30 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 
-from pytest_rlregress.containment import supervisor, worker
+import psutil
+
+from pytest_rlregress.containment import litter, supervisor, worker
 
 MESSAGE_BYTES = 65536
+_END_SECONDS = 15.0
 # numpy's OpenBLAS starts a thread per core at import, and a process with a second thread cannot be forked safely.
 _WHILE_IMPORTING = {"OPENBLAS_NUM_THREADS": "1"}
 
 
-def main(descriptor: int, modules: Sequence[str]) -> None:
+def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:
     """Serve fork requests on the sequenced-packet socket ``descriptor`` until its other end closes.
+
+    When it was the pytest process' death that closed it, and the children are dead too, removes the session's
+    temporary ``folder``.
 
     Sends ``{"ready": …}`` once, with the seconds and the outcome of each import. A request carries three descriptors:
     the child's channel, its status socket and its log.
     """
     control = socket.socket(fileno=descriptor)
+    supervisors: list[int] = []
+    supervisor.become_subreaper()  # of what a supervisor leaves that is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Loading pytest's plugins is most of what a child without a stack would cost.
@@ -39,10 +48,12 @@ def main(descriptor: int, modules: Sequence[str]) -> None:
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
         if not data:
-            os._exit(0)
-        if os.fork() == 0:
+            _end(supervisors, Path(folder))
+        pid = os.fork()
+        if pid == 0:
             control.close()
             _become_supervisor(*descriptors)
+        supervisors.append(pid)
         for handle in descriptors:
             os.close(handle)
 
@@ -73,16 +84,22 @@ def _warm_up(modules: Sequence[str]) -> dict[str, object]:
     }
 
 
+def _end(supervisors: list[int], folder: Path) -> None:
+    """Wait for the supervisors, who end with what they supervise; kill what one that was killed has left; exit."""
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline and any(map(psutil.pid_exists, supervisors)):
+        time.sleep(0.02)
+    supervisor.kill_descendants()
+    litter.remove_if_abandoned(folder)
+    os._exit(0)
+
+
 def _become_supervisor(channel: int, status: int, log: int) -> None:
     os.setsid()
 
-    def run() -> None:
+    def run(faults: int) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.close(log)
-        worker.main(channel)
+        worker.main(channel, log, faults)
 
-    status_socket = socket.socket(fileno=status)
-    supervisor.supervise(status_socket, run)
+    supervisor.supervise(socket.socket(fileno=status), log, run)

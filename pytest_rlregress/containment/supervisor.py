@@ -13,47 +13,108 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from pytest_rlregress.containment.evidence import libraries
+from pytest_rlregress.containment.litter import SharedMemoryWatch
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _REAP_SECONDS = 10.0
+# A machine short of memory ends the child before pytest, which still has to tell of it.
+_OOM_SCORE = "500"
+_CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
-def supervise(status: socket.socket, run: Callable[[], None]) -> None:
+def supervise(status: socket.socket, log: int, run: Callable[[int], None]) -> None:
     """Fork ``run`` into a child, wait for its end, kill what it leaves behind, tell ``status``; does not return.
 
-    Sends JSON messages on ``status``: ``{"pid": …}`` at the start, ``{"exit": waitpid status, "left": [names]}`` at the
+    Sends JSON messages on ``status``: ``{"pid": …, "supervisor": …}`` at the start, ``{"fault": pid, "libraries": …}``
+    when the child or a fork of it is dying of a native fault, ``{"exit": waitpid status, "left": {pid: name}}`` at the
     end. End of file on ``status`` means that pytest is gone or wants no more: then everything is killed.
+
+    Args:
+        status: Sequenced-packet socket to the pytest process.
+        log: Descriptor of the child's log.
+        run: Takes the descriptor that faulthandler is to write to; ends with ``os._exit``.
     """
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     os.set_blocking(wake_read, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    become_subreaper()
+    faults, faults_write = _fault_socket()
+    shared_memory = SharedMemoryWatch()
     pid = os.fork()
     if pid == 0:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor in (wake_read, wake_write, status.fileno()):
+        for descriptor in (wake_read, wake_write, status.fileno(), faults.fileno()):
             os.close(descriptor)
-        run()  # ends with os._exit
-    status.send(json.dumps({"pid": pid}).encode())
+        run(faults_write.fileno())
+    faults_write.close()
+    status.send(json.dumps({"pid": pid, "supervisor": os.getpid()}).encode())
+    sources: list[int | socket.socket] = [wake_read, status, faults, *shared_memory.sources()]
+    faulting: int | None = 0
     ended = None
     while ended is None:
-        ready, _, _ = select.select([wake_read, status.fileno()], [], [])
-        if status.fileno() in ready:  # pytest never writes here: this is the end of file
+        ready, _, _ = select.select(sources, [], [])
+        if status in ready:  # pytest never writes here: this is the end of file
             break
+        if set(shared_memory.sources()) & set(ready):
+            shared_memory.look()
+        if faults in ready and (faulting := _pass_on_fault(faults, faulting, status, log)) is None:
+            sources.remove(faults)
         with contextlib.suppress(BlockingIOError):
             os.read(wake_read, 4096)
         ended = _reap(pid)
-    left = _kill_all()
+    while faulting is not None and select.select([faults], [], [], 0)[0]:
+        faulting = _pass_on_fault(faults, faulting, status, log)
+    left = kill_descendants()
+    shared_memory.remove()
     with contextlib.suppress(OSError):
         status.send(json.dumps({"exit": ended, "left": left}).encode())
     os._exit(0)
+
+
+def _fault_socket() -> tuple[socket.socket, socket.socket]:
+    """What faulthandler writes into: so small that a dying process waits there until its memory map has been read."""
+    ours, theirs = socket.socketpair()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the system's smallest: a stack takes many writes more
+    if sys.platform == "linux":
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    return ours, theirs
+
+
+def _pass_on_fault(faults: socket.socket, faulting: int | None, status: socket.socket, log: int) -> int | None:
+    """Write a piece of a dying process' stack to the log; if it is the first, tell which libraries it had mapped.
+
+    Returns:
+        The process that is dying; None when nobody is left who could.
+    """
+    data, ancillary, _, _ = faults.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
+    if not data:
+        return None
+    sender: int = _CREDENTIALS.unpack(ancillary[0][2])[0] if ancillary else -1
+    if sender != faulting:
+        try:
+            maps = Path(f"/proc/{sender}/maps").read_text(errors="replace")
+        except OSError:
+            maps = ""
+        with contextlib.suppress(OSError):
+            status.send(json.dumps({"fault": sender, "libraries": libraries(maps)}).encode())
+    with contextlib.suppress(OSError):  # a full disk must not keep the process from dying
+        os.write(log, data)
+    return sender
 
 
 def _prctl(option: int, value: int) -> None:
@@ -74,10 +135,13 @@ def _reap(wanted: int) -> int | None:
     return found
 
 
-def _kill_all() -> list[str]:
-    """Kill every descendant until none is left; the names of those that were still running."""
-    import psutil
+def become_subreaper() -> None:
+    """Take in every orphan among this process' descendants from now on (Linux)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
+
+def kill_descendants() -> dict[int, str]:
+    """Kill every descendant until none is left; those that were still running, by pid."""
     names: dict[int, str] = {}
     deadline = time.monotonic() + _REAP_SECONDS
     while time.monotonic() < deadline:
@@ -91,4 +155,4 @@ def _kill_all() -> list[str]:
                     process.kill()
         _reap(0)
         time.sleep(0.005)
-    return sorted(names.values())
+    return names

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import io
 import json
 import os
 import pickle
 import signal
 import sys
+import tempfile
 import traceback
+import warnings
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -17,12 +21,17 @@ from typing import Any
 
 import pytest
 
+from pytest_rlregress.containment.leaks import Leaks
+from pytest_rlregress.containment.stacks import allow_tracing
+
 #: In the child's ``config.stash``: the channel to the pytest process.
 CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()
 
 
 #: Makes a child write the stacks of its threads to its log.
 STACKS_SIGNAL = signal.SIGUSR1
+#: In place of the test that follows: the first word is not a test but a file to import.
+IMPORT = "import"
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Channel:
 
     def send(self, kind: str, value: Any = None) -> None:
         """Send one message."""
-        self._connection.send_bytes(json.dumps([kind, value]).encode())
+        self._connection.send_bytes(json.dumps([kind, value], default=repr).encode())
 
     def receive(self) -> Any:
         """Wait for the next instruction; None when the pytest process is gone or wants no more."""
@@ -55,45 +64,83 @@ class Channel:
             return None
 
 
-def main(descriptor: int) -> None:
-    """Run the child's pytest over the channel ``descriptor``; ends the process, never returns."""
-    # Descriptor 2 belongs to pytest's capture during a test; the log stays reachable through this copy.
-    log = os.dup(2)
-    faulthandler.enable(file=log)
-    faulthandler.register(STACKS_SIGNAL, file=log, all_threads=True)
-    connection = Connection(descriptor)
+def main(channel_descriptor: int, log: int, faults: int) -> None:
+    """Run the child's pytest; ends the process, never returns.
+
+    Args:
+        channel_descriptor: Socket to the pytest process.
+        log: Descriptor of the child's log, which takes all its output.
+        faults: Descriptor that the stack of a dying process goes to.
+    """
+    allow_tracing()
+    os.register_at_fork(after_in_child=allow_tracing)
+    output = Output(log, faults)
+    output.open()
+    connection = Connection(channel_descriptor)
     channel = Channel(connection)
     try:
         order: Order = pickle.loads(connection.recv_bytes())
-        _run(order, channel)
+        _run(order, channel, output)
         channel.send("end")
     except BaseException:
         channel.send("error", traceback.format_exc())
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        output.flush()
         # Interpreter teardown of an imported stack takes a second and can crash on its own.
         os._exit(0)
 
 
-def _run(order: Order, channel: Channel) -> None:
+def _run(order: Order, channel: Channel, output: Output) -> None:
     os.chdir(order.folder)
     sys.path[:] = order.path
     os.environ.clear()
     os.environ.update(order.environment)
+    tempfile.tempdir = None  # the server may have looked it up under another TMPDIR
     config = pytest.Config.fromdictargs(order.options, list(order.files))
     # Plugins that write files (junit, html, cache) leave that to the process that is not a worker.
     config.workerinput = order.workerinput  # type: ignore[attr-defined]
     config.stash[CHANNEL] = channel
-    config.pluginmanager.register(Worker(channel), "rlregress-worker")
+    config.pluginmanager.register(Worker(channel, output), "rlregress-worker")
+    config.pluginmanager.register(Leaks(reaper=os.getppid()), "rlregress-leaks")
     config.hook.pytest_cmdline_main(config=config)
+
+
+class Output:
+    """Where a child's output goes: standard output and error to its log, a fault's stack to its supervisor."""
+
+    def __init__(self, log: int, faults: int) -> None:
+        self._log, self._faults = log, faults
+
+    def open(self) -> None:
+        """Make it so, whatever a test has done to it."""
+        # pytest's own plugin takes faulthandler for itself, and so do ray and others.
+        faulthandler.enable(file=self._faults)
+        faulthandler.register(STACKS_SIGNAL, file=self._log, all_threads=True)
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(self._log, descriptor)
+            raw = io.FileIO(descriptor, "w", closefd=False)
+            # By line: what is still in a buffer when the process dies is lost.
+            stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+            setattr(sys, name, stream)
+
+    def flush(self) -> None:
+        """Write out what Python still holds."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(ValueError, OSError):  # closed by the test; a full disk
+                stream.flush()
+
+    def size(self) -> int:
+        """Bytes in the log so far."""
+        self.flush()
+        return os.fstat(self._log).st_size
 
 
 class Worker:
     """The child's side of the conversation: ``run`` instructions in, reports out."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, output: Output) -> None:
+        self._channel, self._output = channel, output
+        self._pid = os.getpid()
         self._config: pytest.Config
 
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -107,12 +154,17 @@ class Worker:
         self._channel.send("ready")
         while (instruction := self._channel.receive()) is not None:
             key, following = instruction
-            if key not in items:
+            if following == IMPORT:
+                with contextlib.suppress(BaseException):  # the pytest process meets the same, and reports it
+                    for module in session.perform_collect([key], genitems=False):
+                        _ = module.obj  # type: ignore[union-attr]
+            elif key not in items:
                 self._channel.send("error", f"{key} was not collected again in the contained child")
             else:
                 item = items[key]
                 # While it is not known what follows, the session stands in: only session fixtures stay.
                 after = session if following == "" else items.get(following)
+                self._output.open()
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             self._channel.send("done", key)
         return True
@@ -122,16 +174,29 @@ class Worker:
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Say of an exception what a report leaves out: its classes and its frames."""
+        if os.getpid() != self._pid:  # a fork inside the test came back from it: the tests are not its to report
+            if call.excinfo is not None:
+                traceback.print_exception(call.excinfo.value)
+            self._output.flush()
+            os._exit(call.excinfo is not None)
         report = yield
         if call.excinfo is not None:
             report.rlregress_exception = describe(call.excinfo)  # type: ignore[attr-defined]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send a report home."""
-        self._channel.send(
-            "report", self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
-        )
+        """Send a report home, and how far the log goes that belongs to it."""
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._channel.send("report", [data, self._output.size()])
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
+    ) -> None:
+        """Send a warning home; those of collection come up in the pytest process, too."""
+        if when == "runtest":
+            category, where = warning_message.category, (warning_message.filename, warning_message.lineno)
+            name = f"{category.__module__}.{category.__qualname__}"
+            self._channel.send("warning", [name, str(warning_message.message), *where, nodeid, location])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A file that cannot be imported here, though it could in the pytest process."""
@@ -141,6 +206,11 @@ class Worker:
     def pytest_internalerror(self, excrepr: object) -> None:
         """An error in pytest or one of its plugins, or a fixture that failed in the last teardown."""
         self._channel.send("error", str(excrepr))
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """A test that asks for the end of the whole run: ``pytest.exit()``, or a KeyboardInterrupt of its own."""
+        error = excinfo.value
+        self._channel.send("exit", [getattr(error, "msg", None), getattr(error, "returncode", None)])
 
 
 def key_of(item: pytest.Item) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,7 @@ class Terminal:
         self._rows: dict[str, Row] = {}
         self._hardware_tests = 0
         self._skips: Counter[str] = Counter()
+        self._unwritten = ""
 
     def pytest_report_header(self) -> list[str]:
         """The machine, the profile of the run and the stack."""
@@ -93,14 +94,19 @@ class Terminal:
             if value:
                 seen[value] = None
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A hardware run in which no hardware test executed fails."""
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """A hardware run in which no hardware test executed fails; so does one whose report cannot be written."""
         if self._empty_hardware_run() and session.exitstatus in (
             pytest.ExitCode.OK,
             pytest.ExitCode.NO_TESTS_COLLECTED,
         ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        try:
+            yield
+        except OSError as error:  # a full disk must not cost the summary too
+            self._unwritten = str(error)
+            session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
 
     def _empty_hardware_run(self) -> bool:
         worker = hasattr(self._config, "workerinput")
@@ -119,6 +125,8 @@ class Terminal:
             for reason, count in self._skips.items():
                 for line in textwrap.wrap(f"{count} x {reason}", _WIDTH, subsequent_indent="    "):
                     write(line)
+        if self._unwritten:
+            write(f"FAILED: a report could not be written: {self._unwritten}", red=True)
         if self._empty_hardware_run():
             write(
                 f"FAILED: --hw={self._run.profile.id} ran no hardware test: nothing was proved about this hardware "

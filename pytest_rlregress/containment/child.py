@@ -1,0 +1,304 @@
+"""The pytest process' handle on a contained child: runs its tests, watches its limits, tells how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pytest_rlregress.containment import evidence
+from pytest_rlregress.containment.logs import Logs
+from pytest_rlregress.containment.server import MESSAGE_BYTES
+from pytest_rlregress.containment.stacks import stacks
+from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
+
+_TICK = 0.25  # seconds between two looks at the limits
+_STACKS_SECONDS = 1.0
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
+_INTERRUPT_SECONDS = 15.0
+_LOG_BYTES = 50_000
+
+Hear = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a test may use: seconds, bytes of memory (None: any), seconds to go on after its engine logged an error."""
+
+    seconds: float
+    memory: int | None = None
+    stall: float = float("inf")
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a contained child ended before its test did.
+
+    Attributes:
+        kind: ``crashed`` or ``hung``.
+        signal: Name of the signal it died of, or None for an exit.
+        message: For people: one line, and what is quoted.
+        log: What the child wrote to its log since the phase began, stacks included.
+        sections: Titled texts: stacks, logs, libraries, what was killed with it.
+        pids: The processes that were killed or died.
+    """
+
+    kind: str
+    signal: str | None
+    message: str
+    log: str
+    sections: tuple[tuple[str, str], ...] = ()
+    pids: tuple[int, ...] = ()
+
+
+@dataclass
+class _Ending:
+    """What the supervisor has said so far."""
+
+    pid: int | None = None
+    supervisor: int | None = None
+    faults: dict[int, str] = field(default_factory=dict)  # the libraries mapped, by dying process
+    exit: dict[str, Any] | None = None
+
+
+class Child:
+    """A contained child that runs tests one after the other until one of them ends it."""
+
+    def __init__(self, connection: Connection, status: socket.socket, log: Path, order: Order, echo: bool) -> None:
+        self._connection, self._status, self._log, self._echo = connection, status, log, echo
+        self._said = _Ending()
+        self._ready = False
+        self._echoed = 0
+        self.logs = Logs(log)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._connection.send_bytes(pickle.dumps(order))
+
+    def run(self, key: str, following: str | None, limits: Limits, hear: Hear) -> Death | None:
+        """Run one test; every message goes to ``hear(kind, value)``.
+
+        Args:
+            key: The test, as ``worker.key_of`` names it.
+            following: The test that follows in this child, None for none, "" for not known yet.
+            limits: Those of this test, set-up and teardown included.
+            hear: Takes the messages of the child.
+
+        Returns:
+            None when the test came to its end, else how the child ended.
+        """
+        if not self._ready and (death := self._await_ready(hear)) is not None:
+            return death
+        self.logs.begin()
+        self._said.faults.clear()
+        return self._listen("done", limits, hear, "no end", [key, following])
+
+    def try_import(self, file: Path, limits: Limits) -> Death | None:
+        """Import a test file as pytest does; how the child died of it, if it did."""
+        if not self._ready and (death := self._await_ready(_ignore)) is not None:
+            return death
+        return self._listen("done", limits, _ignore, "the import had no end", [str(file), IMPORT])
+
+    def stop(self, hear: Hear) -> Death | None:
+        """Let the child tear down what it still holds; how it died if it did not manage. ``close`` comes next."""
+        return self._listen("end", Limits(_STOP_SECONDS), hear, "teardown had no end", None)
+
+    def interrupt(self) -> None:
+        """Ctrl-C for the child: it may tear down what its test holds, for a while."""
+        self._signal(signal.SIGINT)
+        self._await_exit(_INTERRUPT_SECONDS)
+
+    def close(self) -> tuple[int, ...]:
+        """Let go: the supervisor kills what is left, and says when nothing is; the pids it killed."""
+        self._connection.close()
+        with contextlib.suppress(OSError):
+            self._status.shutdown(socket.SHUT_WR)
+        self._await_exit(_STOP_SECONDS)
+        self._status.close()
+        return tuple(map(int, (self._said.exit or {}).get("left", {})))
+
+    def output(self, begin: int, end: int | None = None) -> str:
+        """What stands in the child's log between two sizes of it; of much, the end."""
+        with self._log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END) if end is None else end
+            shown = max(begin, end - _LOG_BYTES)
+            file.seek(shown)
+            text = file.read(end - shown).decode(errors="replace")
+        return f"[… {shown - begin:,} bytes before this]\n{text}" if shown > begin else text
+
+    def clues(self) -> list[tuple[str, str]]:
+        """What the other processes of the test left since it began: titled texts.
+
+        The libraries of forks of the child that died of a native fault, the deaths that Ray's logs tell of, the last
+        lines of the logs.
+        """
+        faults = [(f"native libraries of process {pid} at its death", text) for pid, text in self._said.faults.items()]
+        deaths = [(death.message, death.stack or "no stack in its log") for death in self.logs.deaths()]
+        return [*faults, *deaths, *self.logs.tails()]
+
+    def size(self) -> int:
+        """Bytes in the child's log so far."""
+        return self._log.stat().st_size
+
+    def _await_ready(self, hear: Hear) -> Death | None:
+        death = self._listen("ready", Limits(_START_SECONDS), hear, "not ready to run tests", [])
+        self._ready = death is None
+        return death
+
+    def _listen(self, until: str, limits: Limits, hear: Hear, what: str, instruction: list[Any] | None) -> Death | None:
+        """Give an instruction (an empty one is none) and hear all ``until`` it is done, or how the child ended."""
+        deadline = time.monotonic() + limits.seconds
+        begun_at, memory = self.size(), evidence.memory()
+        sources: list[Any] = [self._connection, self._status]
+        if instruction != []:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end is told by the supervisor
+                self._connection.send_bytes(json.dumps(instruction).encode())
+
+        def listen(kind: str, value: Any) -> None:
+            nonlocal begun_at
+            if kind == "log":
+                self.logs.watch(Path(value))
+                return
+            if kind == "report":
+                data, end = value
+                value = [data, "" if self._echo else self.output(begun_at, end)]
+                begun_at = end
+            hear(kind, value)
+
+        while True:
+            ready = wait(sources, max(0.0, min(_TICK, deadline - time.monotonic())))
+            # What the child said before it died comes first.
+            while self._connection in ready and self._connection.poll():
+                try:
+                    kind, value = json.loads(self._connection.recv_bytes())
+                except (EOFError, OSError):
+                    sources.remove(self._connection)
+                    break
+                if kind == until:
+                    self._echo_output()
+                    return None
+                listen(kind, value)
+            self._echo_output()
+            if self._status in ready:
+                self._hear_supervisor()
+                if self._said.exit is not None:
+                    return self._crash(begun_at, memory)
+            elif breach := self._breach(limits, deadline, what):
+                return self._end(*breach, begun_at)
+
+    def _breach(self, limits: Limits, deadline: float, what: str) -> tuple[str, str] | None:
+        """The limit that is broken now, if any: the kind of death and why."""
+        if time.monotonic() >= deadline:
+            return "hung", f"{what} after {limits.seconds:g} s"
+        quotation = self.logs.stalled(limits.stall)
+        if quotation:
+            return "hung", f"stalled: no end {limits.stall:g} s after its engine logged an error\n{quotation}"
+        used = limits.memory and sum(map(_own_memory, self._family()))
+        if limits.memory and used and used > limits.memory:
+            return "crashed", f"killed: it used {used / 2**30:.2f} GiB of memory, its limit is {_gib(limits.memory)}"
+        return None
+
+    def _crash(self, begun_at: int, memory: evidence.Memory) -> Death:
+        """The child is dead: what it died of."""
+        ended = self._said.exit or {}
+        name, message = how_it_ended(ended["exit"])
+        if name == "SIGKILL":
+            message += f"\n{evidence.killed(memory, self._said.pid)}"
+        return self._death("crashed", name, message, begun_at, ())
+
+    def _end(self, kind: str, message: str, begun_at: int) -> Death:
+        """Kill the child for a limit it broke, and keep what it was doing."""
+        sections = []
+        if kind == "hung" and self._said.pid:
+            found = stacks(self._said.pid, reaper=self._said.supervisor)
+            sections.append(("stacks of the contained process and its descendants", found))
+        # Last, because a signal interrupts what the test waits in.
+        self._signal(STACKS_SIGNAL)
+        wait([self._status], _STACKS_SECONDS)
+        self._signal(signal.SIGKILL)
+        self._await_exit(_STOP_SECONDS)
+        return self._death(kind, None, message, begun_at, sections)
+
+    def _death(
+        self, kind: str, name: str | None, message: str, begun_at: int, sections: Sequence[tuple[str, str]]
+    ) -> Death:
+        left = (self._said.exit or {}).get("left", {})
+        found = [
+            *sections,
+            *self.clues(),
+            ("killed with the contained process", ", ".join(f"{pid} {name}" for pid, name in left.items())),
+        ]
+        pids = (*([self._said.pid] if self._said.pid else ()), *map(int, left))
+        return Death(kind, name, message, self.output(begun_at), tuple((t, text) for t, text in found if text), pids)
+
+    def _hear_supervisor(self) -> None:
+        data = self._status.recv(MESSAGE_BYTES)
+        message: dict[str, Any] = json.loads(data) if data else {"exit": None}
+        if "pid" in message:
+            self._said.pid, self._said.supervisor = message["pid"], message["supervisor"]
+        elif "fault" in message:
+            self._said.faults[message["fault"]] = message["libraries"]
+        else:
+            self._said.exit = message
+
+    def _await_exit(self, seconds: float) -> None:
+        """Wait for the supervisor's last word, which comes when no descendant is left."""
+        deadline = time.monotonic() + seconds
+        while self._said.exit is None and wait([self._status], max(0.0, deadline - time.monotonic())):
+            self._hear_supervisor()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._said.pid and self._said.exit is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._said.pid, number)
+
+    def _family(self) -> list[psutil.Process]:
+        """The child, its descendants and the orphans that its supervisor took in."""
+        with contextlib.suppress(psutil.Error):
+            if self._said.supervisor:
+                return psutil.Process(self._said.supervisor).children(recursive=True)
+        return []
+
+    def _echo_output(self) -> None:
+        """For ``-s``: copy what is new in the log to standard output."""
+        if self._echo and (size := self.size()) > self._echoed:
+            sys.stdout.write(self.output(self._echoed, size))
+            sys.stdout.flush()
+            self._echoed = size
+
+
+def _ignore(kind: str, value: object) -> None:
+    """Where nobody wants to know."""
+
+
+def how_it_ended(status: int | None, raw: bool = True) -> tuple[str | None, str]:
+    """Signal name, if any, and one line for people, of a wait status (or of a Popen return code)."""
+    if status is None:
+        return None, "the process and its supervisor were killed"
+    code = os.waitstatus_to_exitcode(status) if raw else status
+    if code >= 0:
+        return None, f"the process ended with exit code {code} in the middle of the test"
+    name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else f"signal {-code}"
+    return name, f"died of {name} ({signal.strsignal(-code)})"
+
+
+def _own_memory(process: psutil.Process) -> int:
+    """Bytes that only this process holds: what it shares with the warm server it was forked from is not its own."""
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_full_info().uss)
+    return 0
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.3g} GiB"

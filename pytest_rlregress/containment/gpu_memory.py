@@ -1,0 +1,96 @@
+"""Memory on GPUs, by who holds it: what torch's allocator has given out, and what the driver counts of a process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress import nvml
+
+# cuBLAS' workspaces count as allocated by torch and stay: up to 32 MiB for a stream on Hopper.
+ALLOCATED_BYTES = 64 * 2**20
+# Kernels are loaded at first use and stay, which is why torch's own leak check (CudaMemoryLeakCheck) does not believe
+# the driver alone; the CUDA context itself, half a GiB and more with NCCL, comes with the first use and stays too.
+LOADED_BYTES, CONTEXT_BYTES = 256 * 2**20, 2**30
+
+#: Seconds until memory is missed: the driver takes it back some time after it was freed or its process died.
+RECLAIM_SECONDS = 10.0
+LOOK_SECONDS = 0.05
+#: The device file that is open where CUDA is initialised.
+CUDA = "/dev/nvidia-uvm"
+_NVIDIA = Path("/dev/nvidiactl")  # there with a driver
+
+
+def wait_for_gpu_memory(pids: Collection[int], seconds: float = RECLAIM_SECONDS) -> list[str]:
+    """Wait until the driver lists none of ``pids``, which are dead, on any GPU; what remains, in words.
+
+    Returns at once where there is no driver, or none of them had memory on a GPU.
+    """
+    driver, devices = open_nvml(visible_only=False)
+    if driver is None:
+        return []
+    deadline = time.monotonic() + seconds
+    try:
+        while True:
+            held = [(label, holders(driver, handle)) for label, handle in devices]
+            left = [f"pid {pid} holds {size_of(on[pid])} on {label}" for label, on in held for pid in pids if pid in on]
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(LOOK_SECONDS)
+    finally:
+        driver.nvmlShutdown()
+
+
+def allocated() -> dict[tuple[str, str], int]:
+    """Bytes in living tensors by CUDA device, if torch uses any."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return {}
+    return {("torch", f"cuda:{index}"): int(cuda.memory_allocated(index)) for index in range(cuda.device_count())}
+
+
+def empty_cache() -> None:
+    """Let torch give back what it holds for later, if it uses CUDA."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        with suppress(RuntimeError):  # after an error on the device, which has long been raised elsewhere
+            cuda.empty_cache()
+
+
+def open_nvml(visible_only: bool) -> tuple[Any, list[tuple[str, Any]]]:
+    """NVML and a handle on each GPU, by how it is called; None and none where there is no driver."""
+    if not _NVIDIA.exists():
+        return None, []
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        cards, _ = nvml.list_cards(pynvml)
+        gpus = [gpu for card in cards for gpu in card.devices]
+        if visible_only:
+            chosen, order = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
+            gpus = list(nvml.visible(cards, chosen, order)[0])
+        labels = [f"GPU {gpu.index}" + (f" ({gpu.uuid})" if gpu.mig else "") for gpu in gpus]
+        return pynvml, [
+            (label, pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)) for label, gpu in zip(labels, gpus, strict=True)
+        ]
+    except (ImportError, pynvml.NVMLError):
+        return None, []
+
+
+def holders(driver: Any, device: Any) -> dict[int, int]:
+    """Bytes on a device by process; 0 where the driver does not say how many."""
+    try:
+        return {p.pid: p.usedGpuMemory or 0 for p in driver.nvmlDeviceGetComputeRunningProcesses(device)}
+    except driver.NVMLError:
+        return {}
+
+
+def size_of(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 2**20:.0f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"

@@ -1,0 +1,270 @@
+"""What a test leaves behind: processes, file descriptors, shared memory, GPU memory (Linux).
+
+A test that passed and left something fails in its teardown, which names it. What was made while a fixture of a wider
+scope was set up is that fixture's: it may stay until the fixture is torn down, and must be gone then.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+from pytest_rlregress.containment import gpu_memory, litter
+from pytest_rlregress.containment.processes import Process, command, descendants, is_housekeeper, living
+
+# What first uses leave open, measured: a connection to Ray and a task 29 (11 after ray.shutdown()), an asyncio loop
+# with an HTTP client 5, multiprocessing's tracker and fork server 4, torch and a vLLM engine that was shut down none.
+DESCRIPTORS = 32
+GRACE_SECONDS = 1.0
+_NAMED = 5
+_PASSED: pytest.StashKey[bool] = pytest.StashKey()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What there is at a moment.
+
+    Attributes:
+        processes: Living descendants of this process.
+        descriptors: Open in this process: number and what it points to.
+        shared: This user's shared memory, without semaphores: 32 bytes each, and whoever is killed leaves one behind.
+        gpu: Bytes by holder and device: of ``torch``'s allocator, of this ``process``, of anyone on the ``device``.
+    """
+
+    processes: frozenset[Process] = frozenset()
+    descriptors: frozenset[tuple[int, str]] = frozenset()
+    shared: frozenset[litter.Entry] = frozenset()
+    gpu: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def uses_cuda(self) -> bool:
+        """Whether CUDA is initialised in this process."""
+        return any(target == gpu_memory.CUDA for _, target in self.descriptors)
+
+    def minus(self, other: Seen) -> Seen:
+        """What there is more here than in ``other``."""
+        return Seen(
+            self.processes - other.processes,
+            self.descriptors - other.descriptors,
+            self.shared - other.shared,
+            {key: self.gpu.get(key, 0) - other.gpu.get(key, 0) for key in {*self.gpu, *other.gpu}},
+        )
+
+    def plus(self, other: Seen) -> Seen:
+        """What there is in both."""
+        return Seen(
+            self.processes | other.processes,
+            self.descriptors | other.descriptors,
+            self.shared | other.shared,
+            {key: self.gpu.get(key, 0) + other.gpu.get(key, 0) for key in {*self.gpu, *other.gpu}},
+        )
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made while a fixture was set up, and the later descendants of its processes."""
+
+    fixture: str
+    seen: Seen
+
+
+class Leaks:
+    """Fails tests that leave something behind; for a pytest whose process runs nothing but tests.
+
+    Args:
+        reaper: The process to which this one's orphans go (prctl's PR_SET_CHILD_SUBREAPER), if it has no other
+            descendants; without it a daemon that left its parent is not found.
+    """
+
+    def __init__(self, reaper: int | None = None) -> None:
+        self._root = reaper or os.getpid()
+        self._known, self._begun = Seen(), 0
+        self._made: dict[object, Made] = {}
+        self._ended: list[Made] = []
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        """See what there is before the test."""
+        item.stash[_PASSED] = False
+        self._begun = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+        self._known = self._look()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, object, object]:
+        """Note what a fixture of a wider scope makes."""
+        if fixturedef.scope == "function":
+            return (yield)
+        before = self._look().minus(self._known)
+        try:
+            return (yield)
+        finally:
+            # Fixtures that were set up by this one have had their things added to what is known.
+            made = self._look().minus(self._known).minus(before)
+            self._known = self._known.plus(made)
+            self._made[fixturedef] = Made(f"{fixturedef.scope} fixture {fixturedef.argname!r}", made)
+
+    def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
+        """Note that a fixture was torn down."""
+        if fixturedef in self._made:
+            self._ended.append(self._made.pop(fixturedef))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note whether the test passed."""
+        report = yield
+        if call.when == "call":
+            item.stash[_PASSED] = report.passed
+        return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        """Fail a test that passed, or that was the last one of a fixture, over what was left."""
+        staying = set(nextitem.listchain()) if nextitem else set()
+        if not staying.issuperset(item.listchain()[:-1]):
+            # Fixtures may end now, and with them whatever their processes started since.
+            self._made = {fixture: _with_descendants(made) for fixture, made in self._made.items()}
+        try:
+            result = yield
+            left = self._settled(item.stash[_PASSED])
+        finally:
+            self._ended.clear()
+        if left:
+            pytest.fail("\n".join(left), pytrace=False)
+        return result
+
+    def _look(self) -> Seen:
+        descriptors = _descriptors()
+        processes = descendants(self._root, self._family)
+        shared = frozenset(entry for entry in litter.shared_memory() if not entry.name.startswith("sem."))
+        return Seen(processes, descriptors, shared, {**gpu_memory.allocated(), **self._used()})
+
+    def _used(self) -> dict[tuple[str, str], int]:
+        """Bytes that the driver counts, for this process and for anyone on a device."""
+        used = {}
+        for label, handle in self._devices:
+            with suppress(self._nvml.NVMLError):
+                used["device", label] = int(self._nvml.nvmlDeviceGetMemoryInfo(handle).used)
+            if (held := gpu_memory.holders(self._nvml, handle).get(os.getpid())) is not None:
+                used["process", label] = held
+        return used
+
+    @cached_property
+    def _devices(self) -> list[tuple[str, Any]]:
+        self._nvml, devices = gpu_memory.open_nvml(visible_only=True)
+        return devices
+
+    @property
+    def _family(self) -> frozenset[Process]:
+        """The processes of fixtures."""
+        return frozenset().union(*(made.seen.processes for made in [*self._made.values(), *self._ended]))
+
+    def _settled(self, passed: bool) -> list[str]:
+        """A line for the test, and for each fixture that ended, which left something, after time to go."""
+        left = self._left(passed)
+        if left:
+            gc.collect()
+            gpu_memory.empty_cache()
+        begun = time.monotonic()
+        while left and time.monotonic() - begun < (
+            gpu_memory.RECLAIM_SECONDS
+            if all(kinds.keys() == {"GPU memory"} for kinds in left.values())
+            else GRACE_SECONDS
+        ):
+            time.sleep(gpu_memory.LOOK_SECONDS)
+            left = self._left(passed)
+        return [f"{who}leaked {'; '.join(kinds.values())}" for who, kinds in left.items()]
+
+    def _left(self, passed: bool) -> dict[str, dict[str, str]]:
+        """Who left what: by the one to blame (empty for the test) and by kind, in words."""
+        now = self._look()
+        blamed = {}
+        for made in self._ended:
+            alive = frozenset(process for process in made.seen.processes if living(process.pid) == process)
+            there = Seen(alive, made.seen.descriptors & now.descriptors, made.seen.shared & now.shared)
+            blamed[f"{made.fixture} "] = there
+        if passed:
+            new = now.minus(self._known)
+            # A process from before the test may be new here because its parent, a fixture's, has died.
+            blamed[""] = replace(new, processes=frozenset(p for p in new.processes if p.started >= self._begun))
+        ours = {os.getpid(), *(process.pid for process in now.processes)}
+        left = {who: self._in_words(seen, ours) for who, seen in blamed.items()}
+        takers = [
+            made.fixture for made in self._ended if max(made.seen.gpu.values(), default=0) > gpu_memory.ALLOCATED_BYTES
+        ]
+        takers += ["the test"] * passed
+        if takers and (memory := self._memory_in_words(now)):
+            left.setdefault("" if takers == ["the test"] else f"{' or '.join(takers)} ", {})["GPU memory"] = memory
+        return {who: kinds for who, kinds in left.items() if kinds}
+
+    def _in_words(self, seen: Seen, ours: Collection[int]) -> dict[str, str]:
+        words = {}
+        if pids := sorted(process.pid for process in seen.processes if not is_housekeeper(process.pid)):
+            fork = {command(os.getpid()): "(a fork of the test's process)"}
+            named = [f"{pid} {fork.get(it := command(pid), it)[:120]}{self._on_gpus(pid)}" for pid in pids]
+            words["processes"] = f"{len(pids)} process{'es' * (len(pids) > 1)}: {_list(named)}"
+        if len(seen.descriptors) > DESCRIPTORS:
+            kinds = Counter(re.sub(r":?\[\d+\]$", "", target) for _, target in seen.descriptors)
+            named = [f"{count} {kind}" for kind, count in kinds.most_common()]
+            words["descriptors"] = f"{len(seen.descriptors)} file descriptors: {_list(named)}"
+        # Another program of this user may have made an entry: it has it mapped then, and this one's processes have not.
+        holders = litter.holders(seen.shared) if seen.shared else {}
+        if entries := sorted(entry for entry, pids in holders.items() if not pids or pids & set(ours)):
+            words["shared memory"] = _list([f"{entry.path} ({gpu_memory.size_of(entry.size)})" for entry in entries])
+        return words
+
+    def _memory_in_words(self, now: Seen) -> str:
+        """GPU memory of this process that is not known, if it is more than first uses explain."""
+        known = self._known
+        for made in self._ended:
+            known = known.minus(made.seen)
+        loaded = gpu_memory.LOADED_BYTES if known.uses_cuda else gpu_memory.CONTEXT_BYTES
+        # In a container the driver may name no process, or by ids from outside, and then only the whole device tells.
+        # It counts the processes of fixtures too, which may take more at any time.
+        hidden = now.uses_cuda and not self._family and all(holder != "process" for holder, _ in now.gpu)
+        words = []
+        for (holder, device), grown in sorted(now.minus(known).gpu.items()):
+            if holder == "torch" and grown > gpu_memory.ALLOCATED_BYTES:
+                words.append(f"torch has {gpu_memory.size_of(grown)} more allocated on {device}")
+            elif holder == "process" and grown > loaded:
+                words.append(f"pid {os.getpid()} holds {gpu_memory.size_of(grown)} more on {device}")
+            elif holder == "device" and hidden and grown > loaded:
+                words.append(f"{gpu_memory.size_of(grown)} more are in use on {device} (process ids are hidden here)")
+        before = "it was set up" if self._ended else "the test began"
+        return f"GPU memory: {', '.join(words)} than when {before}" if words else ""
+
+    def _on_gpus(self, pid: int) -> str:
+        held = ((label, gpu_memory.holders(self._nvml, handle).get(pid)) for label, handle in self._devices)
+        return "".join(f" ({gpu_memory.size_of(memory)} on {label})" for label, memory in held if memory)
+
+
+def _descriptors() -> frozenset[tuple[int, str]]:
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one of this listing
+            found.add((int(number), os.readlink(f"/proc/self/fd/{number}")))
+    return frozenset(found)
+
+
+def _with_descendants(made: Made) -> Made:
+    parents = (process.pid for process in made.seen.processes if living(process.pid) == process)
+    family = made.seen.processes.union(*map(descendants, parents))
+    return replace(made, seen=replace(made.seen, processes=family))
+
+
+def _list(named: list[str]) -> str:
+    return ", ".join(named[:_NAMED] + ["\N{HORIZONTAL ELLIPSIS}"] * (len(named) > _NAMED))

@@ -1,0 +1,166 @@
+"""Litter: the temporary folder of a pytest session, and the shared memory of processes that are dead (Linux)."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_rlregress.containment.processes import descendants
+
+# Ray makes Unix sockets some 70 bytes down from its folder, and the path of one may have 107.
+_PREFIX = "rlr-"
+_LOCK = "lock"
+_SHARED_MEMORY = Path("/dev/shm")
+_IN_MOVED_TO, _IN_CREATE = 0x80, 0x100  # linux/inotify.h
+# An entry is held by nobody for a moment while one living process hands it to another by its name.
+_HANDOVER_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class SessionFolder:
+    """A temporary folder of this process; whoever finds its lock free may remove it."""
+
+    path: Path
+    _lock: int
+
+    def remove(self) -> None:
+        """Remove the folder and everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def session_folder() -> SessionFolder:
+    """Make and lock a folder ``rlr-XXXXXXXX`` in the temporary folder; remove those of pytest runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        remove_if_abandoned(folder)
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Until the lock is taken another run may find the folder abandoned, and remove it.
+        lock = _lock(path)
+        if lock is not None:
+            return SessionFolder(path, lock)
+
+
+def remove_if_abandoned(folder: Path) -> None:
+    """Remove a session's folder whose pytest is gone; one that is in use, or another user's, stays."""
+    with suppress(OSError):
+        if folder.lstat().st_uid != os.getuid():
+            return
+    lock = _lock(folder)
+    if lock is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder for as long as the descriptor is open; None if another process has it or removed it."""
+    path = folder / _LOCK
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return None
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Else the file was removed, together with its folder, after it was opened here.
+        if os.path.samestat(path.stat(), os.fstat(lock)):
+            return lock
+    os.close(lock)
+    return None
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """A file in ``/dev/shm``. One that was removed and made anew is another one; one that was written to is not."""
+
+    name: str
+    inode: int
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return _SHARED_MEMORY / self.name
+
+    @property
+    def size(self) -> int:
+        """Bytes; 0 when it is gone."""
+        with suppress(OSError):
+            return self.path.lstat().st_size
+        return 0
+
+
+def shared_memory() -> frozenset[Entry]:
+    """This user's files in ``/dev/shm``."""
+    found = []
+    with suppress(FileNotFoundError), os.scandir(_SHARED_MEMORY) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                    found.append(Entry(entry.name, entry.inode()))
+    return frozenset(found)
+
+
+def holders(entries: Collection[Entry], pids: Collection[int] | None = None) -> dict[Entry, set[int]]:
+    """The processes, of ``pids`` or of all this user's, that have each entry mapped or open."""
+    found: dict[Entry, set[int]] = {entry: set() for entry in entries}
+    if pids is None:
+        pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+    for pid in pids:
+        with suppress(OSError):  # ended meanwhile, or not this user's to look into
+            inodes = set(_inodes(Path("/proc", str(pid))))
+            for entry in entries:
+                if entry.inode in inodes:
+                    found[entry].add(pid)
+    return found
+
+
+def _inodes(process: Path) -> Iterator[int]:
+    """Those of the shared memory that a process has mapped or open: a semaphore's file has another name by then."""
+    for line in (process / "maps").read_text(errors="replace").splitlines():
+        if str(_SHARED_MEMORY) in line:
+            yield int(line.split(maxsplit=5)[4])
+    for link in (process / "fd").iterdir():
+        with suppress(OSError):
+            # By name first: to ask for the file behind a descriptor may block, on a network file system that is gone.
+            if os.readlink(link).startswith(str(_SHARED_MEMORY)):
+                yield link.stat().st_ino
+
+
+class SharedMemoryWatch:
+    """Notes what the descendants of this process make in ``/dev/shm``, while they have it mapped or open.
+
+    Others may make something there at the same time, and what nobody holds may be theirs.
+    """
+
+    def __init__(self) -> None:
+        self._before, self._made = shared_memory(), set[Entry]()
+        self._events = -1
+        if _SHARED_MEMORY.is_dir():
+            libc = ctypes.CDLL(None)
+            self._events = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            libc.inotify_add_watch(self._events, os.fsencode(_SHARED_MEMORY), _IN_CREATE | _IN_MOVED_TO)
+
+    def sources(self) -> list[int]:
+        """Descriptors that can be read when there is something to ``look`` at."""
+        return [self._events] if self._events >= 0 else []
+
+    def look(self) -> None:
+        """See who made what is new."""
+        with suppress(BlockingIOError):
+            os.read(self._events, 65536)
+        new = shared_memory() - self._before - self._made
+        ours = [process.pid for process in descendants(os.getpid())]
+        self._made |= {entry for entry, pids in holders(new, ours).items() if pids}
+
+    def remove(self) -> None:
+        """Remove what the descendants made, who are dead now, and no other process has taken over."""
+        left = self._made & shared_memory()
+        for entry, pids in holders(left).items() if left else ():
+            if not pids:
+                entry.path.unlink(missing_ok=True)

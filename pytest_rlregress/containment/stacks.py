@@ -1,0 +1,273 @@
+"""Python and native stacks of a process and all its descendants, for the report on a test that hangs.
+
+py-spy reads them from outside, so that a process in C with the GIL held has a stack too. gdb, where there is one on the
+PATH, does the same for a process without Python, such as a raylet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+# `py-spy dump --native` of a process that has imported torch and vllm, on two cores: 1.2 s with the libraries' symbols
+# not in the page cache, then 0.5 to 0.9 s and up to 365 MB (without --native 0.04 s and 8 MB). Hence native first, two
+# processes at a time, and a quarter of 20 s for one process before its Python frames must do.
+_AT_A_TIME = 2
+_SHARE = 1 / 4
+_PLAIN_SECONDS = 2.0  # for what needs no symbols
+_FRAMES = 60  # of one thread
+_THREADS, _NATIVE_THREADS = 12, 4  # stacks in full: of a Python process, of another
+_COMMAND = 160  # characters of a command line
+_PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)  # linux/prctl.h
+
+
+@dataclass(frozen=True)
+class _Process:
+    pid: int
+    name: str
+    state: str  # as psutil says it, with the kernel function that it waits in
+    age: float  # seconds since it started
+    command: str
+    python: bool
+
+
+@dataclass(frozen=True)
+class _Thread:
+    name: str
+    state: str  # empty where it is not known
+    frames: tuple[str, ...]  # innermost first
+    rank: int  # the lower, the more it tells
+
+
+def allow_tracing() -> None:
+    """Let any process of this user read this process' stacks where ptrace_scope is 1; elsewhere it changes nothing.
+
+    With that setting of Yama (Ubuntu's default) only an ancestor may, and py-spy is none. Survives exec; a forked
+    process must ask again: https://docs.kernel.org/admin-guide/LSM/Yama.html
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
+
+
+def stacks(pid: int, seconds: float = 20.0, reaper: int | None = None) -> str:
+    """Stacks of ``pid``, then of its descendants, each process under a line that says what it is.
+
+    Orphans among the descendants are found below ``reaper``, the process that takes them in. Takes ``seconds`` at the
+    most and says what it left out for lack of time. Processes of one name with the same stacks, such as idle Ray
+    workers, are shown once. Where a process cannot be read, the reason stands in place of its stack.
+    """
+    deadline = time.monotonic() + seconds
+    family = _family(pid, reaper)
+    if not family:
+        return f"process {pid} is gone"
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        bodies = list(pool.map(lambda process: _body(process, deadline, seconds * _SHARE), family))
+    alike: dict[tuple[str, str], list[_Process]] = {}
+    for process, body in zip(family, bodies, strict=True):
+        if body is not None:
+            alike.setdefault((process.name, body), []).append(process)
+    sections = [f"{_header(group, pid)}\n{body}".rstrip() for (_, body), group in alike.items()]
+    left = [f"{process.name} {process.pid}" for process, body in zip(family, bodies, strict=True) if body is None]
+    if left:
+        sections.append(f"Not looked at, the {seconds:g} s for stacks were over: {', '.join(left)}")
+    return "\n\n".join(sections)
+
+
+def _family(pid: int, reaper: int | None) -> list[_Process]:
+    """The process and its descendants: the test first, Python before others, idle Ray workers last of those."""
+    try:
+        root = psutil.Process(pid)
+        every = [root, *(psutil.Process(reaper) if reaper else root).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+    found = [process for process in map(_look, dict.fromkeys(every)) if process]
+    return sorted(found, key=lambda each: (each.pid != pid, not each.python, each.name == "ray::IDLE"))
+
+
+def _look(process: psutil.Process) -> _Process | None:
+    try:
+        with process.oneshot():
+            age, name, status = time.time() - process.create_time(), process.name(), process.status()
+    except psutil.Error:
+        return None
+    if status == psutil.STATUS_ZOMBIE:
+        return _Process(process.pid, name, "zombie: it has ended and its parent has not collected it", age, "", False)
+    try:
+        command = " ".join(process.cmdline())
+        python = "python" in Path(process.exe()).name or "libpython" in _read(f"/proc/{process.pid}/maps")
+    except psutil.Error:
+        command, python = "", False
+    waits = _waits(process.pid)
+    return _Process(process.pid, name, f"{status} in {waits}" if waits else status, age, _shorten(command), python)
+
+
+def _waits(pid: int) -> str:
+    """The kernel function that a process waits in, or else the number of its system call."""
+    channel = _read(f"/proc/{pid}/wchan")
+    call = _read(f"/proc/{pid}/syscall").partition(" ")[0]
+    return channel if channel != "0" else f"system call {call}" if call.isdecimal() else ""
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _shorten(command: str) -> str:
+    line = " ".join(command.split())
+    return line if len(line) <= _COMMAND else f"{line[: _COMMAND // 2]} … {line[-_COMMAND // 2 :]}"
+
+
+def _header(group: list[_Process], test: int) -> str:
+    first = group[0]
+    pids = ", ".join(f"{process.pid}{' (the test)' if process.pid == test else ''}" for process in group)
+    who = f"{len(group)} processes with the same stacks: {pids}" if len(group) > 1 else f"process {pids}"
+    line = f"=== {who} {first.name}: {first.state}, started {first.age:.0f} s ago"
+    return f"{line}: {first.command}" if first.command else line
+
+
+def _body(process: _Process, deadline: float, share: float) -> str | None:
+    """The stacks of one process as text; None when the time is over."""
+    if process.state.startswith("zombie"):
+        return ""
+    if time.monotonic() >= deadline:
+        return None
+    return (_python if process.python else _native)(process.pid, deadline, share)
+
+
+def _python(pid: int, deadline: float, share: float) -> str:
+    """What py-spy reads: with native frames, else without, else without stopping the process."""
+    spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+    if spy is None:
+        return "    no stack: py-spy is not installed (pip install py-spy)"
+    problems: list[str] = []
+    for flags, limit in (["--native"], share), ([], _PLAIN_SECONDS), (["--nonblocking"], _PLAIN_SECONDS):
+        command = [spy, "dump", "--json", *flags, "--pid", str(pid)]
+        output, problem = _ask(command, min(limit, deadline - time.monotonic()))
+        if not problem:
+            missing = f"    native frames are missing: {problems[0]}\n" if problems else ""
+            return missing + _render(_python_threads(json.loads(output)), _THREADS)
+        problems.append(problem)
+    if not psutil.pid_exists(pid):
+        return "    it ended meanwhile"
+    return "    no stack: " + "; ".join(dict.fromkeys(problems))
+
+
+def _native(pid: int, deadline: float, share: float) -> str:
+    """What gdb reads, if there is a gdb."""
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        return "    no stack: not a Python process, and there is no gdb on the PATH"
+    command = [gdb, "-nx", "-batch", "-p", str(pid), "-ex", f"thread apply all bt {_FRAMES}"]
+    output, problem = _ask(command, min(share, deadline - time.monotonic()))
+    threads = list(_native_threads(output))
+    return _render(threads, _NATIVE_THREADS) if threads else f"    no stack: {problem or 'gdb found no thread'}"
+
+
+def _ask(command: list[str], seconds: float) -> tuple[str, str]:
+    """What a debugger says, and what kept it from saying it: one of the two may be empty."""
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=max(seconds, 0),
+            env={**os.environ, "DEBUGINFOD_URLS": ""},  # gdb would download symbols
+        )
+    except subprocess.TimeoutExpired:
+        return "", f"{name} took longer than {seconds:.1f} s to read the stacks"
+    except OSError as error:
+        return "", f"{name} could not be started: {error}"
+    if re.search(r"permission denied|not permitted", done.stderr, re.IGNORECASE):
+        return done.stdout, _no_permission(name)
+    if done.returncode:
+        reason = done.stderr.partition("Stack backtrace")[0].removeprefix("Error: ")
+        return done.stdout, f"{name}: {' '.join(reason.split())[:300]}"
+    return done.stdout, ""
+
+
+@functools.cache
+def _no_permission(name: str) -> str:
+    scope = _read("/proc/sys/kernel/yama/ptrace_scope")
+    yama = f", or lower kernel.yama.ptrace_scope, which is {scope}, with sysctl to 0" if scope not in ("", "0") else ""
+    return f"{name} may not trace this process: give the container SYS_PTRACE (docker run --cap-add=SYS_PTRACE){yama}"
+
+
+def _python_threads(dump: list[dict[str, Any]]) -> Iterator[_Thread]:
+    """The threads of py-spy's JSON."""
+    for thread in dump:
+        main = "MainThread" if thread["os_thread_id"] == thread["pid"] else ""  # nameless before threading is imported
+        name = thread["thread_name"] or main or "without a name"
+        gil, active = thread["owns_gil"], thread["active"]
+        own = any(frame["module"] is None and _is_own(frame["filename"]) for frame in thread["frames"])
+        rank = 0 if name == "MainThread" or gil else 1 if own else 2 if active else 3
+        state = ("active" if active else "idle") + (", holds the GIL" if gil else "")
+        yield _Thread(name, state, tuple(_frame(frame) for frame in thread["frames"]), rank)
+
+
+def _frame(frame: dict[str, Any]) -> str:
+    name = "??" if frame["name"].startswith("0x") else frame["name"]  # addresses differ between like processes
+    line = f":{frame['line']}" if frame["line"] else ""
+    return f"{name} ({frame['short_filename'] or frame['filename']}{line})"
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is neither the standard library's nor an installed package's."""
+    return not re.search(r"(site|dist)-packages/|/lib/python\d|^<frozen", file)
+
+
+def _native_threads(output: str) -> Iterator[_Thread]:
+    """The threads of gdb's backtraces, by function names: arguments and addresses differ between like processes."""
+    output = output.replace("(anonymous namespace)", "{anonymous}")
+    for part in re.split(r"^(?=Thread \d+ )", output, flags=re.MULTILINE)[1:]:
+        name = re.match(r'Thread (\d+) .*?(?:"(.*)")?\):', part)
+        frames = re.findall(r"^#\d+ +(?:0x\w+ in )?(.*?(?:operator\(\).*?)?)(?: ?\(|$)", part, flags=re.MULTILINE)
+        if name and frames:
+            yield _Thread(name[2] or "without a name", "", tuple(frames), 0 if name[1] == "1" else 3)
+
+
+def _render(threads: Iterable[_Thread], full: int) -> str:
+    """One block per stack, for all threads that have it; after so many in full, one line each."""
+    alike: dict[tuple[int, str, tuple[str, ...]], list[str]] = {}
+    for thread in sorted(threads, key=lambda thread: thread.rank):
+        alike.setdefault((thread.rank, thread.state, thread.frames), []).append(thread.name)
+    lines = []
+    for number, ((_, state, frames), names) in enumerate(alike.items()):
+        who = f"{len(names)} threads" if len(names) > 1 else "thread"
+        title = f"    {who} {', '.join(sorted(set(names)))}{f' ({state})' if state else ''}"
+        if number < full:
+            lines += [f"{title}:", *(f"        {frame}" for frame in _trim(frames))]
+        else:
+            lines.append(f"{title} in {next((frame for frame in frames if not frame.startswith('??')), '??')}")
+    return "\n".join(lines) or "    no thread runs Python code"
+
+
+def _trim(frames: tuple[str, ...]) -> list[str]:
+    """Repeated frames once, and of a long stack both ends."""
+    runs = [(frame, len(list(run))) for frame, run in itertools.groupby(frames)]
+    lines = [frame if count == 1 else f"{frame}  [{count} times]" for frame, count in runs]
+    if len(lines) <= _FRAMES:
+        return lines
+    outer = _FRAMES // 4
+    inner = _FRAMES - outer
+    return [*lines[:inner], f"… {len(lines) - _FRAMES} frames left out …", *lines[-outer:]]

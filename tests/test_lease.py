@@ -1,0 +1,214 @@
+"""Leases: processes that really contend for GPUs; the GPUs themselves are only names here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+from pytest_rlregress.containment import lease
+from pytest_rlregress.nvml import Gpu
+
+GPUS = [Gpu(n, "NVIDIA H100 80GB HBM3", (9, 0), None, f"GPU-{n}aaaaaaa-1111-2222-3333-444444444444") for n in range(4)]
+SLICE = Gpu(0, "NVIDIA A100-SXM4-80GB MIG 3g.40gb", (8, 0), None, "MIG-GPU-1c6d4ef1/1/0", mig=True)
+
+# Script arguments: the folder, how many GPUs there are, how many to take.
+HEAD = """
+import os, sys, time
+from pathlib import Path
+from pytest_rlregress.containment import lease
+from pytest_rlregress.nvml import Gpu
+folder, count = Path(sys.argv[1]), int(sys.argv[3])
+gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(int(sys.argv[2]))]
+lease._MACHINE = folder
+def take():
+    return lease.acquire(gpus, count, lambda line: print(line, flush=True))
+"""
+HOLD = HEAD + "mine = take(); print(*mine.uuids, flush=True); time.sleep(60)"
+# Marks every GPU that it holds with a file of its own, which nobody else's may be in the way of.
+CONTEND = (
+    HEAD
+    + """
+deadline = time.monotonic() + float(sys.argv[4])
+turns = 0
+while time.monotonic() < deadline:
+    mine = take()
+    marks = [os.open(folder / f"mark-{uuid}", os.O_CREAT | os.O_EXCL) for uuid in mine.uuids]
+    assert len(set(mine.uuids)) == count
+    time.sleep(0.002)
+    for uuid, mark in zip(mine.uuids, marks):
+        os.close(mark)
+        os.unlink(folder / f"mark-{uuid}")
+    mine.release()
+    turns += 1
+print(turns)
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(lease, "_MACHINE", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def start(folder):
+    """Start a script; its standard output can be read."""
+    started = []
+
+    def start(script, *args):
+        command = [sys.executable, "-c", script, str(folder), *map(str, args)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def acquire(gpus, count, say=pytest.fail):
+    return lease.acquire(gpus, count, say)
+
+
+def locked(folder):
+    return sorted(path.name for path in folder.glob("rlregress-*/*") if lease._is_locked(path))
+
+
+def test_takes_the_first_ones_and_gives_them_back(folder):
+    one = acquire(GPUS, 1)
+    two = acquire(GPUS, 2)
+    assert one.uuids + two.uuids == tuple(gpu.uuid for gpu in GPUS[:3])
+    one.release()
+    again = acquire(GPUS, 2)
+    assert again.uuids == (GPUS[0].uuid, GPUS[3].uuid)
+    again.release()
+    two.release()
+    assert locked(folder) == []
+
+
+def test_slice_has_the_name_that_cuda_takes(folder):
+    mine = acquire([SLICE], 1)
+    assert mine.uuids == (SLICE.uuid,)
+    assert locked(folder) == ["MIG-GPU-1c6d4ef1-1-0"]
+    mine.release()
+
+
+@pytest.mark.parametrize(("gpus", "count"), [(GPUS[:2], 3), ([], 1), (GPUS, 0)])
+def test_more_than_there_are(gpus, count):
+    with pytest.raises(ValueError, match=f"asks for {count} GPUs at once, and this run may use {len(gpus)}"):
+        acquire(gpus, count)
+
+
+def test_folder_of_others_is_refused(folder):
+    theirs = folder / f"rlregress-{os.getuid()}"
+    theirs.mkdir(mode=0o700)
+    acquire(GPUS, 1).release()
+    theirs.chmod(0o777)
+    with pytest.raises(PermissionError, match="mode 0777: remove it"):
+        acquire(GPUS, 1)
+    theirs.rename(folder / "elsewhere")
+    theirs.symlink_to(folder / "elsewhere")
+    (folder / "elsewhere").chmod(0o700)
+    with pytest.raises(PermissionError, match="must be a folder of that user"):
+        acquire(GPUS, 1)
+    theirs.unlink()
+    theirs.mkdir(mode=0o700)
+    with suppress(PermissionError):
+        os.chown(theirs, os.getuid() + 1, -1)
+    if theirs.stat().st_uid != os.getuid():  # only root can give a folder away
+        with pytest.raises(PermissionError, match=f"belongs to user id {os.getuid() + 1}"):
+            acquire(GPUS, 1)
+
+
+def test_killed_holder_gives_way_and_is_named_before(start, monkeypatch):
+    monkeypatch.setattr(lease, "_SAY_SECONDS", 0.3)
+    gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(2)]
+    holder = start(HOLD, 2, 2)
+    assert holder.stdout.readline().split() == ["GPU-0", "GPU-1"]
+    said = []
+
+    def say(line):
+        said.append(line)
+        if len(said) == 2:
+            holder.kill()
+            holder.wait()
+
+    mine = acquire(gpus, 1, say)
+    mine.release()
+    assert len(said) >= 2
+    assert f"waiting for 1 of 2 GPUs (0 s): GPU 0 is held by process {holder.pid} (-c " in said[0]
+    assert "GPU 1 is held by" in said[0]
+
+
+def test_lock_is_not_inherited_by_a_program(folder):
+    mine = acquire(GPUS, 1)
+    process = subprocess.Popen(["sleep", "60"], close_fds=False)
+    for lock in mine._locks:
+        os.close(lock)  # as the end of this process does
+    assert locked(folder) == []
+    process.kill()
+    process.wait()
+
+
+def test_release_counts_where_the_holder_was_forked(folder):
+    mine = acquire(GPUS, 1)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    mine.release()
+    assert locked(folder) == []
+    os.close(write)
+    os.waitpid(pid, 0)
+    os.close(read)
+
+
+def test_whoever_dies_in_the_queue_is_forgotten(start, folder, monkeypatch):
+    gpus = [Gpu(0, "", (9, 0), None, "GPU-0")]
+    mine = acquire(gpus, 1)
+    waiting = start(HOLD, 1, 1)
+    while not any(name.startswith("ticket-") for name in locked(folder)):
+        assert waiting.poll() is None
+        time.sleep(0.01)
+    waiting.kill()
+    waiting.wait()
+    mine.release()
+    acquire(gpus, 1).release()
+    monkeypatch.setattr(lease, "_STALE_SECONDS", 0)
+    acquire(gpus, 1).release()
+    assert not list(folder.glob("rlregress-*/ticket-*"))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "counts"),
+    [(1, [1, 1, 1]), (2, [2, 2]), (3, [2, 2, 1]), (2, [2, 1, 1])],
+    ids=["one-for-all", "two-of-two", "two-of-three", "two-against-ones"],
+)
+def test_nobody_holds_what_another_holds_and_everybody_gets_a_turn(start, gpus, counts):
+    contenders = [start(CONTEND, gpus, count, 1.2) for count in counts]
+    turns = []
+    for contender in contenders:
+        output, _ = contender.communicate(timeout=30)
+        assert contender.returncode == 0, "the GPU was marked by somebody else, or nothing came"
+        turns.append(int(output.splitlines()[-1]))
+    assert min(turns) >= 3, turns
+
+
+def test_other_gpus_are_not_waited_for(start, folder):
+    mine = acquire([Gpu(0, "", (9, 0), None, "GPU-0")], 1)
+    start(HOLD, 1, 1)
+    while not any(name.startswith("ticket-") for name in locked(folder)):
+        time.sleep(0.01)
+    begun = time.monotonic()
+    acquire([Gpu(1, "", (9, 0), None, "GPU-1")], 1).release()
+    assert time.monotonic() - begun < 2
+    mine.release()

@@ -1,0 +1,202 @@
+"""Litter: what is abandoned goes, what is in use stays, whoever looks at the same time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pytest_rlregress.containment import litter
+
+HOLDS_A_FOLDER = """
+import sys, time
+from pytest_rlregress.containment import litter
+print(litter.session_folder().path, flush=True)
+time.sleep(60)
+"""
+HOLDS_AN_ENTRY = """
+import ctypes, os, sys, time
+file = os.open(sys.argv[1], os.O_RDWR)
+if sys.argv[2] == "mapped":  # by C: Python's own mmap keeps a descriptor
+    assert ctypes.CDLL(None).mmap(None, ctypes.c_size_t(4096), 3, 1, file, ctypes.c_long(0)) != -1
+    os.close(file)
+print(flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def start():
+    """Start a script in a process of its own; wait for its first line."""
+    started = []
+
+    def start(script, *args):
+        process = subprocess.Popen([sys.executable, "-c", script, *args], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def entry(monkeypatch):
+    """``entry()``: a new entry of shared memory, apart from what others on this machine make and remove meanwhile."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rlr-test-") as folder:
+        monkeypatch.setattr(litter, "_SHARED_MEMORY", Path(folder))
+
+        def entry():
+            path = Path(folder, secrets.token_hex(4))
+            path.write_bytes(bytes(4096))
+            return path
+
+        yield entry
+
+
+def test_folder_leaves_room_for_the_sockets_of_ray(temporary):
+    folder = litter.session_folder()
+    assert folder.path.parent == temporary
+    assert len(folder.path.name) == len("rlr-XXXXXXXX")
+    (folder.path / "ray" / "sockets").mkdir(parents=True)
+    folder.remove()
+    assert not list(temporary.iterdir())
+
+
+def test_folder_of_a_killed_run_goes_and_of_a_living_one_stays(start, temporary):
+    killed, gone = start(HOLDS_A_FOLDER)
+    _, living = start(HOLDS_A_FOLDER)
+    other = temporary / "rl-other"
+    other.mkdir()
+    Path(gone, "deep").mkdir()
+    assert Path(gone).exists(), "swept by the second run while the first one was alive"
+    killed.kill()
+    killed.wait()
+    mine = litter.session_folder()
+    assert sorted(temporary.iterdir()) == sorted([Path(living), mine.path, other])
+    litter.remove_if_abandoned(Path(living))
+    litter.remove_if_abandoned(mine.path)
+    assert sorted(temporary.iterdir()) == sorted([Path(living), mine.path, other])
+    mine.remove()
+
+
+def test_folder_of_somebody_else_stays(temporary, monkeypatch):
+    folder = temporary / "rlr-somebody"
+    folder.mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    litter.session_folder().remove()
+    assert list(temporary.iterdir()) == [folder]
+    assert not list(folder.iterdir())
+
+
+def make_folders(count, results):
+    lost = 0
+    for _ in range(count):
+        folder = litter.session_folder()
+        (folder.path / "file").write_text("mine")
+        for other in Path(tempfile.gettempdir()).glob("rlr-*"):
+            litter.remove_if_abandoned(other)
+        lost += (folder.path / "file").read_text() != "mine"
+        folder.remove()
+    results.put(lost)
+
+
+def test_runs_that_start_and_sweep_at_once_do_not_take_each_others_folder(temporary):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    makers = [context.Process(target=make_folders, args=(200, results)) for _ in range(4)]
+    for maker in makers:
+        maker.start()
+    assert [results.get(timeout=60) for _ in makers] == [0] * 4
+    for maker in makers:
+        maker.join()
+        assert maker.exitcode == 0
+    for folder in temporary.glob("rlr-*"):  # a sweeper that lost a race may leave an empty one for the next
+        litter.remove_if_abandoned(folder)
+    assert not list(temporary.glob("rlr-*"))
+
+
+@pytest.mark.parametrize("how", ["open", "mapped"])
+def test_what_a_descendant_made_goes_when_nobody_has_it_any_more(start, entry, how):
+    watch = litter.SharedMemoryWatch()
+    path = entry()
+    assert select.select(watch.sources(), [], [], 1)[0], "told of nothing"
+    holder, _ = start(HOLDS_AN_ENTRY, str(path), how)
+    watch.look()
+    watch.remove()
+    assert path.exists(), "it is in use"
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    watch.remove()
+    assert not path.exists()
+    assert not select.select(watch.sources(), [], [], 0)[0], "told of the same twice"
+
+
+def test_what_others_made_stays(start, entry, monkeypatch):
+    watch = litter.SharedMemoryWatch()
+    nobodys, anothers = entry(), entry()
+    with monkeypatch.context() as patch:
+        patch.setattr(litter, "descendants", lambda pid: frozenset())  # the holder is a stranger
+        holder, _ = start(HOLDS_AN_ENTRY, str(anothers), "open")
+        watch.look()
+    holder.kill()
+    holder.wait()
+    watch.remove()
+    assert nobodys.exists()
+    assert anothers.exists()
+
+
+def test_entry_from_before_stays(start, entry):
+    path = entry()
+    watch = litter.SharedMemoryWatch()
+    entry()
+    holder, _ = start(HOLDS_AN_ENTRY, str(path), "open")
+    watch.look()
+    holder.kill()
+    holder.wait()
+    watch.remove()
+    assert path.exists()
+
+
+def test_entry_that_was_made_anew_is_another_one(entry):
+    path = entry()
+    before = litter.shared_memory()
+    entry()  # else the file system may hand out the number of the removed file again
+    path.unlink()
+    path.write_bytes(b"new")
+    assert path.name in {entry.name for entry in litter.shared_memory() - before}
+
+
+def test_entry_of_somebody_else_does_not_count(entry):
+    path = entry()
+    with suppress(PermissionError):
+        os.chown(path, os.getuid() + 1, -1)
+    if path.stat().st_uid == os.getuid():
+        pytest.skip("only root can make a file of another user")
+    assert path.name not in {entry.name for entry in litter.shared_memory()}
+
+
+def test_holder_of_a_semaphore_is_known_though_its_file_had_another_name():
+    before = litter.shared_memory()
+    lock = multiprocessing.get_context("spawn").Lock()
+    name = lock._semlock.name.removeprefix("/")
+    (made,) = (entry for entry in litter.shared_memory() - before if entry.name == f"sem.{name}")
+    assert litter.holders([made], [os.getpid()]) == {made: {os.getpid()}}

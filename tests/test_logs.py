@@ -1,0 +1,286 @@
+"""The logs a test depends on: an engine's error, the last lines, and what Ray's workers died of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from pytest_rlregress.containment.logs import Logs
+from pytest_rlregress.fixtures import ray_cluster
+
+UP = 'INFO:     127.0.0.1:42926 - "GET /health HTTP/1.1" 200 OK\n'
+COMPLETED = 'INFO:     127.0.0.1:42944 - "POST /v1/completions HTTP/1.1" 200 OK\n'
+REFUSED = 'INFO:     127.0.0.1:35682 - "POST /v1/completions HTTP/1.1" 400 Bad Request\n'
+UNIMPORTANT = (
+    "(EngineCore pid=7) ERROR 05-12 10:00:01 [fa_utils.py:57] Cannot use FA version 2 is not supported due to it\n"
+)
+DIED = (
+    "(APIServer pid=1) ERROR 11-21 16:08:50 [async_llm.py:871] vllm.v1.engine.exceptions.EngineDeadError: EngineCore "
+    "encountered an issue. See stack trace (above) for the root cause.\n"
+)
+EXCEPTION = """\
+ERROR:    Exception in ASGI application
+Traceback (most recent call last):
+  File "vllm/v1/engine/core_client.py", line 1254, in _call_utility_async
+    return await future
+           ^^^^^^^^^^^^
+Exception: Call to collective_rpc method failed: Method 'nonsense' is not implemented.
+
+"""
+
+
+def append(path, text):
+    with path.open("a") as file:
+        file.write(text)
+
+
+def stall(logs, seconds, patience=0.2):
+    """Ask as often as containment does; the quotation and after how long it came."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < seconds:
+        if said := logs.stalled(patience):
+            return said, time.monotonic() - begun
+        time.sleep(0.02)
+    return None, seconds
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text(UP)
+    return path
+
+
+@pytest.fixture
+def logs(log, tmp_path):
+    logs = Logs(tmp_path / "output.log")
+    logs.watch(log)
+    logs.begin()
+    return logs
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        (REFUSED, "400 Bad Request"),
+        (EXCEPTION + UP, "Method 'nonsense' is not implemented"),
+        (DIED, "EngineDeadError"),
+        (UNIMPORTANT, "Cannot use FA version 2"),  # an error by its level, the server is up
+        (f"\x1b[36m(Rollout pid=9)\x1b[0m {DIED}", "EngineDeadError"),
+        (REFUSED.replace("INFO", "\x1b[32mINFO\x1b[0m").replace("400 Bad", "\x1b[31m400 Bad"), "400 Bad Request"),
+        (REFUSED + 'INFO: 127.0.0.1:1 - "POST /tokenize HTTP/1.1" 200 OK\n', "400 Bad Request"),
+        (COMPLETED + REFUSED.replace("400 Bad Request", "500 Internal Server Error"), "500 Internal Server Error"),
+    ],
+)
+def test_error_is_quoted_when_its_time_is_up(logs, log, text, quoted):
+    append(log, text)
+    said, after = stall(logs, 2.0, patience=0.3)
+    assert quoted in said
+    assert str(log) in said
+    assert 0.3 <= after < 1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        COMPLETED,
+        "(APIServer pid=1) WARNING 11-21 16:08:40 [utils.py:579] Failed. Exception: ERROR in a primitive\n",
+        "(APIServer pid=1) INFO 11-21 16:08:40 [logger.py:37] Received request: prompt: 'ERROR: EngineDeadError'\n",
+        'the prompt was: INFO: "POST /v1/completions HTTP/1.1" 400 Bad Request\n',
+        REFUSED.replace("POST", "GET"),
+        REFUSED.replace("400 Bad Request", "429 Too Many Requests"),
+        REFUSED + COMPLETED,
+        EXCEPTION + COMPLETED,
+        REFUSED.rstrip("\n"),  # still being written
+    ],
+)
+def test_no_error(logs, log, text):
+    append(log, text)
+    assert stall(logs, 0.4) == (None, 0.4)
+
+
+def test_what_was_logged_before_the_test_does_not_count(logs, log):
+    append(log, REFUSED)
+    logs.begin()
+    assert stall(logs, 0.4)[0] is None
+    append(log, REFUSED)
+    assert stall(logs, 0.4)[0]
+    logs.begin()
+    assert stall(logs, 0.4)[0] is None
+
+
+def test_completed_request_starts_the_clock_again(logs, log):
+    append(log, REFUSED)
+    assert stall(logs, 0.3, patience=0.6)[0] is None
+    append(log, COMPLETED + REFUSED)
+    said, after = stall(logs, 2.0, patience=0.6)
+    assert said
+    assert after >= 0.6
+
+
+def test_start_up_has_errors_that_harm_nothing(tmp_path):
+    logs, log = Logs(tmp_path / "output.log"), tmp_path / "later.log"
+    logs.watch(log)
+    logs.begin()
+    append(log, UNIMPORTANT)
+    assert stall(logs, 0.4)[0] is None
+    append(log, DIED)
+    assert "EngineDeadError" in stall(logs, 1.0)[0]
+
+
+@pytest.mark.parametrize("rotate", [os.truncate, lambda log, _: log.rename(log.with_suffix(".1"))])
+def test_rotated_log(logs, log, rotate):
+    append(log, COMPLETED * 10)
+    logs.begin()
+    rotate(log, 0)
+    append(log, "first line\n" + REFUSED)
+    assert "400" in stall(logs, 1.0)[0]
+    assert logs.tails() == [(f"end of {log}", "first line\n" + REFUSED.strip())]
+
+
+def test_log_of_gigabytes(logs, log):
+    os.truncate(log, 3 * 2**30)  # sparse
+    append(log, "\n")
+    begun = time.monotonic()
+    assert logs.stalled(0.0) is None
+    logs.begin()
+    append(log, REFUSED)
+    assert "400" in logs.stalled(0.0)
+    assert logs.tails() == [(f"end of {log}", REFUSED.strip())]
+    logs.begin()
+    os.truncate(log, 6 * 2**30)
+    append(log, "\n" + REFUSED)
+    assert "400" in logs.stalled(0.0)
+    assert logs.tails() == [(f"end of {log}", REFUSED.strip())]
+    assert time.monotonic() - begun < 2.0
+
+
+def test_line_that_comes_in_pieces(logs, log):
+    def writer():
+        for character in EXCEPTION:
+            append(log, character)
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=writer)
+    thread.start()
+    said, _ = stall(logs, 5.0, patience=1.0)
+    thread.join()
+    assert said.splitlines()[0] == "ERROR:    Exception in ASGI application"
+    assert "Method 'nonsense' is not implemented" in said
+
+
+def test_engine_at_work_is_not_stalled(logs, log):
+    engine = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+    append(log, f"(EngineCore pid={engine.pid}) INFO 11-21 16:08:40 [core.py:380] init engine took 0.18 s\n{REFUSED}")
+    said, _ = stall(logs, 2.0, patience=0.4)
+    engine.send_signal(signal.SIGSTOP)  # computes nothing any more
+    later, _ = stall(logs, 2.0, patience=0.4)
+    engine.kill()
+    engine.wait()
+    assert said is None
+    assert "400 Bad Request" in later
+
+
+def test_tails(tmp_path, logs, log):
+    ray = tmp_path / "logs"
+    ray.mkdir()
+    logs.watch(ray)
+    append(log, "\x1b[31mred\x1b[0m\r\nshards:   0%\rshards: 100%\r\n")
+    mark = ":job_id:01000000\n:actor_name:Rollout\n"
+    (ray / "worker-0a-01000000-11.err").write_text(mark)
+    (ray / "worker-0b-01000000-12.err").write_text(mark + "a warning\n")
+    (ray / "worker-0b-01000000-12.out").write_text("not looked at\n")
+    (ray / "raylet.out").write_text("[2026-11-21 16:14:35,568 I 1 1] (raylet) a\n[2026-11-21 16:14:35,568 W 1 1] b\n")
+    assert dict(logs.tails()) == {
+        f"end of {log}": "red\nshards: 100%",
+        f"end of {ray / 'worker-0b-01000000-12.err'}": "a warning",
+        f"end of {ray / 'raylet.out'}": "[2026-11-21 16:14:35,568 W 1 1] b",
+    }
+    assert logs.tails()[-1][0].endswith("raylet.out")
+    for pid in range(40):
+        (ray / f"worker-0c-01000000-{pid}.err").write_text("a line of some length, again and again\n" * 10_000)
+    assert sum(len(text) for _, text in logs.tails()) <= 12_000
+    assert all(len(text.splitlines()) <= 5 for _, text in logs.tails(lines=5))
+    logs.begin()
+    assert logs.tails() == []
+
+
+def test_sigterm_is_how_ray_stops_a_worker(tmp_path):
+    (tmp_path / "worker-0a-01000000-11.err").write_text("*** SIGTERM received at time=1795277675 on cpu 0 ***\n")
+    logs = Logs(tmp_path / "output.log")
+    logs.watch(tmp_path)
+    assert logs.deaths() == []
+
+
+@pytest.mark.isolated(timeout=120)
+@pytest.mark.needs("ray")
+def test_what_ray_workers_died_of(progress, tmp_path):
+    logs = Logs(tmp_path / "output.log")
+    with ray_cluster.start(say=progress) as cluster:
+        import ray
+
+        logs.watch(cluster.log_dir)
+
+        @ray.remote(num_cpus=0)
+        class Worker:
+            def die(self, how):
+                import ctypes
+
+                libc = ctypes.CDLL(None)
+                libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+                if how == "SIGFPE":
+                    libc.div(1, 0)
+                elif how == "SIGSEGV":
+                    ctypes.string_at(0)
+                elif how == "SIGABRT":
+                    block = libc.malloc(64)
+                    libc.free(block)
+                    libc.free(block)
+                elif how != "lives":
+                    os.kill(os.getpid(), getattr(signal, how))
+                return os.getpid()
+
+        def die(how):
+            worker = Worker.remote()
+            pid = ray.get(worker.die.remote("lives"))
+            with pytest.raises(ray.exceptions.ActorDiedError):
+                ray.get(worker.die.remote(how))
+            return pid
+
+        def deaths(count):
+            end = time.monotonic() + 10
+            while len(logs.deaths()) < count and time.monotonic() < end:
+                time.sleep(0.1)
+            return {death.message: death for death in logs.deaths()}
+
+        die("SIGSEGV")
+        deaths(1)
+        stopped = Worker.remote()
+        ray.get(stopped.die.remote("lives"))
+        logs.begin()
+        assert logs.deaths() == []
+        ray.kill(stopped)
+        pids = {how: die(how) for how in ("SIGFPE", "SIGSEGV", "SIGABRT", "SIGKILL")}
+        died = deaths(4)
+        assert len(died) == 4, died
+        for how in ("SIGFPE", "SIGSEGV", "SIGABRT"):
+            death = died[f"Ray worker {pids[how]} (actor Worker) died of {how}"]
+            assert death.signal == how
+            assert "test_logs.py" in death.stack
+            assert " in die\n" in death.stack
+        assert "free(): double free detected" in death.stack
+        [killed] = [death for message, death in died.items() if f"Ray worker {pids['SIGKILL']} " in message]
+        assert killed.signal is None
+        assert "is gone and left no word: SIGKILL" in killed.message
+        assert any("Fatal Python error" in text for _, text in logs.tails())
+        assert logs.stalled(0.0) is None
+        logs.begin()
+        raylet = cluster.nodes[0].all_processes["raylet"][0].process
+        raylet.send_signal(signal.SIGSEGV)
+        assert deaths(1)["Ray's raylet died of SIGSEGV"].signal == "SIGSEGV"
