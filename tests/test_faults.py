@@ -112,6 +112,21 @@ def test_fault():
         hoard.append(b"x" * 10**7); time.sleep(0.02)
 """,
 }
+SPECIAL["test_stalled"] = """
+@pytest.mark.isolated(timeout=60)
+def test_fault(watch_log, tmp_path):
+    log = tmp_path / "server.log"
+    line = 'INFO:     127.0.0.1:40000 - "POST /v1/completions HTTP/1.1" %s\\n'
+    log.write_text(line % "200 OK")
+    watch_log(log)
+    time.sleep(0.5)
+    with log.open("a") as file:
+        file.write(line % "400 Bad Request")
+    logged_at = time.time()
+    while True:
+        time.sleep(0.05)
+        print("after", time.time() - logged_at)
+"""
 WAIT = "\ndef wait_for_ever():\n    time.sleep(600)\n"
 
 
@@ -155,6 +170,13 @@ def test_fault_at_import_is_told_of_the_file(matrix, name, words):
     told = [text for key, tags in matrix.cases.items() if f"test_import_{name}" in key for _, text in tags]
     assert told, sorted(matrix.cases)
     assert words in told[0]
+
+
+def test_stalled_engine_ends_the_test_within_five_seconds_of_its_error(matrix):
+    tag, text = matrix.of("test_stalled")
+    assert tag == "failure"
+    assert "400 Bad Request" in text
+    assert 4 <= float(re.findall(r"after ([\d.]+)", text)[-1]) < 5
 
 
 def test_all_others_ran(matrix):

@@ -53,9 +53,7 @@ class Containment:
         self._pool = Pool(config, gpus, self._say)
         self._warm: tuple[str, ...] = ()
         self._stopped = False
-
-    def pytest_sessionstart(self) -> None:
-        """SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written."""
+        # SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written.
         ours = threading.current_thread() is threading.main_thread()
         if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _stop)
