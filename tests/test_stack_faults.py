@@ -17,7 +17,7 @@ def test_fault(tiny_qwen):
     os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="1", VLLM_CPU_KVCACHE_SPACE="1", VLLM_HOST_IP="127.0.0.1")
     import vllm
     engine = vllm.LLM(str(tiny_qwen.directory), enforce_eager=True, max_model_len=128, dtype="float32")
-    core, = [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
+    *_, core = psutil.Process().children()  # after multiprocessing's resource tracker
     core.send_signal(signal.SIGKILL)
     engine.generate([{"prompt_token_ids": [1, 2, 3]}])
 
@@ -44,7 +44,7 @@ def test_between(ray_cluster):
     def add(): return 3
     assert ray.get(add.remote()) == 3
 
-@pytest.mark.isolated(group="ray", timeout=12)
+@pytest.mark.isolated(group="ray", timeout=5)
 def test_raylet(ray_cluster):
     import ray
     @ray.remote(max_retries=0)
@@ -72,7 +72,7 @@ def matrix(request, tmp_path_factory):
 @pytest.mark.parametrize(
     ("module", "test", "words"),
     [
-        ("test_engine", "test_fault", r"EngineDeadError|EngineCore"),
+        ("test_engine", "test_fault", r"EngineDeadError|engine core exited unexpectedly"),
         ("test_ray", "test_worker", r"Ray worker \d+ .*died of SIGFPE"),
         ("test_ray", "test_raylet", r"raylet"),
     ],

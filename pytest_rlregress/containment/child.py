@@ -16,10 +16,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from pytest_rlregress.containment import evidence
 from pytest_rlregress.containment.logs import Logs
+from pytest_rlregress.containment.processes import descendants, own_memory
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.stacks import stacks
 from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
@@ -53,7 +52,7 @@ class Death:
         message: For people: one line, and what is quoted.
         log: What the child wrote to its log since the phase began, stacks included.
         sections: Titled texts: stacks, logs, libraries, what was killed with it.
-        pids: The processes that were killed or died.
+        seconds: How long the test had run.
     """
 
     kind: str
@@ -61,7 +60,16 @@ class Death:
     message: str
     log: str
     sections: tuple[tuple[str, str], ...] = ()
-    pids: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass
+class _Beginning:
+    """How things stood when an instruction was given; ``log_size`` moves on with every report."""
+
+    log_size: int
+    time: float = field(default_factory=time.monotonic)
+    memory: evidence.Memory = field(default_factory=evidence.memory)
 
 
 @dataclass
@@ -158,23 +166,12 @@ class Child:
 
     def _listen(self, until: str, limits: Limits, hear: Hear, what: str, instruction: list[Any] | None) -> Death | None:
         """Give an instruction (an empty one is none) and hear all ``until`` it is done, or how the child ended."""
-        deadline = time.monotonic() + limits.seconds
-        begun_at, memory = self.size(), evidence.memory()
+        begun = _Beginning(self.size())
+        deadline = begun.time + limits.seconds
         sources: list[Any] = [self._connection, self._status]
         if instruction != []:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # its end is told by the supervisor
                 self._connection.send_bytes(json.dumps(instruction).encode())
-
-        def listen(kind: str, value: Any) -> None:
-            nonlocal begun_at
-            if kind == "log":
-                self.logs.watch(Path(value))
-                return
-            if kind == "report":
-                data, end = value
-                value = [data, "" if self._echo else self.output(begun_at, end)]
-                begun_at = end
-            hear(kind, value)
 
         while True:
             ready = wait(sources, max(0.0, min(_TICK, deadline - time.monotonic())))
@@ -188,14 +185,21 @@ class Child:
                 if kind == until:
                     self._echo_output()
                     return None
-                listen(kind, value)
+                if kind == "log":
+                    self.logs.watch(Path(value))
+                elif kind == "report":
+                    report, size = value
+                    hear(kind, [report, "" if self._echo else self.output(begun.log_size, size)])
+                    begun.log_size = size
+                else:
+                    hear(kind, value)
             self._echo_output()
             if self._status in ready:
                 self._hear_supervisor()
                 if self._said.exit is not None:
-                    return self._crash(begun_at, memory)
+                    return self._crash(begun)
             elif breach := self._breach(limits, deadline, what):
-                return self._end(*breach, begun_at)
+                return self._end(*breach, begun)
 
     def _breach(self, limits: Limits, deadline: float, what: str) -> tuple[str, str] | None:
         """The limit that is broken now, if any: the kind of death and why."""
@@ -204,20 +208,22 @@ class Child:
         quotation = self.logs.stalled(limits.stall)
         if quotation:
             return "hung", f"stalled: no end {limits.stall:g} s after its engine logged an error\n{quotation}"
-        used = limits.memory and sum(map(_own_memory, self._family()))
-        if limits.memory and used and used > limits.memory:
-            return "crashed", f"killed: it used {used / 2**30:.2f} GiB of memory, its limit is {_gib(limits.memory)}"
+        if limits.memory and self._said.supervisor:
+            used = sum(own_memory(process.pid) for process in descendants(self._said.supervisor))
+            if used > limits.memory:
+                gib, limit = used / 2**30, limits.memory / 2**30
+                return "crashed", f"killed: it used {gib:.3g} GiB of memory, its limit is {limit:.3g} GiB"
         return None
 
-    def _crash(self, begun_at: int, memory: evidence.Memory) -> Death:
+    def _crash(self, begun: _Beginning) -> Death:
         """The child is dead: what it died of."""
         ended = self._said.exit or {}
         name, message = how_it_ended(ended["exit"])
         if name == "SIGKILL":
-            message += f"\n{evidence.killed(memory, self._said.pid)}"
-        return self._death("crashed", name, message, begun_at, ())
+            message += f"\n{evidence.killed(begun.memory, self._said.pid)}"
+        return self._death("crashed", name, message, begun, ())
 
-    def _end(self, kind: str, message: str, begun_at: int) -> Death:
+    def _end(self, kind: str, message: str, begun: _Beginning) -> Death:
         """Kill the child for a limit it broke, and keep what it was doing."""
         sections = []
         if kind == "hung" and self._said.pid:
@@ -228,10 +234,10 @@ class Child:
         wait([self._status], _STACKS_SECONDS)
         self._signal(signal.SIGKILL)
         self._await_exit(_STOP_SECONDS)
-        return self._death(kind, None, message, begun_at, sections)
+        return self._death(kind, None, message, begun, sections)
 
     def _death(
-        self, kind: str, name: str | None, message: str, begun_at: int, sections: Sequence[tuple[str, str]]
+        self, kind: str, name: str | None, message: str, begun: _Beginning, sections: Sequence[tuple[str, str]]
     ) -> Death:
         left = (self._said.exit or {}).get("left", {})
         found = [
@@ -239,8 +245,8 @@ class Child:
             *self.clues(),
             ("killed with the contained process", ", ".join(f"{pid} {name}" for pid, name in left.items())),
         ]
-        pids = (*([self._said.pid] if self._said.pid else ()), *map(int, left))
-        return Death(kind, name, message, self.output(begun_at), tuple((t, text) for t, text in found if text), pids)
+        told = tuple((title, text) for title, text in found if text)
+        return Death(kind, name, message, self.output(begun.log_size), told, time.monotonic() - begun.time)
 
     def _hear_supervisor(self) -> None:
         data = self._status.recv(MESSAGE_BYTES)
@@ -263,13 +269,6 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._said.pid, number)
 
-    def _family(self) -> list[psutil.Process]:
-        """The child, its descendants and the orphans that its supervisor took in."""
-        with contextlib.suppress(psutil.Error):
-            if self._said.supervisor:
-                return psutil.Process(self._said.supervisor).children(recursive=True)
-        return []
-
     def _echo_output(self) -> None:
         """For ``-s``: copy what is new in the log to standard output."""
         if self._echo and (size := self.size()) > self._echoed:
@@ -291,14 +290,3 @@ def how_it_ended(status: int | None, raw: bool = True) -> tuple[str | None, str]
         return None, f"the process ended with exit code {code} in the middle of the test"
     name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else f"signal {-code}"
     return name, f"died of {name} ({signal.strsignal(-code)})"
-
-
-def _own_memory(process: psutil.Process) -> int:
-    """Bytes that only this process holds: what it shares with the warm server it was forked from is not its own."""
-    with contextlib.suppress(psutil.Error):
-        return int(process.memory_full_info().uss)
-    return 0
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.3g} GiB"

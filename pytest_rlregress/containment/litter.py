@@ -38,14 +38,19 @@ class SessionFolder:
 
 def session_folder() -> SessionFolder:
     """Make and lock a folder ``rlr-XXXXXXXX`` in the temporary folder; remove those of pytest runs that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        remove_if_abandoned(folder)
+    sweep(Path(tempfile.gettempdir()))
     while True:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         # Until the lock is taken another run may find the folder abandoned, and remove it.
         lock = _lock(path)
         if lock is not None:
             return SessionFolder(path, lock)
+
+
+def sweep(temporary: Path) -> None:
+    """Remove every session's folder whose pytest is gone."""
+    for folder in temporary.glob(f"{_PREFIX}*"):
+        remove_if_abandoned(folder)
 
 
 def remove_if_abandoned(folder: Path) -> None:

@@ -61,6 +61,13 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in children]
 
 
+def own_memory(pid: int) -> int:
+    """Bytes that only this process holds: what it shares with a server it was forked from is not its own."""
+    with suppress(psutil.Error):
+        return int(psutil.Process(pid).memory_full_info().uss)
+    return 0
+
+
 def command(pid: int) -> str:
     """A process' command line, its program by name; empty for one that is gone."""
     with suppress(OSError):

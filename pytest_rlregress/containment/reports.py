@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import re
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,7 +63,6 @@ class Heard:
         self.errors: list[str] = []
         self._item, self._say = item, say
         self._captured: list[tuple[str, str]] = []
-        self.begun = time.monotonic()
 
     def __call__(self, kind: str, value: Any) -> None:
         """Take one message.
@@ -132,7 +130,7 @@ def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestRep
     last = [("last output", "\n".join(lines[-_LAST_LINES:]))] if lines else []  # such as what abort() was called for
     text = "\n".join(part for part in [*heard.errors, death.message, _of_the_test(stack)] if part)
     report = _report(item, when, "failed", text)
-    report.duration = time.monotonic() - heard.begun - sum(report.duration for report in heard.reports)
+    report.duration = max(0.0, death.seconds - sum(report.duration for report in heard.reports))
     add_to_text(report, [*last, *death.sections])
     report.sections += [(f"Captured stdout {when}", output)] * (len(lines) > _LAST_LINES)
     return report

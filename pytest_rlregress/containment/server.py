@@ -32,7 +32,7 @@ def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:
     """Serve fork requests on the sequenced-packet socket ``descriptor`` until its other end closes.
 
     When it was the pytest process' death that closed it, and the children are dead too, removes the session's
-    temporary ``folder``.
+    temporary ``folder``, and any other beside it that a dead session left.
 
     Sends ``{"ready": …}`` once, with the seconds and the outcome of each import. A request carries three descriptors:
     the child's channel, its status socket and its log.
@@ -90,7 +90,7 @@ def _end(supervisors: list[int], folder: Path) -> None:
     while time.monotonic() < deadline and any(map(psutil.pid_exists, supervisors)):
         time.sleep(0.02)
     supervisor.kill_descendants()
-    litter.remove_if_abandoned(folder)
+    litter.sweep(folder.parent)  # another process of a killed run, such as xdist's controller, may have had one too
     os._exit(0)
 
 

@@ -1,0 +1,69 @@
+"""What workers share: a GPU belongs to one of them at a time, and Ray is started once for all."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+# The machine as NVML would tell of it: two cards.
+TWO_CARDS = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_hardware_nvml import FakeNvml, h100
+sys.modules["pynvml"] = FakeNvml(h100(0), h100(1))
+"""
+HOLDS = """
+import os, time
+import pytest
+
+def hold():
+    begun = time.time()
+    time.sleep(1)
+    with open(f"held-{os.getpid()}", "w") as file:
+        file.write(f"{begun} {time.time()} {os.environ['CUDA_VISIBLE_DEVICES']}")
+
+@pytest.mark.isolated
+@pytest.mark.hw("h100")
+@pytest.mark.parametrize("number", range(4))
+def test_one(number):
+    hold()
+
+@pytest.mark.isolated
+@pytest.mark.hw("h100", count=2)
+@pytest.mark.parametrize("number", range(2))
+def test_both(number):
+    hold()
+"""
+
+
+def test_gpu_belongs_to_one_worker_at_a_time(run, pytester, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pytester.makepyfile(two_cards=TWO_CARDS)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    run(HOLDS, "-p", "two_cards", "--hw=h100", "-n2", ".").assert_outcomes(passed=6)
+    held = []
+    for file in pytester.path.glob("held-*"):
+        begun, ended, devices = file.read_text().split()
+        held.append((float(begun), float(ended), set(devices.split(","))))
+    assert sorted(len(devices) for _, _, devices in held) == [1, 1, 1, 1, 2, 2]
+    together = [(a, b) for a, b in combinations(held, 2) if a[0] < b[1] and b[0] < a[1]]
+    assert together, "the workers never ran at the same time"
+    assert all(not a[2] & b[2] for a, b in together)
+
+
+def test_ray_is_started_once_for_all_folders_and_workers(run, pytester):
+    body = """
+        import os, pytest
+
+        @pytest.mark.needs("ray")
+        def test_it(ray_cluster):
+            with open(os.path.join(os.environ["PYTEST_ROOT"], "started"), "a") as file:
+                file.write(f"{ray_cluster.address}\\n")
+    """
+    for folder in ("one", "two", "three"):
+        pytester.mkpydir(folder).joinpath("test_it.py").write_text("\n".join(line[8:] for line in body.splitlines()))
+    pytester.makepyfile(conftest=f"import os\nos.environ['PYTEST_ROOT'] = {str(pytester.path)!r}")
+    run({}, "--hw=cpu", "-n2", "one", "two", "three").assert_outcomes(passed=3)
+    addresses = (pytester.path / "started").read_text().split()
+    assert len(addresses) == 3
+    assert len(set(addresses)) == 1
