@@ -12,8 +12,9 @@ import pytest
 from pytest_rlregress import catalogue, hardware, settings, stack, subjects
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.plugin import Containment
+from pytest_rlregress.containment.reports import add_to_text
 from pytest_rlregress.containment.worker import CHANNEL
-from pytest_rlregress.verdict import Judgement, Outcome, judge
+from pytest_rlregress.verdict import Judgement, Outcome, bears, judge
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class Harness:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._opened = False
+        self._unavailable: dict[pytest.Item, str | None] = {}
 
     # -- what the run is about -------------------------------------------------------------------------------------
 
@@ -92,8 +94,9 @@ class Harness:
                 f"{self.settings.source['require']} requires {', '.join(self.settings.require)}, but "
                 + "; ".join(missing.values())
             )
+        _ = self.catalogue
         if self.settings.hw:
-            _ = self.profile, self.catalogue
+            _ = self.profile
             self._choose_scenarios()
             # A night's run goes on when one test file cannot be imported; the run fails all the same.
             self._config.option.continue_on_collection_errors = True
@@ -144,6 +147,11 @@ class Harness:
 
     def unavailable(self, item: pytest.Item) -> str | None:
         """Why a test cannot run here: hardware or components that are missing; None if it can."""
+        if item not in self._unavailable:
+            self._unavailable[item] = self._why_unavailable(item)
+        return self._unavailable[item]
+
+    def _why_unavailable(self, item: pytest.Item) -> str | None:
         for marker in item.iter_markers("hw"):
             reason = _usage(
                 partial(hardware.unmet, marker.args, marker.kwargs, self.profile, self.machine, known=self.profiles)
@@ -161,13 +169,16 @@ class Harness:
         return self.settings.subjects.get(side.failure.subject, side.failure.subject)
 
     def _conclude(self, item: pytest.Item, outcome: Outcome, report: pytest.TestReport) -> None:
-        """Judge a sided test and put the verdict on its report."""
-        hardware_test = item.get_closest_marker("hw") is not None
-        if hardware_test and not report.skipped:
+        """Judge a sided test and put the verdict on its report; name the documented failure a failed one looks like."""
+        if item.get_closest_marker("hw") is not None and not report.skipped:
             report.user_properties.append(("rlregress_hardware", self.profile.id))
         side = self.side(item)
-        if side is None or hasattr(report, "wasxfail"):
-            return
+        if side is not None and not hasattr(report, "wasxfail"):
+            self._judge(item, side, outcome, report)
+        if report.failed:
+            add_to_text(report, [_entry(f) for f in self.catalogue.values() if bears(outcome, f)])
+
+    def _judge(self, item: pytest.Item, side: Side, outcome: Outcome, report: pytest.TestReport) -> None:
         failure = side.failure
         judgement = judge(
             side.name,
@@ -176,7 +187,7 @@ class Harness:
             expected=failure.expects(self.profile.id, self.stack),
             gone=failure.gone(self.stack),
             strict=self.settings.strict,
-            promised=hardware_test and self.unavailable(item) is None,
+            promised=item.get_closest_marker("hw") is not None and self.unavailable(item) is None,
         )
         _mark(report, judgement)
         properties = {
@@ -187,6 +198,12 @@ class Harness:
             "subject": self.subject(item) or "",
         }
         report.user_properties.extend((f"rlregress_{key}", value) for key, value in properties.items() if value)
+
+
+def _entry(failure: catalogue.Failure) -> tuple[str, str]:
+    """A titled text for a failed test that bears a documented signature."""
+    lines = [failure.title, f"seen on: {failure.seen_on}", f"cause: {failure.cause}", f"remedy: {failure.remedy}"]
+    return f"this looks like {failure.id}", "\n".join(lines)
 
 
 def _mark(report: pytest.TestReport, judgement: Judgement) -> None:

@@ -70,6 +70,11 @@ def judge(
     return _reproduces(outcome, failure, expected, gone, strict) if side == "reproduces" else _guards(outcome)
 
 
+def bears(outcome: Outcome, failure: Failure) -> bool:
+    """Whether an outcome bears any of a failure's signatures."""
+    return any(matches(signature, outcome) for signature in failure.signatures)
+
+
 def matches(signature: Signature, outcome: Outcome) -> bool:
     """Whether an outcome bears a documented signature: every key that the signature gives must match."""
     wanted = signature.exception
@@ -97,7 +102,7 @@ def _reproduces(outcome: Outcome, failure: Failure, expected: str, gone: str | N
         if expected == "absent":
             return Judgement("absent", False)
         return Judgement("absent", strict, "upstream fixed it: the workaround may go")
-    documented = outcome.phase == "call" and any(matches(signature, outcome) for signature in failure.signatures)
+    documented = outcome.phase == "call" and bears(outcome, failure)
     if documented and gone:
         return Judgement("returned", True, f"reproduced on {gone}")
     if documented:

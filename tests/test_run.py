@@ -123,6 +123,30 @@ def test_native_sigfpe_matches_the_documented_signature(pytester, run):
     )
 
 
+def test_failing_test_names_the_documented_failure_it_looks_like(pytester, run):
+    folder = pytester.mkpydir("stand_in")
+    (folder / "vocab_parallel_embedding.py").write_text(
+        "import ctypes\ndef apply():\n    ctypes.CDLL(None).div(1, 0)\n"
+    )
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.isolated
+        def test_mine():
+            from stand_in.vocab_parallel_embedding import apply
+            apply()
+
+        @pytest.mark.isolated
+        def test_other():
+            assert 1 == 2
+        """
+    )
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["* this looks like sigfpe-embedding *", "cause: *cublasLt*", "remedy: *"])
+    assert result.stdout.str().count("this looks like") == 1
+
+
 def test_hardware_not_here_is_a_usage_error(run):
     result = run("def test_it(): pass", "--hw=h100")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

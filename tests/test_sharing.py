@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -67,3 +69,32 @@ def test_ray_is_started_once_for_all_folders_and_workers(run, pytester):
     addresses = (pytester.path / "started").read_text().split()
     assert len(addresses) == 3
     assert len(set(addresses)) == 1
+
+
+def test_runs_beside_each_other_do_not_collide(pytester, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    pytester.makepyfile(
+        test_it="""
+        import time
+        from multiprocessing import shared_memory
+        import pytest
+
+        @pytest.mark.isolated(group="one")
+        @pytest.mark.parametrize("number", range(8))
+        def test_it(number, tmp_path):
+            memory = shared_memory.SharedMemory(create=True, size=4096)
+            (tmp_path / "file").write_text("mine")
+            time.sleep(0.1)
+            other = shared_memory.SharedMemory(memory.name)
+            assert (tmp_path / "file").read_text() == "mine"
+            other.close(); memory.close(); memory.unlink()
+        """
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    runs = [
+        subprocess.Popen([*command, f"--basetemp={tmp_path.parent}/base{n}"], cwd=pytester.path, stdout=subprocess.PIPE)
+        for n in range(3)
+    ]
+    outputs = [run.communicate(timeout=120)[0].decode() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0], outputs
+    assert not list(tmp_path.iterdir())

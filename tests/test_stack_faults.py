@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 
 import pytest
 from matrix import Run
@@ -58,6 +59,17 @@ def test_raylet(ray_cluster):
 
 def test_after(): pass
 """
+TORCH = """
+import ctypes
+import pytest
+
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.isolated]
+
+def test_fault():
+    import torch
+    torch.ones(2).sum()
+    ctypes.CDLL(None).div(1, 0)
+"""
 
 
 @pytest.fixture(scope="module", params=[(), ("-n2",)], ids=["alone", "xdist"])
@@ -66,6 +78,7 @@ def matrix(request, tmp_path_factory):
     folder.joinpath("pytest.ini").write_text("[pytest]\n")
     folder.joinpath("test_engine.py").write_text(ENGINE)
     folder.joinpath("test_ray.py").write_text(RAY)
+    folder.joinpath("test_torch.py").write_text(TORCH)
     return Run(folder, tmp_path_factory.mktemp("tmp"), *request.param)
 
 
@@ -75,6 +88,7 @@ def matrix(request, tmp_path_factory):
         ("test_engine", "test_fault", r"EngineDeadError|engine core exited unexpectedly"),
         ("test_ray", "test_worker", r"Ray worker \d+ .*died of SIGFPE"),
         ("test_ray", "test_raylet", r"raylet"),
+        ("test_torch", "test_fault", rf"torch {re.escape(version('torch'))} .*libtorch_cpu\.so"),
     ],
 )
 def test_death_of_a_process_of_the_stack_is_told_of_the_right_test(matrix, module, test, words):

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -114,9 +114,15 @@ class Child:
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
         """Import a test file as pytest does; how the child died of it, if it did."""
-        if not self._ready and (death := self._await_ready(_ignore)) is not None:
-            return death
-        return self._listen("done", limits, _ignore, "the import had no end", [str(file), IMPORT])
+        errors: list[str] = []
+
+        def hear(kind: str, value: Any) -> None:
+            if kind == "error":
+                errors.append(value)
+
+        death = None if self._ready else self._await_ready(hear)
+        death = death or self._listen("done", limits, hear, "the import had no end", [str(file), IMPORT])
+        return death and replace(death, message="\n".join([death.message, *errors]))
 
     def stop(self, hear: Hear) -> Death | None:
         """Let the child tear down what it still holds; how it died if it did not manage. ``close`` comes next."""
@@ -275,10 +281,6 @@ class Child:
             sys.stdout.write(self.output(self._echoed, size))
             sys.stdout.flush()
             self._echoed = size
-
-
-def _ignore(kind: str, value: object) -> None:
-    """Where nobody wants to know."""
 
 
 def how_it_ended(status: int | None, raw: bool = True) -> tuple[str | None, str]:

@@ -199,10 +199,13 @@ class Leaks:
             blamed[f"{made.fixture} "] = there
         if passed:
             new = now.minus(self._known)
-            # A process from before the test may be new here because its parent, a fixture's, has died.
-            blamed[""] = replace(new, processes=frozenset(p for p in new.processes if p.started >= self._begun))
-        ours = {os.getpid(), *(process.pid for process in now.processes)}
-        left = {who: self._in_words(seen, ours) for who, seen in blamed.items()}
+            # A process from before the test may be new here because its parent, a fixture's, has died. Then one that
+            # started in the clock tick in which the test began is given the benefit of the doubt.
+            orphans = new.processes and any(living(process.pid) != process for process in self._family)
+            ours = frozenset(p for p in new.processes if p.started > self._begun or not orphans)
+            blamed[""] = replace(new, processes=ours)
+        pids = {os.getpid(), *(process.pid for process in now.processes)}
+        left = {who: self._in_words(seen, pids) for who, seen in blamed.items()}
         takers = [
             made.fixture for made in self._ended if max(made.seen.gpu.values(), default=0) > gpu_memory.ALLOCATED_BYTES
         ]

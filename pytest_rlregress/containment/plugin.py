@@ -66,8 +66,8 @@ class Containment:
             return None
         try:
             death = self._pool.try_import(module_path, self._limits)
-        except ContainmentError as error:
-            death = Death("crashed", None, str(error), "")
+        except (ContainmentError, OSError) as error:
+            death = Death("crashed", None, f"could not be contained: {error}", "")
         if death is None:
             return None
         module: _Died = _Died.from_parent(parent, path=module_path)
@@ -141,7 +141,7 @@ class Containment:
                 self._pool.drop(place)
             elif following is None:
                 death = self._pool.stop(place, heard)
-        except (ContainmentError, OSError) as error:  # such as a full disk
+        except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
             death = Death("crashed", None, f"could not be contained: {error}", "")
         if death is not None or heard.errors:
             heard.reports.append(died(item, heard, death))

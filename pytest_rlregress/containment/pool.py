@@ -72,26 +72,30 @@ class Pool:
 
         Raises:
             ContainmentError: The warm server died.
+            OSError: No room or right for the child's files, or for the lock of a GPU.
+            ValueError: The tests need more GPUs at once than there are.
         """
         if place not in self._children:
             leased = self._leased(gpus)
             folder = self._file("c")
             folder.mkdir()
             environment = {**_environment(folder), **leased, **dict(place.environment)}
+            order, echo = self._order(place, files, folder, environment), self._config.option.capture == "no"
             own = Server((), environment, self._file("server")) if place.fresh else None
-            server = own or self._forkable(modules)
-            child = server.fork(
-                self._order(files, folder, environment), folder / "log", self._config.option.capture == "no"
-            )
+            try:
+                child = (own or self._forkable(modules)).fork(order, folder / "log", echo)
+            except BaseException:
+                if own is not None:
+                    own.close()
+                raise
             self._children[place] = _Held(child, own, folder)
         return self._children[place].child
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
         """Import a test file in a child that is there for that; how the child died of it, if it did."""
         if _IMPORTS not in self._children:
-            empty = self._file("empty")  # its argument: without one, pytest would collect all there is
-            empty.mkdir()
-            self.child(_IMPORTS, [empty], ())
+            # The same arguments decide which conftest files are read first.
+            self.child(_IMPORTS, map(Path, self._config.args), (), gpus=0)
         death = self._children[_IMPORTS].child.try_import(file, limits)
         if death is not None:
             self.drop(_IMPORTS)
@@ -155,21 +159,24 @@ class Pool:
         return bare
 
     def _leased(self, count: int) -> dict[str, str]:
-        """The variable that shows a child the GPUs this process holds, which are ``count`` at least."""
-        if not self._gpus:
+        """The variables that show a child the GPUs this process holds, which are ``count`` at least."""
+        if not self._gpus or not count:
             return {}
         if self._lease is not None and len(self._lease.uuids) < count:
             for place in list(self._children):
                 self.stop(place, self._complain)
         if self._lease is None:
             self._lease = acquire(self._gpus, count, self._say)
-        return {"CUDA_VISIBLE_DEVICES": ",".join(self._lease.uuids)}
+        # By number, in the driver's order: engines of 2025 take no uuid. A slice has no number of its own.
+        names = {gpu.uuid: gpu.uuid if gpu.mig else str(gpu.index) for gpu in self._gpus}
+        visible = ",".join(names[uuid] for uuid in self._lease.uuids)
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
 
     def _complain(self, kind: str, value: object) -> None:
         if kind == "error":
             self._say(f"while a contained process ended: {value}")
 
-    def _order(self, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
+    def _order(self, place: Place, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
         options = dict(vars(self._config.option))
         options.pop("file_or_dir", None)  # argparse wants to fill this in itself
         # The child runs what it is told, by node id: no selection, distribution, debugger or report files of its own.
@@ -187,6 +194,7 @@ class Pool:
             files=tuple(dict.fromkeys(map(str, files))),
             folder=os.getcwd(),
             environment=environment,
+            collects=place != _IMPORTS,
             workerinput=getattr(self._config, "workerinput", {"workerid": "master", "testrunuid": uuid.uuid4().hex}),
         )
 

@@ -36,13 +36,17 @@ IMPORT = "import"
 
 @dataclass(frozen=True)
 class Order:
-    """What the child needs to be the same pytest as its parent: pickled, first message on the channel."""
+    """What the child needs to be the same pytest as its parent: pickled, first message on the channel.
+
+    One that does not collect is there to import files that it is told.
+    """
 
     options: dict[str, Any]
     files: tuple[str, ...]
     folder: str
     environment: dict[str, str]
     workerinput: dict[str, Any]
+    collects: bool = True
     path: list[str] = field(default_factory=lambda: list(sys.path))
 
 
@@ -100,7 +104,7 @@ def _run(order: Order, channel: Channel, output: Output) -> None:
     # Plugins that write files (junit, html, cache) leave that to the process that is not a worker.
     config.workerinput = order.workerinput  # type: ignore[attr-defined]
     config.stash[CHANNEL] = channel
-    config.pluginmanager.register(Worker(channel, output), "rlregress-worker")
+    config.pluginmanager.register(Worker(channel, output, order.collects), "rlregress-worker")
     config.pluginmanager.register(Leaks(reaper=os.getppid()), "rlregress-leaks")
     config.hook.pytest_cmdline_main(config=config)
 
@@ -138,14 +142,19 @@ class Output:
 class Worker:
     """The child's side of the conversation: ``run`` instructions in, reports out."""
 
-    def __init__(self, channel: Channel, output: Output) -> None:
-        self._channel, self._output = channel, output
+    def __init__(self, channel: Channel, output: Output, collects: bool) -> None:
+        self._channel, self._output, self._collects = channel, output, collects
         self._pid = os.getpid()
         self._config: pytest.Config
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Keep the config for the reports."""
         self._config = config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> bool | None:
+        """Collect, unless this child is there to import what it is told."""
+        return None if self._collects else True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
