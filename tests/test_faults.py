@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import uuid
 from pathlib import Path
 
 import pytest
-from matrix import Run
+from matrix import MARK, Run, marked
 
 # Before each of them, in a file of its own: a test that must pass; and another one after it.
 HEAD = """
@@ -88,6 +90,10 @@ FAULTS = {
         "failure",
         r"supervisor were killed",
     ),
+    "closes_everything": ("os.closerange(3, 4096)", "failure", r"exit code 1 in the middle of the test"),
+    "stops_itself": ("os.kill(os.getpid(), signal.SIGSTOP)", "failure", r"no end after 2 s"),
+    "replaces_itself": ("os.execv('/bin/true', ['true'])", "failure", r"exit code 0 in the middle of the test"),
+    "removes_its_folder": ("import shutil; shutil.rmtree(os.environ['TMPDIR'])", "passed", r""),
     "warning": ("warnings.warn('from the child')", "passed", r""),
 }
 SPECIAL = {
@@ -185,6 +191,17 @@ def test_all_others_ran(matrix):
         (name, test): matrix.of(f"test_{name}", test)[0] for name in files for test in ("test_before", "test_after")
     }
     assert set(ended.values()) == {"passed"}, ended
+
+
+def test_survivor_would_be_seen():
+    mark = uuid.uuid4().hex
+    survivor = subprocess.Popen(["sleep", "60"], env={MARK: mark}, start_new_session=True)
+    try:
+        assert len(marked(mark)) == 1
+    finally:
+        survivor.kill()
+        survivor.wait()
+    assert not marked(mark)
 
 
 def test_nothing_survives(matrix):

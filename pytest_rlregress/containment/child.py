@@ -86,7 +86,8 @@ class Child:
     """A contained child that runs tests one after the other until one of them ends it."""
 
     def __init__(self, connection: Connection, status: socket.socket, log: Path, order: Order, echo: bool) -> None:
-        self._connection, self._status, self._log, self._echo = connection, status, log, echo
+        self._connection, self._status, self._echo = connection, status, echo
+        self._log = log.open("rb")  # now: a test may remove its temporary folder, where it is
         self._said = _Ending()
         self._ready = False
         self._echoed = 0
@@ -140,15 +141,15 @@ class Child:
             self._status.shutdown(socket.SHUT_WR)
         self._await_exit(_STOP_SECONDS)
         self._status.close()
+        self._log.close()
         return tuple(map(int, (self._said.exit or {}).get("left", {})))
 
     def output(self, begin: int, end: int | None = None) -> str:
         """What stands in the child's log between two sizes of it; of much, the end."""
-        with self._log.open("rb") as file:
-            end = file.seek(0, os.SEEK_END) if end is None else end
-            shown = max(begin, end - _LOG_BYTES)
-            file.seek(shown)
-            text = file.read(end - shown).decode(errors="replace")
+        end = self.size() if end is None else end
+        shown = max(begin, end - _LOG_BYTES)
+        self._log.seek(shown)
+        text = self._log.read(end - shown).decode(errors="replace")
         return f"[… {shown - begin:,} bytes before this]\n{text}" if shown > begin else text
 
     def clues(self) -> list[tuple[str, str]]:
@@ -163,7 +164,7 @@ class Child:
 
     def size(self) -> int:
         """Bytes in the child's log so far."""
-        return self._log.stat().st_size
+        return os.fstat(self._log.fileno()).st_size
 
     def _await_ready(self, hear: Hear) -> Death | None:
         death = self._listen("ready", Limits(_START_SECONDS), hear, "not ready to run tests", [])

@@ -92,6 +92,8 @@ class Containment:
         runnable = [item for item in _contained(session) if not item.stash[_PLACE].fresh]
         needed = {name for item in runnable if not self._unavailable(item) for name in self._components(item)}
         self._warm = warm_modules(needed)
+        if self._config.option.usepdb and _contained(session):
+            self._say("--pdb does not reach into contained tests")
         if self._warm and not self._config.option.collectonly:
             self._pool.warm(self._warm)
 

@@ -82,16 +82,21 @@ def main(channel_descriptor: int, log: int, faults: int) -> None:
     output.open()
     connection = Connection(channel_descriptor)
     channel = Channel(connection)
+    status = 1
     try:
         order: Order = pickle.loads(connection.recv_bytes())
         _run(order, channel, output)
         channel.send("end")
+        status = 0
     except BaseException:
-        channel.send("error", traceback.format_exc())
+        try:
+            channel.send("error", traceback.format_exc())
+        except OSError:  # a test has closed the channel
+            traceback.print_exc()
     finally:
         output.flush()
         # Interpreter teardown of an imported stack takes a second and can crash on its own.
-        os._exit(0)
+        os._exit(status)
 
 
 def _run(order: Order, channel: Channel, output: Output) -> None:
