@@ -26,6 +26,10 @@ else:
 SHIPPED = Path(__file__).parent / "scenarios"
 
 
+#: How a test can end that bears a signature: with an exception, by its process' death, or not at all.
+KINDS = ("failed", "crashed", "hung")
+
+
 class CatalogueError(ValueError):
     """A malformed ``failures.toml``: the message names file, failure and key, and what is allowed."""
 
@@ -34,6 +38,7 @@ class CatalogueError(ValueError):
 class Signature:
     """What identifies a failure in an exception, a crash or a log; ``verdict.matches`` compares."""
 
+    kind: str | None = None
     exception: str | None = None
     message: re.Pattern[str] | None = None
     frames: tuple[re.Pattern[str], ...] = ()
@@ -143,14 +148,18 @@ class _Entry:
 
 
 def _signature(entry: _Entry) -> Signature:
-    entry.only({"exception", "message", "frames", "signal", "log", "note"})
+    entry.only({"kind", "exception", "message", "frames", "signal", "log", "note"})
     table = entry.table
     if not table.keys() & {"exception", "message", "signal", "log"}:
         raise entry.error("signature", "identifies nothing; give exception, message, signal or log")
     name = entry.text("signal") if "signal" in table else None
     if name and name not in signals.Signals.__members__:
         raise entry.error("signal", f"{name!r} is no signal of this system")
+    kind = entry.text("kind") if "kind" in table else None
+    if kind not in (None, *KINDS):
+        raise entry.error("kind", f"{kind!r} is not allowed; allowed: {', '.join(KINDS)}")
     return Signature(
+        kind=kind,
         exception=entry.text("exception") if "exception" in table else None,
         message=entry.pattern("message", entry.text("message")) if "message" in table else None,
         frames=tuple(entry.pattern("frames", text) for text in entry.texts("frames")),

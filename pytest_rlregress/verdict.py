@@ -77,6 +77,8 @@ def bears(outcome: Outcome, failure: Failure) -> bool:
 
 def matches(signature: Signature, outcome: Outcome) -> bool:
     """Whether an outcome bears a documented signature: every key that the signature gives must match."""
+    if signature.kind and signature.kind != outcome.kind:
+        return False
     wanted = signature.exception
     if wanted and not any(wanted in (name, name.rpartition(".")[2]) for name in outcome.exceptions):
         return False

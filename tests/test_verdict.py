@@ -22,6 +22,7 @@ FAILURE = Failure(
         Signature(exception="AssertionError", message=re.compile(r"column '\w+' of \d+ rows")),
         Signature(signal="SIGFPE", frames=(re.compile("embedding.py:apply"),)),
         Signature(log=re.compile("cublasLt")),
+        Signature(kind="hung", log=re.compile("400 Bad Request")),
     ),
 )
 PASSED = Outcome("passed")
@@ -41,6 +42,8 @@ FPE_ELSEWHERE = Outcome("crashed", message="died of SIGFPE", signal="SIGFPE", fr
 SEGV = Outcome("crashed", message="died of SIGSEGV", signal="SIGSEGV", frames=("vllm/embedding.py:apply",))
 IN_LOG = Outcome("failed", exceptions=("builtins.RuntimeError",), message="engine died", log="... cublasLt ...")
 HUNG = Outcome("hung", message="no end after 2 s")
+STALLED = Outcome("hung", message="no end", log='"POST /v1/completions" 400 Bad Request')
+REFUSED = Outcome("failed", exceptions=("builtins.OSError",), message="refused", log=STALLED.log)
 SKIPPED = Outcome("skipped", message="needs 2 GPUs")
 
 
@@ -58,6 +61,8 @@ SKIPPED = Outcome("skipped", message="needs 2 GPUs")
         (IN_SETUP, {}, "changed"),
         (FPE, {}, "reproduced"),
         (FPE_ELSEWHERE, {}, "crashed"),
+        (STALLED, {}, "reproduced"),
+        (REFUSED, {}, "changed"),
         (SEGV, {}, "crashed"),
         (IN_LOG, {}, "reproduced"),
         (HUNG, {}, "hung"),
