@@ -129,6 +129,7 @@ def test_folder_of_others_is_refused(folder):
 
 def test_killed_holder_gives_way_and_is_named_before(start, monkeypatch):
     monkeypatch.setattr(lease, "_SAY_SECONDS", 0.3)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # a worker is named as one
     gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(2)]
     holder = start(HOLD, 2, 2)
     assert holder.stdout.readline().split() == ["GPU-0", "GPU-1"]

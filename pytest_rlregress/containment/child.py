@@ -23,11 +23,12 @@ from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.stacks import stacks
 from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
 
+#: What fixtures have to tear down when the run is stopped.
+INTERRUPT_SECONDS = 15.0
 _TICK = 0.25  # seconds between two looks at the limits
 _STACKS_SECONDS = 1.0
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
-_INTERRUPT_SECONDS = 15.0
 _LOG_BYTES = 50_000
 
 Hear = Callable[[str, Any], None]
@@ -132,7 +133,7 @@ class Child:
     def interrupt(self) -> None:
         """Ctrl-C for the child: it may tear down what its test holds, for a while."""
         self._signal(signal.SIGINT)
-        self._await_exit(_INTERRUPT_SECONDS)
+        self._await_exit(INTERRUPT_SECONDS)
 
     def close(self) -> tuple[int, ...]:
         """Let go: the supervisor kills what is left, and says when nothing is; the pids it killed."""

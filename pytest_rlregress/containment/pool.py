@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.containment import gpu_memory, litter
-from pytest_rlregress.containment.child import Child, Death, Hear, Limits
+from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Death, Hear, Limits
 from pytest_rlregress.containment.client import ContainmentError, Server
 from pytest_rlregress.containment.lease import Lease, acquire
 from pytest_rlregress.containment.places import Place
@@ -133,6 +133,8 @@ class Pool:
 
     def close(self, politely: bool) -> None:
         """End everything and remove the session's temporary folder."""
+        if self._children and not politely:
+            self._say(f"stopping: fixtures of contained tests have {INTERRUPT_SECONDS:g} s to be torn down")
         for place in list(self._children):
             if politely:
                 self.stop(place, self._complain)
