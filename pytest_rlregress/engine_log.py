@@ -55,7 +55,7 @@ class EngineLog:
         with suppress(FileNotFoundError), path.open("rb") as file:
             status = os.fstat(file.fileno())
             self._offset, self._inode = status.st_size, status.st_ino
-            self._has_access = bool(_ACCESS.search(_plain(file.read(_READ_BYTES))))
+            self._has_access = bool(_ACCESS.search(plain(file.read(_READ_BYTES))))
 
     def failure(self, patience: float = 0.0) -> str | None:
         """The engine's words, when ``patience`` seconds have passed since an error and no request was completed."""
@@ -99,10 +99,11 @@ class EngineLog:
             data = file.read(_READ_BYTES)
             self._offset += len(data)
         *lines, self._unfinished = (self._unfinished[-_READ_BYTES:] + data).split(b"\n")
-        return [_plain(line).strip("\r\0") for line in lines]
+        return [plain(line).strip("\r\0") for line in lines]
 
 
-def _plain(data: bytes) -> str:
+def plain(data: bytes) -> str:
+    """Text of a log as it reads without its colours."""
     return _COLOUR.sub("", data.decode(errors="replace"))
 
 

@@ -53,6 +53,40 @@ def test_gpu_belongs_to_one_worker_at_a_time(run, pytester, monkeypatch):
     assert all(not a[2] & b[2] for a, b in together)
 
 
+WAITS = """
+from pathlib import Path
+from pytest_rlregress.containment import gpu_memory
+
+def wait_for_gpu_memory(pids):
+    with Path("waited-for").open("a") as file:
+        file.write("".join(f"{pid}\\n" for pid in pids))
+    return []
+
+gpu_memory.wait_for_gpu_memory = wait_for_gpu_memory
+"""
+
+
+def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pytester.makepyfile(two_cards=TWO_CARDS, waits=WAITS)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    result = run(
+        """
+        import os, signal
+        import pytest
+
+        @pytest.mark.isolated
+        @pytest.mark.hw("h100")
+        def test_dies():
+            open("pid", "w").write(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        *("-p", "two_cards", "-p", "waits", "--hw=h100", "."),
+    )
+    result.assert_outcomes(failed=1)
+    assert (pytester.path / "pid").read_text() in (pytester.path / "waited-for").read_text().split()
+
+
 def test_ray_is_started_once_for_all_folders_and_workers(run, pytester):
     body = """
         import os, pytest

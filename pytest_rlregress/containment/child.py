@@ -136,14 +136,15 @@ class Child:
         self._await_exit(INTERRUPT_SECONDS)
 
     def close(self) -> tuple[int, ...]:
-        """Let go: the supervisor kills what is left, and says when nothing is; the pids it killed."""
+        """Let go: the supervisor kills what is left, and says when nothing is; the pids of all that are dead then."""
         self._connection.close()
         with contextlib.suppress(OSError):
             self._status.shutdown(socket.SHUT_WR)
         self._await_exit(_STOP_SECONDS)
         self._status.close()
         self._log.close()
-        return tuple(map(int, (self._said.exit or {}).get("left", {})))
+        own = (self._said.pid,) if self._said.pid else ()
+        return *own, *map(int, (self._said.exit or {}).get("left", {}))
 
     def output(self, begin: int, end: int | None = None) -> str:
         """What stands in the child's log between two sizes of it; of much, the end."""
@@ -153,15 +154,16 @@ class Child:
         text = self._log.read(end - shown).decode(errors="replace")
         return f"[… {shown - begin:,} bytes before this]\n{text}" if shown > begin else text
 
-    def clues(self) -> list[tuple[str, str]]:
-        """What the other processes of the test left since it began: titled texts.
+    def clues(self) -> tuple[list[tuple[str, str]], str | None]:
+        """What the other processes of the test left since it began: titled texts, and the signal that one died of.
 
         The libraries of forks of the child that died of a native fault, the deaths that Ray's logs tell of, the last
         lines of the logs.
         """
+        dead = self.logs.deaths()
         faults = [(f"native libraries of process {pid} at its death", text) for pid, text in self._said.faults.items()]
-        deaths = [(death.message, death.stack or "no stack in its log") for death in self.logs.deaths()]
-        return [*faults, *deaths, *self.logs.tails()]
+        deaths = [(death.message, death.stack or "no stack in its log") for death in dead]
+        return [*faults, *deaths, *self.logs.tails()], next((death.signal for death in dead if death.signal), None)
 
     def size(self) -> int:
         """Bytes in the child's log so far."""
@@ -248,9 +250,10 @@ class Child:
         self, kind: str, name: str | None, message: str, begun: _Beginning, sections: Sequence[tuple[str, str]]
     ) -> Death:
         left = (self._said.exit or {}).get("left", {})
+        clues, _ = self.clues()
         found = [
             *sections,
-            *self.clues(),
+            *clues,
             ("killed with the contained process", ", ".join(f"{pid} {name}" for pid, name in left.items())),
         ]
         told = tuple((title, text) for title, text in found if text)

@@ -19,8 +19,6 @@ _PREFIX = "rlr-"
 _LOCK = "lock"
 _SHARED_MEMORY = Path("/dev/shm")
 _IN_MOVED_TO, _IN_CREATE = 0x80, 0x100  # linux/inotify.h
-# An entry is held by nobody for a moment while one living process hands it to another by its name.
-_HANDOVER_SECONDS = 0.2
 
 
 @dataclass(frozen=True)

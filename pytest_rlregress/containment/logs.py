@@ -10,13 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlregress.engine_log import EngineLog
+from pytest_rlregress.engine_log import EngineLog, plain
 
 _READ_BYTES = 2**16
 _TAIL_CHARACTERS = 4_000
 _TAILS_CHARACTERS = 12_000
 
-_COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 # vLLM names the process of every line: "(EngineCore pid=25990) INFO 11-21 16:12:35 [core.py:380] init engine …".
 _ENGINE_CORE = re.compile(r"\(EngineCore\S* pid=(\d+)\)")
 
@@ -226,5 +225,5 @@ def _read(path: Path, offset: int, limit: int) -> str:
     with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(offset)
         data = file.read(limit)
-    text = _COLOUR.sub("", data.decode(errors="replace")).replace("\0", "")
+    text = plain(data).replace("\0", "")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))

@@ -54,6 +54,8 @@ class Place:
     alone: bool = False
 
 
+#: Tests with one of these markers are contained.
+CONTAINED = ("reproduces", "guards", "needs", "hw", "isolated")
 #: Keywords of the marker ``isolated``; ``limits_of`` and ``place_of`` read them.
 _KEYWORDS = ("group", "env", "fresh", "timeout", "memory", "stall")
 #: Session fixtures that a run makes once: all their tests share a child, whichever folder they are in.
@@ -64,7 +66,7 @@ def place_of(item: pytest.Item) -> Place | None:
     """Where a test is to run; None for one that stays in the pytest process."""
     marker = item.get_closest_marker("isolated")
     if marker is None:
-        touches_stack = any(map(item.get_closest_marker, ("reproduces", "guards", "needs", "hw")))
+        touches_stack = any(map(item.get_closest_marker, CONTAINED))
         shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
         return Place(" ".join(shared) or str(item.path.parent)) if touches_stack else None
     unknown = marker.kwargs.keys() - set(_KEYWORDS)

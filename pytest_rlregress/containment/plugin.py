@@ -13,9 +13,9 @@ import pytest
 
 from pytest_rlregress.containment.child import Child, Death, Limits
 from pytest_rlregress.containment.client import ContainmentError
-from pytest_rlregress.containment.places import Place, limits_of, place_of, together, warm_modules
+from pytest_rlregress.containment.places import CONTAINED, Place, limits_of, place_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
-from pytest_rlregress.containment.reports import Heard, add_to_text, died, outcome_of, skipped
+from pytest_rlregress.containment.reports import Heard, add_to_text, died, outcome_of, skipped, told
 from pytest_rlregress.containment.scheduling import ByPlace, write_places
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.nvml import Gpu
@@ -23,7 +23,7 @@ from pytest_rlregress.verdict import Outcome
 
 _PLACE: pytest.StashKey[Place] = pytest.StashKey()
 _KEY: pytest.StashKey[str] = pytest.StashKey()
-_OURS = re.compile(rb"\bmark\.(reproduces|guards|needs|hw|isolated)\b")
+_OURS = re.compile(rf"\bmark\.({'|'.join(CONTAINED)})\b".encode())
 
 
 class Containment:
@@ -201,8 +201,8 @@ class _Died(pytest.Module):
     death: Death
 
     def collect(self) -> list[pytest.Item]:
-        texts = [f"{self.path}: import of the test module: {self.death.message}", self.death.log]
-        raise self.CollectError("\n".join([*texts, *(f"{title}:\n{text}" for title, text in self.death.sections)]))
+        text, _ = told(self.death)
+        raise self.CollectError(f"{self.path}: import of the test module: {text}")
 
 
 def _add_clues(reports: list[pytest.TestReport], child: Child) -> str | None:
@@ -210,8 +210,9 @@ def _add_clues(reports: list[pytest.TestReport], child: Child) -> str | None:
     failed = next((report for report in reports if report.failed), None)
     if failed is None:
         return None
-    add_to_text(failed, child.clues())
-    return next((death.signal for death in child.logs.deaths() if death.signal), None)
+    clues, signal_name = child.clues()
+    add_to_text(failed, clues)
+    return signal_name
 
 
 def _contained(session: pytest.Session) -> list[pytest.Item]:

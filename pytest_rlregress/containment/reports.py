@@ -124,16 +124,22 @@ def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestRep
     when = next((phase for phase in phases if all(report.when != phase for report in heard.reports)), "teardown")
     if death is None:
         return _report(item, when, "failed", "\n".join(heard.errors))
+    text, output = told(death)
+    report = _report(item, when, "failed", "\n".join([*heard.errors, text]))
+    report.duration = max(0.0, death.seconds - sum(report.duration for report in heard.reports))
+    if len(output.splitlines()) > _LAST_LINES:
+        report.sections.append((f"Captured stdout {when}", output))
+    return report
+
+
+def told(death: Death) -> tuple[str, str]:
+    """All that is known of a death as one text, and apart from it the output of which that has the last lines."""
     found = _STACK.search(death.log)
     output, stack = (death.log[: found.start()], death.log[found.start() :]) if found else (death.log, "")
-    lines = output.splitlines()
-    last = [("last output", "\n".join(lines[-_LAST_LINES:]))] if lines else []  # such as what abort() was called for
-    text = "\n".join(part for part in [*heard.errors, death.message, _of_the_test(stack)] if part)
-    report = _report(item, when, "failed", text)
-    report.duration = max(0.0, death.seconds - sum(report.duration for report in heard.reports))
-    add_to_text(report, [*last, *death.sections])
-    report.sections += [(f"Captured stdout {when}", output)] * (len(lines) > _LAST_LINES)
-    return report
+    last = "\n".join(output.splitlines()[-_LAST_LINES:])  # such as what abort() was called for
+    sections = [("last output", last)] * bool(last) + list(death.sections)
+    text = "\n".join(part for part in (death.message, _of_the_test(stack)) if part)
+    return "\n".join([text, *(_titled(title, section) for title, section in sections)]), output
 
 
 def add_to_text(report: pytest.TestReport, sections: Sequence[tuple[str, str]]) -> None:
@@ -141,10 +147,14 @@ def add_to_text(report: pytest.TestReport, sections: Sequence[tuple[str, str]]) 
     longrepr: Any = report.longrepr
     for title, text in sections:
         if isinstance(longrepr, str):
-            longrepr += f"\n{f' {title} ':-^80}\n{_of_the_test(text)}"
+            longrepr += f"\n{_titled(title, text)}"
         else:
             longrepr.addsection(title, _of_the_test(text))
     report.longrepr = longrepr
+
+
+def _titled(title: str, text: str) -> str:
+    return f"{f' {title} ':-^80}\n{_of_the_test(text)}"
 
 
 def _of_the_test(stacks: str) -> str:
