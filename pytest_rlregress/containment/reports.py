@@ -123,9 +123,9 @@ def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestRep
     phases = ("setup", "call", "teardown")
     when = next((phase for phase in phases if all(report.when != phase for report in heard.reports)), "teardown")
     if death is None:
-        return _report(item, when, "failed", "\n".join(heard.errors))
+        return _report(item, when, "failed", _failure(item, "\n".join(heard.errors)))
     text, output = told(death)
-    report = _report(item, when, "failed", "\n".join([*heard.errors, text]))
+    report = _report(item, when, "failed", _failure(item, "\n".join([*heard.errors, text])))
     report.duration = max(0.0, death.seconds - sum(report.duration for report in heard.reports))
     if len(output.splitlines()) > _LAST_LINES:
         report.sections.append((f"Captured stdout {when}", output))
@@ -151,6 +151,18 @@ def add_to_text(report: pytest.TestReport, sections: Sequence[tuple[str, str]]) 
         else:
             longrepr.addsection(title, _of_the_test(text))
     report.longrepr = longrepr
+
+
+def _failure(item: pytest.Item, text: str) -> object:
+    """A text as the failure of a test, of which summaries show the first line: on CI they do not cut what they show."""
+    try:
+        pytest.fail(text, pytrace=False)
+    except pytest.fail.Exception as failure:
+        longrepr: Any = pytest.ExceptionInfo.from_exception(failure).getrepr(style="value")
+    path, line, _ = item.location
+    longrepr.reprcrash.path, longrepr.reprcrash.lineno = path, (line or 0) + 1
+    longrepr.reprcrash.message = text.partition("\n")[0]
+    return longrepr
 
 
 def _titled(title: str, text: str) -> str:
