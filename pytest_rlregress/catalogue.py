@@ -26,6 +26,9 @@ else:
 SHIPPED = Path(__file__).parent / "scenarios"
 
 
+#: Versions of a component when they do not matter.
+ANY = "any"
+
 #: How a test can end that bears a signature: with an exception, by its process' death, or not at all.
 KINDS = ("failed", "crashed", "hung")
 
@@ -64,16 +67,23 @@ class Where:
 
 @dataclass(frozen=True)
 class Failure:
-    """One documented way the stack breaks."""
+    """One documented way the stack breaks.
+
+    Attributes:
+        components: What its tests need, each with the versions in which the failure is known: ``<0.8``, or ``any``.
+        seen: When and where, in words.
+        measured: What its tests show on the locked stack, and where that differs from what was documented.
+    """
 
     id: str
     title: str
     seen_on: str
-    components: tuple[str, ...]
+    components: Mapping[str, str]
     cause: str
     remedy: str
     source: Path
     seen: str = ""
+    measured: str = ""
     subject: str | None = None
     expected: str = "reproduced"
     expected_where: tuple[Where, ...] = ()
@@ -95,7 +105,7 @@ class Failure:
 
 
 _REQUIRED = {"id", "title", "seen_on", "components", "cause", "remedy"}
-_ALLOWED = _REQUIRED | {"seen", "subject", "expected", "expected_where", "absent_since", "signature"}
+_ALLOWED = _REQUIRED | {"seen", "measured", "subject", "expected", "expected_where", "absent_since", "signature"}
 
 
 class _Entry:
@@ -129,13 +139,16 @@ class _Entry:
         except re.error as error:
             raise self.error(key, f"bad regular expression {text!r}: {error}") from None
 
-    def versions(self, key: str, parse: type[SpecifierSet] | type[Version]) -> dict[str, str]:
+    def versions(
+        self, key: str, parse: type[SpecifierSet] | type[Version], wildcard: str | None = None
+    ) -> dict[str, str]:
         value = self.table.get(key, {})
         if not isinstance(value, dict):
-            raise self.error(key, 'must be a table such as { verl = "0.9" }')
+            example = "0.9" if parse is Version else "<0.9"
+            raise self.error(key, f'must be a table such as {{ verl = "{example}" }}')
         for name, text in value.items():
             try:
-                parse(text)
+                _ = text == wildcard or parse(text)
             except (InvalidSpecifier, InvalidVersion, TypeError):
                 raise self.error(f"{key}.{name}", f"{text!r} is no {parse.__name__.lower()}") from None
         return dict(value)
@@ -179,7 +192,7 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
     entry.only(_ALLOWED)
     for key in sorted(_REQUIRED - table.keys()):
         raise entry.error(key, "missing")
-    components = entry.texts("components")
+    components = entry.versions("components", SpecifierSet, ANY)
     for name in components:
         if name not in COMPONENTS:
             raise entry.error("components", f"{name!r} is unknown; allowed: {', '.join(COMPONENTS)}")
@@ -197,6 +210,7 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
         remedy=entry.text("remedy"),
         source=path,
         seen=entry.text("seen", ""),
+        measured=entry.text("measured", ""),
         subject=entry.text("subject") if "subject" in table else None,
         expected=entry.verdict("expected", "reproduced"),
         expected_where=tuple(_where(one) for one in nested if "expected_where" in one.place),

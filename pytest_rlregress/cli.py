@@ -49,7 +49,7 @@ def _list(options: argparse.Namespace) -> int:
         print(f"{failure.id}: {failure.title}")
         for key, value in _as_json(failure, stack).items():
             if key not in ("id", "title") and value:
-                text = ", ".join(value) if isinstance(value, list) else str(value)
+                text = ", ".join(map(" ".join, value.items())) if isinstance(value, dict) else str(value)
                 print(textwrap.fill(f"  {key.replace('_', ' ')}: {text}", 100, subsequent_indent="    "))
         print()
     print(f"{len(chosen)} failures")
@@ -62,7 +62,8 @@ def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, object]:
         "title": failure.title,
         "seen_on": failure.seen_on,
         "seen": failure.seen,
-        "components": list(failure.components),
+        "measured": failure.measured,
+        "components": dict(failure.components),
         "cause": failure.cause,
         "remedy": failure.remedy,
         "subject": failure.subject,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -36,6 +38,28 @@ COMPONENTS: Mapping[str, Component] = {
     "verl": Component("verl", ("verl",), "pip install verl"),
     "trl": Component("trl", ("trl",), "pip install trl"),
     "tokenizers": Component("tokenizers", ("tokenizers",), "pip install tokenizers"),
+    "numpy": Component("numpy", ("numpy",), "pip install numpy"),
+    "safetensors": Component("safetensors", ("safetensors",), "pip install safetensors"),
+    "huggingface-hub": Component("huggingface_hub", ("huggingface-hub",), "pip install huggingface-hub"),
+    "datasets": Component("datasets", ("datasets",), "pip install datasets"),
+    "peft": Component("peft", ("peft",), "pip install peft"),
+    "hydra": Component("hydra", ("hydra-core",), "pip install hydra-core"),
+    "pydantic": Component("pydantic", ("pydantic",), "pip install pydantic"),
+    "wandb": Component("wandb", ("wandb",), "pip install wandb"),
+    "uv": Component("uv", ("uv",), "pip install uv"),
+    "flash-attn": Component("flash_attn", ("flash-attn",), "pip install flash-attn --no-build-isolation"),
+    "apex": Component("apex", ("apex",), "from source: https://github.com/NVIDIA/apex"),
+    "megatron": Component("megatron.core", ("megatron-core",), "pip install megatron-core"),
+    "mbridge": Component("mbridge", ("mbridge",), "pip install mbridge"),
+    "deepspeed": Component("deepspeed", ("deepspeed",), "pip install deepspeed"),
+    "prime-rl": Component("prime_rl", ("prime-rl",), "from source: https://github.com/PrimeIntellect-ai/prime-rl"),
+}
+
+#: Systems a test may need beside components, each with how this one is told to be it.
+SYSTEMS: Mapping[str, Callable[[], bool]] = {
+    "linux": lambda: sys.platform == "linux",
+    "windows": lambda: sys.platform == "win32",
+    "wsl2": lambda: sys.platform == "linux" and "microsoft" in platform.release().lower(),
 }
 
 # Native libraries that failures were traced to, by a regular expression for the path they are mapped from.
@@ -109,14 +133,23 @@ def versions() -> dict[str, str]:
 def missing(components: Iterable[str]) -> dict[str, str]:
     """The components that cannot be imported here, each with a sentence saying so and how to install it.
 
-    Nothing is imported. Raises StackError for a name that is no component.
+    A system (SYSTEMS) may stand for a component. Nothing is imported, but the packages that a submodule lies in. Raises
+    StackError for a name that is neither.
     """
     reasons = {}
     for name in components:
+        if name in SYSTEMS:
+            if not SYSTEMS[name]():
+                reasons[name] = f"needs {name}, this is {platform.system()} {platform.release()}"
+            continue
         if name not in COMPONENTS:
-            raise StackError(f"{name!r} is no component of the stack. Allowed: {', '.join(COMPONENTS)}.")
+            allowed = ", ".join([*COMPONENTS, *SYSTEMS])
+            raise StackError(f"{name!r} is no component of the stack and no system. Allowed: {allowed}.")
         about = COMPONENTS[name]
-        spec = importlib.util.find_spec(about.module)
+        try:
+            spec = importlib.util.find_spec(about.module)
+        except ModuleNotFoundError:  # of the package that it lies in
+            spec = None
         if spec is None:
             reasons[name] = f"{name} is not installed: {about.install}"
         elif spec.origin is None:  # a namespace package: some folder of that name, such as a source checkout's root

@@ -12,7 +12,7 @@ GOOD = """
 id = "short-column"
 title = "A column is short"
 seen_on = "H20"
-components = ["verl"]
+components = { verl = "<0.9" }
 cause = "c"
 remedy = "r"
 """
@@ -31,7 +31,7 @@ def read(tmp_path, text):
         (GOOD.replace('title = "A column is short"\n', ""), "failure short-column: key 'title': missing"),
         (GOOD.replace("H20", ""), "key 'seen_on': must be a non-empty string"),
         (GOOD + 'color = "red"\n', "key 'color': unknown; allowed: absent_since, cause"),
-        (GOOD.replace('"verl"', '"verlll"'), "key 'components': 'verlll' is unknown; allowed: torch, vllm"),
+        (GOOD.replace("verl =", "verlll ="), "key 'components': 'verlll' is unknown; allowed: torch, vllm"),
         (GOOD + 'expected = "gone"\n', "key 'expected': 'gone' is not allowed; allowed: reproduced, absent"),
         (GOOD + 'absent_since = { verl = "soon" }\n', "key 'absent_since.verl': 'soon' is no version"),
         (GOOD + SIGNATURE.replace("x", "("), "signature 1: key 'message': bad regular expression '('"),

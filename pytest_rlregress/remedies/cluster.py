@@ -1,0 +1,5 @@
+"""Ray."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

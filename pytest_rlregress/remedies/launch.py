@@ -1,0 +1,5 @@
+"""Before the first step."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

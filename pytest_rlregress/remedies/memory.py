@@ -1,0 +1,5 @@
+"""One GPU, trainer and engine."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
