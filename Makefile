@@ -13,7 +13,7 @@ run: $(INSTALLED) ## the main job on this machine's CPU: pytest --hw=cpu
 	$(BIN)/pytest --hw=cpu $(ARGS)
 
 test: $(INSTALLED) ## the harness' own tests
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n 2 $(ARGS)
 
 lint: $(INSTALLED) ## ruff format and check, mypy strict
 	$(BIN)/ruff format --check .

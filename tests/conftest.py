@@ -4,8 +4,25 @@ import inspect
 import sys
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester"]
+
+#: Files whose tests make or look for files in /dev/shm, which all processes share: one at a time.
+SHARED_MEMORY = ("test_faults", "test_leaks", "test_litter", "test_stack_faults")
+
+
+class ByFile(LoadScopeScheduling):
+    """Under ``-n`` the tests of a file, and those of SHARED_MEMORY together, run on one worker in their order."""
+
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        return "shared memory" if file.endswith(tuple(f"/{name}.py" for name in SHARED_MEMORY)) else file
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_make_scheduler(config, log):
+    return ByFile(config, log)
 
 
 @pytest.fixture

@@ -1,0 +1,65 @@
+"""The catalogue as one Markdown page: ``docs/scenarios.md``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+
+from pytest_rlregress.catalogue import Failure, Signature
+
+_HEAD = """# The documented failures
+
+Generated from the catalogue: `rlregress list --markdown > docs/scenarios.md`. Each failure has a scenario in
+`scenarios/`; [writing-a-scenario.md](writing-a-scenario.md) says how one comes about.
+"""
+
+
+def page(failures: Iterable[Failure]) -> str:
+    """The page over ``failures``, by scenario folder in the order given."""
+    parts = [_HEAD]
+    for folder, members in groupby(failures, key=lambda failure: failure.source.parent):
+        parts += [f"## {folder.name}\n\n{_story(folder)}\n", *map(_entry, members)]
+    return "\n".join(parts)
+
+
+def _story(folder: Path) -> str:
+    """What a scenario folder is about, as its package says."""
+    package = folder / "__init__.py"
+    return (package.exists() and ast.get_docstring(ast.parse(package.read_text(encoding="utf-8")))) or ""
+
+
+def _entry(failure: Failure) -> str:
+    expected = failure.expected
+    for where in failure.expected_where:
+        conditions = [*where.hardware, *(f"{name} {spec}" for name, spec in (where.stack or {}).items())]
+        expected += f"; {where.verdict} on {', '.join(conditions)}"
+    for name, since in (failure.absent_since or {}).items():
+        expected += f"; absent since {name} {since}"
+    facts = {
+        "Seen": "; ".join(filter(None, (failure.seen_on, failure.seen))),
+        "Cause": failure.cause,
+        "Remedy": failure.remedy + (f" (`pytest_rlregress.remedies.{failure.subject}`)" if failure.subject else ""),
+        "Known in": ", ".join(f"{name} ({versions})" for name, versions in failure.components.items()),
+        "Expected": expected if failure.signatures else "",
+        "Measured": failure.measured,
+    }
+    lines = [f"### {failure.id}", "", f"{failure.title}.", ""]
+    lines += [f"- **{name}**: {text}" for name, text in facts.items() if text]
+    if failure.signatures:
+        lines += ["- **Recognised by**:", *(f"  - {_signature(signature)}" for signature in failure.signatures)]
+    return "\n".join([*lines, ""])
+
+
+def _signature(signature: Signature) -> str:
+    said = {
+        "ends": signature.kind,
+        "signal": signature.signal,
+        "exception": signature.exception,
+        "message": signature.message and signature.message.pattern,
+        "frames": ", ".join(frame.pattern for frame in signature.frames),
+        "log": signature.log and signature.log.pattern,
+    }
+    text = ", ".join(f"{name} ``{value}``" for name, value in said.items() if value)
+    return f"{text} — {signature.note}" if signature.note else text
