@@ -5,7 +5,7 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 
-.PHONY: help run test lint lock bench clean
+.PHONY: help run test lint docs lock bench clean
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -22,6 +22,9 @@ lint: $(INSTALLED) ## ruff format and check, mypy strict
 
 bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks
+
+docs: $(INSTALLED) ## docs/scenarios.md from the catalogue
+	$(BIN)/rlregress list --markdown > docs/scenarios.md
 
 lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the versions
 	$(LOCK) --extra cpu --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \

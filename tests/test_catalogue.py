@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from pytest_rlregress import cli, remedies
 from pytest_rlregress.catalogue import SHIPPED, CatalogueError, load
 from pytest_rlregress.stack import Stack
 
@@ -87,3 +91,23 @@ def test_every_shipped_failure_has_its_sides():
         assert f'guards("{failure.id}")' in text, failure.id
         if failure.signatures:
             assert f'reproduces("{failure.id}")' in text, failure.id
+
+
+SHIPPED_FAILURES = [failure for failure in load([SHIPPED]).values() if failure.signatures]
+
+
+@pytest.mark.parametrize("failure", SHIPPED_FAILURES, ids=lambda failure: failure.id)
+def test_shipped_entry_is_complete(failure):
+    assert failure.seen
+    assert failure.measured
+    assert callable(getattr(remedies, failure.subject))
+    assert failure.subject in remedies.__dict__[failure.source.parent.name].__all__
+    code = "".join(path.read_text() for path in failure.source.parent.glob("test_*.py"))
+    for side in ("reproduces", "guards"):
+        assert re.search(rf'{side}\("{failure.id}"\)', code), f"no test {side} it"
+
+
+def test_page_is_the_catalogues(capsys):
+    page = (Path(__file__).parents[1] / "docs" / "scenarios.md").read_text()
+    assert cli.main(["list", "--markdown"]) == 0
+    assert capsys.readouterr().out == page, "run `make docs`"

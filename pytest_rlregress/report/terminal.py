@@ -140,11 +140,16 @@ def table(rows: Iterable[Row]) -> list[str]:
     lines = [_line(list(_COLUMNS)), "-" * _WIDTH]
     for row in rows:
         cells = [row.failure, row.seen_on, *(_cell(side) for side in row.verdicts.values()), ", ".join(row.subjects)]
-        wrapped = [textwrap.wrap(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
+        wrapped = [_wrap(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
         lines += [_line(list(parts)) for parts in zip_longest(*wrapped, fillvalue="")]
         for note in row.notes:
             lines += textwrap.wrap(note, _WIDTH, initial_indent="    ", subsequent_indent="    ")[:_NOTE_LINES]
     return lines
+
+
+def _wrap(cell: str, width: int) -> list[str]:
+    """A cell in lines; what is too long, such as ``package.module:function``, may break after a colon."""
+    return textwrap.wrap(cell if len(cell) <= width else cell.replace(":", ": "), width)
 
 
 def _line(cells: list[str]) -> str:

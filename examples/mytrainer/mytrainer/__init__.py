@@ -1,0 +1,1 @@
+"""A trainer, as far as the harness is concerned."""

@@ -1,0 +1,8 @@
+"""What a rollout may ask of the engine."""
+
+
+def token_budget(max_tokens, prompt_length, max_model_len):
+    """The most tokens a completion may have behind this prompt."""
+    if prompt_length >= max_model_len:
+        raise ValueError(f"a prompt of {prompt_length} tokens fills the context of {max_model_len}")
+    return max(1, min(max_tokens, max_model_len - prompt_length))

@@ -1,0 +1,61 @@
+"""docs/writing-a-scenario.md: its files, put into a copy of the project as printed, do what it says they do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```\w+ file=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("project")
+    for name in ("pytest_rlregress", "scenarios", "fixtures", "hardware_markers", "tests"):
+        shutil.copytree(CHECKOUT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(CHECKOUT / "pyproject.toml", copy)
+    files = BLOCK.findall((CHECKOUT / "docs" / "writing-a-scenario.md").read_text())
+    assert len(files) == 5
+    for name, text in files:
+        path = copy / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    with (copy / "pytest_rlregress" / "remedies" / "__init__.py").open("a") as file:
+        file.write("from pytest_rlregress.remedies.checkpoints import *\n")
+    return copy
+
+
+def pytest_in(project, *options):
+    paths = os.pathsep.join(map(str, [project, project / "tests"]))
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, "-m", "pytest", *options]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=280)
+    return done.stdout + done.stderr
+
+
+def test_both_sides(project):
+    printed = pytest_in(project, "--hw=cpu", "-v", "-k", "weights_only")
+    assert printed.count("REPRODUCED") == 2, printed
+    assert printed.count("HELD") == 2, printed
+
+
+def test_twins(project):
+    printed = pytest_in(project, "tests/test_twins.py", "-k", "weights-only")
+    assert "5 passed" in printed, printed
+
+
+def test_files_are_as_the_linter_wants_them(project):
+    names = [name for name, _ in BLOCK.findall((CHECKOUT / "docs" / "writing-a-scenario.md").read_text())]
+    files = [name for name in names if name.endswith(".py")]
+    for command in (["check", "--no-cache"], ["format", "--diff"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *files], cwd=project, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
