@@ -44,6 +44,7 @@ def verdicts(request, tmp_path_factory):
     ("verdicts", "twin"),
     [pytest.param(twin.folder, twin, id=f"{twin.failure}-{twin.name}") for twin in TWINS],
     indirect=["verdicts"],
+    scope="module",  # or a folder would run anew for each of its twins
 )
 def test_twin_is_seen(verdicts, twin):
     assert verdicts[f"{twin.failure} {twin.name}"][twin.verdict], (

@@ -2,4 +2,210 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import netrc
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pytest_rlregress.remedies.advice import Advice
+
+__all__ = [
+    "check_finished",
+    "check_interpolations",
+    "check_key_placement",
+    "dataset_file",
+    "utf8_environment",
+    "wandb_mode",
+    "wsl_path",
+]
+
+
+def check_finished(returncode: int, log: Path, step_pattern: str) -> None:
+    r"""Refuse a run that did not train: exit code 0 says no more than that a shell script's last line succeeded.
+
+    Args:
+        returncode: Of the script that was to train.
+        log: What the training wrote; read line by line, of any size.
+        step_pattern: Regular expression found in the log line of a finished step, such as ``step:\d+ -`` for verl.
+
+    Raises:
+        RuntimeError: The exit code is not 0, or the log is missing, is blank or tells of no finished step.
+    """
+    if returncode:
+        raise RuntimeError(f"the run failed with exit code {returncode}; its log is {log}")
+    if not log.is_file():
+        raise RuntimeError(f"exit code 0, but there is no log {log}: the training never started")
+    blank = True
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if re.search(step_pattern, line):
+                return
+            blank = blank and not line.strip()
+    if blank:
+        raise RuntimeError(f"exit code 0, but the log {log} is empty: a command in the middle of the script failed")
+    raise RuntimeError(f"exit code 0, but the log {log} tells of no finished step: no line matches {step_pattern!r}")
+
+
+def utf8_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a Python process whose printing must not fail its work, whatever the console's encoding.
+
+    Args:
+        environ: Such as ``os.environ``; left as it is.
+
+    Returns:
+        The same with the standard streams in UTF-8; what UTF-8 has no bytes for is printed escaped.
+    """
+    return {**environ, "PYTHONIOENCODING": "utf-8:backslashreplace"}
+
+
+# verl/utils/config.py, validate_config: n_gpus = config.trainer.n_gpus_per_node * config.trainer.nnodes
+_MULTIPLIED = ("n_gpus_per_node", "nnodes")
+# The name, and the default if there is one: ${oc.env:NAME} or ${oc.env:NAME,default}
+_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env:\s*['\"]?(\w+)['\"]?\s*(?:,\s*([^{}]*))?")
+
+
+def check_interpolations(config: Mapping[str, Any], environ: Mapping[str, str]) -> list[Advice]:
+    """Environment variables that a Hydra configuration interpolates and that will not do as they are.
+
+    Args:
+        config: The YAML as written, interpolations unresolved: ``{"trainer": {"nnodes": "${oc.env:NODES}"}}``.
+        environ: What the run will be started with.
+
+    Returns:
+        One advice for each variable that is unset without a default, is empty, or comes as text to a key that verl
+        multiplies.
+    """
+    advice = []
+    for key, value in _strings(config):
+        for name, default in _ENVIRONMENT.findall(value):
+            text = environ.get(name, default.strip("'\" "))
+            if name not in environ and not text:
+                why = f"{name} is not set and has no default"
+                instead = f"export {name}=…"
+            elif not text.strip():
+                why = f"{name} is set to an empty text, and a default stands in only for what is not set"
+                instead = f"export {name}=…"
+            elif key.rpartition(".")[2] in _MULTIPLIED and "oc.decode:" not in value:
+                why = f"{name} comes as the text {text!r}, and verl multiplies {' by '.join(_MULTIPLIED)}"
+                instead = f"${{oc.decode:{value}}}"
+            else:
+                continue
+            advice.append(Advice(key, why, instead))
+    return advice
+
+
+_SEQ_LEN = "the length of a rollout belongs to the orchestrator (prime-rl before 2025-12-19 takes it only there)"
+_TRUNCATED = "training samples from the whole distribution; only [orchestrator.eval.sampling] takes this key"
+# Where, whether what stands there is wrong, why, and what to write, {} being the value.
+_MISPLACED: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (
+    *(
+        (f"{table}seq_len", lambda value: True, _SEQ_LEN, "[orchestrator]\nseq_len = {}")
+        for table in ("", "model.", "trainer.", "orchestrator.sampling.", "inference.", "inference.model.")
+    ),
+    *(
+        (f"orchestrator.sampling.{key}", lambda value: True, _TRUNCATED, f"# no {key} in [orchestrator.sampling]")
+        for key in ("top_p", "top_k", "min_p")
+    ),
+    (
+        "orchestrator.buffer.type",
+        lambda value: True,
+        "there is one kind of buffer, which has no type",
+        "[orchestrator.buffer]\nonline_difficulty_filtering = true",
+    ),
+    (
+        "trainer.model.ac",
+        lambda value: not isinstance(value, Mapping),
+        "activation checkpointing is an object with the key freq",
+        "[trainer.model]\nac = {{ freq = 1 }}",
+    ),
+    *(
+        (key, lambda value: isinstance(value, Mapping), "environments are a list, even a single one", f"[[{key}]]")
+        for key in ("orchestrator.env", "orchestrator.eval.env")
+    ),
+)
+
+
+def check_key_placement(config: Mapping[str, Any]) -> list[Advice]:
+    """Keys of a prime-rl configuration that stand where its schema, which forbids extra ones, refuses them.
+
+    Args:
+        config: The TOML of an ``rl`` run as ``tomllib`` parses it.
+    """
+    found = ((key, _look_up(config, key), wrong, why, instead) for key, wrong, why, instead in _MISPLACED)
+    return [
+        Advice(key, why, instead.format(value))
+        for key, value, wrong, why, instead in found
+        if value is not None and wrong(value)
+    ]
+
+
+def wandb_mode(environ: Mapping[str, str]) -> str:
+    """The value of ``WANDB_MODE`` under which ``wandb.init`` works: ``offline`` where no API key is configured.
+
+    Args:
+        environ: Such as ``os.environ``. A key is looked for where wandb does: ``WANDB_API_KEY``,
+            ``WANDB_IDENTITY_TOKEN_FILE`` and the netrc file.
+
+    Returns:
+        ``online``, ``offline``, or what the variable says already: ``disabled``, ``dryrun``, ``shared``.
+    """
+    mode = environ.get("WANDB_MODE") or "online"  # wandb 0.31 refuses an empty one
+    if mode != "online" or environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return mode
+    file = Path(environ.get("NETRC") or Path(environ.get("HOME", "~"), ".netrc")).expanduser()
+    server = urlsplit(environ.get("WANDB_BASE_URL", "")).netloc
+    try:
+        entries = netrc.netrc(file)
+    except (OSError, netrc.NetrcParseError):
+        return "offline"
+    # wandb 0.31 asks the second of its own two servers and takes the key of the first.
+    servers = [server] if server else ["api.wandb.ai", "api.forge.coreweave.com"]
+    found = (entries.authenticators(one) for one in servers)
+    return "online" if any(entry and entry[2] for entry in found) else "offline"
+
+
+def wsl_path(path: str) -> str:
+    r"""A Windows path as WSL sees it: ``C:/Users/x`` or ``C:\Users\x`` is ``/mnt/c/Users/x``; others unchanged."""
+    drive = re.fullmatch(r"([A-Za-z]):[/\\]+(.*)", path, re.DOTALL)
+    return f"/mnt/{drive[1].lower()}/" + drive[2].replace("\\", "/") if drive else path
+
+
+def dataset_file(path: str) -> str:
+    """The one parquet file of a dataset, for ``load_dataset("parquet", data_files=…)``; a file is itself.
+
+    Args:
+        path: A file, or the root folder of a dataset, such as ``…/dapo-math-17k`` for
+            ``…/dapo-math-17k/data/dapo-math-17k.parquet``.
+
+    Raises:
+        ValueError: There is nothing at ``path``, or not exactly one parquet file below it; names those there are.
+    """
+    root = Path(path)
+    if root.is_file():
+        return path
+    if not root.is_dir():
+        raise ValueError(f"{path}: no such file or folder")
+    found = [str(file) for file in sorted(root.rglob("*.parquet")) if file.is_file()]
+    if len(found) != 1:
+        raise ValueError(f"{path} is a folder: name the one parquet file meant. Below it: {', '.join(found) or 'none'}")
+    return found[0]
+
+
+def _look_up(config: Any, dotted: str) -> Any:
+    """What stands at a dotted key, or None."""
+    for name in dotted.split("."):
+        if not isinstance(config, Mapping) or name not in config:
+            return None
+        config = config[name]
+    return config
+
+
+def _strings(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text below ``node`` with its dotted key."""
+    if isinstance(node, str):
+        yield key, node
+    entries = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in entries:
+        yield from _strings(value, f"{key}.{name}" if key else str(name))

@@ -1,0 +1,1 @@
+"""``rlregress preflight``: a trainer's configuration checked for the documented failures before a GPU is rented."""

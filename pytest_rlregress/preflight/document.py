@@ -1,0 +1,119 @@
+"""A configuration as the trainer will see it, and where each of its keys was written."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.preflight.formats import UNKNOWN, ConfigError, Place, lay_over, read_file, read_override
+
+__all__ = ["Config", "ConfigError", "Place", "read"]
+
+# Of each trainer the sections that a run cannot do without: a file with none of them is something else.
+SECTIONS = {
+    "verl": ("actor_rollout_ref", "data", "trainer", "critic"),
+    "prime-rl": ("trainer", "orchestrator", "inference", "model"),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Files and overrides laid over each other, the later over the earlier."""
+
+    trainer: str  # verl or prime-rl
+    files: tuple[str, ...]
+    tree: dict[str, Any]
+    places: Mapping[str, Place]  # by dotted key, and by name for a variable that a launch script sets
+    environ: Mapping[str, str]  # what the run is started with, as far as it can be known here
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a dotted key: ``default`` if it is not given, None if it is given but not known here.
+
+        References to other keys (``${data.max_prompt_length}``) are followed; what else is interpolated is not known.
+        """
+        for _ in range(10):  # of which any sane chain of references has fewer
+            value: Any = self.tree
+            for name in key.split("."):
+                if not isinstance(value, Mapping) or name not in value:
+                    return default
+                value = value[name]
+            reference = re.fullmatch(r"\$\{([A-Za-z_][\w.]*)\}", value) if isinstance(value, str) else None
+            if not reference:
+                break
+            key = reference[1]
+        return None if isinstance(value, str) and ("${" in value or value == UNKNOWN) else value
+
+    def number(self, key: str, default: float | None = None) -> float | None:
+        """The same, if it is a number."""
+        value = self.get(key, default)
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def leaves(self, below: str = "") -> Iterator[tuple[str, Any]]:
+        """Every value that is no table and no list, by dotted key; entries of a list by number."""
+        return _leaves(self.tree if not below else self.get(below), below)
+
+    def place(self, key: str) -> Place:
+        """Where a key was written; for one that was left out, where the table stands that it belongs into."""
+        if key not in self.places and key in self.environ:
+            return Place(argument="environment")
+        while key and key not in self.places:
+            key = key.rpartition(".")[0]
+        return self.places[key] if key else Place(self.files[0])
+
+    def write(self, key: str, value: str | float) -> str:
+        """What to write for a key, in the language of the place where it stands."""
+        place = self.place(key)
+        name = key.rpartition(".")[2]
+        if place.file is None or place.file.endswith(".sh"):
+            return f"{key}={value}"
+        if self.trainer == "verl":
+            return f"{name}: {value}"
+        return f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
+
+
+def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """Read files and ``key=value`` overrides in the order given.
+
+    Raises:
+        ConfigError: A file is missing, unreadable or of another kind; files of two trainers; of none of the trainers.
+    """
+    parts = [read_override(one) if _is_override(one) else read_file(Path(one), environ) for one in arguments]
+    files = tuple(dict.fromkeys(file for part in parts if (file := part.file)))
+    if not files:
+        raise ConfigError(f"no file among the arguments: {' '.join(arguments)}")
+    trainers = {part.trainer for part in parts if part.trainer}
+    if len(trainers) > 1:
+        raise ConfigError(f"{', '.join(files)}: TOML is prime-rl's, YAML and launch scripts are verl's. Check one run.")
+    trainer = trainers.pop()
+    tree: dict[str, Any] = {}
+    places: dict[str, Place] = {}
+    exports: dict[str, str] = {}
+    for part in parts:
+        lay_over(tree, part.tree)
+        if part.file is None:  # an override replaces all that stood below its key
+            places = {
+                key: place for key, place in places.items() if not key.startswith(tuple(f"{k}." for k in part.places))
+            }
+        places |= part.places
+        exports |= part.exports
+    if not tree.keys() & set(SECTIONS[trainer]):
+        raise ConfigError(
+            f"{', '.join(files)}: no configuration of {trainer}, whose sections are {', '.join(SECTIONS[trainer])}"
+        )
+    return Config(trainer, files, tree, places, {**environ, **exports})
+
+
+def _is_override(argument: str) -> bool:
+    return ("=" in argument or argument.startswith("~")) and not os.path.exists(argument)
+
+
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, (Mapping, list)):
+        for name, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(entry, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value

@@ -1,0 +1,92 @@
+"""What preflight found, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from pytest_rlregress.preflight.document import Place
+from pytest_rlregress.preflight.rules import RULES
+from pytest_rlregress.preflight.run import Advice, Run, Unchecked
+
+_WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # names are to be found again
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One key that will make the run fail, by the failure's id."""
+
+    failure: str
+    place: Place
+    advice: Advice
+
+
+@dataclass(frozen=True)
+class Report:
+    """What every rule said, in the order of the failures' ids as RULES has them."""
+
+    findings: Sequence[Finding]
+    unchecked: Sequence[tuple[str, str]]  # failure, why
+    checked: Sequence[str]
+
+
+def check(run: Run) -> Report:
+    """Put the run to every rule of its trainer."""
+    findings, unchecked = [], []
+    rules = RULES[run.config.trainer]
+    for failure, rule in rules.items():
+        for said in rule(run):
+            if isinstance(said, Unchecked):
+                unchecked.append((failure, said.why))
+            else:
+                findings.append(Finding(failure, run.config.place(said.key), said))
+    doubtful = {failure for failure, _ in unchecked}
+    return Report(findings, unchecked, [failure for failure in rules if failure not in doubtful])
+
+
+def as_json(run: Run, report: Report) -> str:
+    """One object; a finding on an override has an argument where others have file and line."""
+    return json.dumps(
+        {
+            "trainer": run.config.trainer,
+            "hardware": run.profile.id,
+            "files": run.config.files,
+            "findings": [
+                {"failure": one.failure, **asdict(one.place), **asdict(one.advice)} for one in report.findings
+            ],
+            "checked": report.checked,
+            "not_checked": [{"failure": failure, "why": why} for failure, why in report.unchecked],
+        },
+        indent=2,
+        ensure_ascii=False,
+    )
+
+
+def as_text(run: Run, report: Report) -> str:
+    """Findings first, then what was checked and what was not."""
+    lines = []
+    for one in report.findings:
+        lines += [f"{one.place}: {one.advice.key}: {one.failure}", *_indented(one.advice.why), "  instead"]
+        lines += [f"    {line}" for line in one.advice.instead.splitlines()] + [""]
+    count = len(report.findings)
+    found = f"{count} finding{'s' * (count != 1)}" if count else "nothing found"
+    memory = f" with {run.memory_bytes / 2**30:.0f} GiB" if run.memory_bytes else ""
+    lines += [f"{', '.join(run.config.files)} for {run.profile.title}{memory}: {found}"]
+    lines += _wrapped(f"checked: {', '.join(report.checked)}")
+    by_reason = sorted((why, failure) for failure, why in report.unchecked)
+    for why, group in groupby(by_reason, key=lambda pair: pair[0]):
+        failures = dict.fromkeys(failure for _, failure in group)
+        lines += _wrapped(f"not checked: {', '.join(failures)}: {why}")
+    return "\n".join(lines)
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for part in text.splitlines() for line in textwrap.wrap(part, 98, **_WHOLE)]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, subsequent_indent="  ", **_WHOLE)

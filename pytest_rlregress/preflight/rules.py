@@ -1,0 +1,191 @@
+"""One rule for each failure that a configuration can show: it finds the values by their names and asks a remedy.
+
+A rule says nothing where facts are lacking that would make a finding certain, or says what it could not check.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+
+from pytest_rlregress import remedies
+from pytest_rlregress.preflight.memory import gpu_memory_utilization, lora_of, trainer_engine_oom
+from pytest_rlregress.preflight.run import Advice, Rule, Run, Unchecked
+from pytest_rlregress.stack import Stack
+
+
+def config_key_placement(run: Run) -> Iterator[Advice | Unchecked]:
+    """Keys that prime-rl's schema refuses where they stand."""
+    yield from remedies.check_key_placement(run.config.tree)
+
+
+def max_tokens_overflow(run: Run) -> Iterator[Advice | Unchecked]:
+    """Prompt and completion that together exceed the engine's context."""
+    config = run.config
+    if run.verl:
+        key, context = "data.max_response_length", "actor_rollout_ref.rollout.max_model_len"
+    else:
+        key, context = "orchestrator.sampling.max_tokens", "inference.model.max_model_len"
+    asked, limit = config.number(key), config.number(context)
+    if asked is None or limit is None:
+        yield Unchecked(f"{' and '.join(k for k in (key, context) if config.number(k) is None)}: not known here")
+        return
+    prompt, known_from = _longest_prompt(run, int(limit))
+    try:
+        fits = remedies.clamp_max_tokens(int(asked), prompt or 1, int(limit))
+    except ValueError as error:
+        yield Advice(context, str(error), config.write(context, int(asked) + (prompt or 1)))
+        return
+    if fits < asked:
+        why = f"{asked} tokens do not fit behind a prompt of {prompt or 1} ({known_from}): {context} is {limit}"
+        yield Advice(key, why, config.write(key, fits))
+    elif prompt is None:
+        yield Unchecked(
+            f"{key} = {asked} fits prompts of at most {limit - asked} tokens, and how long yours are the "
+            "configuration does not say: give --prompt-tokens"
+        )
+
+
+def _longest_prompt(run: Run, limit: int) -> tuple[int | None, str]:
+    if run.prompt_tokens:
+        return run.prompt_tokens, "--prompt-tokens"
+    if run.verl:
+        length = run.config.number("data.max_prompt_length")
+        return (int(length), "data.max_prompt_length") if length else (None, "the shortest there is")
+    # What prime-rl trains on, prompt and completion, is at most seq_len: the rest of the context is for longer prompts.
+    trained = run.config.number("orchestrator.seq_len") or limit
+    return (
+        (limit - int(trained), "what orchestrator.seq_len leaves")
+        if trained < limit
+        else (None, "the shortest there is")
+    )
+
+
+def empty_env_in_config(run: Run) -> Iterator[Advice | Unchecked]:
+    """Environment variables that are interpolated and are not there."""
+    yield from remedies.check_interpolations(run.config.tree, run.config.environ)
+
+
+def fsdp_cpu_offload_lora(run: Run) -> Iterator[Advice | Unchecked]:
+    """prime-rl's FSDP offload together with LoRA."""
+    key = "trainer.model.fsdp_cpu_offload"
+    if run.config.get(key) is True and lora_of(run):
+        why = "LoRA's weights are moved between CPU and GPU while FSDP holds them, which torch refuses"
+        yield Advice(key, why, "[trainer.model.ac]\nfreq = 1")
+
+
+def windows_path_in_wsl(run: Run) -> Iterator[Advice | Unchecked]:
+    """Paths with a drive letter: wrong wherever the run is on Linux, WSL included."""
+    if sys.platform == "win32" and not run.elsewhere:
+        return
+    for key, value in run.config.leaves():
+        if isinstance(value, str) and (path := remedies.wsl_path(value)) != value:
+            yield Advice(key, f"{value} is a Windows path, which is no path on Linux and WSL", path)
+
+
+def dataset_root_not_file(run: Run) -> Iterator[Advice | Unchecked]:
+    """Folders where verl hands parquet files to load_dataset."""
+    for key in ("data.train_files", "data.val_files"):
+        for entry, path in run.config.leaves(key):
+            if not isinstance(path, str):
+                continue
+            local = os.path.expanduser(path)
+            if not os.path.exists(local):
+                yield Unchecked(f"{entry}: there is no {path} on this machine")
+                continue
+            try:
+                file = remedies.dataset_file(local)
+            except ValueError as error:
+                yield Advice(entry, str(error), run.config.write(entry, f"{path}/….parquet"))
+            else:
+                if file != local:
+                    yield Advice(entry, f"{path} is a folder, and load_dataset takes files", file)
+
+
+def expandable_segments(run: Run) -> Iterator[Advice | Unchecked]:
+    """Expandable segments beside the memory pool of vLLM's sleep mode, which verl uses unless told not to."""
+    config = run.config
+    if not config.get("actor_rollout_ref.rollout.free_cache_engine", True) or not _uses_vllm(run):
+        return
+    variables = [(name, name, value) for name, value in config.environ.items()]
+    inside = "ray_kwargs.ray_init.runtime_env.env_vars"
+    variables += [(key, key.removeprefix(f"{inside}."), str(value)) for key, value in config.leaves(inside)]
+    for key, name, value in variables:
+        switched_on = re.search(r"expandable_segments\s*:\s*True", value)
+        if switched_on and remedies.without_expandable_segments({name: value}) != {name: value}:
+            why = f"{name}={value}: not beside the memory pool of vLLM's sleep mode, before vLLM 0.20.1"
+            yield Advice(key, why, f"unset {name}" if key == name else f"leave {name} out")
+
+
+def flash_attention_missing(run: Run) -> Iterator[Advice | Unchecked]:
+    """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
+    key = "actor_rollout_ref.model.override_config.attn_implementation" if run.verl else "trainer.model.attn"
+    fsdp = not run.verl or run.config.get("actor_rollout_ref.actor.strategy", "fsdp") in ("fsdp", "fsdp2")
+    if fsdp and run.config.get(key, "flash_attention_2") == "flash_attention_2":
+        more = " and use_remove_padding: false" if run.verl else ""
+        yield from _needs(run, key, "flash-attn", run.config.write(key, "sdpa") + more)
+
+
+def vllm_missing(run: Run) -> Iterator[Advice | Unchecked]:
+    """The engine itself."""
+    if _uses_vllm(run):
+        key = "actor_rollout_ref.rollout.name" if run.verl else "inference"
+        yield from _needs(run, key, "vllm", "pip install vllm")
+
+
+def apex_missing(run: Run) -> Iterator[Advice | Unchecked]:
+    """Megatron's fused gradient accumulation without Apex."""
+    for key, value in run.config.leaves():
+        if key.endswith(".gradient_accumulation_fusion") and value is True:
+            yield from _needs(run, key, "apex", run.config.write(key, "false"))
+
+
+def mbridge_missing(run: Run) -> Iterator[Advice | Unchecked]:
+    """A bridge between Megatron's weights and Hugging Face's that is not installed."""
+    for key, value in run.config.leaves():
+        if not key.endswith(".use_mbridge") or value is not True:
+            continue
+        vanilla = run.config.get(f"{key.rpartition('.')[0]}.vanilla_mbridge")
+        if vanilla is None:  # verl 0.9 brought the choice, and its default
+            vanilla = not Stack.installed().satisfies("verl", ">=0.9")
+        yield from _needs(run, key, "mbridge" if vanilla else "megatron-bridge", run.config.write(key, "false"))
+
+
+def _uses_vllm(run: Run) -> bool:
+    if run.verl:
+        return bool(run.config.get("actor_rollout_ref.rollout.name") == "vllm")
+    return isinstance(run.config.get("inference"), Mapping)
+
+
+def _needs(run: Run, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
+    if run.elsewhere:
+        yield Unchecked(run.elsewhere)
+    elif why := remedies.missing_symbol(setting):
+        yield Advice(key, why, instead)
+
+
+COMMON: dict[str, Rule] = {
+    "max-tokens-overflow": max_tokens_overflow,
+    "gpu-memory-utilization": gpu_memory_utilization,
+    "trainer-engine-oom": trainer_engine_oom,
+    "windows-path-in-wsl": windows_path_in_wsl,
+    "flash-attention-missing": flash_attention_missing,
+    "vllm-missing": vllm_missing,
+}
+RULES: dict[str, dict[str, Rule]] = {
+    "prime-rl": {
+        "config-key-placement": config_key_placement,
+        "fsdp-cpu-offload-lora": fsdp_cpu_offload_lora,
+        **COMMON,
+    },
+    "verl": {
+        **COMMON,
+        "empty-env-in-config": empty_env_in_config,
+        "dataset-root-not-file": dataset_root_not_file,
+        "expandable-segments": expandable_segments,
+        "apex-missing": apex_missing,
+        "mbridge-missing": mbridge_missing,
+    },
+}

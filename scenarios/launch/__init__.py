@@ -1,0 +1,1 @@
+"""Before the first step: scripts, consoles, configurations, paths."""

@@ -1,0 +1,128 @@
+"""``rlregress preflight``: what it says of memory, for models, cards and ways to train."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_rlregress.cli import main
+from pytest_rlregress.preflight.memory import model_of
+
+CONFIGS = Path(__file__).parent / "configs"
+V5, GSPO = CONFIGS / "prime-rl-h100-7b-lora.toml", CONFIGS / "verl-h200-gspo-3b.yaml"
+NO_AC, SHARE = "~trainer.model.ac", "inference.gpu_memory_utilization"
+OWN_CARD = "trainer_gpu_ids=[1]"
+MODEL = "actor_rollout_ref.model"
+LORA, AC = f"{MODEL}.lora_rank=8", f"{MODEL}.enable_gradient_checkpointing"
+TOKENS = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+VERL_SHARE, AWAKE = "actor_rollout_ref.rollout.gpu_memory_utilization", "actor_rollout_ref.rollout.free_cache_engine=no"
+
+
+@pytest.fixture
+def findings(capsys):
+    """Run the command: (failure, key, what to write) of each finding."""
+
+    def findings(*arguments):
+        main(["preflight", "--json", *map(str, arguments)])
+        report = json.loads(capsys.readouterr().out)
+        return [(one["failure"], one["key"], one["instead"]) for one in report["findings"]]
+
+    return findings
+
+
+# A change to a working run, and the finding: its failure, its key, what to write.
+TOO_MUCH = [
+    # What failed before v5 worked, and other ways to ask too much of a card that trainer and engine share.
+    (V5, "h100", [NO_AC, f"{SHARE}=0.45"], "trainer-engine-oom", "trainer.model.ac", "ac = { freq = 1 }"),
+    (V5, "h100", [NO_AC], "trainer-engine-oom", "trainer.model.ac", "ac = { freq = 1 }"),
+    (V5, "h100", [f"~{SHARE}"], "gpu-memory-utilization", SHARE, f"{SHARE}=0.5"),
+    (V5, "h100", ["trainer.model.seq_len=8192"], "trainer-engine-oom", SHARE, "gpu_memory_utilization = 0.42"),
+    (V5, "h100", ["~trainer.model.lora"], "trainer-engine-oom", "trainer.model.lora", "lora = { rank = 8"),
+    (V5, "h100", ["model.name=Qwen/Qwen2.5-14B"], "gpu-memory-utilization", SHARE, "a smaller model"),
+    (V5, "a6000", [], "gpu-memory-utilization", SHARE, "a smaller model"),
+    # A card of its own for the trainer.
+    (V5, "a6000", [OWN_CARD, "model.name=me/20b"], "trainer-engine-oom", "model.name", "larger cards"),
+    # verl, whose engine sleeps while the trainer works unless told not to.
+    (GSPO, "h200", [f"{VERL_SHARE}=0.95"], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
+    (GSPO, "h200", [f"{VERL_SHARE}=0.6", AWAKE], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
+    (GSPO, "h200", [f"{MODEL}.path=Qwen/Qwen2.5-14B"], "trainer-engine-oom", f"{MODEL}.lora_rank", "lora_rank: 8"),
+    (GSPO, "l4", [LORA, f"{TOKENS}=16384"], "trainer-engine-oom", f"{MODEL}.path", "fewer tokens"),
+    (GSPO, "a6000", [LORA, f"{TOKENS}=8192", f"{AC}=false"], "trainer-engine-oom", AC, f"{AC}=true"),
+]
+ENOUGH = [
+    (V5, "h100", [f"{SHARE}=0.45"]),
+    (V5, "h100", [f"{SHARE}=0.9", OWN_CARD]),
+    (V5, "h100", [f"{SHARE}=0.9", "model.name=me/nameless", OWN_CARD]),
+    (GSPO, "h200", [f"{VERL_SHARE}=0.6"]),
+    (GSPO, "h200", [f"{VERL_SHARE}=0.9", "actor_rollout_ref.hybrid_engine=False"]),
+    (GSPO, "h100", [f"{MODEL}.path=Qwen/Qwen2.5-14B", "trainer.n_gpus_per_node=8"]),
+    (GSPO, "a100", [f"{TOKENS}=16384", "--memory=80"]),
+]
+
+
+@pytest.mark.parametrize(("file", "hw", "change", "failure", "key", "instead"), TOO_MUCH)
+def test_too_much(findings, file, hw, change, failure, key, instead):
+    ((found, of, write),) = findings(file, *change, f"--hw={hw}")
+    assert (found, of) == (failure, key)
+    assert instead in write
+
+
+@pytest.mark.parametrize(("file", "hw", "change"), ENOUGH)
+def test_enough(findings, file, hw, change):
+    assert findings(file, *change, f"--hw={hw}") == []
+
+
+def test_the_memory_of_the_card_counts(findings):
+    assert findings(GSPO, f"{TOKENS}=16384", "--hw=a100")  # the smaller of the two there are
+    assert not findings(GSPO, f"{TOKENS}=16384", "--hw=a100", "--memory=80")
+
+
+def test_what_is_left_out_is_told_of_where_it_belongs(tmp_path, capsys):
+    text = V5.read_text(encoding="utf-8")
+    file = tmp_path / "v1.toml"
+    file.write_text(text.replace("[trainer.model.ac]\nfreq = 1\n", ""), encoding="utf-8")
+    main(["preflight", str(file), "--hw=h100"])
+    line = text[: text.index("[trainer.model]")].count("\n") + 1
+    assert f"{file}:{line}: trainer.model.ac: trainer-engine-oom" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
+        ("meta-llama/Llama-3.1-8B", 8_000_000_000),
+        ("openai/gpt-oss-20b", 20_000_000_000),
+        ("Qwen/Qwen3-30B-A3B", 30_000_000_000),
+        ("/models/qwen2.5-0.5b", 494_032_768),
+        ("mistralai/Mixtral-8x7B", None),
+        ("me/my-model-4bit", None),
+    ],
+)
+def test_the_size_is_in_the_name(name, parameters):
+    model = model_of(name)
+    assert (model and model.parameters) == parameters
+
+
+def test_a_mixture_of_experts_is_as_wide_as_what_a_token_goes_through():
+    assert model_of("Qwen/Qwen3-30B-A3B").hidden_size == model_of("Qwen/Qwen2.5-3B").hidden_size
+
+
+def test_the_size_of_a_model_that_is_here_is_in_its_config(tmp_path):
+    config = {
+        "num_hidden_layers": 28,
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    model = model_of(str(tmp_path))
+    assert model.parameters == pytest.approx(7_615_616_512, rel=1e-3)  # Qwen2.5-7B, biases and norms not counted
+    assert (model.num_hidden_layers, model.vocab_size) == (28, 152064)
+    for odd in (json.dumps({**config, "num_experts": 8}), "{}", "{"):
+        file.write_text(odd, encoding="utf-8")
+        assert model_of(str(tmp_path)) is None

@@ -1,0 +1,298 @@
+"""Twins of scenarios/launch."""
+
+from __future__ import annotations
+
+import subprocess
+
+from pytest_rlregress.remedies.launch import (
+    check_finished,
+    check_interpolations,
+    check_key_placement,
+    dataset_file,
+    utf8_environment,
+    wandb_mode,
+    wsl_path,
+)
+from twins import broken, twin
+
+
+@broken("silent-exit-zero", only="test_what_did_not_train")
+def trusts_the_exit_code(returncode, log, step_pattern):
+    if returncode:
+        raise RuntimeError(f"{log}: exit {returncode}")
+
+
+@broken("silent-exit-zero", only="test_what_did_not_train")
+def any_line_will_do(returncode, log, step_pattern):
+    check_finished(returncode, log, "")
+
+
+@broken("silent-exit-zero", only="test_neither_log_nor_code_alone")
+def trusts_the_log(returncode, log, step_pattern):
+    check_finished(0, log, step_pattern)
+
+
+@broken("silent-exit-zero", only="test_a_step_anywhere")
+def reads_the_last_lines(returncode, log, step_pattern):
+    tail = log.with_suffix(".tail")
+    tail.write_bytes(log.read_bytes()[-1000:])
+    check_finished(returncode, tail, step_pattern)
+
+
+def run_as(monkeypatch, changed):
+    """Have subprocess.run do what ``changed(command, keywords)`` makes of a call."""
+    run = subprocess.run
+
+    def patched(command, **keywords):
+        command, keywords = changed(command, keywords)
+        return run(command, **keywords)
+
+    monkeypatch.setattr(subprocess, "run", patched)
+
+
+@twin("silent-exit-zero", "absent", only="middle")
+def the_shell_stops_where_a_line_fails(monkeypatch):
+    run_as(monkeypatch, lambda command, keywords: (["sh", "-e", *command[1:]], keywords))
+
+
+@twin("silent-exit-zero", "changed")
+def no_shell(monkeypatch):
+    run_as(monkeypatch, lambda command, keywords: (["no-such-shell"], keywords))
+
+
+@broken("console-encoding", only="check-mark-gbk")
+def environment_as_it_is(environ):
+    return dict(environ)
+
+
+@broken("console-encoding", only="lone-surrogate-gbk")
+def strict_utf8(environ):
+    return {**environ, "PYTHONIOENCODING": "utf-8"}
+
+
+@broken("console-encoding", only="test_the_rest")
+def in_place(environ):
+    environ.update(utf8_environment(environ))
+    return environ
+
+
+@twin("console-encoding", "absent", only="test_printing_fails")
+def consoles_that_take_all(monkeypatch):
+    run_as(monkeypatch, lambda command, keywords: (command, {**keywords, "env": utf8_environment(keywords["env"])}))
+
+
+@twin("console-encoding", "changed", only="test_printing_fails")
+def an_encoding_nobody_has(monkeypatch):
+    said = {"PYTHONIOENCODING": "klingon"}
+    run_as(monkeypatch, lambda command, keywords: (command, {**keywords, "env": {**keywords["env"], **said}}))
+
+
+@broken("empty-env-in-config", only="one-empty")
+def nothing_wrong(config, environ):
+    return []
+
+
+@broken("empty-env-in-config", only="test_what_the_check_lets_through")
+def a_default_will_do(config, environ):
+    return check_interpolations(config, {name: value for name, value in environ.items() if value})
+
+
+@broken("empty-env-in-config", only="set-plain")
+def text_is_a_number(config, environ):
+    return [one for one in check_interpolations(config, environ) if "export" in one.instead]
+
+
+@broken("empty-env-in-config", only="test_what_the_check_lets_through")
+def all_that_is_interpolated(config, environ):
+    return check_interpolations(config, {})
+
+
+@broken("empty-env-in-config", only="test_what_the_check_says")
+def the_default_stays_text(config, environ):
+    from dataclasses import replace
+
+    return [replace(one, instead="${oc.env:X,1}" + one.why) for one in check_interpolations(config, environ)]
+
+
+@twin("empty-env-in-config", "absent")
+def verl_takes_one_for_empty(monkeypatch):
+    from verl.utils import config as verl_config
+
+    validate = verl_config.validate_config
+
+    def validate_numbers(config, **keywords):
+        for key in ("n_gpus_per_node", "nnodes"):
+            config.trainer[key] = int(config.trainer[key] or 1)
+        return validate(config, **keywords)
+
+    monkeypatch.setattr(verl_config, "validate_config", validate_numbers)
+
+
+@twin("empty-env-in-config", "changed")
+def verl_names_the_key(monkeypatch):
+    from verl.utils import config as verl_config
+
+    def validate(config, **keywords):
+        raise ValueError(f"trainer.nnodes must be a number, not {config.trainer.nnodes!r}")
+
+    monkeypatch.setattr(verl_config, "validate_config", validate)
+
+
+@broken("config-key-placement", only="test_every_wrong_place_is_named")
+def finds_the_first(config):
+    return check_key_placement(config)[:1]
+
+
+@broken("config-key-placement", only="test_what_works")
+def everything_in_an_environment_too(config):
+    [environment] = config["orchestrator"]["env"]
+    return check_key_placement(environment.get("args", {}))
+
+
+@broken("config-key-placement", only="test_seq_len")
+def looks_at_the_top_only(config):
+    return [one for one in check_key_placement(config) if "." not in one.key]
+
+
+@broken("config-key-placement", only="test_what_to_write_instead")
+def the_wrong_table(config):
+    from dataclasses import replace
+
+    return [replace(one, instead="[trainer]\nac = 1") for one in check_key_placement(config)]
+
+
+@twin("config-key-placement", "absent", only="test_key_in_the_wrong_place")
+def seq_len_for_all(monkeypatch):
+    """As prime-rl does since 2025-12-19."""
+    from pytest_rlregress.scenarios.launch import prime_rl
+
+    class Shared(prime_rl.RLConfig):
+        seq_len: int | None = None
+
+    monkeypatch.setattr(prime_rl, "RLConfig", Shared)
+
+
+@twin("config-key-placement", "changed", only="test_key_in_the_wrong_place")
+def another_schema(monkeypatch):
+    from pytest_rlregress.scenarios.launch import prime_rl
+
+    monkeypatch.setattr(prime_rl, "RLConfig", prime_rl.SharedModelConfig)
+
+
+@broken("wandb-key-missing", only="test_a_run_is_logged")
+def as_if_there_were_a_key(environ):
+    return "online"
+
+
+@broken("wandb-key-missing", only="netrc")
+def only_the_variable(environ):
+    return "online" if environ.get("WANDB_API_KEY") else "offline"
+
+
+@broken("wandb-key-missing", only="test_what_the_environment_says")
+def mode_as_it_is(environ):
+    return environ.get("WANDB_MODE", wandb_mode(environ))
+
+
+@broken("wandb-key-missing", only="test_a_netrc_file_without")
+def any_netrc_file(environ):
+    from pathlib import Path
+
+    return "online" if Path(environ["HOME"], ".netrc").exists() else wandb_mode(environ)
+
+
+@twin("wandb-key-missing", "absent")
+def wandb_goes_on_without(monkeypatch):
+    from functools import partial
+
+    import wandb
+
+    monkeypatch.setattr(wandb, "init", partial(wandb.init, mode="disabled"))
+
+
+@twin("wandb-key-missing", "changed")
+def the_server_is_down(monkeypatch):
+    import wandb
+
+    def init(**settings):
+        raise wandb.errors.CommError("Error communicating with wandb process")
+
+    monkeypatch.setattr(wandb, "init", init)
+
+
+@broken("windows-path-in-wsl", only="test_any_windows_path")
+def drive_in_capitals(path):
+    return f"/mnt/{path[0]}{wsl_path(path)[6:]}" if wsl_path(path) != path else path
+
+
+@broken("windows-path-in-wsl", only="test_dataset_is_looked_for")
+def slashes_only(path):
+    return path if "\\" in path else wsl_path(path)
+
+
+@broken("windows-path-in-wsl", only="test_other_paths")
+def any_colon(path):
+    return "/mnt/c/" + path.split(":", 1)[1] if ":" in path else path
+
+
+@twin("windows-path-in-wsl", "absent", only="test_checkpoint")
+def written_where_wsl_mounts_it(monkeypatch):
+    import transformers
+
+    monkeypatch.setattr(transformers.Qwen2Config, "save_pretrained", lambda self, folder: None)
+
+
+@twin("windows-path-in-wsl", "changed", only="test_checkpoint")
+def writing_is_refused(monkeypatch):
+    import transformers
+
+    def save(self, folder):
+        raise PermissionError(13, "Permission denied", folder)
+
+    monkeypatch.setattr(transformers.Qwen2Config, "save_pretrained", save)
+
+
+@broken("dataset-root-not-file", only="test_the_one_file")
+def the_folder_itself(path):
+    return path
+
+
+@broken("dataset-root-not-file", only="test_two_files")
+def the_first_of_several(path):
+    from pathlib import Path
+
+    return str(min(Path(path).rglob("*.parquet")))
+
+
+@broken("dataset-root-not-file", only="test_two_files")
+def a_pattern_for_all(path):
+    return f"{path}/**/*.parquet"
+
+
+@broken("dataset-root-not-file", only="test_a_file_stays")
+def its_folder_searched(path):
+    from pathlib import Path
+
+    return dataset_file(str(Path(path).parent)) if path.endswith(".parquet") else dataset_file(path)
+
+
+@twin("dataset-root-not-file", "absent", only="test_root_of_a_dataset")
+def datasets_takes_the_file(monkeypatch):
+    import datasets
+
+    load = datasets.load_dataset
+    monkeypatch.setattr(
+        datasets,
+        "load_dataset",
+        lambda kind, data_files, **more: load(kind, data_files=dataset_file(data_files), **more),
+    )
+
+
+@twin("dataset-root-not-file", "changed")
+def datasets_wants_a_list(monkeypatch):
+    import datasets
+
+    def load(kind, data_files, **more):
+        raise TypeError(f"data_files must be a list of files, not {data_files!r}")
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
