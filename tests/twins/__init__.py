@@ -25,7 +25,7 @@ class Twin:
     """What to change before a test of ``failure`` begins, and the verdict its side must then come to.
 
     Attributes:
-        verdict: ``regressed`` (guards); ``absent``, ``changed`` or ``reproduced`` (reproduces).
+        verdict: ``regressed`` (guards); ``absent``, ``changed``, ``reproduced`` or ``returned`` (reproduces).
         apply: Takes pytest's monkeypatch, in the process of the test.
         only: Part of the ids of the tests it is for: a twin need not run those that take long.
     """

@@ -1,0 +1,99 @@
+"""A model id that is not on the hub, as documented: Mistral Small without the date that belongs to its name."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from pytest_rlregress.fixtures import loopback_hub
+
+MEANT = "mistralai/Mistral-Small-3.2-24B-Instruct-2506"
+ASKED = "mistralai/mistral-small-3.2-24b-instruct"
+OTHER, GATED = "mistralai/Codestral-22B-v0.1", "mistralai/Mistral-Large-Instruct-2411"
+
+
+@pytest.fixture
+def hub(tiny_qwen, monkeypatch):
+    """A hub with three of Mistral's models, where transformers looks for every model."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with loopback_hub.start(dict.fromkeys([MEANT, OTHER, GATED], tiny_qwen.directory), gated=[GATED]) as hub:
+        # HF_ENDPOINT is read at import, and from_pretrained takes no endpoint.
+        for module in ("huggingface_hub.constants", "huggingface_hub.file_download"):
+            template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+            monkeypatch.setattr(f"{module}.ENDPOINT", hub.endpoint, raising=False)
+            monkeypatch.setattr(f"{module}.HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
+        yield hub
+
+
+def load(model, cache):
+    """The failing act: read a model's configuration, from a folder or from the hub."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(model, cache_dir=cache)
+
+
+@pytest.mark.reproduces("model-id-not-on-hub")
+@pytest.mark.parametrize(
+    "model",
+    [ASKED, "checkpoints/global_step_100", "/checkpoints/global_step_100"],
+    ids=["documented", "missing-folder", "missing-absolute-folder"],
+)
+def test_from_pretrained(hub, tmp_path, model):
+    load(model, tmp_path)
+
+
+@pytest.mark.reproduces("model-id-not-on-hub")
+@pytest.mark.parametrize("token", [False, "hf_loopback"], ids=["anonymous", "with-a-token"])
+def test_snapshot_download(hub, tmp_path, token):
+    from huggingface_hub import snapshot_download
+
+    snapshot_download(ASKED, endpoint=hub.endpoint, cache_dir=tmp_path, token=token)
+
+
+@pytest.mark.guards("model-id-not-on-hub")
+def test_an_id_that_passes_loads(hub, subject, tmp_path):
+    subject(MEANT, hub.endpoint)
+    assert load(MEANT, tmp_path).model_type == "qwen2"
+
+
+@pytest.mark.guards("model-id-not-on-hub")
+def test_the_documented_id_is_refused_with_the_one_meant(hub, subject):
+    with pytest.raises(ValueError, match=ASKED) as refused:
+        subject(ASKED, hub.endpoint)
+    said = str(refused.value)
+    assert MEANT in said, f"which model is meant? {said}"
+    assert OTHER not in said, f"any model of the same owner may be meant: {said}"
+
+
+@pytest.mark.guards("model-id-not-on-hub")
+@pytest.mark.parametrize("model", ["nobody/no-model", "checkpoints/global_step_100/actor", "/checkpoints/step"])
+def test_what_is_nowhere_is_refused(hub, subject, model):
+    with pytest.raises(ValueError, match=model):
+        subject(model, hub.endpoint)
+
+
+@pytest.mark.guards("model-id-not-on-hub")
+def test_what_may_not_be_read_is_refused(hub, subject, tmp_path):
+    with pytest.raises(OSError, match="gated repo"):
+        load(GATED, tmp_path)
+    with pytest.raises(ValueError, match="gated"):
+        subject(GATED, hub.endpoint)
+
+
+@pytest.mark.guards("model-id-not-on-hub")
+def test_a_folder_needs_no_hub(subject, tiny_qwen, tmp_path):
+    nowhere = "http://127.0.0.1:9"
+    subject(str(tiny_qwen.directory), nowhere)
+    with pytest.raises(ValueError, match=r"config\.json"):
+        subject(str(tmp_path), nowhere)
+
+
+@pytest.mark.guards("model-id-not-on-hub")
+def test_a_hub_that_is_down_says_nothing_of_the_id(subject, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"http://127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - of requests or of httpx
+        subject(MEANT, closed)
+    assert not isinstance(raised.value, ValueError), f"blames the id: {raised.value}"

@@ -1,0 +1,117 @@
+"""A vision-language model loaded with AutoModelForCausalLM, as trainers load every model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+IMAGE, VISION_START, VISION_END = 250, 252, 253
+TEXT = {
+    "vocab_size": 256,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
+}
+VISION = {
+    "depth": 2,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_heads": 2,
+    "patch_size": 4,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+    "out_hidden_size": 32,
+    "num_position_embeddings": 16,
+    "deepstack_visual_indexes": [0],
+}
+
+
+@pytest.fixture(scope="module")
+def tiny_qwen3_vl(tmp_path_factory):
+    """The folder of a Qwen3-VL of 0.1 M parameters, image tower included, its weights drawn with a seed."""
+    import torch
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    config = Qwen3VLConfig(
+        text_config=TEXT,
+        vision_config=VISION,
+        image_token_id=IMAGE,
+        video_token_id=251,
+        vision_start_token_id=VISION_START,
+        vision_end_token_id=VISION_END,
+    )
+    folder = tmp_path_factory.mktemp("models") / "tiny-qwen3-vl"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        Qwen3VLForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.reproduces("vision-language-auto-class")
+def test_loaded_as_a_causal_lm(tiny_qwen3_vl):
+    from transformers import AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_pretrained(tiny_qwen3_vl)
+
+
+@pytest.mark.reproduces("vision-language-auto-class")
+def test_built_as_a_causal_lm(tiny_qwen3_vl):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tiny_qwen3_vl))
+
+
+@pytest.mark.guards("vision-language-auto-class")
+def test_loads_whole_and_sees_the_image(subject, tiny_qwen3_vl):
+    import torch
+
+    chosen = subject(config_of(tiny_qwen3_vl))
+    model, loading = chosen.from_pretrained(tiny_qwen3_vl, output_loading_info=True)
+    assert [type(model).__name__] == config_of(tiny_qwen3_vl)["architectures"]
+    assert not set(loading["missing_keys"]) | set(loading["unexpected_keys"]), f"not all weights fit: {loading}"
+
+    image = [VISION_START, *[IMAGE] * 4, VISION_END]  # 4 x 4 patches, of which 2 x 2 make a token
+    ids = torch.tensor([[1, *image, 5, 6]])
+    seen = [
+        model(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            mm_token_type_ids=(ids == IMAGE).int(),
+            pixel_values=torch.full((16, 3 * 2 * 4 * 4), brightness),
+            image_grid_thw=torch.tensor([[1, 4, 4]]),
+        ).logits
+        for brightness in (0.1, 0.9)
+    ]
+    assert seen[0].shape == (1, ids.shape[1], TEXT["vocab_size"])
+    assert seen[0].isfinite().all()
+    assert torch.equal(seen[0][:, :2], seen[1][:, :2]), "what comes before the image depends on it"
+    assert not torch.allclose(seen[0][:, -1], seen[1][:, -1]), "the model does not see the image"
+
+
+@pytest.mark.guards("vision-language-auto-class")
+@pytest.mark.parametrize(
+    "architecture", ["Qwen2ForCausalLM", "Qwen2ForTokenClassification", "Qwen2ForSequenceClassification"]
+)
+def test_a_text_model_loads_with_its_head(subject, tiny_qwen, architecture):
+    from transformers import AutoConfig
+
+    chosen = subject({**config_of(tiny_qwen.directory), "architectures": [architecture]})
+    built = chosen.from_config(AutoConfig.from_pretrained(tiny_qwen.directory))
+    assert type(built).__name__ == architecture
+
+
+@pytest.mark.guards("vision-language-auto-class")
+@pytest.mark.parametrize("architectures", [["Qwen3VLForRobotControl"], [], None], ids=["unknown", "none", "null"])
+def test_refused_where_none_fits(subject, tiny_qwen3_vl, architectures):
+    with pytest.raises(ValueError, match="qwen3_vl"):
+        subject({**config_of(tiny_qwen3_vl), "architectures": architectures})

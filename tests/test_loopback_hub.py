@@ -1,0 +1,80 @@
+"""The hub on loopback, asked by the real client."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pytest_rlregress.fixtures import loopback_hub
+from pytest_rlregress.fixtures.loopback_hub import Fault
+
+FILE = "model.safetensors"
+CONTENT = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    (tmp_path / "served" / "sub").mkdir(parents=True)
+    (tmp_path / "served" / FILE).write_bytes(CONTENT)
+    (tmp_path / "served" / "sub" / "config.json").write_text("{}")
+    with loopback_hub.start({"owner/model": tmp_path / "served"}) as hub:
+        yield hub
+
+
+def test_a_download_is_what_the_hub_says(hub, tmp_path):
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=hub.endpoint)
+    api.snapshot_download("owner/model", local_dir=tmp_path / "here")
+    assert (tmp_path / "here" / FILE).read_bytes() == CONTENT
+    verified = api.verify_repo_checksums("owner/model", local_dir=tmp_path / "here")  # the client's own arithmetic
+    assert (verified.checked_count, verified.mismatches, verified.missing_paths) == (2, [], [])
+
+
+def test_a_cut_connection_is_resumed_where_it_was(hub, tmp_path, monkeypatch):
+    from huggingface_hub import HfApi
+
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
+    hub.faults[FILE] = Fault(after=4500, times=1)
+    HfApi(endpoint=hub.endpoint).hf_hub_download("owner/model", FILE, local_dir=tmp_path)
+    assert [first for file, first in hub.downloads if file == FILE] == [0, 4000]
+    assert (tmp_path / FILE).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("model", "revision", "file", "error"),
+    [
+        ("owner/other", "main", FILE, "RepositoryNotFoundError"),
+        ("owner/model", "v2", FILE, "RevisionNotFoundError"),
+        ("owner/model", "main", "pytorch_model.bin", "RemoteEntryNotFoundError"),
+    ],
+)
+def test_refusals_are_the_hubs(hub, tmp_path, model, revision, file, error):
+    from huggingface_hub import HfApi
+
+    with pytest.raises(OSError, match="Not Found") as refused:
+        HfApi(endpoint=hub.endpoint).hf_hub_download(model, file, revision=revision, local_dir=tmp_path)
+    assert type(refused.value).__name__ == error
+
+
+def test_a_process_finds_it_by_its_environment(hub):
+    ask = "from huggingface_hub import HfApi; print([one.id for one in HfApi().list_models(author='owner')])"
+    command = [sys.executable, "-c", ask]
+    environment = {**os.environ, "HF_ENDPOINT": hub.endpoint}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["['owner/model']"]
+
+
+def test_it_stops_while_a_client_waits(hub, tmp_path):
+    import socket
+
+    with loopback_hub.start({"owner/model": tmp_path / "served"}) as other:
+        client = socket.create_connection(("127.0.0.1", int(other.endpoint.rpartition(":")[2])), timeout=5)
+        began = time.monotonic()
+    assert time.monotonic() - began < 2
+    client.close()
