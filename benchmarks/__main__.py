@@ -1,12 +1,18 @@
-"""Run every benchmark, or those named: ``python -m benchmarks [startup] [containment] [faults] [step]``."""
+"""Run every benchmark, or those named: ``python -m benchmarks [startup] [containment] [faults] [step] [diagnose]``."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import containment, faults, startup, step
+from benchmarks import containment, diagnose, faults, startup, step
 
-ALL = {"startup": startup.main, "containment": containment.main, "faults": faults.main, "step": step.main}
+ALL = {
+    "startup": startup.main,
+    "containment": containment.main,
+    "faults": faults.main,
+    "step": step.main,
+    "diagnose": diagnose.main,
+}
 
 unknown = [name for name in sys.argv[1:] if name not in ALL]
 if unknown:

@@ -1,4 +1,4 @@
-"""The command ``rlregress``: what the harness knows, without running it. Each sub-command lives in a room of its own."""
+"""The command ``rlregress``: what the harness knows, without running it. Each sub-command has a room of its own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import sys
 
 from pytest_rlregress import catalogue
+from pytest_rlregress.diagnose import command as diagnose
+from pytest_rlregress.preflight import command as preflight
 from pytest_rlregress.report import listing
 
-COMMANDS = (listing,)
+COMMANDS = (listing, diagnose, preflight)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.reports import add_to_text
 from pytest_rlregress.containment.worker import CHANNEL
-from pytest_rlregress.verdict import Judgement, Outcome, bears, judge
+from pytest_rlregress.verdict import Judgement, Outcome, judge
 
 T = TypeVar("T")
 
@@ -176,7 +176,9 @@ class Harness:
         if side is not None and not hasattr(report, "wasxfail"):
             self._judge(item, side, outcome, report)
         if report.failed:
-            add_to_text(report, [_entry(f) for f in self.catalogue.values() if bears(outcome, f)])
+            from pytest_rlregress.diagnose.matching import name_test  # only runs with a failure pay for it
+
+            add_to_text(report, [_entry(f) for f in name_test(outcome, self.catalogue.values())])
 
     def _judge(self, item: pytest.Item, side: Side, outcome: Outcome, report: pytest.TestReport) -> None:
         failure = side.failure

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps([_as_json(failure, stack) for failure in chosen], indent=2))
         return 0
     for failure in chosen:
-        print(f"{failure.id}: {failure.title}")
+        print(textwrap.fill(f"{failure.id}: {failure.title}", 100, subsequent_indent="    "))
         for key, value in _as_json(failure, stack).items():
             if key not in ("id", "title") and value:
                 text = ", ".join(map(" ".join, value.items())) if isinstance(value, dict) else str(value)

@@ -1,0 +1,141 @@
+"""What logs show, counted: documented failures, and what is none of them. Memory does not grow with the logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pytest_rlregress.catalogue import Catalogue, Failure
+from pytest_rlregress.diagnose import matching
+from pytest_rlregress.diagnose.events import Chain
+from pytest_rlregress.diagnose.lines import Line
+from pytest_rlregress.diagnose.search import Search, parts
+from pytest_rlregress.verdict import Outcome
+
+_PLACES, _LINES, _UNKNOWN, _REFUSALS = 3, 12, 100, 10
+# So many times must "0/8 rollouts" stand there, and no rollout after it, before it is a stall and not a beginning.
+_STUCK_TIMES = 3
+_NUMBER = re.compile(r"0x[\da-f]+|\d+")
+_PROGRESS = re.compile(r"\b(\d+)/\d+ rollouts")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands in a log: the number of its first line, and the lines."""
+
+    log: str
+    lines: tuple[tuple[int, str], ...]
+
+    @property
+    def number(self) -> int:
+        """Number of the first line."""
+        return self.lines[0][0]
+
+
+@dataclass
+class Finding:
+    """Something seen, how often and where first: a documented failure, or, without one, what is not known."""
+
+    what: str
+    failure: Failure | None = None
+    weight: int = 0
+    count: int = 0
+    places: list[Place] = field(default_factory=list)
+
+    def add(self, log: str, lines: Iterable[Line]) -> None:
+        """Count one more."""
+        self.count += 1
+        if len(self.places) < _PLACES:
+            shown = [(line.number, line.printed.rstrip()) for line in lines]
+            if len(shown) > _LINES:
+                shown = [*shown[: _LINES // 2], *shown[-_LINES // 2 :]]
+            self.places.append(Place(log, tuple(shown)))
+
+
+class Diagnosis:
+    """Takes logs line by line."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.failures = tuple(catalogue.values())
+        self.search = Search(self.failures)
+        self.left_out = 0
+        self._documented: dict[str, Finding] = {}
+        self._unknown: dict[str, Finding] = {}
+        self._stall = _Stall(self.failures)
+
+    @property
+    def documented(self) -> list[Finding]:
+        """The documented failures, the most specifically identified first, then in the logs' order."""
+        return sorted(self._documented.values(), key=lambda finding: -finding.weight)
+
+    @property
+    def unknown(self) -> list[Finding]:
+        """What was seen and is not documented, in the logs' order; ``left_out`` more kinds of it are not in here."""
+        return list(self._unknown.values())
+
+    def read(self, log: str, lines: Iterable[Line]) -> None:
+        """Take the lines of one log."""
+        for chain in matching.read((self._stall.take(log, line) for line in lines), self.failures):
+            self._add(log, chain)
+
+    def end(self) -> None:
+        """No more logs: was nothing more heard of what is awaited?"""
+        outcome = self._stall.outcome()
+        if outcome:
+            for named in matching.name_outcome(outcome, self.failures):
+                self._name(named, *self._stall.place)
+
+    def _add(self, log: str, chain: Chain) -> None:
+        named = [(one, event) for event in chain for one in matching.name_event(event, self.failures)]
+        for one, event in named:
+            self._name(one, log, event.lines)
+        if not named:
+            first = chain[0]
+            what = first.what[:300]
+            key = _NUMBER.sub("0", what)
+            if key not in self._unknown and len(self._unknown) >= _UNKNOWN:
+                self.left_out += 1
+                return
+            self._unknown.setdefault(key, Finding(what)).add(log, first.lines)
+
+    def _name(self, named: matching.Named, log: str, lines: Iterable[Line]) -> None:
+        failure = named.failure
+        finding = self._documented.setdefault(failure.id, Finding(failure.title, failure))
+        finding.weight = max(finding.weight, named.weight)
+        finding.add(log, lines)
+
+
+class _Stall:
+    """Whether a log ends waiting for rollouts that were refused: nothing there fails, only the two together tell."""
+
+    def __init__(self, failures: Iterable[Failure]) -> None:
+        self._refusal = [
+            (signature.log, re.compile("|".join(map(re.escape, parts(signature)))))
+            for failure in failures
+            for signature in failure.signatures
+            if signature.kind == "hung" and signature.log
+        ]
+        self._refusals: list[str] = []
+        self._stuck = 0
+        self.place: tuple[str, tuple[Line, ...]] = ("", ())
+
+    def take(self, log: str, line: Line) -> Line:
+        """Take a line, and pass it on."""
+        progress = _PROGRESS.search(line.text) if "rollouts" in line.text else None
+        if progress and int(progress[1]):
+            self._stuck = 0
+        elif progress:
+            self._stuck += 1
+            if self._stuck == _STUCK_TIMES:
+                self.place = (log, (line,))
+        for pattern, hint in self._refusal:
+            if len(self._refusals) < _REFUSALS and hint.search(line.printed) and pattern.search(line.printed):
+                self._refusals.append(line.printed)
+        return line
+
+    def outcome(self) -> Outcome | None:
+        """A hang, if that is what it amounts to."""
+        if self._stuck < _STUCK_TIMES:
+            return None
+        return Outcome("hung", message="no rollout comes back", log="\n".join(self._refusals))
