@@ -1,0 +1,1 @@
+"""One GPU for trainer and engine: who gets how much of it."""

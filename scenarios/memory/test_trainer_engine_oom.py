@@ -1,0 +1,112 @@
+"""The trainer outgrows what the engine leaves it, and only an allocation says so: its need can be told beforehand."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.profiles import load_profiles
+from pytest_rlregress.scenarios.memory.trainer import (
+    GPT_OSS_20B,
+    QWEN_7B,
+    QWEN_30B_A3B,
+    QWEN_HALF_B,
+    SMALL,
+    at_most,
+    build,
+    count,
+    known,
+    train,
+)
+
+GIB = 2**30
+LORA_7B = {**QWEN_7B, "parameters": 7_635_801_600, "trainable": 20_185_088}  # r8 on every linear layer
+CHECKPOINTED = {**LORA_7B, "tokens": 2048, "checkpointing": True}
+PLAIN = {**LORA_7B, "tokens": 4096, "checkpointing": False}
+ROOM = 80 * 2**20  # SMALL takes more for 1024 tokens, and with checkpointing less
+
+
+def left(profile, share):
+    return load_profiles()[profile].memory_gib * GIB * (1 - share)
+
+
+@pytest.mark.isolated
+@pytest.mark.reproduces("trainer-engine-oom")
+def test_memory_runs_out():
+    model = build(SMALL, lora=True, checkpointing=False, dtype="float32")
+    with at_most(ROOM):
+        train(model, tokens=1024)
+
+
+@pytest.mark.isolated
+@pytest.mark.guards("trainer-engine-oom")
+def test_prediction_says_when_to_checkpoint(subject):
+    needed = subject(
+        **known(SMALL, lora=True), tokens=1024, checkpointing=False, bytes_per_weight=4, bytes_per_activation=4
+    )
+    model = build(SMALL, lora=True, checkpointing=needed > ROOM, dtype="float32")
+    with at_most(ROOM):
+        train(model, tokens=1024)
+
+
+@pytest.mark.reproduces("trainer-engine-oom")
+def test_nothing_counts_beforehand():
+    two, three = (count({**QWEN_7B, "num_hidden_layers": layers}, True, False, 4096) for layers in (2, 3))
+    needed = two + (QWEN_7B["num_hidden_layers"] - 2) * (three - two) + 2 * LORA_7B["parameters"]  # float32 weights
+    assert needed <= left("h100", 0.45), (
+        f"silent: nothing says before the first step that it takes {needed / GIB:.1f} GiB "
+        f"where the engine leaves {left('h100', 0.45) / GIB:.1f} GiB"
+    )
+
+
+@pytest.mark.guards("trainer-engine-oom")
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointed"])
+@pytest.mark.parametrize(("size", "lora"), [(QWEN_7B, True), (QWEN_HALF_B, False)], ids=["7b-lora", "0.5b"])
+def test_prediction_is_what_is_counted(subject, size, lora, checkpointing):
+    size = {**size, "num_hidden_layers": 2}
+    predicted = subject(**known(size, lora), tokens=2048, checkpointing=checkpointing, bytes_per_weight=2)
+    assert predicted == pytest.approx(count(size, lora, checkpointing, 2048), rel=0.02)
+
+
+@pytest.mark.guards("trainer-engine-oom")
+@pytest.mark.parametrize(
+    ("sizes", "room", "fits"),
+    [
+        (CHECKPOINTED, left("h100", 0.50), True),
+        (PLAIN, left("h100", 0.45), False),
+        ({**CHECKPOINTED, **GPT_OSS_20B}, left("a6000", 0) - 42.83e9, False),
+        ({**CHECKPOINTED, **QWEN_30B_A3B, "bytes_per_weight": 2}, left("h100", 0.50), False),
+    ],
+    ids=["7b-shared-h100", "7b-without-checkpointing", "20b-beside-the-engine", "30b-on-one-card"],
+)
+def test_documented_settings(subject, sizes, room, fits):
+    needed = subject(**sizes)
+    assert (needed <= room) == fits, f"{needed / GIB:.1f} GiB in {room / GIB:.1f} GiB"
+
+
+def hold_beside_7b(share):
+    """On the GPU: the engine's share, and what float32 weights take beyond the bfloat16 ones that are trained here."""
+    import torch
+
+    total = torch.cuda.get_device_properties(0).total_memory
+    return torch.empty(int(share * total) + 2 * LORA_7B["parameters"], dtype=torch.uint8, device="cuda")
+
+
+@pytest.mark.hw("h100")
+@pytest.mark.isolated
+@pytest.mark.reproduces("trainer-engine-oom")
+def test_7b_without_checkpointing_on_gpu():
+    held = hold_beside_7b(0.45)
+    train(build(QWEN_7B, True, False, "cuda"), 4096)
+    del held
+
+
+@pytest.mark.hw("h100")
+@pytest.mark.isolated
+@pytest.mark.guards("trainer-engine-oom")
+def test_7b_with_checkpointing_on_gpu(subject):
+    import torch
+
+    held = hold_beside_7b(0.50)
+    train(build(QWEN_7B, True, True, "cuda"), 2048)
+    needed = torch.cuda.max_memory_allocated() - held.numel()
+    assert subject(**CHECKPOINTED, bytes_per_weight=2) == pytest.approx(needed, rel=0.1)

@@ -1,0 +1,223 @@
+"""Twins of scenarios/memory."""
+
+from __future__ import annotations
+
+from pytest_rlregress.remedies.memory import (
+    engine_memory_share,
+    predict_training_memory,
+    without_expandable_segments,
+)
+from twins import broken, twin
+
+NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+
+@broken("gpu-memory-utilization", only="test_any_trainer")
+def share_of_what_is_free(total_bytes, reserved_bytes):
+    engine_memory_share(total_bytes, reserved_bytes)
+    return 0.5
+
+
+@broken("gpu-memory-utilization", only="test_any_trainer")
+def rounded_share(total_bytes, reserved_bytes):
+    return round(engine_memory_share(total_bytes, reserved_bytes) + 0.005, 2)
+
+
+@broken("gpu-memory-utilization", only="test_any_trainer")
+def share_in_decimal_gigabytes(total_bytes, reserved_bytes):
+    return engine_memory_share(total_bytes, reserved_bytes * 1_000**3 // 1_024**3)
+
+
+@broken("gpu-memory-utilization", only="test_documented_trainer")
+def all_that_is_left(total_bytes, reserved_bytes):
+    return (total_bytes - reserved_bytes) / total_bytes
+
+
+@broken("gpu-memory-utilization", only="test_any_trainer")
+def never_without_a_share(total_bytes, reserved_bytes):
+    try:
+        return engine_memory_share(total_bytes, reserved_bytes)
+    except ValueError:
+        return 0.01
+
+
+@twin("gpu-memory-utilization", "absent", only="test_default_beside_a_trainer")
+def takes_what_is_free(monkeypatch):
+    from vllm.v1.worker import utils
+
+    def request_memory(found, cache_config):
+        return min(found.free_memory, int(found.total_memory * cache_config.gpu_memory_utilization))
+
+    monkeypatch.setattr(utils, "request_memory", request_memory)
+
+
+@twin("gpu-memory-utilization", "absent", only="test_co_tenant")
+def profiles_by_its_own_memory(monkeypatch):
+    from vllm.v1.worker import gpu_worker
+
+    monkeypatch.setattr(gpu_worker, "maybe_rocm_profiling_fallback", lambda result: 0)
+
+
+@twin("gpu-memory-utilization", "changed", only="test_default_beside_a_trainer")
+def refuses_every_share(monkeypatch):
+    from vllm import config
+
+    def cache_config(**settings):
+        raise ValueError(f"gpu_memory_utilization is gone: {settings}")
+
+    monkeypatch.setattr(config, "CacheConfig", cache_config)
+
+
+@broken("trainer-engine-oom", only="-7b-lora-checkpointed")
+def loss_takes_nothing(**sizes):
+    return predict_training_memory(**{**sizes, "vocab_size": 0})
+
+
+@broken("trainer-engine-oom", only="-0.5b-checkpointed")
+def no_optimizer(**sizes):
+    return predict_training_memory(**{**sizes, "trainable": 0})
+
+
+@broken("trainer-engine-oom", only="test_prediction_says_when")
+def always_checkpointed(**sizes):
+    return predict_training_memory(**{**sizes, "checkpointing": True})
+
+
+@broken("trainer-engine-oom", only="test_documented_settings")
+def never_checkpointed(**sizes):
+    return predict_training_memory(**{**sizes, "checkpointing": False, "tokens": 4096})
+
+
+@broken("trainer-engine-oom", only="test_documented_settings")
+def weights_in_bfloat16_and_no_activations(**sizes):
+    return 2 * sizes["parameters"]
+
+
+@twin("trainer-engine-oom", "absent", only="test_memory_runs_out")
+def checkpoints_by_itself(monkeypatch):
+    from transformers import Qwen2ForCausalLM
+
+    train = Qwen2ForCausalLM.train
+
+    def checkpointed(model, mode=True):
+        if mode:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        return train(model, mode)
+
+    monkeypatch.setattr(Qwen2ForCausalLM, "train", checkpointed)
+
+
+@twin("trainer-engine-oom", "absent", only="test_nothing_counts")
+def a_larger_card(monkeypatch):
+    from pytest_rlregress import profiles
+    from pytest_rlregress.scenarios.memory import test_trainer_engine_oom
+
+    cards = profiles.load_profiles()
+    monkeypatch.setattr(test_trainer_engine_oom, "load_profiles", lambda: {**cards, "h100": cards["h200"]})
+
+
+@twin("trainer-engine-oom", "changed")
+def forward_fails_otherwise(monkeypatch):
+    from transformers import Qwen2ForCausalLM
+
+    def forward(model, *args, **keywords):
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr(Qwen2ForCausalLM, "forward", forward)
+
+
+@broken("fsdp-cpu-offload-lora", only="test_checkpointing_keeps_less")
+def checkpoints_nothing(model):
+    model.train()
+
+
+@broken("fsdp-cpu-offload-lora", only="test_checkpointing_keeps_less")
+def left_in_eval_mode(model):
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+
+
+@broken("fsdp-cpu-offload-lora", only="test_lora_trains_without_offload")
+def thaws_the_embeddings(model):
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.train()
+    model.get_input_embeddings().weight.requires_grad_()
+
+
+@twin("fsdp-cpu-offload-lora", "absent", only="test_offloaded_parameters")
+def wrapper_says_where_it_is(monkeypatch):
+    from torch import nn
+    from torch.distributed.tensor import DTensor
+
+    put = nn.Module.state_dict
+
+    def state_dict(module, *args, **keywords):
+        for child in module.modules():
+            for name, one in list(child._parameters.items()):
+                if isinstance(one, DTensor):
+                    child._parameters[name] = nn.Parameter(DTensor.from_local(one._local_tensor, one.device_mesh))
+        return put(module, *args, **keywords)
+
+    monkeypatch.setattr(nn.Module, "state_dict", state_dict)
+
+
+@twin("fsdp-cpu-offload-lora", "changed", only="test_offloaded_parameters")
+def offload_is_refused(monkeypatch):
+    from torch.distributed import fsdp
+
+    def fully_shard(module, **settings):
+        raise ValueError("CPU offload needs parameters on the CPU")
+
+    monkeypatch.setattr(fsdp, "fully_shard", fully_shard)
+
+
+@broken("expandable-segments", only="test_cleared_environment")
+def only_the_old_name(environ):
+    return {name: value for name, value in environ.items() if name != NAMES[0]}
+
+
+@broken("expandable-segments", only="test_cleared_environment")
+def both_unset(environ):
+    return {name: value for name, value in environ.items() if name not in NAMES}
+
+
+@broken("expandable-segments", only="test_cleared_environment")
+def by_text(environ):
+    return {name: value.replace("expandable_segments:True", "") for name, value in environ.items()}
+
+
+@broken("expandable-segments", only="test_cleared_environment")
+def in_place(environ):
+    cleared = without_expandable_segments(environ)
+    environ.clear()
+    environ.update(cleared)
+    return environ
+
+
+@twin("expandable-segments", "absent", only="test_refused")
+def not_looked_at(monkeypatch):
+    from vllm.config import VllmConfig
+
+    monkeypatch.setattr(VllmConfig, "_verify_kv_transfer_compat", lambda config: None)
+
+
+@twin("expandable-segments", "absent", only="test_let_through")
+def looked_at_as_torch_does(monkeypatch):
+    import os
+
+    from vllm.config import VllmConfig
+
+    def verify(config):
+        if config.kv_transfer_config and without_expandable_segments(os.environ) != dict(os.environ):
+            raise ValueError("a KV connector is incompatible with expandable_segments")
+
+    monkeypatch.setattr(VllmConfig, "_verify_kv_transfer_compat", verify)
+
+
+@twin("expandable-segments", "changed")
+def connector_is_gone(monkeypatch):
+    from vllm.config import VllmConfig
+
+    def verify(config):
+        raise ValueError("there is no KV connector of that name")
+
+    monkeypatch.setattr(VllmConfig, "_verify_kv_transfer_compat", verify)
