@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     from transformers import PreTrainedTokenizerBase
     from verl.protocol import DataProto
 
-__all__ = ["MaskedCompletion", "align_batches", "completion_mask"]
+__all__ = ["MaskedCompletion", "align_batches", "completion_mask", "info_mask", "object_column", "union_batches"]
+
+_INFORMATION = re.compile("<(/?)information>")
+_INVALID_ACTION = "My previous action is invalid"
+# How a token spells a space or a line break: byte-level BPE (Qwen, Llama 3), SentencePiece (Llama 2).
+_SPELT = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n"})
 
 
 def align_batches(batches: Sequence[DataProto], from_memory_db: Sequence[bool]) -> list[DataProto]:
@@ -35,10 +42,101 @@ def align_batches(batches: Sequence[DataProto], from_memory_db: Sequence[bool]) 
     aligned = []
     for batch, replayed in zip(batches, from_memory_db, strict=True):
         rows = len(batch)
-        columns = {key: batch.non_tensor_batch.get(key, np.full(rows, None, dtype=object)) for key in keys}
+        columns = {key: object_column(batch.non_tensor_batch.get(key, [None] * rows)) for key in keys}
         columns["from_memory_db"] = np.full(rows, replayed, dtype=object)
         aligned.append(type(batch)(batch=batch.batch, non_tensor_batch=columns, meta_info=dict(batch.meta_info)))
     return aligned
+
+
+def object_column(values: Iterable[Any]) -> np.ndarray:
+    """A non-tensor column of a ``DataProto``: one Python object a row, whatever the rows hold.
+
+    ``np.array(values)`` makes text of fixed width or numbers of them, and refuses lists of differing lengths;
+    ``np.array(values, dtype=object)`` still makes lists of one length a second dimension.
+
+    Args:
+        values: One value a row. Of an array, the Python objects that its rows amount to.
+
+    Returns:
+        Shape ``[rows]``, dtype object.
+    """
+    import numpy as np
+
+    rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    return np.fromiter(rows, dtype=object, count=len(rows))
+
+
+def union_batches(batch: DataProto, other: DataProto) -> DataProto:
+    """``batch.union(other)``, which sees no column's length, after a look at all of them.
+
+    Args:
+        batch: verl ``DataProto`` with tensors; gets the tensors, columns and meta info of ``other``.
+        other: verl ``DataProto`` with tensors and as many rows; left as it is.
+
+    Returns:
+        ``batch``.
+
+    Raises:
+        ValueError: The two, or any non-tensor column, differ in rows; ``batch`` is as it was.
+    """
+    rows = len(batch)
+    if len(other) != rows:
+        raise ValueError(
+            f"union of a batch of {rows} rows with one of {len(other)}: repeat the prompts once for each of their "
+            "completions, or concat what was added to one batch to the other too"
+        )
+    for which, one in (("first", batch), ("second", other)):
+        for key, column in one.non_tensor_batch.items():
+            if len(column) != rows:
+                raise ValueError(
+                    f"union of batches of {rows} rows: the column {key!r} of the {which} has {len(column)} rows"
+                )
+    return batch.union(other)
+
+
+def info_mask(tokenizer: PreTrainedTokenizerBase, response_ids: Sequence[int]) -> list[int]:
+    """Tell the tokens that the policy wrote from text that the system inserted into its response.
+
+    Inserted are ``<information>…</information>``, nested ones included, and lines from ``My previous action is
+    invalid`` on, with the line breaks around them, also where the limit cut them short. For sampled and for replayed
+    responses alike: what counts is the text. In doubt a token is not trained on: one with a single inserted character,
+    all that follows an ``<information>`` that nothing closes, an end that may be the beginning of either.
+
+    Args:
+        tokenizer: Byte-level BPE or SentencePiece.
+        response_ids: Without padding.
+
+    Returns:
+        For each token 1 if the policy wrote it, else 0: multiply the response mask by it.
+    """
+    pieces = tokenizer.convert_ids_to_tokens([int(token) for token in response_ids])
+    spelt = ["\n" if piece == "<0x0A>" else piece.translate(_SPELT) for piece in pieces]
+    spans = _inserted("".join(spelt))
+    mask, end = [], 0
+    for piece in spelt:
+        begin, end = end, end + len(piece)
+        mask.append(int(not any(first < end and begin < last for first, last in spans)))
+    return mask
+
+
+def _inserted(text: str) -> list[tuple[int, int]]:
+    """Where the system's text begins and ends."""
+    spans: list[tuple[int, int]] = []
+    depth = 0
+    for tag in _INFORMATION.finditer(text):
+        if not tag[1]:
+            if depth == 0:
+                spans.append((tag.start(), len(text)))  # if nothing closes it
+            depth += 1
+        elif depth:
+            depth -= 1
+            if depth == 0:
+                spans[-1] = (spans[-1][0], tag.end())
+    spans += [found.span() for found in re.finditer(rf"{_INVALID_ACTION}[^\n]*", text)]
+    starts = ["<information>", _INVALID_ACTION]
+    cut = max(length for start in starts for length in range(len(start)) if text.endswith(start[:length]))
+    spans.append((len(text) - cut, len(text)))
+    return [(len(text[:begin].rstrip("\n")), len(text) - len(text[end:].lstrip("\n"))) for begin, end in spans]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 PROMPTS = {"uid": ["a", "b"]}
@@ -88,6 +88,7 @@ def columns(draw):
     database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.generate],
 )
 def test_any_batches_concatenate(subject, batches, tensors):
     columns_of, replayed = zip(*batches, strict=True)

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.scenarios.batch.masks import (
@@ -109,6 +109,7 @@ def test_one_token_broadcasts(tiny_qwen):
     database=None,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.generate],
 )
 def test_mask_covers_what_the_policy_wrote(tiny_qwen, subject, template, messages, limits):
     check_masked(subject, tiny_qwen.tokenizer(template), template, *messages, *limits)

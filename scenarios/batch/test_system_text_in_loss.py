@@ -1,0 +1,109 @@
+"""Text that the system inserted into a response is trained on like the policy's own: no error, a wrong gradient."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+RESULT = "\n\n<information>Doc 1: Lisbon has 545 796 inhabitants. 人口</information>\n\n"
+NESTED = "\n\n<information>A <information> is closed by </information>, says B</information>\n\n"
+INVALID = (
+    "\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. "
+    "If I want to give the final answer, I should put the answer between <answer> and </answer>. Let me try again.\n"
+)
+PROMPT = "How many people live in Lisbon?"
+# Text, and whether the policy wrote it.
+ROLLOUT = [
+    ("I ask Lisbon.", True),
+    (INVALID, False),
+    ("<think>Search it is.</think>\n<search>Lisbon</search>", True),
+    (RESULT, False),
+    ("<answer>545 796</answer>", True),
+]
+# What was sampled, the system's text encoded apart; and from a memory database, as text that is encoded whole: there
+# tokens cross the borders. The latter is a negative example.
+WAYS = pytest.mark.parametrize(("replayed", "advantage"), [(False, 1.0), (True, -1.0)], ids=["sampled", "replayed"])
+
+
+def encoded(tokenizer, pieces, replayed):
+    """Ids of a response, and for each 1 if all of it was written by the policy, else 0."""
+    if not replayed:
+        parts = [(tokenizer.encode(text), by_policy) for text, by_policy in pieces]
+        return [token for ids, _ in parts for token in ids], [int(policy) for ids, policy in parts for _ in ids]
+    author = [by_policy for text, by_policy in pieces for _ in text]
+    whole = tokenizer("".join(text for text, _ in pieces), return_offsets_mapping=True)
+    return whole["input_ids"], [int(all(author[begin:end])) for begin, end in whole["offset_mapping"]]
+
+
+def gradient(model, prompt_ids, response_ids, mask, advantage):
+    """The policy gradient loss, backward: norms of what reaches the logits of each response token."""
+    import torch
+
+    ids = torch.tensor([prompt_ids + response_ids])
+    logits = model(ids).logits[:, len(prompt_ids) - 1 : -1]
+    logits.retain_grad()
+    losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, len(prompt_ids) :], reduction="none")
+    mask = torch.tensor([mask])
+    (advantage * losses * mask).sum().div(mask.sum()).backward()
+    return logits.grad[0].norm(dim=-1).tolist()
+
+
+@pytest.mark.reproduces("system-text-in-loss")
+@WAYS
+def test_response_mask_alone(tiny_qwen, replayed, advantage):
+    tokenizer = tiny_qwen.tokenizer()
+    ids, policy = encoded(tokenizer, ROLLOUT, replayed)
+    norms = gradient(tiny_qwen.model(), tokenizer.encode(PROMPT), ids, [1] * len(ids), advantage)
+    inserted = [norm for norm, by_policy in zip(norms, policy, strict=True) if not by_policy]
+    assert not any(inserted), (
+        f"silent: {sum(map(bool, inserted))} of {len(ids)} tokens trained on are the system's, "
+        f"{sum(inserted) / sum(norms):.0%} of the gradient"
+    )
+
+
+@pytest.mark.guards("system-text-in-loss")
+@WAYS
+def test_only_the_policy_is_trained(tiny_qwen, subject, replayed, advantage):
+    tokenizer = tiny_qwen.tokenizer()
+    ids, policy = encoded(tokenizer, ROLLOUT, replayed)
+    norms = gradient(tiny_qwen.model(), tokenizer.encode(PROMPT), ids, subject(tokenizer, ids), advantage)
+    assert [norm != 0 for norm in norms] == list(map(bool, policy)), "the gradient flows through other tokens"
+
+
+POLICY = ["I see.", " 🙂 x < 3", "<think>a\n\nb</think>\n<search>Lisbon</search>", "<answer>\n545</answer>", "previous"]
+SYSTEM = [RESULT, NESTED, INVALID]
+PIECE = st.sampled_from([(text, text in POLICY) for text in POLICY + SYSTEM])
+
+
+def check_mask(subject, tokenizer, pieces, replayed, limit=None):
+    """Wherever the limit cuts, the system's tokens are not trained on; the policy's are, where they cannot be its."""
+    ids, policy = (one[:limit] for one in encoded(tokenizer, pieces, replayed))
+    mask = list(subject(tokenizer, ids))
+    assert len(mask) == len(ids), f"{len(ids)} tokens have a mask of {len(mask)}"
+    sure = len(ids) - (policy[-1] and tokenizer.decode(ids).endswith(("<", "\n")))
+    told = [(tokenizer.decode(token), trained) for token, trained in zip(ids, mask, strict=True)]
+    assert mask[:sure] == policy[:sure], f"the mask is not the policy's: {told}"
+
+
+@pytest.mark.guards("system-text-in-loss")
+@given(pieces=st.lists(PIECE, min_size=1, max_size=5), replayed=st.booleans(), limit=st.integers(1, 200))
+@settings(
+    max_examples=100,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    phases=[Phase.explicit, Phase.generate],
+)
+def test_any_response(tiny_qwen, subject, pieces, replayed, limit):
+    check_mask(subject, tiny_qwen.tokenizer(), pieces, replayed, limit)
+
+
+@pytest.mark.guards("system-text-in-loss")
+@pytest.mark.parametrize("replayed", [False, True], ids=["sampled", "replayed"])
+def test_every_limit(tiny_qwen, subject, replayed):
+    tokenizer = tiny_qwen.tokenizer()
+    pieces = [("I ask.", True), (INVALID, False), ("x", True), (NESTED, False), ("y", True), (RESULT, False)]
+    for limit in range(1, len(encoded(tokenizer, pieces, replayed)[0])):
+        check_mask(subject, tokenizer, pieces, replayed, limit)

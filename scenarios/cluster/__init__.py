@@ -1,0 +1,1 @@
+"""Ray: daemons and workers that die."""
