@@ -44,6 +44,23 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Clues:
+    """What the other processes of a test had left when it failed.
+
+    Attributes:
+        texts: Titled: the libraries of forks that died of a native fault, the deaths that Ray's logs tell of, the last
+            lines of the logs.
+        signal: Name of the signal that one of them died of.
+    """
+
+    texts: tuple[tuple[str, str], ...] = ()
+    signal: str | None = None
+
+
+NO_CLUES = Clues()
+
+
+@dataclass(frozen=True)
 class Death:
     """How a contained child ended before its test did.
 
@@ -92,6 +109,7 @@ class Child:
         self._said = _Ending()
         self._ready = False
         self._echoed = 0
+        self.clues = NO_CLUES
         self.logs = Logs(log)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(pickle.dumps(order))
@@ -154,16 +172,13 @@ class Child:
         text = self._log.read(end - shown).decode(errors="replace")
         return f"[… {shown - begin:,} bytes before this]\n{text}" if shown > begin else text
 
-    def clues(self) -> tuple[list[tuple[str, str]], str | None]:
-        """What the other processes of the test left since it began: titled texts, and the signal that one died of.
-
-        The libraries of forks of the child that died of a native fault, the deaths that Ray's logs tell of, the last
-        lines of the logs.
-        """
+    def _look(self) -> Clues:
+        """Look for what forks of the child, Ray's processes and engines have left since the test began."""
         dead = self.logs.deaths()
         faults = [(f"native libraries of process {pid} at its death", text) for pid, text in self._said.faults.items()]
         deaths = [(death.message, death.stack or "no stack in its log") for death in dead]
-        return [*faults, *deaths, *self.logs.tails()], next((death.signal for death in dead if death.signal), None)
+        signal_name = next((death.signal for death in dead if death.signal), None)
+        return Clues((*faults, *deaths, *self.logs.tails()), signal_name)
 
     def size(self) -> int:
         """Bytes in the child's log so far."""
@@ -199,6 +214,8 @@ class Child:
                     self.logs.watch(Path(value))
                 elif kind == "report":
                     report, size = value
+                    if report["outcome"] == "failed":  # now: its teardown may remove a Ray session's folder
+                        self.clues = self._look()
                     hear(kind, [report, "" if self._echo else self.output(begun.log_size, size)])
                     begun.log_size = size
                 else:
@@ -250,10 +267,9 @@ class Child:
         self, kind: str, name: str | None, message: str, begun: _Beginning, sections: Sequence[tuple[str, str]]
     ) -> Death:
         left = (self._said.exit or {}).get("left", {})
-        clues, _ = self.clues()
         found = [
             *sections,
-            *clues,
+            *self._look().texts,
             ("killed with the contained process", ", ".join(f"{pid} {name}" for pid, name in left.items())),
         ]
         told = tuple((title, text) for title, text in found if text)

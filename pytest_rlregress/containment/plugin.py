@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.child import Child, Death, Limits
+from pytest_rlregress.containment.child import NO_CLUES, Child, Clues, Death, Limits
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.places import CONTAINED, Place, limits_of, place_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
@@ -123,22 +123,22 @@ class Containment:
         if reason is not None:
             self._log(item, [skipped(item, reason)])
         else:
-            self._run(item)
+            self._run(item, nextitem)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _run(self, item: pytest.Item) -> None:
-        place, following = item.stash[_PLACE], self._following(item)
+    def _run(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        place, following = item.stash[_PLACE], self._following(item, nextitem)
         if not place.alone:
             self._pool.stop_groups(but=place)
         mates = [other for other in _contained(item.session) if other.stash[_PLACE] == place]
         modules = self._warm if any(map(self._components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
-        heard, signal_name = Heard(item, self._say), None
+        heard, clues = Heard(item, self._say), NO_CLUES
         try:
             child = self._pool.child(place, [mate.path for mate in mates], modules, gpus)
             death = child.run(item.stash[_KEY], following, limits_of(item, self._limits), heard)
-            signal_name = _add_clues(heard.reports, child)
+            clues = _add_clues(heard.reports, child)
             if death is not None:
                 self._pool.drop(place)
             elif following is None:
@@ -147,24 +147,23 @@ class Containment:
             death = Death("crashed", None, f"could not be contained: {error}", "")
         if death is not None or heard.errors:
             heard.reports.append(died(item, heard, death))
-        self._log(item, heard.reports, death, signal_name)
+        self._log(item, heard.reports, death, clues)
 
-    def _following(self, item: pytest.Item) -> str | None:
-        """The next test in the same child, None for none, "" when another process decides what that is."""
+    def _following(self, item: pytest.Item, nextitem: pytest.Item | None) -> str | None:
+        """The next test in the same child, None for none, "" where xdist has not said yet what comes next."""
         if item.stash[_PLACE].alone:
             return None
-        if hasattr(self._config, "workerinput"):
-            return ""
-        later = item.session.items[item.session.items.index(item) + 1 :]
-        mates = (i for i in later if i.stash.get(_PLACE, None) == item.stash[_PLACE] and not self._unavailable(i))
-        return next((mate.stash[_KEY] for mate in mates), None)
+        xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
+        later = [nextitem] if xdist else item.session.items[item.session.items.index(item) + 1 :]
+        mates = (i for i in later if i and i.stash.get(_PLACE, None) == item.stash[_PLACE] and not self._unavailable(i))
+        return next((mate.stash[_KEY] for mate in mates), "" if xdist else None)
 
     def _log(
         self,
         item: pytest.Item,
         reports: list[pytest.TestReport],
         death: Death | None = None,
-        signal_name: str | None = None,
+        clues: Clues = NO_CLUES,
     ) -> None:
         """Hand the reports on; the one that decides the test carries its verdict, and so do those after it."""
         verdict: list[tuple[str, object]] = []
@@ -172,7 +171,7 @@ class Containment:
             report.user_properties.extend(verdict)  # junit reads those of the teardown
             if report.when == "call" or (report.when == "setup" and not report.passed):
                 before = len(report.user_properties)
-                self._conclude(item, outcome_of(report, death, signal_name), report)
+                self._conclude(item, outcome_of(report, death, clues), report)
                 verdict = report.user_properties[before:]
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
@@ -205,14 +204,13 @@ class _Died(pytest.Module):
         raise self.CollectError(f"{self.path}: import of the test module: {text}")
 
 
-def _add_clues(reports: list[pytest.TestReport], child: Child) -> str | None:
-    """Give a failed test what its child's other processes left; the signal that one of them died of."""
+def _add_clues(reports: list[pytest.TestReport], child: Child) -> Clues:
+    """Give a failed test what its child's other processes had left."""
     failed = next((report for report in reports if report.failed), None)
     if failed is None:
-        return None
-    clues, signal_name = child.clues()
-    add_to_text(failed, clues)
-    return signal_name
+        return NO_CLUES
+    add_to_text(failed, child.clues.texts)
+    return child.clues
 
 
 def _contained(session: pytest.Session) -> list[pytest.Item]:

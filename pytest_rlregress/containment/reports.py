@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.child import Death
+from pytest_rlregress.containment.child import NO_CLUES, Clues, Death
 from pytest_rlregress.verdict import Outcome
 
 _LAST_LINES = 10
@@ -25,16 +25,16 @@ _STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.M
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
 
 
-def outcome_of(report: pytest.TestReport, death: Death | None, signal: str | None = None) -> Outcome:
+def outcome_of(report: pytest.TestReport, death: Death | None, clues: Clues = NO_CLUES) -> Outcome:
     """What a report, and the end of its process, amount to.
 
     Args:
         report: The report that decides the test.
         death: How its process ended, if it did not live.
-        signal: Signal that another process of the test died of: a Ray worker.
+        clues: What its other processes left, such as a Ray worker that died.
     """
     phase = report.when or "call"
-    log = "\n".join(text for _, text in report.sections)
+    log = "\n".join(text for _, text in (*report.sections, *clues.texts))
     if death is not None and report.failed:
         frames = tuple(f"{frame['file']}:{frame['function']}" for frame in _FRAME.finditer(death.log))
         return Outcome(death.kind, phase, (), death.message, frames, death.signal, f"{report.longreprtext}\n{log}")
@@ -49,7 +49,7 @@ def outcome_of(report: pytest.TestReport, death: Death | None, signal: str | Non
             tuple(seen.get("exceptions", ())),
             seen.get("message", report.longreprtext),
             tuple(seen.get("frames", ())),
-            signal,
+            clues.signal,
             log,
         )
     return Outcome("passed", phase, log=log)
