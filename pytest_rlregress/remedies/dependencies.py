@@ -1,5 +1,225 @@
-"""What an install changes."""
+"""What an install changes, and what a setting needs to be installed."""
 
 from __future__ import annotations
 
-__all__: list[str] = []
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+__all__ = [
+    "cuda_arch_list",
+    "import_attempts",
+    "install_without_moves",
+    "linux_only_marked",
+    "missing_symbol",
+    "too_long_paths",
+]
+
+# What each setting makes a trainer import, and which setting to change where that is not there.
+_NEEDED_BY = {
+    "mbridge": (
+        ("mbridge:AutoBridge", "mbridge.utils.post_creation_callbacks:make_value_model"),
+        "install mbridge, or set megatron.use_mbridge=False (verl before 0.9), megatron.vanilla_mbridge=False "
+        "(verl 0.9, which then needs Megatron-Bridge) or strategy=fsdp",
+    ),
+    "megatron-bridge": (
+        ("megatron.bridge:AutoBridge",),
+        "install megatron-bridge, or set megatron.vanilla_mbridge=True (which then needs mbridge) or strategy=fsdp",
+    ),
+    "apex": (
+        # torch first: without its libraries in the process no extension built for it loads.
+        ("torch:Tensor", "fused_weight_gradient_mlp_cuda:wgrad_gemm_accum_fp32"),
+        "set gradient_accumulation_fusion=False, or build Apex with --cpp_ext and --cuda_ext",
+    ),
+    "vllm": (("vllm:LLM",), "install vllm, or set rollout.name to an engine that is installed"),
+    "flash-attn": (
+        ("flash_attn:flash_attn_func", "flash_attn:flash_attn_varlen_func"),
+        "set attn_implementation=sdpa, or install a flash-attn built for the installed torch",
+    ),
+}
+
+# Wheels for Linux only, which `pip freeze` writes down without saying so: what torch brings on Linux, where its
+# Windows wheels hold the DLLs themselves. nvidia-ml-py is for every system.
+_LINUX_ONLY = re.compile(
+    r"triton|nvidia-(.+-cu\d+|cublas|cuda-(cupti|nvrtc|runtime)|cufft|cufile|curand|cusolver|cusparse|nvjitlink|nvtx)"
+)
+
+
+def missing_symbol(setting: str) -> str | None:
+    """Say what a setting needs that cannot be imported here.
+
+    A name on the path is not enough: partial installs exist (Apex without its CUDA extensions, a stub module in an
+    engine's place, a library built for another torch), so the symbols are imported, which for vllm takes seconds.
+
+    Args:
+        setting: ``mbridge``, ``megatron-bridge``, ``apex`` (gradient accumulation fusion), ``vllm`` or ``flash-attn``.
+
+    Returns:
+        None if all that the setting needs can be imported, else one sentence naming the first symbol that cannot, why,
+        and which setting to change.
+
+    Raises:
+        ValueError: Another setting.
+    """
+    if setting not in _NEEDED_BY:
+        raise ValueError(f"setting {setting!r}: not known which symbols it needs. Allowed: {', '.join(_NEEDED_BY)}.")
+    symbols, instead = _NEEDED_BY[setting]
+    for symbol in symbols:
+        module, _, name = symbol.partition(":")
+        try:
+            getattr(import_module(module), name)
+        except Exception as error:  # a native library that does not fit raises more than ImportError
+            why = str(error).partition("\n")[0]
+            return f"{module}.{name} cannot be imported here ({type(error).__name__}: {why}): {instead}."
+    return None
+
+
+@contextmanager
+def import_attempts(package: str) -> Iterator[list[str]]:
+    """Record who tries to import a package that is left out on purpose, such as DeepSpeed.
+
+    Looking whether it is there (``importlib.util.find_spec``) is no attempt; an import inside ``try`` is one. Nothing
+    is refused or changed. Modules imported before are not looked at.
+
+    Args:
+        package: Top-level name, such as ``deepspeed``.
+
+    Yields:
+        A list that grows by "file:line" for each attempt; empty when the path is free of the package.
+
+    Raises:
+        RuntimeError: The package is imported already, so that further imports would not be seen.
+    """
+    if package in sys.modules:
+        raise RuntimeError(f"{package} is imported already: look at what imports it from a fresh interpreter.")
+    attempts: list[str] = []
+
+    def look(name: str, path: object = None, target: object = None) -> None:
+        if name != package:
+            return
+        frame: FrameType | None = sys._getframe(1)
+        while frame and frame.f_globals["__name__"] in ("importlib", "importlib._bootstrap"):
+            frame = frame.f_back
+        if frame and frame.f_globals["__name__"] != "importlib.util":
+            attempts.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+
+    recorder: Any = SimpleNamespace(find_spec=look)
+    sys.meta_path.insert(0, recorder)
+    try:
+        yield attempts
+    finally:
+        sys.meta_path.remove(recorder)
+
+
+def install_without_moves(
+    requirements: Sequence[str], python: str | Path = sys.executable, arguments: Sequence[str] = ()
+) -> list[str]:
+    """Install what adds packages only: resolve first, and refuse where an installed one would change its version.
+
+    Args:
+        requirements: As on the command line of ``uv pip install``: ``vllm``, ``numpy<2``.
+        python: Interpreter of the environment to install into.
+        arguments: More arguments of ``uv pip install``, such as ``["--find-links", folder]``.
+
+    Returns:
+        What was added, as "name==version".
+
+    Raises:
+        RuntimeError: Something would move (which, from which version to which) or nothing fits; nothing was installed.
+    """
+    from uv import find_uv_bin
+
+    command = [find_uv_bin(), "pip", "install", "--color=never", "--python", str(python), *arguments, *requirements]
+    asked = subprocess.run([*command, "--dry-run"], capture_output=True, text=True)
+    if asked.returncode:
+        raise RuntimeError(f"{', '.join(requirements)} cannot be installed here, nothing was: {asked.stderr.strip()}")
+    old = dict(re.findall(r"^ - ([^\s=]+)==(\S+)", asked.stderr, re.MULTILINE))
+    new = dict(re.findall(r"^ \+ ([^\s=]+)==(\S+)", asked.stderr, re.MULTILINE))
+    moves = [f"{name} {version} -> {new.get(name, 'removed')}" for name, version in sorted(old.items())]
+    if moves:
+        raise RuntimeError(
+            f"Installing {', '.join(requirements)} would move {', '.join(moves)}: nothing was installed. "
+            "Allowed: versions that keep what is installed, or an environment of their own."
+        )
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return [f"{name}=={version}" for name, version in sorted(new.items())]
+
+
+def cuda_arch_list(capability: tuple[int, int]) -> str:
+    """Value of ``TORCH_CUDA_ARCH_LIST`` for GPUs of a compute capability: its binary, and PTX for newer ones.
+
+    To be set wherever extensions are built: without it torch asks the GPUs it sees, and a build machine has none.
+
+    Args:
+        capability: (12, 0) for Blackwell workstations, (9, 0) for Hopper, as ``torch.cuda.get_device_capability()``.
+
+    Returns:
+        Such as ``12.0+PTX``.
+
+    Raises:
+        ValueError: Not a capability.
+    """
+    major, minor = capability
+    if major < 1 or not 0 <= minor <= 9:
+        raise ValueError(f"{capability!r} is no compute capability. Allowed: (major, minor), such as (12, 0).")
+    return f"{major}.{minor}+PTX"
+
+
+def linux_only_marked(requirements: Iterable[str]) -> list[str]:
+    """Make requirements frozen on Linux resolvable on Windows: CUDA's wheels get ``sys_platform == "linux"``.
+
+    For collectives use gloo there (``init_process_group("gloo")``): torch's Windows builds have no NCCL.
+
+    Args:
+        requirements: Lines of a requirements file.
+
+    Returns:
+        As many lines, in order; a marker that a line has already holds as well. Comments, options and all other
+        packages stay as they are.
+    """
+    from packaging.markers import Marker
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    marked = []
+    for line in requirements:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            marked.append(line)
+            continue
+        if not _LINUX_ONLY.fullmatch(canonicalize_name(requirement.name)):
+            marked.append(line)
+            continue
+        linux = 'sys_platform == "linux"'
+        requirement.marker = Marker(f"({requirement.marker}) and {linux}" if requirement.marker else linux)
+        marked.append(str(requirement))
+    return marked
+
+
+def too_long_paths(sdist: str | Path, prefix: str, limit: int = 260) -> list[str]:
+    """Paths that unpacking a source distribution would need and a system without long paths refuses.
+
+    Args:
+        sdist: A ``.tar.gz``.
+        prefix: Folder that takes the place of the archive's own top folder, in the notation of the system it is for:
+            ``C:\\Users\\me\\AppData\\Local\\Temp\\pip-install-6m8ldwzk\\flash-attn_ee9d…``.
+        limit: Characters of a path with its terminating null: 260 is Windows' MAX_PATH, 4096 Linux' PATH_MAX.
+
+    Returns:
+        The full paths, longest first; empty when all fit. If not: a shorter TEMP, long paths enabled, or a wheel.
+
+    Raises:
+        tarfile.TarError: Not a tar archive.
+    """
+    with tarfile.open(sdist) as archive:
+        inside = [name.partition("/")[2] for name in archive.getnames()]
+    paths = [f"{prefix}/{name}" for name in inside]
+    return sorted((path for path in paths if len(path) >= limit), key=len, reverse=True)

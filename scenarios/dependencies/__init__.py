@@ -1,0 +1,1 @@
+"""What an install changes, and what a setting needs to be installed."""

@@ -1,0 +1,77 @@
+"""DeepSpeed left out on purpose: asking for it fails, and the FSDP path must not import it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+
+import pytest
+
+from pytest_rlregress.fixtures import wheel_index
+
+pytestmark = pytest.mark.isolated  # imports here must be first imports
+
+
+@pytest.mark.reproduces("deepspeed-not-needed")
+def test_a_trainer_configured_for_it(tmp_path):
+    from transformers import TrainingArguments
+
+    zero = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1}
+    TrainingArguments(output_dir=str(tmp_path), deepspeed=zero, use_cpu=True, report_to=[])
+
+
+@pytest.mark.reproduces("deepspeed-not-needed")
+def test_a_launcher_configured_for_it(monkeypatch):
+    from accelerate import Accelerator
+
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    Accelerator(cpu=True)
+
+
+@pytest.mark.guards("deepspeed-not-needed")
+@pytest.mark.filterwarnings("ignore")
+def test_fsdp_does_without(subject):
+    with subject("deepspeed") as attempts:
+        import torch
+        import transformers.trainer  # noqa: F401
+        from accelerate import FullyShardedDataParallelPlugin
+        from torch.distributed.fsdp import fully_shard
+        from verl.workers.engine.fsdp import FSDPEngineWithLMHead
+
+        FullyShardedDataParallelPlugin(fsdp_version=2)
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        mesh = torch.distributed.init_device_mesh("cpu", (1,))
+        layer = fully_shard(torch.nn.Linear(4, 1), mesh=mesh)
+        layer(torch.ones(2, 4)).sum().backward()
+        torch.distributed.destroy_process_group()
+    assert FSDPEngineWithLMHead
+    assert attempts == []
+
+
+def by_statement():
+    with contextlib.suppress(ImportError):
+        import deepspeed  # noqa: F401
+
+
+def by_name():
+    with contextlib.suppress(ImportError):
+        importlib.import_module("deepspeed.ops")
+
+
+@pytest.mark.guards("deepspeed-not-needed")
+@pytest.mark.parametrize("how", [by_statement, by_name])
+@pytest.mark.parametrize("installed", [True, False], ids=["installed", "left-out"])
+def test_an_import_is_seen_and_a_look_is_not(subject, monkeypatch, tmp_path, installed, how):
+    if installed:
+        files = {"deepspeed/__init__.py": "", "deepspeed/ops.py": ""}
+        wheel = wheel_index.wheel(tmp_path, "deepspeed", "0.18.0", files=files)
+        wheel_index.put_in_front(monkeypatch, wheel, "deepspeed")
+    with subject("deepspeed") as attempts:
+        importlib.util.find_spec("deepspeed")
+        assert attempts == [], "looking whether it is there is no import"
+        how()
+    line = how.__code__.co_firstlineno + 2
+    assert attempts == [f"{__file__}:{line}"]
+    assert "deepspeed" in sys.modules or not installed, "it does not only watch"

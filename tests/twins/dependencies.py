@@ -1,0 +1,369 @@
+"""Twins of scenarios/dependencies."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import subprocess
+import sys
+from importlib import metadata
+from types import ModuleType, SimpleNamespace
+
+from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.remedies.dependencies import (
+    cuda_arch_list,
+    install_without_moves,
+    linux_only_marked,
+    missing_symbol,
+    too_long_paths,
+)
+from twins import broken, twin
+
+WHEEL, RUN = wheel_index.wheel, wheel_index.run
+
+
+def installers_fail_otherwise(monkeypatch):
+    def run(*command, **keywords):
+        if "venv" in command or "torch==2.13.0" in command:
+            return RUN(*command, **keywords)
+        raise wheel_index.Refused("error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(wheel_index, "run", run)
+
+
+# install-moves-pins
+
+
+def uv_install(requirements, python, arguments):
+    from uv import find_uv_bin
+
+    command = [find_uv_bin(), "pip", "install", "--python", str(python), *arguments, *requirements]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return []
+
+
+@broken("install-moves-pins", only="-vllm-torch")
+def installed_without_a_look(requirements, python, arguments):
+    return uv_install(requirements, python, arguments)
+
+
+@broken("install-moves-pins", only="-vllm-torch")
+def said_after_the_act(requirements, python, arguments):
+    try:
+        return install_without_moves(requirements, python, arguments)
+    except RuntimeError:
+        uv_install(requirements, python, arguments)
+        raise
+
+
+@broken("install-moves-pins", only="-trainer-numpy")
+def only_torch_is_watched(requirements, python, arguments):
+    try:
+        return install_without_moves(requirements, python, arguments)
+    except RuntimeError as error:
+        if "move torch" in str(error):
+            raise
+        return uv_install(requirements, python, arguments)
+
+
+@broken("install-moves-pins", only="moves_nothing")
+def everything_refused(requirements, python, arguments):
+    raise RuntimeError(f"{requirements} might move something")
+
+
+@broken("install-moves-pins", only="cannot_be_resolved")
+def the_rest_installed_alone(requirements, python, arguments):
+    with contextlib.suppress(RuntimeError):
+        return install_without_moves(requirements, python, arguments)
+    return install_without_moves(requirements[:1], python, arguments)
+
+
+@twin("install-moves-pins", "absent", only="test_vllm_moves")
+def vllm_without_exact_pins(monkeypatch):
+    def wheel(folder, name, version, requires=(), **keywords):
+        return WHEEL(folder, name, version, [one.replace("==", ">=") for one in requires], **keywords)
+
+    monkeypatch.setattr(wheel_index, "wheel", wheel)
+
+
+@twin("install-moves-pins", "changed", only="test_megatron_breaks")
+def no_space_left(monkeypatch):
+    installers_fail_otherwise(monkeypatch)
+
+
+# cuda-arch-list
+
+
+@broken("cuda-arch-list", only="-12.0]")
+def without_ptx(capability):
+    return cuda_arch_list(capability).removesuffix("+PTX")
+
+
+@broken("cuda-arch-list", only="-12.0]")
+def as_nvcc_writes_it(capability):
+    return cuda_arch_list(capability).replace(".", "")
+
+
+@broken("cuda-arch-list", only="-9.0]")
+def always_blackwell(capability):
+    return "12.0+PTX"
+
+
+@broken("cuda-arch-list", only="-12.0]")
+def by_the_name_of_the_family(capability):
+    return "Blackwell"
+
+
+@broken("cuda-arch-list", only="no_capability")
+def anything_goes(capability):
+    return "{}.{}+PTX".format(*capability)
+
+
+@twin("cuda-arch-list", "absent")
+def all_known_architectures(monkeypatch):
+    from torch.utils import cpp_extension
+
+    monkeypatch.setattr(cpp_extension, "_get_cuda_arch_flags", lambda: ["-arch=all"])
+
+
+@twin("cuda-arch-list", "changed")
+def the_toolkit_is_missing(monkeypatch):
+    from torch.utils import cpp_extension
+
+    def arch_flags():
+        raise OSError("CUDA_HOME environment variable is not set")
+
+    monkeypatch.setattr(cpp_extension, "_get_cuda_arch_flags", arch_flags)
+
+
+# nccl-not-on-windows
+
+
+@broken("nccl-not-on-windows", only="marked_for_windows")
+def only_nccl_marked(requirements):
+    return [line + '; sys_platform == "linux"' if "nccl" in line else line for line in requirements]
+
+
+@broken("nccl-not-on-windows", only="marked_for_windows")
+def all_of_nvidia_marked(requirements):
+    return [
+        line + '; sys_platform == "linux"' if line.startswith("nvidia") else line
+        for line in linux_only_marked(requirements)
+    ]
+
+
+@broken("nccl-not-on-windows", only="nothing_is_lost")
+def dropped_on_linux_too(requirements):
+    return [line for line in requirements if linux_only_marked([line]) == [line]]
+
+
+@broken("nccl-not-on-windows", only="still_holds")
+def marker_replaced(requirements):
+    return [linux_only_marked([line.partition(";")[0]])[0] for line in requirements]
+
+
+@broken("nccl-not-on-windows", only="still_holds")
+def markers_joined_without_brackets(requirements):
+    return [line + ' and sys_platform == "linux"' for line in requirements]
+
+
+@twin("nccl-not-on-windows", "absent")
+def wheels_for_windows(monkeypatch):
+    def wheel(*arguments, tag):
+        return WHEEL(*arguments, tag="py3-none-any")
+
+    monkeypatch.setattr(wheel_index, "wheel", wheel)
+
+
+@twin("nccl-not-on-windows", "changed")
+def no_space_left_for_windows(monkeypatch):
+    installers_fail_otherwise(monkeypatch)
+
+
+# flash-attn-long-path
+
+
+@broken("flash-attn-long-path", only="terminating_null")
+def names_only(sdist, prefix, limit=260):
+    return too_long_paths(sdist, "", limit)
+
+
+@broken("flash-attn-long-path", only="terminating_null")
+def without_the_null(sdist, prefix, limit=260):
+    return too_long_paths(sdist, prefix, limit + 1)
+
+
+@broken("flash-attn-long-path", only="documented_path")
+def counted_with_the_archive_s_own_folder(sdist, prefix, limit=260):
+    return too_long_paths(sdist, f"{prefix}/flash_attn-2.7.0", limit)
+
+
+@broken("flash-attn-long-path", only="the_system_refuses")
+def always_windows(sdist, prefix, limit=260):
+    return too_long_paths(sdist, prefix)
+
+
+@twin("flash-attn-long-path", "absent")
+def short_paths(monkeypatch):
+    def run(*command, **keywords):
+        return "Successfully installed flash-attn-2.7.0"
+
+    monkeypatch.setattr(wheel_index, "run", run)
+
+
+@twin("flash-attn-long-path", "changed")
+def no_space_left_to_unpack(monkeypatch):
+    installers_fail_otherwise(monkeypatch)
+
+
+# deepspeed-not-needed
+
+
+@broken("deepspeed-not-needed", only="by_name")
+@contextlib.contextmanager
+def nothing_recorded(package):
+    yield []
+
+
+@broken("deepspeed-not-needed", only="left-out-by")
+@contextlib.contextmanager
+def looks_recorded_too(package):
+    attempts = []
+
+    def look(name, path=None, target=None):
+        if name == package:
+            attempts.append(name)
+
+    recorder = SimpleNamespace(find_spec=look)
+    sys.meta_path.insert(0, recorder)
+    yield attempts
+    sys.meta_path.remove(recorder)
+
+
+@broken("deepspeed-not-needed", only="left-out-by")
+@contextlib.contextmanager
+def only_what_was_imported(package):
+    attempts = []
+    yield attempts
+    attempts += [package] * (package in sys.modules)
+
+
+@broken("deepspeed-not-needed", only="-installed-by")
+@contextlib.contextmanager
+def refused_instead_of_watched(package):
+    sys.modules[package] = None
+    yield []
+    del sys.modules[package]
+
+
+@twin("deepspeed-not-needed", "absent", only="launcher")
+def the_launcher_takes_fsdp_instead(monkeypatch):
+    import accelerate
+
+    def without_deepspeed(**keywords):
+        monkeypatch.delenv("ACCELERATE_USE_DEEPSPEED")
+        return accelerator(**keywords)
+
+    accelerator = accelerate.Accelerator
+    monkeypatch.setattr(accelerate, "Accelerator", without_deepspeed)
+
+
+@twin("deepspeed-not-needed", "changed", only="launcher")
+def another_package_is_missing(monkeypatch):
+    import accelerate
+
+    def refuse(**keywords):
+        raise ImportError("Using the `Trainer` with `PyTorch` requires `accelerate>=1.1.0`")
+
+    monkeypatch.setattr(accelerate, "Accelerator", refuse)
+
+
+# mbridge-missing, apex-missing, vllm-missing
+
+
+def by_distribution(setting):
+    """Ask the metadata for the name, as a partial install also has it."""
+    try:
+        metadata.version(setting)
+    except metadata.PackageNotFoundError:
+        return missing_symbol(setting)
+    return None
+
+
+def by_module(setting):
+    """Import the top-level package only."""
+    try:
+        importlib.import_module(setting)
+    except ImportError:
+        return missing_symbol(setting)
+    return None
+
+
+def by_look(setting):
+    """Look for the symbol's module without importing it."""
+    module = {"apex": "fused_weight_gradient_mlp_cuda"}.get(setting, setting)
+    return None if importlib.util.find_spec(module) else missing_symbol(setting)
+
+
+def without_advice(setting):
+    said = missing_symbol(setting)
+    return said and said.partition("): ")[0] + ")"
+
+
+for setting in ("mbridge", "apex", "vllm"):
+    for probe in (by_distribution, by_module, by_look):
+        broken(f"{setting}-missing", only="without-the-symbol")(probe)
+    broken(f"{setting}-missing", only="nothing_installed")(without_advice)
+
+
+@broken("apex-missing", only="whole_install")
+@broken("mbridge-missing", only="whole_install")
+def always_missing(setting):
+    return f"{setting} cannot be imported: change the setting"
+
+
+@broken("vllm-missing", only="whole_install")
+def as_verl_asks(setting):
+    return None if "vllm" in metadata.packages_distributions()["vllm"] else "vllm.LLM: set rollout.name"
+
+
+@twin("mbridge-missing", "absent")
+def verl_brings_its_own(monkeypatch):
+    module = ModuleType("verl.models.mcore.mbridge")
+    module.AutoBridge = object()
+    monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@twin("mbridge-missing", "changed")
+def verl_is_another(monkeypatch):
+    monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
+
+
+@twin("apex-missing", "absent", only="the_symbol")
+def apex_with_its_extension(monkeypatch):
+    module = ModuleType("fused_weight_gradient_mlp_cuda")
+    module.wgrad_gemm_accum_fp32 = object()
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@twin("apex-missing", "changed", only="the_symbol")
+def an_extension_of_other_symbols(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fused_weight_gradient_mlp_cuda", ModuleType("fused_weight_gradient_mlp_cuda"))
+
+
+@twin("vllm-missing", "absent", only="another_name")
+def verl_asks_the_module(monkeypatch):
+    from verl.workers.rollout import base
+
+    monkeypatch.setattr(base, "get_rollout_class", lambda name: importlib.import_module(name).LLM)
+
+
+@twin("vllm-missing", "changed", only="without_vllm")
+def verl_knows_no_rollout(monkeypatch):
+    from verl.workers.rollout import base
+
+    monkeypatch.setattr(base, "_ROLLOUT_REGISTRY", {})
