@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 PROMPTS = {"uid": ["a", "b"]}
 REPLAYED = {"uid": ["c", "d"], "memory_id": [7, 8]}
@@ -83,13 +85,7 @@ def columns(draw):
 
 @pytest.mark.guards("dataproto-concat-keys")
 @given(batches=st.lists(st.tuples(columns(), st.booleans()), min_size=1, max_size=4), tensors=st.booleans())
-@settings(
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    phases=[Phase.explicit, Phase.generate],
-)
+@EXAMPLES
 def test_any_batches_concatenate(subject, batches, tensors):
     columns_of, replayed = zip(*batches, strict=True)
     check_aligned(subject, columns_of, list(replayed), tensors)

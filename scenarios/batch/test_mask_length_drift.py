@@ -6,9 +6,10 @@ import csv
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import (
     LAYOUTS,
     check_masked,
@@ -103,14 +104,7 @@ def test_one_token_broadcasts(tiny_qwen):
 @pytest.mark.guards("mask-length-drift")
 @pytest.mark.parametrize("template", LAYOUTS)
 @given(messages=conversations(), limits=st.tuples(st.integers(1, 80), st.integers(1, 120)))
-@settings(
-    max_examples=50,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    phases=[Phase.explicit, Phase.generate],
-)
+@settings(EXAMPLES, max_examples=50)
 def test_mask_covers_what_the_policy_wrote(tiny_qwen, subject, template, messages, limits):
     check_masked(subject, tiny_qwen.tokenizer(template), template, *messages, *limits)
 

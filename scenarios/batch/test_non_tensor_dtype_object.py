@@ -6,8 +6,10 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 
 def batch(column):
@@ -93,14 +95,7 @@ def check_column(subject, values):
 
 @pytest.mark.guards("non-tensor-dtype-object")
 @given(first=COLUMNS | KINDS.flatmap(lambda kind: st.lists(kind, min_size=2, max_size=3)), second=COLUMNS)
-@settings(
-    max_examples=50,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    phases=[Phase.explicit, Phase.generate],
-)
+@settings(EXAMPLES, max_examples=50)
 def test_any_columns_travel(subject, first, second):
     rows = joined(check_column(subject, first), check_column(subject, second))
     assert all(row is value for row, value in zip(rows, first + second, strict=True))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 RESULT = "\n\n<information>Doc 1: Lisbon has 545 796 inhabitants. 人口</information>\n\n"
 NESTED = "\n\n<information>A <information> is closed by </information>, says B</information>\n\n"
@@ -88,14 +90,7 @@ def check_mask(subject, tokenizer, pieces, replayed, limit=None):
 
 @pytest.mark.guards("system-text-in-loss")
 @given(pieces=st.lists(PIECE, min_size=1, max_size=5), replayed=st.booleans(), limit=st.integers(1, 200))
-@settings(
-    max_examples=100,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    phases=[Phase.explicit, Phase.generate],
-)
+@settings(EXAMPLES, max_examples=100)
 def test_any_response(tiny_qwen, subject, pieces, replayed, limit):
     check_mask(subject, tiny_qwen.tokenizer(), pieces, replayed, limit)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 
 def batch(key, rows, **columns):
@@ -50,14 +52,7 @@ SIZES = st.integers(1, 3)
 
 @pytest.mark.guards("union-batch-size")
 @given(rows=st.tuples(SIZES, SIZES), columns=st.tuples(SIZES, SIZES), which=st.sampled_from(["", "0", "1", "01"]))
-@settings(
-    max_examples=100,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    phases=[Phase.explicit, Phase.generate],
-)
+@settings(EXAMPLES, max_examples=100)
 def test_any_sizes(subject, rows, columns, which):
     """``which`` of the two batches have a column, of its own length."""
     first = batch("prompts", rows[0], **({"uid": columns[0]} if "0" in which else {}))

@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path, PureWindowsPath
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 FILE = "C:/Users/rl/data/train.parquet"
 FOLDER = "C:/Users/rl/models/qwen"
@@ -65,20 +67,13 @@ def test_dataset_is_looked_for_on_the_drive(tmp_path, subject, separator):
 
 
 NAMES = st.text(string.ascii_letters + string.digits + " ._-\u00e9\u4e2d", min_size=1, max_size=8)
-SETTINGS = settings(
-    max_examples=100,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 
 
 @pytest.mark.guards("windows-path-in-wsl")
 @given(drive=st.sampled_from(string.ascii_letters), names=st.lists(NAMES, max_size=4), separator=st.sampled_from("/\\"))
 @example("D", ["rl", "my data"], "\\")
 @example("c", [], "/")
-@SETTINGS
+@EXAMPLES
 def test_any_windows_path(subject, drive, names, separator):
     windows = PureWindowsPath(f"{drive}:\\", *names)
     assert windows.drive, windows

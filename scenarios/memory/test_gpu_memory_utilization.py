@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures import vllm_engine
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.memory.trainer import co_tenant
 
 GIB = 2**30
@@ -90,7 +91,7 @@ def test_documented_trainer_keeps_its_memory(subject):
 @example(TOTAL, TOTAL)
 @example(TOTAL, TOTAL - 1)
 @example(3 * GIB + 1, 2 * GIB)
-@settings(derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@EXAMPLES
 def test_any_trainer_keeps_its_memory(subject, total, reserved):
     free = total - reserved
     if free <= 0:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 LIMIT = 4096  # of fixtures vllm_server and vllm_engine
 MAX_TOKENS, PROMPT_LENGTH = 4000, 1297  # as documented: 2799 would have fitted
@@ -126,12 +128,6 @@ def test_chat_counts_the_template_too(vllm_server, subject, tiny_qwen):
 @example(1, LIMIT - 1, LIMIT)
 @example(1, LIMIT, LIMIT)
 @example(MAX_TOKENS, LIMIT + 1, LIMIT)
-@settings(
-    max_examples=200,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(EXAMPLES, max_examples=200)
 def test_arithmetic(subject, max_tokens, prompt_length, max_model_len):
     check_clamped(subject, max_tokens, prompt_length, max_model_len)
