@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Generator, Iterable
@@ -148,8 +149,14 @@ def table(rows: Iterable[Row]) -> list[str]:
 
 
 def _wrap(cell: str, width: int) -> list[str]:
-    """A cell in lines; what is too long, such as ``package.module:function``, may break after a colon."""
-    return textwrap.wrap(cell if len(cell) <= width else cell.replace(":", ": "), width)
+    """A cell in lines; a name that is too long breaks after a colon, or else after a _."""
+    lines = [""]
+    for part in re.split(r"(?<=[\s:])", cell):
+        for piece in [part] if len(part) <= width else re.split(r"(?<=_)", part):
+            if len(lines[-1] + piece.rstrip()) > width:
+                lines.append("")
+            lines[-1] += piece
+    return [line.rstrip() for line in lines]
 
 
 def _line(cells: list[str]) -> str:
