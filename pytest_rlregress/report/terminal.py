@@ -153,7 +153,7 @@ def _wrap(cell: str, width: int) -> list[str]:
     lines = [""]
     for part in re.split(r"(?<=[\s:])", cell):
         for piece in [part] if len(part) <= width else re.split(r"(?<=_)", part):
-            if len(lines[-1] + piece.rstrip()) > width:
+            if lines[-1] and len(lines[-1] + piece.rstrip()) > width:
                 lines.append("")
             lines[-1] += piece
     return [line.rstrip() for line in lines]
