@@ -15,7 +15,7 @@ from pytest_rlregress.containment.child import NO_CLUES, Child, Clues, Death, Li
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.places import CONTAINED, Place, limits_of, place_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
-from pytest_rlregress.containment.reports import Heard, add_to_text, died, outcome_of, skipped, told
+from pytest_rlregress.containment.reports import Heard, add_to_text, died, outcome_of, skipped, told, torn_down
 from pytest_rlregress.containment.scheduling import ByPlace, write_places
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.nvml import Gpu
@@ -166,9 +166,11 @@ class Containment:
         clues: Clues = NO_CLUES,
     ) -> None:
         """Hand the reports on; the one that decides the test carries its verdict, and so do those after it."""
+        if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
+            reports.append(torn_down(item, reports[-1]))
         verdict: list[tuple[str, object]] = []
         for report in reports:
-            report.user_properties.extend(verdict)  # junit reads those of the teardown
+            report.user_properties.extend(verdict)
             if report.when == "call" or (report.when == "setup" and not report.passed):
                 before = len(report.user_properties)
                 self._conclude(item, outcome_of(report, death, clues), report)

@@ -115,6 +115,13 @@ def skipped(item: pytest.Item, reason: str) -> pytest.TestReport:
     return _report(item, "setup", "skipped", (path, line or 0, f"Skipped: {reason}"))
 
 
+def torn_down(item: pytest.Item, last: pytest.TestReport) -> pytest.TestReport:
+    """Report of the teardown of a test that came to none, such as one whose process died."""
+    report = _report(item, "teardown", "passed", None)
+    report.user_properties = list(last.user_properties)
+    return report
+
+
 def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestReport:
     """Report of the phase in which the child ended, or in which the child's pytest met an error.
 
@@ -126,6 +133,8 @@ def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestRep
         return _report(item, when, "failed", _failure(item, "\n".join(heard.errors)))
     text, output = told(death)
     report = _report(item, when, "failed", _failure(item, "\n".join([*heard.errors, text])))
+    if heard.reports:  # what the test recorded itself
+        report.user_properties = list(heard.reports[-1].user_properties)
     report.duration = max(0.0, death.seconds - sum(report.duration for report in heard.reports))
     if len(output.splitlines()) > _LAST_LINES:
         report.sections.append((f"Captured stdout {when}", output))
@@ -176,4 +185,13 @@ def _of_the_test(stacks: str) -> str:
 
 def _report(item: pytest.Item, when: str, outcome: str, longrepr: object) -> pytest.TestReport:
     keywords = dict.fromkeys(item.keywords, 1)
-    return pytest.TestReport(item.nodeid, item.location, keywords, outcome, longrepr, when)  # type: ignore[arg-type]
+    properties = list(item.user_properties)
+    return pytest.TestReport(
+        item.nodeid,
+        item.location,
+        keywords,
+        outcome,  # type: ignore[arg-type]
+        longrepr,  # type: ignore[arg-type]
+        when,  # type: ignore[arg-type]
+        user_properties=properties,
+    )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.engine_log import EngineLog
 
 if TYPE_CHECKING:
     import torch
+    from vllm import LLM
 
-__all__ = ["clamp_max_tokens", "contiguous_ids", "watch_engine_log"]
+__all__ = ["clamp_max_tokens", "contiguous_ids", "reload_weights", "watch_engine_log", "worker_start_method"]
 
 
 def clamp_max_tokens(max_tokens: int, prompt_length: int, max_model_len: int) -> int:
@@ -72,3 +74,77 @@ def watch_engine_log(log: Path, patience: float) -> Callable[[], None]:
             raise RuntimeError(f"no request was completed since the engine logged an error in {log}:\n{failure}")
 
     return check
+
+
+def reload_weights(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Give a running engine new weights and forget what it cached under the old ones.
+
+    By vLLM's own ``reload_weights``, not the model's ``load_weights``, which is for the first load only. What vLLM 0.31
+    leaves old or garbles without a word arrives too: a tied head that is not sent, gpt-oss' experts in one tensor a
+    layer and its attention sinks, and on a CPU every mixture of experts.
+
+    Args:
+        llm: An engine in this process (``VLLM_ENABLE_V1_MULTIPROCESSING=0``).
+        weights: Every tensor of the checkpoint by the name ``save_pretrained`` gives it, any float dtype and device.
+
+    Raises:
+        RuntimeError: This vLLM cannot reload a gpt-oss: the engine still has its old weights.
+    """
+    from vllm.platforms import current_platform
+
+    config = llm.model_config.hf_config
+    tied, gpt_oss = config.get_text_config().tie_word_embeddings, config.model_type == "gpt_oss"
+    if gpt_oss:
+        from vllm.model_executor.models import gpt_oss as module
+
+        if not hasattr(module, "GptOssRoutedExperts"):
+            raise RuntimeError(
+                "this vLLM would keep the old experts of a gpt-oss without a word, as it loads no single expert: use "
+                "vLLM 0.31 or later, or start a new engine from a checkpoint with the new weights"
+            )
+    sinks = []
+
+    def sent() -> Iterator[tuple[str, torch.Tensor]]:
+        embedding = None
+        for name, tensor in weights:
+            layer, experts, rest = name.partition(".mlp.experts.")
+            if gpt_oss and experts:
+                # The whole stack is copied onto a placeholder on the meta device, and lost; a single one is not.
+                yield from ((f"{layer}{experts}{number}.{rest}", one) for number, one in enumerate(tensor))
+                continue
+            if name.endswith(".sinks"):
+                sinks.append((name, tensor))
+            elif name.endswith("embed_tokens.weight"):
+                embedding = tensor
+            elif name == "lm_head.weight":
+                embedding = None
+            yield name, tensor
+        if tied and embedding is not None:
+            yield "lm_head.weight", embedding
+
+    if current_platform.is_cpu():
+        llm.apply_model(_forget_expert_kernels)
+    llm.collective_rpc("reload_weights", kwargs={"weights_iterator": sent()})
+    if sinks:  # are copied onto a placeholder too; nothing processes them, so that a plain load does for them
+        llm.apply_model(lambda model: model.load_weights(iter(sinks)))
+    llm.reset_prefix_cache()
+
+
+def _forget_expert_kernels(model: torch.nn.Module) -> None:
+    """Let vLLM lay out the experts as at the first load: it does so only where there is no kernel yet."""
+    for layer in model.modules():
+        method: Any = getattr(layer, "quant_method", None)
+        if hasattr(method, "moe_kernel"):
+            method.moe_kernel = None
+
+
+def worker_start_method() -> str:
+    """How vLLM's processes must be started from this one: "spawn" if a fork would inherit CUDA, else "fork".
+
+    Set ``VLLM_WORKER_MULTIPROC_METHOD`` to it before the engine starts. vLLM looks itself, but not whether this process
+    was forked from one that used CUDA: then ``torch.cuda.is_initialized()`` is False, and CUDA unusable all the same.
+    """
+    torch = sys.modules.get("torch")  # without it, nothing of torch can have used CUDA
+    if torch is None:
+        return "fork"
+    return "spawn" if torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork() else "fork"

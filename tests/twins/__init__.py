@@ -88,17 +88,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         callspec = getattr(item, "callspec", None)
         twin = callspec.params.get("twin_applied") if callspec else None
         if twin and twin.only in item.nodeid:
+            item.user_properties.append(("twin", f"{twin.failure} {twin.name}"))
             chosen.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
 
 
 @pytest.fixture(autouse=True)
-def twin_applied(request: pytest.FixtureRequest, record_property: Any) -> Iterator[None]:
-    twin = request.param
-    record_property("twin", f"{twin.failure} {twin.name}")
+def twin_applied(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        twin.apply(monkeypatch)
+        request.param.apply(monkeypatch)
         yield
 
 

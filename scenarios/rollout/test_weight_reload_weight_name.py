@@ -1,0 +1,149 @@
+"""New weights for a running engine: some paths die half-way, others leave it with old or garbled weights, silently."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.fixtures import tiny_experts
+
+SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(32)] for start in range(8)]
+# Nats a token, mean. Measured: bfloat16 0.005 (Qwen3-MoE) and 0.011 (gpt-oss), other weights 0.7, old sinks 0.14.
+TOLERANCE = 0.03
+LONG = [step * 37 % 1000 + 5 for step in range(200)]  # tokens: more than a block of the KV cache
+GPU = pytest.mark.hw(capability=">=8.0")
+# In a child of their own: an engine beside the folder's would share its process groups.
+EXPERTS = pytest.mark.isolated(group="rollout experts")
+EVERY_KIND = pytest.mark.parametrize("experts", ["qwen3-moe", "gpt-oss"], indirect=True)
+
+
+def logprobs_of(model):
+    """What the trainer's model says of the sequences, as the engine does."""
+    import torch
+
+    ids = torch.tensor(SEQUENCES)
+    logprobs = model(input_ids=ids).logits.detach().log_softmax(-1)
+    return logprobs[:, :-1].gather(-1, ids[:, 1:, None])[..., 0].tolist()
+
+
+def distance(one, other):
+    """Mean |Δ log-probability| of a token, in nats."""
+    import numpy as np
+
+    return float(np.abs(np.subtract(one, other)).mean())
+
+
+def check_reloaded(engine, wanted):
+    off = distance(engine.logprobs(SEQUENCES), wanted)
+    assert off < TOLERANCE, f"silent: {off:.3f} nats a token from the model with the new weights, and no error"
+
+
+def load_raw(engine, weights):
+    """The failing act: what loaded the first weights, once more."""
+    engine.llm.apply_model(lambda model: model.load_weights(iter(weights)))
+    engine.llm.reset_prefix_cache()
+
+
+def check_cache(engine):
+    """Generation may use what is cached of a prompt, scoring never does: they agree where it is of these weights."""
+    [completion] = engine.generate([LONG], 8, temperature=0.0, ignore_eos=True)
+    [scored] = engine.logprobs([LONG + completion.ids])
+    off = distance([completion.logprobs], [scored[-len(completion.ids) :]])
+    assert off < TOLERANCE, f"generated as if by other weights, {off:.3f} nats a token: the cache is of the old ones"
+
+
+def check_updates(engine, reload, old, new):
+    """Every update arrives, the one after it too; ``old`` and ``new`` are weights and what a model with them says."""
+    assert distance(old[1], new[1]) > 10 * TOLERANCE, "the two models are too alike to tell"
+    for weights, wanted in (new, old, new):
+        reload(engine.llm, iter(weights.items()))
+        check_reloaded(engine, wanted)
+        check_cache(engine)
+
+
+@pytest.fixture
+def engine(vllm_engine, tiny_qwen):
+    """The folder's engine, which gets its weights back."""
+    yield vllm_engine
+    vllm_engine.load_weights(tiny_qwen.model().state_dict().items())
+
+
+@pytest.fixture
+def trained(tiny_qwen):
+    """The tiny Qwen's model after an update that moved every parameter."""
+    import torch
+
+    model, generator = tiny_qwen.model(), torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+@pytest.fixture(scope="module")
+def experts(request, tmp_path_factory, progress):
+    """An engine on a mixture of experts; its weights and another seed's, each with what a model with them says."""
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    from pytest_rlregress.fixtures import vllm_engine
+
+    folders = [tiny_experts.write(tmp_path_factory.mktemp("model"), request.param, seed) for seed in range(2)]
+    models = [AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval() for folder in folders]
+    weights = [load_file(folder / "model.safetensors") for folder in folders]
+    with vllm_engine.start(folders[0], say=progress, dtype="bfloat16") as engine:
+        yield engine, *zip(weights, map(logprobs_of, models), strict=True)
+
+
+@pytest.mark.reproduces("weight-reload-weight-name")
+def test_raw_load(engine, trained):
+    load_raw(engine, trained.state_dict().items())
+    check_reloaded(engine, logprobs_of(trained))
+
+
+@pytest.mark.reproduces("weight-reload-weight-name")
+def test_tied_head_not_sent(engine, trained):
+    """A tied head is no parameter of its own: ``named_parameters()`` has none."""
+    engine.load_weights(trained.named_parameters())
+    check_reloaded(engine, logprobs_of(trained))
+
+
+@pytest.mark.guards("weight-reload-weight-name")
+@pytest.mark.parametrize("tied_head", ["sent", "not-sent"])
+def test_dense_update_arrives(engine, subject, tiny_qwen, trained, tied_head):
+    checkpoints = [
+        (dict(model.state_dict() if tied_head == "sent" else model.named_parameters()), logprobs_of(model))
+        for model in (tiny_qwen.model(), trained)
+    ]
+    check_updates(engine, subject, *checkpoints)
+
+
+@EXPERTS
+@EVERY_KIND
+@pytest.mark.reproduces("weight-reload-weight-name")
+@pytest.mark.parametrize("path", ["raw", "supported"])
+def test_experts(experts, path):
+    engine, _, (weights, wanted) = experts
+    load_raw(engine, weights.items()) if path == "raw" else engine.load_weights(weights.items())
+    check_reloaded(engine, wanted)
+
+
+@EXPERTS
+@EVERY_KIND
+@pytest.mark.guards("weight-reload-weight-name")
+def test_update_of_experts_arrives(experts, subject):
+    check_updates(experts[0], subject, *experts[1:])
+
+
+@GPU
+@pytest.mark.isolated
+@pytest.mark.reproduces("weight-reload-weight-name")
+def test_quantised_experts(tmp_path, progress):
+    """As documented: a CPU takes MXFP4 only with AMX."""
+    from safetensors.torch import load_file
+
+    from pytest_rlregress.fixtures import vllm_engine
+
+    folder = tiny_experts.write(tmp_path / "model", "gpt-oss-mxfp4")
+    with vllm_engine.start(folder, say=progress) as engine:
+        before = engine.logprobs(SEQUENCES)
+        load_raw(engine, load_file(folder / "model.safetensors").items())
+        check_reloaded(engine, before)

@@ -1,0 +1,299 @@
+"""Twins of scenarios/rollout."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from pytest_rlregress.engine_log import EngineLog
+from pytest_rlregress.remedies.rollout import clamp_max_tokens, reload_weights, watch_engine_log
+from twins import broken, twin
+
+STALLED = "pytest_rlregress.scenarios.rollout.test_stalled_rollout"
+RELOAD = "pytest_rlregress.scenarios.rollout.test_weight_reload_weight_name"
+
+
+def failing(error):
+    def function(*args, **options):
+        raise error
+
+    return function
+
+
+@broken("max-tokens-overflow", only="test_arithmetic")
+def no_clamp(max_tokens, prompt_length, max_model_len):
+    return max_tokens
+
+
+@broken("max-tokens-overflow", only="test_arithmetic")
+def one_too_many(max_tokens, prompt_length, max_model_len):
+    return clamp_max_tokens(max_tokens, prompt_length - 1, max_model_len)
+
+
+@broken("max-tokens-overflow", only="test_arithmetic")
+def one_too_few(max_tokens, prompt_length, max_model_len):
+    return min(max_tokens, max_model_len - prompt_length - 1)
+
+
+@broken("max-tokens-overflow", only="test_arithmetic")
+def negative(max_tokens, prompt_length, max_model_len):
+    return min(max_tokens, max_model_len - prompt_length)
+
+
+@broken("max-tokens-overflow", only="test_arithmetic")
+def always_all_the_room(max_tokens, prompt_length, max_model_len):
+    return clamp_max_tokens(max_model_len, prompt_length, max_model_len)
+
+
+@twin("max-tokens-overflow", "absent", only="test_offline_cuts_short")
+def offline_gives_all(monkeypatch):
+    """Whatever its context holds: one token, as often as was asked for."""
+    from vllm import LLM, SamplingParams
+
+    real = LLM.generate
+
+    def generate(self, prompts, params, **options):
+        outputs = real(self, prompts, SamplingParams(max_tokens=1, logprobs=0, detokenize=False), **options)
+        for output, asked in zip(outputs, params, strict=True):
+            answer = output.outputs[0]
+            answer.token_ids = list(answer.token_ids) * asked.max_tokens
+            answer.logprobs = list(answer.logprobs) * asked.max_tokens
+        return outputs
+
+    monkeypatch.setattr(LLM, "generate", generate)
+
+
+@twin("max-tokens-overflow", "changed", only="test_offline_cuts_short")
+def offline_fails_otherwise(monkeypatch):
+    monkeypatch.setattr("vllm.LLM.generate", failing(RuntimeError("EngineCore encountered an issue")))
+
+
+@broken("sigfpe-embedding", only="columns")
+def as_int32(ids):
+    return ids.int().contiguous()
+
+
+@broken("sigfpe-embedding", only="columns")
+def still_a_view(ids):
+    return ids.long()
+
+
+@broken("sigfpe-embedding", only="columns")
+def in_storage_order(ids):
+    return ids.as_strided(ids.shape, (ids.shape[1], 1)).long().contiguous()
+
+
+@broken("sigfpe-embedding", only="columns")
+def through_bfloat16(ids):
+    import torch
+
+    return ids.to(torch.bfloat16).long().contiguous()
+
+
+@broken("sigfpe-embedding", only="columns")
+def transposed(ids):
+    return ids.long().t().contiguous()
+
+
+@twin("sigfpe-embedding", "reproduced", only="through_model[embedding_divides_by_zero-columns]")
+def embedding_divides_by_zero(monkeypatch):
+    import ctypes
+
+    monkeypatch.setattr("torch.nn.functional.embedding", lambda *args: ctypes.CDLL(None).div(1, 0))
+
+
+@twin("sigfpe-embedding", "changed", only="through_model[embedding_fails_otherwise-columns]")
+def embedding_fails_otherwise(monkeypatch):
+    monkeypatch.setattr("torch.nn.functional.embedding", failing(IndexError("index out of range in self")))
+
+
+@broken("stalled-rollout", only="engine-died")
+def asleep(log, patience):
+    return lambda: None
+
+
+@broken("stalled-rollout", only="engine-died")
+def from_the_start(log, patience):
+    """Takes an error of an earlier run for one of this."""
+    lines = log.read_text()
+    log.write_text("")
+    check = watch_engine_log(log, patience)
+    log.write_text(lines)
+    return check
+
+
+@broken("stalled-rollout", only="engine-died")
+def hasty(log, patience):
+    """One refused request ends a run that goes on."""
+    errors = []
+
+    def check():
+        errors.extend(line for line in log.read_text().splitlines() if line.startswith("(APIServer pid=1) ERROR"))
+        if errors:
+            raise RuntimeError("\n".join(errors))
+
+    return check
+
+
+@broken("stalled-rollout", only="engine-died")
+def by_the_word(log, patience):
+    """Any line that has the word."""
+    begun = len(log.read_text())
+
+    def check():
+        if "error" in log.read_text()[begun:].lower():
+            raise RuntimeError(log.read_text()[begun:])
+
+    return check
+
+
+@broken("stalled-rollout", only="engine-died")
+def without_words(log, patience):
+    engine = EngineLog(log)
+
+    def check():
+        if engine.failure(patience):
+            raise RuntimeError(f"something is wrong, see {log}")
+
+    return check
+
+
+@broken("stalled-rollout", only="engine-died")
+def reads_half_a_line(log, patience):
+    """Forgets what it has read of a line that is still being written."""
+    engine = EngineLog(log)
+
+    def check():
+        engine._unfinished = b""
+        if failure := engine.failure(patience):
+            raise RuntimeError(failure)
+
+    return check
+
+
+@broken("stalled-rollout", only="engine-died")
+def by_size(log, patience):
+    """A log that does not grow: of an idle engine too."""
+    seen = [log.stat().st_size, time.monotonic()]
+
+    def check():
+        if log.stat().st_size != seen[0]:
+            seen[:] = log.stat().st_size, time.monotonic()
+        elif time.monotonic() - seen[1] > patience:
+            raise RuntimeError(log.read_text())
+
+    return check
+
+
+@twin("stalled-rollout", "absent")
+def server_serves(monkeypatch):
+    """Its answer stands in for it, so that nothing waits for a server."""
+    monkeypatch.setattr(f"{STALLED}.complete", lambda server, prompt_length, max_tokens: max_tokens)
+
+
+@twin("stalled-rollout", "changed")
+def orchestrator_fails_otherwise(monkeypatch):
+    monkeypatch.setattr(f"{STALLED}.complete", failing(TypeError("create() got an unexpected keyword argument")))
+
+
+@broken("weight-reload-weight-name", only="loaded_raw-sent")
+def loaded_raw(llm, weights):
+    llm.apply_model(lambda model: model.load_weights(weights))
+    llm.reset_prefix_cache()
+
+
+@broken("weight-reload-weight-name", only="test_update_of_experts")
+@broken("weight-reload-weight-name", only="-not-sent")
+def as_vllm_does(llm, weights):
+    llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+    llm.reset_prefix_cache()
+
+
+@broken("weight-reload-weight-name", only="cache_kept-sent")
+def cache_kept(llm, weights):
+    llm.reset_prefix_cache, reset = lambda: None, llm.reset_prefix_cache
+    reload_weights(llm, weights)
+    llm.reset_prefix_cache = reset
+
+
+@broken("weight-reload-weight-name", only="second_layer_kept-sent")
+def second_layer_kept(llm, weights):
+    reload_weights(llm, ((name, tensor) for name, tensor in weights if ".layers.1." not in name))
+
+
+@broken("weight-reload-weight-name", only="first_update_only-sent")
+def first_update_only(llm, weights):
+    if not hasattr(llm, "updated"):
+        llm.updated = True
+        reload_weights(llm, weights)
+
+
+@broken("weight-reload-weight-name", only="sinks_kept-gpt-oss")
+def sinks_kept(llm, weights):
+    reload_weights(llm, ((name, tensor) for name, tensor in weights if not name.endswith("sinks")))
+
+
+@twin("weight-reload-weight-name", "absent", only="test_raw_load")
+def raw_load_reloads(monkeypatch):
+    """https://github.com/vllm-project/vllm/pull/42823"""
+    from types import SimpleNamespace
+
+    import torch
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+    from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
+
+    load = Qwen2ForCausalLM.load_weights
+
+    def load_weights(self, weights):
+        initialize_layerwise_reload(self)
+        loaded = load(self, weights)
+        finalize_layerwise_reload(self, SimpleNamespace(dtype=torch.float32))
+        return loaded
+
+    monkeypatch.setattr(Qwen2ForCausalLM, "load_weights", load_weights)
+
+
+@twin("weight-reload-weight-name", "changed", only="test_raw_load")
+def raw_load_fails_otherwise(monkeypatch):
+    wrong = [("no.such.weight", None)]
+    monkeypatch.setattr(
+        f"{RELOAD}.load_raw", lambda engine, weights: engine.llm.apply_model(lambda model: model.load_weights(wrong))
+    )
+
+
+@broken("fork-after-cuda", only="test_choice[")
+def as_torch_says():
+    torch = sys.modules["torch"]
+    return "spawn" if torch.cuda.is_initialized() else "fork"
+
+
+@broken("fork-after-cuda", only="test_choice[")
+def in_forked_processes_only():
+    torch = sys.modules["torch"]
+    return "spawn" if torch.cuda._is_in_bad_fork() else "fork"
+
+
+@broken("fork-after-cuda", only="test_choice[")
+def as_vllm_says():
+    from vllm.utils.system_utils import get_mp_context
+
+    return get_mp_context().get_start_method()
+
+
+@broken("fork-after-cuda", only="test_worker_uses_cuda")
+def as_the_environment_says():
+    return os.environ["VLLM_WORKER_MULTIPROC_METHOD"]
+
+
+@twin("fork-after-cuda", "absent", only="test_worker_of")
+def vllm_asks_for_the_fork(monkeypatch):
+    import torch
+
+    asked = "vllm.utils.system_utils.cuda_is_initialized"
+    monkeypatch.setattr(asked, lambda: torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork())
+
+
+@twin("fork-after-cuda", "changed", only="test_worker_of")
+def cuda_fails_otherwise(monkeypatch):
+    monkeypatch.setattr("torch.cuda.init", failing(RuntimeError("CUDA error: unspecified launch failure")))
