@@ -82,13 +82,18 @@ def matches(signature: Signature, outcome: Outcome) -> bool:
     wanted = signature.exception
     if wanted and not any(wanted in (name, name.rpartition(".")[2]) for name in outcome.exceptions):
         return False
-    if signature.message and not signature.message.search(outcome.message):
+    if signature.message and not any(map(signature.message.search, (outcome.message, on_one_line(outcome.message)))):
         return False
     if signature.signal and outcome.signal != signature.signal:
         return False
     if signature.log and not signature.log.search(outcome.log):
         return False
     return all(any(frame.search(seen) for seen in outcome.frames) for frame in signature.frames)
+
+
+def on_one_line(text: str) -> str:
+    """A text on one line: some programs wrap what they say to the width of a terminal."""
+    return " ".join(text.split())
 
 
 def _guards(outcome: Outcome) -> Judgement:

@@ -29,6 +29,7 @@ PASSED = Outcome("passed")
 DOCUMENTED = Outcome(
     "failed", exceptions=("builtins.AssertionError", "builtins.Exception"), message="column 'x' of 2 rows"
 )
+WRAPPED = Outcome("failed", exceptions=DOCUMENTED.exceptions, message="cause: column\n       'x' of 2\n       rows")
 OTHER_WORDS = Outcome(
     "failed", exceptions=("builtins.AssertionError", "builtins.Exception"), message="column x is short"
 )
@@ -55,6 +56,7 @@ SKIPPED = Outcome("skipped", message="needs 2 GPUs")
         (DOCUMENTED, {}, "reproduced"),
         (DOCUMENTED, {"expected": "absent"}, "reproduced"),
         (DOCUMENTED, {"gone": "verl 1.0"}, "returned"),
+        (WRAPPED, {}, "reproduced"),
         (OTHER_WORDS, {}, "changed"),
         (OTHER_CLASS, {}, "changed"),
         (SUBCLASS, {}, "reproduced"),

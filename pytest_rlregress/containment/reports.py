@@ -189,7 +189,7 @@ def _report(item: pytest.Item, when: str, outcome: str, longrepr: object) -> pyt
     return pytest.TestReport(
         item.nodeid,
         item.location,
-        keywords,
+        keywords,  # type: ignore[arg-type]
         outcome,  # type: ignore[arg-type]
         longrepr,  # type: ignore[arg-type]
         when,  # type: ignore[arg-type]
