@@ -102,7 +102,10 @@ def test_the_same_is_counted_and_memory_is_bounded(log, capsys):
 
 
 def test_most_specific_first(log, capsys):
-    text = "Fatal Python error: Floating point exception\n" + "\n" * 60 + "KeyError: 'ministral3'\n"
+    crash = (
+        'Fatal Python error: Floating point exception\n  File "/vllm/vocab_parallel_embedding.py", line 40 in apply\n'
+    )
+    text = crash + "\n" * 60 + "KeyError: 'ministral3'\n"
     assert main(["diagnose", "--json", log(text)]) == 1
     assert [one["id"] for one in as_json(capsys)["documented"]] == ["unrecognised-model-type", "sigfpe-embedding"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
@@ -43,7 +44,7 @@ def _entry(failure: Failure) -> str:
         "Remedy": failure.remedy + (f" (`pytest_rlregress.remedies.{failure.subject}`)" if failure.subject else ""),
         "Known in": ", ".join(f"{name} ({versions})" for name, versions in failure.components.items()),
         "Expected": expected if failure.signatures else "",
-        "Measured": failure.measured,
+        "Measured": " ".join(failure.measured.split()),
     }
     lines = [f"### {failure.id}", "", f"{failure.title}.", ""]
     lines += [f"- **{name}**: {text}" for name, text in facts.items() if text]
@@ -61,5 +62,12 @@ def _signature(signature: Signature) -> str:
         "frames": ", ".join(frame.pattern for frame in signature.frames),
         "log": signature.log and signature.log.pattern,
     }
-    text = ", ".join(f"{name} ``{value}``" for name, value in said.items() if value)
+    text = ", ".join(f"{name} {_code(value)}" for name, value in said.items() if value)
     return f"{text} — {signature.note}" if signature.note else text
+
+
+def _code(text: str) -> str:
+    """A code span, whatever backticks are in the text."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    padding = " " * ("`" in (text[0], text[-1]))
+    return f"{fence}{padding}{text}{padding}{fence}"
