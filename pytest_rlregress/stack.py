@@ -140,7 +140,7 @@ def missing(components: Iterable[str]) -> dict[str, str]:
     for name in components:
         if name in SYSTEMS:
             if not SYSTEMS[name]():
-                reasons[name] = f"needs {name}, this is {platform.system()} {platform.release()}"
+                reasons[name] = f"needs {name}, this is {platform.system()}"
             continue
         if name not in COMPONENTS:
             allowed = ", ".join([*COMPONENTS, *SYSTEMS])
