@@ -84,19 +84,39 @@ def test_strict_turns_absent_into_an_error(scenario):
     result.stdout.fnmatch_lines(["*absent: upstream fixed it: the workaround may go*"])
 
 
-def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester):
-    result = scenario(DOCUMENTED, "pass", "-n2", "--junitxml=out.xml")
+@pytest.mark.parametrize(
+    ("act", "verdict"),
+    [
+        (DOCUMENTED, "reproduced"),
+        ("import ctypes; ctypes.CDLL(None).div(1, 0)", "reproduced"),
+        ("import pytest; pytest.skip('needs two nodes')", "unavailable"),
+    ],
+    ids=["failed", "died", "skipped"],
+)
+def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester, act, verdict):
+    result = scenario(act, "pass", "-n2", "--junitxml=out.xml")
     assert result.ret == 0
     start = next(i for i, line in enumerate(result.outlines) if line.startswith("failure "))
     assert all(len(line) <= 100 for line in result.outlines[start : start + 3])
-    result.stdout.fnmatch_lines(["short-column*reproduced 1/1*held 1/1*"])
+    result.stdout.fnmatch_lines([f"short-column*{verdict} 1/1*held 1/1*"])
     properties = {
         (case.get("name"), entry.get("name")): entry.get("value")
         for case in ET.parse(pytester.path / "out.xml").iter("testcase")
         for entry in case.iter("property")
     }
-    assert properties["test_act", "rlregress_verdict"] == "reproduced"
+    assert properties["test_act", "rlregress_verdict"] == verdict
     assert properties["test_remedy", "rlregress_side"] == "guards"
+
+
+def test_junit_carries_the_verdict_of_what_could_not_be_started(scenario, pytester):
+    text = SCENARIO.replace("@pytest.mark.guards", '@pytest.mark.needs("windows")\n@pytest.mark.guards')
+    assert scenario(DOCUMENTED, "pass", "--junitxml=out.xml", text=text).ret == 0
+    [case] = [
+        case for case in ET.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_remedy"
+    ]
+    assert {"rlregress_verdict": "unavailable"}.items() <= {
+        e.get("name"): e.get("value") for e in case.iter("property")
+    }.items()
 
 
 def test_native_sigfpe_matches_the_documented_signature(pytester, run):
@@ -123,7 +143,8 @@ def test_native_sigfpe_matches_the_documented_signature(pytester, run):
     )
 
 
-def test_failing_test_names_the_documented_failure_it_looks_like(pytester, run):
+def test_failing_test_names_the_documented_failure_it_looks_like(pytester, run, monkeypatch):
+    monkeypatch.setenv("CI", "true")  # where pytest's summary cuts nothing
     folder = pytester.mkpydir("stand_in")
     (folder / "vocab_parallel_embedding.py").write_text(
         "import ctypes\ndef apply():\n    ctypes.CDLL(None).div(1, 0)\n"

@@ -91,6 +91,16 @@ def test_missing_components(site):
         stack.missing(["vlm"])
 
 
+def test_systems_are_needed_like_components(monkeypatch):
+    monkeypatch.setattr("platform.release", lambda: "5.15.90.1-microsoft-standard-WSL2")
+    assert stack.missing(["linux", "wsl2"]) == {}
+    monkeypatch.setattr("platform.release", lambda: "6.1.0-40-amd64")
+    assert stack.missing(["linux", "wsl2", "windows"]) == {
+        "wsl2": "needs wsl2, this is Linux",
+        "windows": "needs windows, this is Linux",
+    }
+
+
 def test_nothing_is_imported():
     script = """
 import sys
