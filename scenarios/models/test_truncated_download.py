@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 from contextlib import suppress
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_part_of_a_shard_is_loaded(hub, tmp_path, length):
 def check_complete(folder, published):
     """Every file as published, and the model loads."""
     for path in published.iterdir():
-        assert (folder / path.name).read_bytes() == path.read_bytes(), f"{path.name} is not as published"
+        assert filecmp.cmp(folder / path.name, path, shallow=False), f"{path.name} is not as published"
     load(folder)
 
 
@@ -134,4 +135,4 @@ def test_gives_up_and_leaves_nothing_to_load(hub, subject, published, tmp_path, 
     with pytest.raises(RuntimeError, match=CUT):
         subject(MODEL, tmp_path, "main", hub.endpoint, 2)
     assert not (tmp_path / CUT).exists(), f"{(tmp_path / CUT).stat().st_size} bytes of a shard are left to be loaded"
-    assert (tmp_path / WHOLE).read_bytes() == (published / WHOLE).read_bytes()
+    assert filecmp.cmp(tmp_path / WHOLE, published / WHOLE, shallow=False)
