@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import sys
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester"]
+
+# A shell's background job ignores Ctrl-C, and so would the processes that are sent one here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Files whose tests make or look for files in /dev/shm, which all processes share: one at a time.
 SHARED_MEMORY = ("test_faults", "test_leaks", "test_litter", "test_stack_faults")

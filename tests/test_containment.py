@@ -77,7 +77,7 @@ def test_nothing_survives_the_end_of_pytest(pytester, tmp_path, end, workers):
         assert ET.parse(pytester.path / "junit.xml").getroot().tag == "testsuites"
     if end != signal.SIGKILL and not workers:
         assert (pytester.path / "torn-down").exists(), "the fixture was not torn down"
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 20
     while (left := [*filter(is_alive, family), *temporary.iterdir()]) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left

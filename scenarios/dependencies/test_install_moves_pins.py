@@ -130,7 +130,7 @@ def test_what_moves_nothing_goes_in(environment, subject):
 
 def broken_requirements(names):
     """What these installed distributions require of installed ones and have not; what is left out breaks nothing."""
-    installed: dict[str, metadata.Distribution] = {}
+    installed = {}
     for distribution in metadata.distributions():
         installed.setdefault(canonicalize_name(distribution.metadata["Name"] or ""), distribution)
     for name in installed.keys() & set(names):
