@@ -258,3 +258,29 @@ def test_no_litter(run, pytester, monkeypatch, tmp_path_factory):
     monkeypatch.setenv("TMPDIR", str(temporary))
     run(NEIGHBOUR).assert_outcomes(passed=1)
     assert not list(temporary.glob("rlregress-*"))
+
+
+def test_what_was_left_is_told_though_a_failing_teardown_removes_it(run):
+    result = run(
+        """
+        import shutil, time, pytest
+
+        @pytest.fixture
+        def logs(tmp_path, watch_log):
+            folder = tmp_path / "logs"
+            folder.mkdir()
+            watch_log(folder)
+            yield folder
+            time.sleep(1)  # as long as it takes Ray at least
+            shutil.rmtree(folder)
+            raise OSError("not torn down")
+
+        @pytest.mark.isolated
+        def test_it(logs):
+            word = f"*** SIG{'FPE'} received at time=1795277675 on cpu 0 ***"
+            (logs / "worker-26794b-01000000-4711.err").write_text(word)
+            assert not word
+        """
+    )
+    result.assert_outcomes(failed=1, errors=1)
+    result.stdout.fnmatch_lines(["*worker*4711*SIGFPE*"])

@@ -130,6 +130,7 @@ class Child:
             return death
         self.logs.begin()
         self._said.faults.clear()
+        self.clues = NO_CLUES
         return self._listen("done", limits, hear, "no end", [key, following])
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
@@ -214,8 +215,8 @@ class Child:
                     self.logs.watch(Path(value))
                 elif kind == "report":
                     report, size = value
-                    if report["outcome"] == "failed":  # now: its teardown may remove a Ray session's folder
-                        self.clues = self._look()
+                    if report["outcome"] == "failed" and self.clues is NO_CLUES:
+                        self.clues = self._look()  # now: its teardown may remove a Ray session's folder, and fail too
                     hear(kind, [report, "" if self._echo else self.output(begun.log_size, size)])
                     begun.log_size = size
                 else:

@@ -185,7 +185,6 @@ def _of_the_test(stacks: str) -> str:
 
 def _report(item: pytest.Item, when: str, outcome: str, longrepr: object) -> pytest.TestReport:
     keywords = dict.fromkeys(item.keywords, 1)
-    properties = list(item.user_properties)
     return pytest.TestReport(
         item.nodeid,
         item.location,
@@ -193,5 +192,5 @@ def _report(item: pytest.Item, when: str, outcome: str, longrepr: object) -> pyt
         outcome,  # type: ignore[arg-type]
         longrepr,  # type: ignore[arg-type]
         when,  # type: ignore[arg-type]
-        user_properties=properties,
+        user_properties=list(item.user_properties),
     )

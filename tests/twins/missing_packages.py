@@ -1,0 +1,97 @@
+"""Twins of scenarios/dependencies: what a setting needs to be installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib import metadata
+from types import ModuleType
+
+from pytest_rlregress.remedies.dependencies import missing_symbol
+from twins import broken, twin
+
+
+def by_distribution(setting):
+    """Ask the metadata for the name, as a partial install also has it."""
+    try:
+        metadata.version(setting)
+    except metadata.PackageNotFoundError:
+        return missing_symbol(setting)
+    return None
+
+
+def by_module(setting):
+    """Import the top-level package only."""
+    try:
+        importlib.import_module(setting)
+    except ImportError:
+        return missing_symbol(setting)
+    return None
+
+
+def by_look(setting):
+    """Look for the symbol's module without importing it."""
+    module = {"apex": "fused_weight_gradient_mlp_cuda"}.get(setting, setting)
+    return None if importlib.util.find_spec(module) else missing_symbol(setting)
+
+
+def without_advice(setting):
+    said = missing_symbol(setting)
+    return said and said.partition("): ")[0] + ")"
+
+
+for setting in ("mbridge", "apex", "vllm"):
+    for probe in (by_distribution, by_module, by_look):
+        broken(f"{setting}-missing", only="without-the-symbol")(probe)
+    broken(f"{setting}-missing", only="nothing_installed")(without_advice)
+
+
+@broken("apex-missing", only="whole_install")
+@broken("mbridge-missing", only="whole_install")
+def always_missing(setting):
+    return f"{setting} cannot be imported: change the setting"
+
+
+@broken("vllm-missing", only="whole_install")
+def as_verl_asks(setting):
+    return None if "vllm" in metadata.packages_distributions()["vllm"] else "vllm.LLM: set rollout.name"
+
+
+@twin("mbridge-missing", "absent")
+def verl_brings_its_own(monkeypatch):
+    module = ModuleType("verl.models.mcore.mbridge")
+    module.AutoBridge = object()
+    monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@twin("mbridge-missing", "changed")
+def verl_is_another(monkeypatch):
+    monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
+
+
+@twin("apex-missing", "absent", only="the_symbol")
+def apex_with_its_extension(monkeypatch):
+    module = ModuleType("fused_weight_gradient_mlp_cuda")
+    module.wgrad_gemm_accum_fp32 = object()
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+@twin("apex-missing", "changed", only="the_symbol")
+def an_extension_of_other_symbols(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fused_weight_gradient_mlp_cuda", ModuleType("fused_weight_gradient_mlp_cuda"))
+
+
+@twin("vllm-missing", "absent", only="another_name")
+def verl_asks_the_module(monkeypatch):
+    from verl.workers.rollout import base
+
+    monkeypatch.setattr(base, "get_rollout_class", lambda name: importlib.import_module(name).LLM)
+
+
+@twin("vllm-missing", "changed", only="without_vllm")
+def verl_knows_no_rollout(monkeypatch):
+    from verl.workers.rollout import base
+
+    monkeypatch.setattr(base, "_ROLLOUT_REGISTRY", {})
