@@ -1,10 +1,10 @@
-"""Run every benchmark, or those named: ``python -m benchmarks [startup] [containment] [faults] [step] [diagnose]``."""
+"""Run every benchmark, or those named: ``python -m benchmarks [NAME ...]``."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import containment, diagnose, faults, startup, step
+from benchmarks import bisect, containment, diagnose, faults, startup, step
 
 ALL = {
     "startup": startup.main,
@@ -12,6 +12,7 @@ ALL = {
     "faults": faults.main,
     "step": step.main,
     "diagnose": diagnose.main,
+    "bisect": bisect.main,
 }
 
 unknown = [name for name in sys.argv[1:] if name not in ALL]

@@ -6,11 +6,12 @@ import argparse
 import sys
 
 from pytest_rlregress import catalogue
+from pytest_rlregress.bisect import command as bisect
 from pytest_rlregress.diagnose import command as diagnose
 from pytest_rlregress.preflight import command as preflight
 from pytest_rlregress.report import listing
 
-COMMANDS = (listing, diagnose, preflight)
+COMMANDS = (listing, diagnose, preflight, bisect)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +23,13 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for room in COMMANDS:
         room.declare(commands)
-    options = parser.parse_args(arguments)
+    # argparse lets the words of a command end where its options begin: those after them come back as rest.
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (not hasattr(options, "words") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.words += rest
+    options.arguments = sys.argv[1:] if arguments is None else arguments
     try:
         return int(options.run(options))
     except catalogue.CatalogueError as error:

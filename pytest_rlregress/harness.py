@@ -19,6 +19,9 @@ from pytest_rlregress.verdict import Judgement, Outcome, judge
 T = TypeVar("T")
 
 _KEY: pytest.StashKey[Harness] = pytest.StashKey()
+#: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
+#: Not on its report, which xdist can only send with plain values.
+CONCLUDED: pytest.StashKey[tuple[Outcome, tuple[str, ...]]] = pytest.StashKey()
 
 
 def of(config: pytest.Config) -> Harness:
@@ -83,8 +86,11 @@ class Harness:
         print(hardware.describe_profiles(self.profiles, self.machine))
         return 0
 
-    def open(self) -> bool:
-        """Check the promises of the command line and contain tests from now on; False if there is nothing to report."""
+    def open(self, *, every_file: bool = False) -> bool:
+        """Check the promises of the command line and contain tests from now on; False if there is nothing to report.
+
+        ``every_file``: no test file is imported here before a child has survived that.
+        """
         if self._opened or self.settings.hw == "list":
             return False
         self._opened = True
@@ -111,6 +117,7 @@ class Harness:
             components=self.components,
             unavailable=self.unavailable,
             conclude=self._conclude,
+            every_file=every_file,
         )
         self._config.pluginmanager.register(containment, "rlregress-containment")
         return True
@@ -175,10 +182,13 @@ class Harness:
         side = self.side(item)
         if side is not None and not hasattr(report, "wasxfail"):
             self._judge(item, side, outcome, report)
+        named: list[catalogue.Failure] = []
         if report.failed:
             from pytest_rlregress.diagnose.matching import name_test  # only runs with a failure pay for it
 
-            add_to_text(report, [_entry(f) for f in name_test(outcome, self.catalogue.values())])
+            named = name_test(outcome, self.catalogue.values())
+            add_to_text(report, [_entry(failure) for failure in named])
+        item.stash[CONCLUDED] = outcome, tuple(failure.id for failure in named)
 
     def _judge(self, item: pytest.Item, side: Side, outcome: Outcome, report: pytest.TestReport) -> None:
         failure = side.failure

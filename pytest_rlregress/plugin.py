@@ -32,11 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers; under ``--hw`` or ``--rl-require`` look at the machine before anything is collected."""
+    """Declare the markers; where an option asks for it, look at the machine before anything is collected."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     resolved = settings.resolve(config)
-    if resolved.hw or resolved.require:
+    if resolved.hw or resolved.require or resolved.record_dir:
         _open(config)
 
 
@@ -68,6 +68,10 @@ def _open(config: pytest.Config) -> bool:
     from pytest_rlregress.report.terminal import Terminal
 
     config.pluginmanager.register(Terminal(config, run), "rlregress-terminal")
+    if run.settings.record_dir and not hasattr(config, "workerinput"):  # once a run, not in each of xdist's workers
+        from pytest_rlregress.report.record import Record
+
+        config.pluginmanager.register(Record(config, run, run.settings.record_dir), "rlregress-record")
     return True
 
 

@@ -57,6 +57,7 @@ class Settings:
     timeout: float
     memory: int | None
     stall: float
+    record_dir: Path | None
     scenarios: tuple[Path, ...]
     hardware: tuple[Path, ...]
     subjects: Mapping[str, str]
@@ -131,6 +132,12 @@ def _folders(text: str, base: Path) -> tuple[Path, ...]:
     return folders
 
 
+def _folder(text: str, base: Path) -> Path:
+    if not text.strip():
+        raise ValueError("a folder, which is made if it is not there")
+    return base / Path(text.strip()).expanduser()
+
+
 def _assignments(text: str, _base: Path) -> dict[str, str]:
     pairs = {}
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -194,6 +201,15 @@ OPTIONS = (
         "on a test comes first, inf: for ever (default: 4).",
         flag="--rl-stall",
         metavar="SECONDS",
+    ),
+    Option(
+        "record_dir",
+        _folder,
+        None,
+        "Write a record of the run to this folder: one JSON file in the Common Test Report Format, with the installed "
+        "stack, the hardware and the verdicts.",
+        flag="--rl-record-dir",
+        metavar="DIR",
     ),
     Option(
         "scenarios",

@@ -36,6 +36,7 @@ class Containment:
         components: Names the components of the stack that a test needs.
         unavailable: Says why a test cannot run here, or None.
         conclude: Takes the outcome of a test and the report that is to carry its verdict.
+        every_file: Whether every test file is imported in a child first, not only those with tests of ours.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class Containment:
         components: Callable[[pytest.Item], tuple[str, ...]],
         unavailable: Callable[[pytest.Item], str | None],
         conclude: Callable[[pytest.Item, Outcome, pytest.TestReport], None],
+        every_file: bool,
     ) -> None:
-        self._config, self._limits = config, limits
+        self._config, self._limits, self._every_file = config, limits, every_file
         self._components, self._unavailable, self._conclude = components, unavailable, conclude
         self._pool = Pool(config, gpus, self._say)
         self._warm: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class Containment:
 
     def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
         """Import a file with tests of ours in a child first: what dies of it there is not imported here."""
-        if not _OURS.search(module_path.read_bytes()):
+        if not self._every_file and not _OURS.search(module_path.read_bytes()):
             return None
         try:
             death = self._pool.try_import(module_path, self._limits)

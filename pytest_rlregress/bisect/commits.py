@@ -1,0 +1,153 @@
+"""The commits of a checkout as candidates, one environment for all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_rlregress.bisect import editable, locks, worktree
+from pytest_rlregress.bisect.environment import Environment
+from pytest_rlregress.bisect.installer import Installer, Unbuildable
+from pytest_rlregress.bisect.laboratory import Builder, Candidate, Laboratory
+from pytest_rlregress.bisect.locks import Lock
+from pytest_rlregress.bisect.specimen import Specimen
+from pytest_rlregress.bisect.trial import Request
+from pytest_rlregress.bisect.worktree import Checkout, Commit, git
+
+
+class Commits:
+    """The commits of a checkout as candidates. A laboratory takes this for its environments.
+
+    Attributes:
+        good: The good end.
+        bad: The bad end.
+        path: The worktree.
+        project: The project's folder in it.
+        request: The tests, as they are run: those in the checkout as they are in the worktree.
+        top: The user's checkout.
+        name: The project's package.
+        held: What is held fixed.
+    """
+
+    def __init__(
+        self,
+        found: Checkout,
+        path: Path,
+        ends: tuple[Commit, Commit],
+        request: Request,
+        held: Callable[[str], Specimen],
+        environments: Builder,
+        installer: Installer,
+    ) -> None:
+        (self.good, self.bad), self.path, self.top = ends, path, found.top
+        self._environments, self._installer = environments, installer
+        self.project = path / found.project
+        self._asked, self.request = request, self._inside(request)
+        self.name = editable.name(self.project, found.top / found.project, locks.installed())
+        self.held = held(self.name)
+        self._lock = self.held.lock.having({**self._siblings(), self.name: f"-e {self.project}"})
+        self._inputs: str | None = None
+        self._commits: dict[str, Commit] = {}
+
+    def _siblings(self) -> dict[str, str]:
+        """What is installed editable from the checkout, from the worktree instead."""
+        editables = {name: Path(line[3:]) for name, line in self.held.lock.lines.items() if line.startswith("-e ")}
+        return {name: f"-e {self._here(at)}" for name, at in editables.items() if at.is_relative_to(self.top)}
+
+    def _here(self, path: Path) -> Path:
+        return self.path / path.relative_to(self.top)
+
+    def candidate(self, commit: Commit) -> Candidate:
+        """A commit, to be tried."""
+        label = f"{self.name} {commit.short}"
+        self._commits[label] = commit
+        base = self.held.lock
+        lock = base.having({self.name: f"{self.name} @ git+{self.top.as_uri()}@{commit.id}"})
+        return Candidate(label, lambda: lock, base, frozenset({self.name}))
+
+    def tried(self, laboratory: Laboratory) -> list[Commit]:
+        """The commits that were tried, in the order of the trying."""
+        return [self._commits[label] for label in laboratory.trials if label in self._commits]
+
+    def _inside(self, request: Request) -> Request:
+        arguments = tuple(map(self._place, request.arguments))
+        if not any(argument.startswith(f"{self.path}{os.sep}") for argument in arguments):
+            return request
+        return replace(request, arguments=arguments, options=(*request.options, f"--rootdir={self.project}"))
+
+    def _place(self, argument: str) -> str:
+        file, colons, test = argument.partition("::")
+        path = Path(file).resolve()
+        return f"{self._here(path) if path.is_relative_to(self.top) else path}{colons}{test}"
+
+    @contextmanager
+    def folder(self) -> Generator[None]:
+        """Where tests are in the checkout, run them from the project's folder in the worktree."""
+        here = Path.cwd()
+        try:
+            if self.request != self._asked:
+                os.chdir(self.project)
+            yield
+        finally:
+            os.chdir(here)
+
+    def build(self, lock: Lock) -> Environment:
+        """Check out the commit of a candidate's lock; returns the environment that has it installed.
+
+        Raises:
+            Unbuildable: It cannot be installed at that commit, or something else would be imported.
+            NoSpace: The disk is full.
+        """
+        worktree.tidy(self.path)
+        git(self.path, "checkout", "--quiet", "--detach", lock.lines[self.name].rpartition("@")[2])
+        environment = self._environments.build(self._lock)
+        if environment.reused and editable.inputs(self.project) != self._inputs:
+            self._inputs = None
+            self._reinstall(environment)
+        self._inputs = editable.inputs(self.project)
+        instead = editable.shadowed(environment.python, self.project, self.name, self.top)
+        if instead:
+            raise Unbuildable(instead, instead)
+        return environment
+
+    def trim(self, keep: Collection[str]) -> None:
+        """Other environments than the commits' may be removed."""
+        self._environments.trim([self._lock.digest])
+
+    def _reinstall(self, environment: Environment) -> None:
+        into = ("--python", str(environment.python), "--no-deps", "--reinstall", "--editable", str(self.project))
+        self._installer.pip(f"installing {self.name} of this commit", "install", *into, files={})
+
+
+@contextmanager
+def opened(
+    repo: Path,
+    revisions: str,
+    *,
+    request: Request,
+    held: Callable[[str], Specimen],
+    environments: Builder,
+    installer: Installer,
+    folder: Path,
+) -> Generator[Commits]:
+    """The revisions ``GOODREV..BADREV`` of a checkout, which itself is not touched, for as long as the context lasts.
+
+    Args:
+        repo: The folder of the project in its git checkout.
+        revisions: The ends.
+        request: The tests.
+        held: What is held fixed around the package of this name.
+        environments: Where the environment is built that all commits are installed into, one after the other.
+        installer: Installs a commit there, where that differs from the one before.
+        folder: Where the worktree goes.
+
+    Raises:
+        CheckoutError: No checkout, an unknown revision, …: one sentence.
+    """
+    found = worktree.checkout(repo)
+    ends = worktree.ends(found, revisions)
+    with worktree.worktree(found, folder, ends[0].id) as path:
+        yield Commits(found, path, ends, request, held, environments, installer)

@@ -1,0 +1,72 @@
+"""What the two ends of a bisect say: the test that is good at one and bad at the other, or why there is none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pytest_rlregress.bisect import sameness
+from pytest_rlregress.bisect.answer import NotFound
+from pytest_rlregress.bisect.facts import Sighting, State, Trial
+from pytest_rlregress.bisect.laboratory import Finding, finding
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A test that is good at the good end and bad at the bad end.
+
+    Attributes:
+        test: Its key.
+        bad: It at the bad end: the failure that is looked for.
+        hardware: What the bad end ran on.
+        others: Keys of the other tests of which that is true.
+    """
+
+    test: str
+    bad: Sighting
+    hardware: str
+    others: tuple[str, ...]
+
+
+def prove(good: Trial, bad: Trial) -> Ends | NotFound:
+    """The test to follow, the first that is good at one end and bad at the other; or why there is none."""
+    for label, one in ((good.label, good), (bad.label, bad)):
+        if one.trouble or not any(run.sightings for run in one.runs):
+            reason = one.trouble or next((run.trouble for run in one.runs), "no test was run")
+            return NotFound("untested end", label, reason=reason)
+    found = {test: (finding(good, test, None), finding(bad, test, None)) for test in tests(good, bad)}
+    states = {test: (before.state, after.state) for test, (before, after) in found.items()}
+    flips = [test for test, pair in states.items() if pair == (State.GOOD, State.BAD)]
+    for test in flips:
+        reference = sameness.seen(bad.runs[0], test)
+        assert reference is not None
+        again = finding(bad, test, reference)
+        if again.state is State.BAD:
+            others = tuple(other for other in flips if other != test)
+            return Ends(test, reference, bad.runs[0].hardware, others)
+        found[test] = found[test][0], again  # repeats fail in different ways
+    return _why_not(good, bad, found.values())
+
+
+def _why_not(good: Trial, bad: Trial, found: Iterable[tuple[Finding, Finding]]) -> NotFound:
+    pairs = list(found)
+    for label, end in ((good.label, 0), (bad.label, 1)):
+        unsure = next((pair[end] for pair in pairs if pair[end].reason.startswith("flaky")), None)
+        if unsure is not None:
+            return NotFound("flaky end", label, reason=unsure.reason)
+    seen = [(before.state, after.state) for before, after in pairs]
+    if (State.BAD, State.GOOD) in seen:
+        return NotFound("swapped", good.label, bad.label)
+    if (State.BAD, State.BAD) in seen:
+        return NotFound("fails at both", good.label, bad.label)
+    for label, end in ((good.label, 0), (bad.label, 1)):
+        unknown = next((pair[end] for pair in pairs if pair[end].state is State.UNKNOWN), None)
+        if unknown is not None:
+            return NotFound("untested end", label, reason=unknown.reason)
+    return NotFound("passes at both", good.label, bad.label)
+
+
+def tests(*trials: Trial) -> list[str]:
+    """Keys of the tests seen; files that could not be imported are no tests, but for where there is nothing else."""
+    seen = {test: one.verdict for trial in trials for run in trial.runs for test, one in run.sightings.items()}
+    return [test for test in seen if "::" in test] or list(seen)

@@ -1,0 +1,180 @@
+"""The journal of a bisect: a line for every finished trial, on disk before the next one starts.
+
+The first line is the question, so that a journal never answers another one; each later line is a trial. JSON, one
+object a line, appended only. What was killed in the middle of a line loses that line and no more.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.bisect.facts import Run, Sighting, Trial
+from pytest_rlregress.verdict import Outcome
+
+#: The form of the file: raised when a line written by an older release can no longer be read.
+FORMAT = 1
+
+_BEGIN = b'{"journal": '
+
+
+class JournalError(ValueError):
+    """A journal that cannot be gone on with: the message names the file, and what to do."""
+
+
+class Journal:
+    """The trials of one question, as far as they are finished.
+
+    Attributes:
+        path: The file.
+        trials: The trials, by their label, in the order of the trying.
+    """
+
+    def __init__(self, path: Path, file: int) -> None:
+        self.path, self._file = path, file
+        self.trials: dict[str, Trial] = {}
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, question: Mapping[str, Any], *, fresh: bool = False) -> Generator[Journal]:
+        """Go on with the journal at ``path``, or begin it: this process has it alone as long as the context lasts.
+
+        Args:
+            path: The file; missing folders are made.
+            question: All that makes a trial mean something else where it differs: what JSON can hold.
+            fresh: Forget the trials that the file holds.
+
+        Raises:
+            JournalError: Another bisect has it, it cannot be written, it holds another question's trials, was written
+                by a newer release, is damaged elsewhere than at its end, or is no journal at all.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise JournalError(f"{path}: the journal cannot be opened: {error.strerror}") from None
+        try:
+            journal = cls(path, file)
+            journal._begin(_line({"journal": FORMAT, "question": question}), fresh)
+            yield journal
+        finally:
+            os.close(file)
+
+    def add(self, trial: Trial) -> None:
+        """Keep a finished trial: it is on disk when this returns.
+
+        Raises:
+            JournalError: It could not be written (a full disk); the lines before it are as they were.
+        """
+        self._append(_line(trial))
+        self.trials[trial.label] = trial
+
+    def _begin(self, head: bytes, fresh: bool) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise JournalError(
+                f"{self.path}: the same bisect is already running; wait for its end or stop it."
+            ) from None
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be locked: {error.strerror}; keep it on a local disk.") from None
+        with open(self._file, "rb", closefd=False) as file:
+            content = file.read()
+        if not (content.startswith(_BEGIN) or _BEGIN.startswith(content)):
+            raise JournalError(f"{self.path}: is no journal of a bisect; name another file, or remove it.")
+        whole = 0
+        if not fresh and not (len(content) < len(head) and head.startswith(content)):  # new, or killed while begun
+            self.trials, whole = _read(self.path, content, head)
+        os.ftruncate(self._file, whole)
+        if not whole:
+            self._append(head)
+
+    def _append(self, line: bytes) -> None:
+        size = os.fstat(self._file).st_size
+        try:
+            if os.write(self._file, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file)
+            if not size:
+                _sync_folder(self.path.parent)
+        except OSError as error:
+            os.ftruncate(self._file, size)
+            raise JournalError(f"{self.path}: cannot be written: {error.strerror}; what it held is kept.") from None
+
+
+def _line(value: object) -> bytes:
+    return json.dumps(value, default=_fields).encode() + b"\n"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return dict(value if isinstance(value, Mapping) else vars(value))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new file's name last, too."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _read(path: Path, content: bytes, head: bytes) -> tuple[dict[str, Trial], int]:
+    """The trials of a journal, and how many of its bytes are whole lines."""
+    first, *lines, torn = content.split(b"\n") if b"\n" in content else (content, b"")
+    _check(path, first, head)
+    trials: dict[str, Trial] = {}
+    for number, line in enumerate(lines, 2):
+        try:
+            trial = _trial(json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            last = number == len(lines) + 1 and not torn
+            if last and isinstance(error, ValueError):
+                return trials, len(content) - len(line) - 1  # a machine that died may leave the line's end without it
+            raise JournalError(f"{path}: line {number} is damaged; repair it, or start over with --fresh.") from None
+        trials[trial.label] = trial
+    return trials, len(content) - len(torn)
+
+
+def _check(path: Path, first: bytes, head: bytes) -> None:
+    """Whether the first line of a journal is this question's."""
+    asked = json.loads(head)["question"]
+    try:
+        found = json.loads(first)
+        form, question = int(found["journal"]), dict(found["question"])
+    except (ValueError, KeyError, TypeError):
+        raise JournalError(f"{path}: line 1 is damaged; start over with --fresh.") from None
+    if form > FORMAT:
+        raise JournalError(
+            f"{path}: is of format {form} of a newer release, this one reads {FORMAT}; use that release, or start over "
+            "with --fresh."
+        )
+    if question != asked:
+        other = ", ".join(sorted(key for key in {*question, *asked} if question.get(key) != asked.get(key)))
+        raise JournalError(
+            f"{path}: is about another question (differing in {other}); name another file, or start over with --fresh."
+        )
+
+
+def _trial(found: dict[str, Any]) -> Trial:
+    return Trial(**{**_tuples(found), "runs": tuple(_run(run) for run in found["runs"])})
+
+
+def _run(found: dict[str, Any]) -> Run:
+    sightings = {test: _sighting(one) for test, one in found["sightings"].items()}
+    needed = found.get("needed")
+    return Run(**{**found, "sightings": sightings, "needed": None if needed is None else tuple(needed)})
+
+
+def _sighting(found: dict[str, Any]) -> Sighting:
+    return Sighting(**{**_tuples(found), "outcome": Outcome(**_tuples(found["outcome"]))})
+
+
+def _tuples(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}

@@ -1,0 +1,21 @@
+"""What a test is called, the same in every environment and under every root folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_rlregress.catalogue import SHIPPED
+
+
+def key(nodeid: str, path: Path) -> str:
+    """``batch/test_x.py::test_y[a]`` for a test of a shipped scenario, wherever that is installed, else the node id.
+
+    Args:
+        nodeid: pytest's, which begins with a path of the file; where from depends on pytest's arguments.
+        path: The file.
+    """
+    found, shipped = path.resolve(), SHIPPED.resolve()
+    if not found.is_relative_to(shipped):
+        return nodeid
+    _, colons, rest = nodeid.partition("::")
+    return f"{found.relative_to(shipped).as_posix()}{colons}{rest}"

@@ -1,0 +1,197 @@
+"""Complete sets of packages: what an environment holds, and what differs between two of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+
+class LockError(ValueError):
+    """A file that is no complete set of packages: the message names file and line, and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Every package of an environment, by normalised name, with the line that installs exactly it.
+
+    A line is ``name==version``, ``name @ URL`` or ``-e FOLDER``.
+    """
+
+    lines: Mapping[str, str]
+
+    @cached_property
+    def text(self) -> str:
+        """The lines in the order of their names: a requirements file, to be installed without dependencies."""
+        return "".join(f"{self.lines[name]}\n" for name in sorted(self.lines))
+
+    @cached_property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that stand for exactly this set."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+
+    def version(self, name: str) -> str | None:
+        """The version of a package, the whole line for one that comes from a folder or URL, None for none."""
+        line = self.lines.get(canonicalize_name(name))
+        return line.partition("==")[2] or line if line else None
+
+    def having(self, changes: Mapping[str, str | None]) -> Lock:
+        """The same with these lines, by name, instead; None takes a package out."""
+        changed = {canonicalize_name(name): line for name, line in changes.items()}
+        kept = {name: line for name, line in self.lines.items() if name not in changed}
+        return Lock(kept | {name: line for name, line in changed.items() if line is not None})
+
+
+@dataclass(frozen=True)
+class Change:
+    """A package that differs between two locks; None where it is not part of one."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        """In words: ``name before -> after``."""
+        return f"{self.name} {_short(self.before)} -> {_short(self.after)}"
+
+
+def differences(before: Lock, after: Lock) -> list[Change]:
+    """The packages that differ, by name."""
+    names = sorted({*before.lines, *after.lines})
+    changes = (Change(name, before.lines.get(name), after.lines.get(name)) for name in names)
+    return [change for change in changes if change.before != change.after]
+
+
+def installed(distributions: Iterable[metadata.Distribution] | None = None) -> Lock:
+    """The lock of this process' environment, or of the distributions of another one."""
+    lines: dict[str, str] = {}
+    for distribution in metadata.distributions() if distributions is None else distributions:
+        name = distribution.metadata["Name"]
+        if name:  # a half-removed distribution has none; the first on the path is what is imported
+            lines.setdefault(canonicalize_name(name), _line(name, distribution))
+    return Lock(lines)
+
+
+def _line(name: str, distribution: metadata.Distribution) -> str:
+    """What installs exactly this distribution: pip notes where it had it from (PEP 610)."""
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    url = origin.get("url", "")
+    if origin.get("dir_info", {}).get("editable"):
+        return f"-e {unquote(urlparse(url).path)}"
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
+    return f"{canonicalize_name(name)} @ {url}" if url else f"{canonicalize_name(name)}=={distribution.version}"
+
+
+def read(path: Path) -> Lock:
+    """The lock in a file: requirements as of ``pip freeze`` or ``uv pip compile``, or the JSON record of a run.
+
+    Raises:
+        LockError: It cannot be read, or a line does not say exactly which package.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(f"{path}: cannot be read: {error}") from None
+    if text.lstrip().startswith("{"):
+        return _of_lines(_in_record(path, text), str(path), path.parent)
+    return _of_lines(_joined(text), str(path), path.parent)
+
+
+def _joined(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a requirements file, those that a backslash continues in one, each with its number."""
+    begun, parts = 1, []
+    for number, line in enumerate(text.splitlines(), 1):
+        parts.append(line.removesuffix("\\"))
+        if not line.endswith("\\"):
+            yield begun, " ".join(parts)
+            begun, parts = number + 1, []
+    if parts:
+        yield begun, " ".join(parts)
+
+
+def _in_record(path: Path, text: str) -> Iterable[tuple[int, str]]:
+    """The requirements that a run wrote down about its own environment."""
+    try:
+        found = json.loads(text)["results"]["extra"]["stack"]["requirements"]
+    except (ValueError, KeyError, TypeError):
+        raise LockError(
+            f"{path}: no record of a run: results.extra.stack.requirements is missing. "
+            "pytest --hw=PROFILE --rl-record-dir=FOLDER writes one."
+        ) from None
+    return enumerate(map(str, found), 1)
+
+
+def _of_lines(lines: Iterable[tuple[int, str]], source: str, folder: Path) -> Lock:
+    found: dict[str, str] = {}
+    for number, line in lines:
+        stripped = re.sub(r"(^|\s)#.*|\s--hash=\S+", "", line).strip()
+        if not stripped or re.match(r"-[if] |--(?!editable)", stripped):
+            continue  # where packages come from is the user's configuration, not the lock's
+        try:
+            name, exact = _exact(stripped, folder)
+        except ValueError as error:
+            raise LockError(f"{source}: line {number}: {stripped!r}: {error}") from None
+        if name is None:
+            continue
+        if found.get(name, exact) != exact:
+            raise LockError(f"{source}: line {number}: {name} is given twice: {found[name]} and {exact}")
+        found[name] = exact
+    if not found:
+        raise LockError(f"{source}: holds no package")
+    return Lock(found)
+
+
+def _exact(line: str, folder: Path) -> tuple[str | None, str]:
+    """The name of the package that a line installs, and that line in one form; no name where its marker excludes it."""
+    editable = re.match(r"(?:-e|--editable)[ =]+(.+)", line)
+    if editable:
+        where = (folder / editable[1].strip().removeprefix("file://")).resolve()
+        return project_name(where), f"-e {where}"
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement as error:
+        raise ValueError(f"no requirement: {error}") from None
+    name = canonicalize_name(requirement.name)
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return None, ""
+    if requirement.url:
+        return name, f"{name} @ {requirement.url}"
+    pins = [one for one in requirement.specifier if one.operator in ("==", "===") and not one.version.endswith(".*")]
+    if len(pins) != 1 or len(requirement.specifier) != 1:
+        raise ValueError("not exactly one version. Allowed: name==version, name @ URL, -e FOLDER")
+    return name, f"{name}=={pins[0].version}"
+
+
+def project_name(folder: Path) -> str:
+    """The name that a project's own configuration gives it.
+
+    Raises:
+        LockError: There is none.
+    """
+    try:
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+    except (OSError, ValueError):
+        project = {}
+    if "name" not in project:
+        raise LockError(f"{folder} has no pyproject.toml that names the project")
+    return canonicalize_name(project["name"])
+
+
+def _short(line: str | None) -> str:
+    return "none" if line is None else line.partition("==")[2] or line

@@ -1,0 +1,197 @@
+"""Which release of one package: from the good end to the bad end, with the rest of the stack held fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_rlregress.bisect import conclusion, index, progress, search, specimen
+from pytest_rlregress.bisect.answer import Answer, Culprit, NotFound, Skipped
+from pytest_rlregress.bisect.case import Case, NoAnswer, follow, skipped
+from pytest_rlregress.bisect.facts import State
+from pytest_rlregress.bisect.index import Release
+from pytest_rlregress.bisect.laboratory import Candidate, Finding
+from pytest_rlregress.bisect.locks import Lock
+from pytest_rlregress.bisect.progress import Window
+from pytest_rlregress.bisect.search import NotMonotone
+from pytest_rlregress.bisect.specimen import Specimen
+from pytest_rlregress.bisect.workplace import Workplace
+
+
+def bisect(work: Workplace) -> Answer:
+    """Which release of a package, between two.
+
+    Raises:
+        NoQuestion: No package or test was named.
+        IndexProblem: An end is not on the index, or that cannot be asked.
+    """
+    options, package = work.options, work.options.words[0]
+    releases = index.releases(package, work.settings, options.cache_dir / "index", options.no_network)
+    held = specimen.of_this_environment(package, work.needed, options.with_editable)
+    installed = held.lock.version(package)
+    given = {installed: held.lock} if installed is not None else {}
+    span = between(work, package, releases, (options.good, options.bad), held, given)
+    good, bad = span.candidates[0], span.candidates[-1]
+    question = {"package": package, "good": good.label, "bad": bad.label, "held": held.lock.digest}
+    with work.laboratory({**question, "pre": options.pre, "deps": not options.no_deps}) as laboratory:
+        try:
+            case = follow(good, bad, laboratory, work.progress)
+            culprit = narrow(span, case)
+        except NoAnswer as error:
+            return conclusion.not_found(work, error.why, (good, bad), laboratory, held.lock, held.left_out)
+        last, first = culprit.last_good.label, culprit.first_bad.label
+        return conclusion.found(
+            work,
+            case,
+            held.lock,
+            conclusion.command(work, package, "--good", last, "--bad", first),
+            culprits=[culprit],
+            edge=(span.candidate(last), span.candidate(first)),
+            left_out=held.left_out,
+            days=(span.releases[0].date, span.releases[-1].date),
+        )
+
+
+@dataclass(frozen=True)
+class Span:
+    """Releases of a package from the good end to the bad end, each as a candidate.
+
+    Attributes:
+        yanked: Those between the ends that were taken back, and why.
+        repaired: Whether the bad end is the older one.
+    """
+
+    package: str
+    releases: tuple[Release, ...]
+    candidates: tuple[Candidate, ...]
+    yanked: tuple[Skipped, ...]
+    repaired: bool
+
+    def candidate(self, version: str) -> Candidate:
+        """The candidate of a version."""
+        return next(
+            one for one, release in zip(self.candidates, self.releases, strict=True) if release.version == version
+        )
+
+
+def between(
+    work: Workplace,
+    package: str,
+    releases: Sequence[Release],
+    ends: tuple[str, str],
+    held: Specimen,
+    given: Mapping[str, Lock],
+) -> Span:
+    """The releases of a package from the good end to the bad end.
+
+    Args:
+        work: Where they are tried.
+        package: The package.
+        releases: All of it.
+        ends: The versions at the good and the bad end.
+        held: What is held fixed.
+        given: The locks of some versions, that need not be resolved.
+
+    Raises:
+        IndexProblem: An end is not among them, or cannot be installed here.
+    """
+
+    def candidate(release: Release) -> Candidate:
+        return Candidate(f"{package} {release.version}", lambda: lock(release.version), held.lock, frozenset({package}))
+
+    def lock(version: str) -> Lock:
+        wanted = {package: version}
+        found = given.get(version)
+        return found or work.environments.resolve(held.lock, wanted, held.wishes, exact=work.options.no_deps)
+
+    try:
+        chosen = index.between(releases, *ends, work.options.pre)
+        yanked = index.yanked_between(releases, *ends)
+    except index.IndexProblem as error:
+        raise index.IndexProblem(f"{package}: {error}") from None
+    work.progress.skipped(Skipped(f"{package} {one.version}", one.untestable) for one in chosen if one.untestable)
+    return Span(
+        package,
+        tuple(chosen),
+        tuple(map(candidate, chosen)),
+        tuple(Skipped(one.version, f"yanked: {one.yanked}") for one in yanked),
+        releases.index(chosen[0]) > releases.index(chosen[-1]),
+    )
+
+
+def narrow(span: Span, case: Case) -> Culprit:
+    """Try releases until the place is found where the test flips; both ends were tried.
+
+    Raises:
+        NoAnswer: A good release comes after a bad one.
+    """
+    while True:
+        states = _states(span, case)
+        try:
+            step = search.first_bad(states)
+        except NotMonotone as error:
+            first, second = (span.candidates[at].label for at in (error.bad, error.good))
+            raise NoAnswer(NotFound("not monotone", first, second)) from None
+        if isinstance(step, search.Window):
+            return _culprit(span, case, step)
+        followers = [span.candidates[index] for index in search.followers(states, step.index)]
+        case.try_(span.candidates[step.index], lambda _: _window(span, case), followers)
+
+
+def _findings(span: Span, case: Case) -> list[Finding | None]:
+    return [
+        Finding(State.UNKNOWN, release.untestable) if release.untestable else case.judge(candidate)
+        for release, candidate in zip(span.releases, span.candidates, strict=True)
+    ]
+
+
+def _states(span: Span, case: Case) -> list[State | None]:
+    return [None if one is None else one.state for one in _findings(span, case)]
+
+
+def _window(span: Span, case: Case) -> Window | None:
+    states = _states(span, case)
+    try:
+        low, high = search.window(states)
+    except search.NotMonotone:
+        return None
+    versions = [release.version for release in span.releases[low : high + 1]]
+    return Window(progress.between(versions), states[low:high].count(None), search.runs_left(states))
+
+
+def _culprit(span: Span, case: Case, found: search.Window) -> Culprit:
+    last, first = (
+        case.seen(span.candidates[index], span.releases[index].version, span.releases[index].date)
+        for index in (found.last_good, found.first_bad)
+    )
+    labelled = [(release.version, one) for release, one in zip(span.releases, _findings(span, case), strict=True)]
+    inside = range(found.last_good + 1, found.first_bad)
+    before, after = (set(_moved(span, case, index)) for index in (found.last_good, found.first_bad))
+    return Culprit(
+        span.package,
+        last,
+        first,
+        span.repaired,
+        between=skipped(labelled[index] for index in inside),
+        moved=_difference(before, after),
+        from_base=tuple(sorted(after)),
+        skipped=(*skipped(one for at, one in enumerate(labelled) if at not in inside and one[1]), *span.yanked),
+    )
+
+
+def _moved(span: Span, case: Case, index: int) -> tuple[str, ...]:
+    trial = case.laboratory.known(span.candidates[index])
+    return trial.moved if trial is not None else ()
+
+
+def _difference(before: set[str], after: set[str]) -> tuple[str, ...]:
+    """What two locks differ in, of both of which is known what they differ in from a third: ``name old -> new``."""
+    moves = [{line.split()[0]: line.partition(" -> ") for line in lines} for lines in (before, after)]
+    names = sorted({line.split()[0] for line in before ^ after})
+    ends = [[one[name][2] if name in one else _held(name, *moves) for one in moves] for name in names]
+    return tuple(f"{name} {old} -> {new}" for name, (old, new) in zip(names, ends, strict=True))
+
+
+def _held(name: str, *moves: dict[str, tuple[str, str, str]]) -> str:
+    """The version of a package that only one of two locks has moved."""
+    return next(one[name][0].partition(" ")[2] for one in moves if name in one)

@@ -1,0 +1,125 @@
+"""What a bisect says on standard error while it goes on: a plain line for every trial and every note."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from pytest_rlregress.bisect.answer import Skipped, Tried, counted, duration, shareable, shell
+from pytest_rlregress.bisect.facts import State
+
+_PLAIN = str.maketrans({"…": "...", "·": "-"})  # where standard error is not Unicode
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is left to be searched, whether releases, commits or a set of packages.
+
+    Attributes:
+        text: In words: ``4.57.6 … 5.0.0``, ``torch, vllm and 9 more``.
+        left: Candidates in it that are not tried yet.
+        runs: About how many of them will have to be.
+    """
+
+    text: str
+    left: int
+    runs: int
+
+
+def between(labels: Sequence[str]) -> str:
+    """A window of candidates in their order, by its ends."""
+    return " … ".join(dict.fromkeys((labels[0], labels[-1])))
+
+
+def among(names: Sequence[str]) -> str:
+    """A window of candidates without an order, by some of them."""
+    return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
+
+
+class Progress:
+    """Says what is going on. Its lines may come from several threads.
+
+    Args:
+        stream: Where it is said: standard error. Only to a terminal is also said what is being done right now.
+        clock: Seconds, from any start.
+    """
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream or sys.stderr, clock
+        self._begun, self._seconds, self._number = clock(), list[float](), 0
+        self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._doing, self._lock = "", threading.Lock()
+
+    def say(self, text: str) -> None:
+        """A line that stays: a note about an environment, a warning."""
+        with self._lock:
+            self._write("".join(f"{line}\n" for line in shareable(text).rstrip("\n").split("\n")))
+
+    def begins(self, doing: str) -> None:
+        """What is being done until the next trial is finished, such as ``building transformers 5.0.0``; "": nothing."""
+        with self._lock:
+            self._doing = f"{' '.join(shareable(doing).split())} …" if doing else ""
+            self._write("")
+
+    def known(self, trials: int) -> None:
+        """So many trials are known from an interrupted bisect."""
+        if trials:
+            self.say(f"{counted(trials, 'trial')} known from before, not tried again")
+
+    def skipped(self, candidates: Iterable[Skipped]) -> None:
+        """These candidates will not be tried."""
+        for one in candidates:
+            self.say(f"not tested: {one.label}: {one.reason}")
+
+    def tried(self, one: Tried, window: Window | None = None, *, role: str = "") -> None:
+        """A finished trial, and what is left; ``role`` is ``good end`` or ``bad end`` while these are proven."""
+        self._number += 1
+        self._seconds.append(one.seconds)
+        why = one.reason if one.state is State.UNKNOWN else one.verdict
+        found = f"{one.state.value} ({why})" if why else one.state.value
+        if role and one.verdict:  # which of its tests is followed is not known yet
+            found = one.verdict
+        line = f"[{self._number}] {f'{role}, ' if role else ''}{one.label}: {found} in {duration(one.seconds)}"
+        self._doing = ""
+        self.say(f"{line} · {self._left(window)}" if window else line)
+
+    def _left(self, window: Window) -> str:
+        """The window, how much is left of it, the time so far and the estimate: the median trial's, for each run."""
+        parts = [window.text, f"{window.left} left"]
+        if window.runs:
+            parts.append(f"about {counted(window.runs, 'run')}")
+        parts.append(f"{duration(self.elapsed)} so far")
+        if window.runs:
+            parts.append(f"about {duration(round(statistics.median(self._seconds) * window.runs))} to go")
+        return ", ".join(parts)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self._begun
+
+    def stopped(self, command: Sequence[str]) -> None:
+        """How an interrupted bisect is gone on with."""
+        self._doing = ""
+        self.say(
+            f"stopped after {counted(self._number, 'trial')}, {duration(self.elapsed)}; these are kept. To go on from "
+            f"here:\n  {shell(command)}"
+        )
+
+    def _write(self, lines: str) -> None:
+        if self._live:
+            width = os.get_terminal_size(self._stream.fileno()).columns or 80
+            lines = f"\r\x1b[K{lines}{self._doing[: width - 1]}"
+        encoding = self._stream.encoding or "utf-8"
+        try:
+            lines.encode(encoding)
+        except UnicodeEncodeError:
+            lines = lines.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+        self._stream.write(lines)
+        self._stream.flush()

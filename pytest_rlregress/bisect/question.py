@@ -1,0 +1,83 @@
+"""Which kind of bisect the command line asks for; asks it, and shows the answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from pytest_rlregress.bisect import one_package, records, revisions, two_locks, workplace
+from pytest_rlregress.bisect.answer import Answer
+from pytest_rlregress.bisect.environment import NoSpace, NoUv
+from pytest_rlregress.bisect.index import IndexProblem
+from pytest_rlregress.bisect.journal import JournalError
+from pytest_rlregress.bisect.locks import LockError
+from pytest_rlregress.bisect.progress import Progress
+from pytest_rlregress.bisect.records import RecordError
+from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.bisect.workplace import NoQuestion
+from pytest_rlregress.bisect.worktree import CheckoutError
+
+#: What keeps a bisect from its answer, each in a sentence for people.
+PROBLEMS = (NoQuestion, LockError, IndexProblem, RecordError, JournalError, CheckoutError, NoSpace, NoUv, OSError)
+
+
+def ask(options: argparse.Namespace) -> int:
+    """Bisect, print the answer and write it; returns the exit code.
+
+    Raises:
+        CatalogueError: There is no such failure.
+    """
+    progress = Progress()
+    try:
+        for path in filter(None, (options.markdown, options.json)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        answer = _answer(options, progress)
+        for path, form in ((options.markdown, as_markdown), (options.json, _as_json)):
+            if path is not None:
+                path.write_text(form(answer), encoding="utf-8")
+    except PROBLEMS as error:
+        progress.begins("")
+        print(f"rlregress bisect: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        progress.stopped(["rlregress", *options.arguments])
+        return 130
+    progress.begins("")
+    print(as_text(answer))
+    return answer.exit_code
+
+
+def _answer(options: argparse.Namespace, progress: Progress) -> Answer:
+    ways = {
+        "--good and --bad": (one_package.bisect, options.good, options.bad),
+        "--good-lock and --bad-lock": (two_locks.bisect, options.good_lock, options.bad_lock),
+        "--from-record and --to-record": (two_locks.bisect, options.from_record, options.to_record),
+        "--revisions and --repo": (revisions.bisect, options.revisions, options.repo),
+    }
+    chosen = [way for way, (_, *ends) in ways.items() if any(ends)]
+    if len(chosen) != 1 or not all(ways[chosen[0]]):
+        raise NoQuestion(f"give two ends, one pair of {', '.join(ways)}. rlregress bisect --help has examples")
+    tests = options.words[1:] if options.good else options.words
+    if options.good and not options.words:
+        raise NoQuestion("name the package that --good and --bad are releases of: rlregress bisect PACKAGE … TEST")
+    if options.from_record and not tests:
+        tests = _flipped(options.from_record, options.to_record)
+        progress.say(f"went from good to bad: {tests[0]}")
+    with workplace.opened(options, tests, progress) as work:
+        return ways[chosen[0]][0](work)
+
+
+def _flipped(before: Path, after: Path) -> list[str]:
+    """What went from good to bad between two records, the one failure or test that did."""
+    found = list(dict.fromkeys(flip.failure or flip.test for flip in records.flipped(before, after)))
+    if not found:
+        raise NoQuestion(f"no test went from good in {before} to bad in {after}: name one")
+    if len(found) > 1:
+        raise NoQuestion(f"{len(found)} went from good to bad, name one of them: {', '.join(found)}")
+    return found
+
+
+def _as_json(answer: Answer) -> str:
+    return json.dumps(as_json(answer), indent=2) + "\n"

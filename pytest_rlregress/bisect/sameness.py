@@ -1,0 +1,163 @@
+"""Whether what came out of a test is the failure of the bad end. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from pytest_rlregress.bisect.facts import Run, Sighting, State
+from pytest_rlregress.verdict import Outcome
+
+#: Verdicts of a test that came out well.
+FINE = frozenset({"passed", "held", "absent"})
+_DOCUMENTED = frozenset({"reproduced", "returned"})
+_INNERMOST = 5
+# What differs from run to run though the failure is the same. How a process ended is kept: it tells failures apart.
+_VOLATILE = re.compile(
+    r"""
+    (?P<exit>\bexit(?:ed\ with)?\ (?:code|status):?\ -?\d+)
+  | (?P<path>(?<![\w.:/…])(?:[A-Za-z]:)?~?[/\\][^\s'"`,;:()\[\]{}<>|]+)
+  | \b0x[0-9a-fA-F]+
+  | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b
+  | \b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,}\b
+  | \btmp[a-z0-9_]{6,8}\b
+  | (?<![A-Za-z\d.])(?:(?<!\w)[-+])?\d+(?:[.,_:]\d+)*                       # number, time, address, version …
+    (?:e[-+]?\d+ | (?:\.?(?:a|b|rc|dev|post)\d+)*(?:\+\w[\w.]*)?)           # … with its exponent, or its suffixes
+    (?:\ ?(?:ns|us|µs|ms|s|sec|seconds?|min|minutes?|h|hours?|[kKMGT]i?B|B|bytes|%))?(?![A-Za-z\d])
+    """,
+    re.VERBOSE,
+)
+_LONG_QUOTED = re.compile(r"(?<!\w)(['\"`])(?:(?!\1).){40,}\1(?!\w)")
+# The line of an exception that a message quotes, such as a Ray task's or a child process'.
+_CAUSE = re.compile(r"^.*?\b((?:\w+\.)*\w*(?:Error|Exception): .*)", re.MULTILINE)
+_CAUSE_IN_LOG = re.compile(r"\bsee\b.*\b(?:above|logs?)\b", re.IGNORECASE)
+_RUNNER = re.compile(r"/_pytest/|/pluggy/|/pytest_rlregress/containment/|^<")
+
+
+def judge(sighting: Sighting | None, run: Run, bad: Sighting | None, hardware: str = "") -> tuple[State, str]:
+    """What a run says of a test.
+
+    Args:
+        sighting: The test in the run; None if it was not seen there.
+        run: The run.
+        bad: The test at the bad end; None while the ends are being proven: any failure is bad then.
+        hardware: Of the run at the bad end; "" for not known.
+
+    Returns:
+        Good, bad or unknown, and why in one line.
+    """
+    if sighting is None:
+        stopped = (f"was not run: {told(one)}" for one in run.sightings.values() if one.verdict == "uncollected")
+        return State.UNKNOWN, run.trouble or next(stopped, "no such test here")
+    if hardware and run.hardware and run.hardware != hardware:
+        return State.UNKNOWN, f"hardware changed: {run.hardware}, the bad end ran on {hardware}"
+    if sighting.verdict == "unavailable":
+        return State.UNKNOWN, f"did not run: {_first_line(sighting.outcome.message) or 'skipped'}"
+    line = told(sighting)
+    if not failing(sighting):
+        return State.GOOD, line
+    if sighting.outcome.message.startswith("could not be contained: "):
+        return State.UNKNOWN, line
+    if bad is None or same(sighting, bad):
+        return State.BAD, line
+    return State.UNKNOWN, f"fails otherwise: {line}"
+
+
+def agree(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
+    """What repeated runs say together: what all of them say, else unknown, with the counts."""
+    counts = Counter(state for state, _ in states)
+    if len(counts) == 1:
+        return states[0]
+    if not counts:
+        return State.UNKNOWN, "was not run"
+    said = ", ".join(f"{counts[state]} {state.value}" for state in State if counts[state])
+    reason = next((f" ({reason})" for state, reason in states if state is State.UNKNOWN), "")
+    return State.UNKNOWN, f"flaky: {said} of {len(states)}{reason}"
+
+
+def seen(run: Run, test: str) -> Sighting | None:
+    """A test as seen in a run; else what kept it from being seen: its file, or a conftest file, without import."""
+    conftests = (one for one in run.sightings.values() if one.test.endswith("conftest.py"))
+    return run.sightings.get(test) or run.sightings.get(test.partition("::")[0]) or next(conftests, None)
+
+
+def failing(sighting: Sighting) -> bool:
+    """Whether a test ran and did not come out well: a documented failure that is reproduced is one."""
+    return sighting.verdict not in FINE and sighting.verdict != "unavailable"
+
+
+def same(sighting: Sighting, bad: Sighting) -> bool:
+    """Whether two tests fail in the same way.
+
+    Both bear the same documented failure; or both end alike: the same kind of end, class of exception, signal, and
+    first line up to numbers, addresses, paths, times and long quoted values; where one hung, in the same place.
+    """
+    if not (failing(sighting) and failing(bad)):
+        return False
+    if _documented(sighting) & _documented(bad):
+        return True
+    if _fingerprint(sighting.outcome) != _fingerprint(bad.outcome):
+        return False
+    places = _places(sighting), _places(bad)
+    return sighting.outcome.kind != "hung" or places == (set(), set()) or bool(places[0] & places[1])
+
+
+def told(sighting: Sighting) -> str:
+    """How a test came out, in one line."""
+    outcome, line = sighting.outcome, _first_line(sighting.outcome.message)
+    if not failing(sighting):
+        return sighting.verdict
+    if outcome.kind == "failed":
+        line = ": ".join(filter(None, [_class(outcome), line])) or "failed"
+    where = {"collect": f"import of {sighting.test}: ", "setup": "in set-up: ", "teardown": "in teardown: "}
+    return where.get(outcome.phase, "") + line
+
+
+def normalised(text: str) -> str:
+    """A text without what differs from run to run; a number in a name, such as ``float16``, is part of the name."""
+
+    def steady(found: re.Match[str]) -> str:
+        if found["exit"]:
+            return found[0]
+        name = PurePath(found["path"] or "").name
+        return f"…/{normalised(name)}" if "." in name else "…" if found["path"] else "#"
+
+    return _LONG_QUOTED.sub(r"\1…\1", _VOLATILE.sub(steady, text))
+
+
+def _documented(sighting: Sighting) -> set[str]:
+    own = {sighting.failure} if sighting.failure and sighting.verdict in _DOCUMENTED else set()
+    return own | set(sighting.named)
+
+
+def _fingerprint(outcome: Outcome) -> tuple[str, ...]:
+    """What two outcomes of one failure have in common."""
+    line = _first_line(outcome.message)
+    if outcome.kind == "crashed" and outcome.signal:
+        return outcome.kind, outcome.signal
+    searched = f"{outcome.log}\n{outcome.message}" if _CAUSE_IN_LOG.search(outcome.message) else outcome.message
+    cause = next(reversed(_CAUSE.findall(searched)), "")
+    place = "" if line else next((_place(frame) for frame in reversed(outcome.frames)), "")
+    return outcome.kind, _class(outcome), outcome.signal or "", normalised(line), normalised(cause), place
+
+
+def _class(outcome: Outcome) -> str:
+    """The class alone: it is the same failure where a release has moved it to another module."""
+    return outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else ""
+
+
+def _places(sighting: Sighting) -> set[str]:
+    """Where a test hung: in which functions of its own file, else in which innermost ones; without folders."""
+    own = PurePath(sighting.test.partition("::")[0]).name
+    frames = [_place(frame) for frame in sighting.outcome.frames if not _RUNNER.search(frame)]
+    return {frame for frame in frames if frame.startswith(f"{own}:")} or set(frames[:_INNERMOST])
+
+
+def _place(frame: str) -> str:
+    return frame.replace("\\", "/").rpartition("/")[2]
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,0 +1,196 @@
+"""A test run in an environment: pytest there, with the witness, watched from here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pytest_rlregress.bisect.facts import Run, Sighting
+from pytest_rlregress.containment.child import how_it_ended
+
+#: What a run that is stopped has to tear down; contained tests take 15 of them.
+STOP_SECONDS = 20.0
+#: Characters kept of what pytest printed, from its end.
+OUTPUT = 20_000
+_GONE_SECONDS = 10.0
+_OPTIONS = (
+    *("-p", "pytest_rlregress.bisect.witness", "-p", "no:cacheprovider"),
+    "-n0",  # a test to find is no night's run: what the user's configuration says of xdist is for those
+    "--runxfail",  # whether it fails is asked, not whether that was expected
+    *("--maxfail=0", "--continue-on-collection-errors", "--color=no", "-o", "rlregress_record_dir="),
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The tests of a run.
+
+    Attributes:
+        arguments: Files, folders and node ids for pytest, as from the current folder. None: the folder of the failure,
+            or what pytest's configuration says.
+        failure: Only tests that reproduce or guard this documented failure.
+        tests: Only tests with these keys; see ``Sighting.test``.
+        options: More options for pytest, such as ``--hw=cpu``.
+    """
+
+    arguments: tuple[str, ...] = ()
+    failure: str | None = None
+    tests: frozenset[str] | None = None
+    options: tuple[str, ...] = ()
+
+
+def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], None]) -> Run:
+    """Run tests in an environment, from the current folder.
+
+    Args:
+        python: The environment's interpreter, where it lies in the environment: ``<environment>/bin/python``.
+        request: The tests.
+        timeout: Seconds for the whole run. A test has its own limit, ``--rl-timeout``.
+        say: Takes a line for people.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; nothing of the run is left then.
+    """
+    begun, late = time.monotonic(), False
+    with tempfile.TemporaryDirectory(prefix="rlregress-trial-") as folder:
+        asked, seen, printed = (Path(folder, name) for name in ("request.json", "seen.jsonl", "printed"))
+        tests = None if request.tests is None else sorted(request.tests)
+        asked.write_text(json.dumps({"failure": request.failure, "tests": tests, "seen": str(seen)}))
+        process = _start(python, [f"--rl-witness={asked}", *request.options, *request.arguments], printed)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            late = True
+        finally:
+            if process.poll() is None:
+                say(f"stopping the run: its tests have {STOP_SECONDS:g} s to be torn down")
+                _stop(process)
+        sightings, about = _read(seen)
+        output = printed.read_text(errors="replace")[-OUTPUT:]
+    trouble = _trouble(process.returncode, "ended" in about, bool(sightings), output, request)
+    if late:
+        trouble = f"the run had no end after {timeout:g} s"
+    wanted = about.get("needed")
+    return Run(
+        sightings,
+        about.get("hardware", ""),
+        time.monotonic() - begun,
+        trouble,
+        output if trouble else "",
+        None if wanted is None else tuple(wanted),
+    )
+
+
+def needed(request: Request) -> tuple[str, ...] | None:
+    """Components of the stack that tests say they need, as seen in this environment; None where one says nothing."""
+    collect = replace(request, options=(*request.options, "--collect-only"))
+    return run(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
+
+
+def _start(python: Path, arguments: list[str], printed: Path) -> subprocess.Popen[bytes]:
+    """Start the environment's pytest as its script does: ``-m pytest`` would put this folder before the packages."""
+    binaries = Path(os.path.abspath(python)).parent
+    with printed.open("wb") as out:
+        return subprocess.Popen(
+            [binaries / python.name, binaries / "pytest", *_OPTIONS, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=_variables(binaries),
+            start_new_session=True,  # Ctrl-C comes to this process, which passes it on
+        )
+
+
+def _variables(binaries: Path) -> dict[str, str]:
+    """This process' variables, as in the activated environment."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "RLREGRESS_RECORD_DIR")}
+    if kept.pop("PYTHONDONTWRITEBYTECODE", None):
+        # Else every run compiles the environment's packages anew. Beside the user's own files there is still none.
+        kept.setdefault("PYTHONPYCACHEPREFIX", str(binaries.parent / "bytecode"))
+    path = os.pathsep.join([str(binaries), *filter(None, [kept.get("PATH")])])
+    return {**kept, "VIRTUAL_ENV": str(binaries.parent), "PATH": path}
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a run: politely, then with all that it started."""
+    started = _descendants(process)
+    try:
+        process.terminate()  # ends pytest as Ctrl-C does, and is heeded where a shell has SIGINT ignored
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        started |= _descendants(process)
+    finally:
+        process.kill()
+        process.wait()
+        _, left = psutil.wait_procs(started, _GONE_SECONDS)  # contained tests end on their own once pytest has
+        for one in left:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+
+
+def _descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
+    try:
+        return set(psutil.Process(process.pid).children(recursive=True))
+    except psutil.Error:  # gone meanwhile
+        return set()
+
+
+def _read(seen: Path) -> tuple[dict[str, Sighting], dict[str, Any]]:
+    """What the witness wrote: the tests seen, and about the run its hardware, what is needed, whether it ended."""
+    sightings: dict[str, Sighting] = {}
+    about: dict[str, Any] = {}
+    for line in seen.read_bytes().splitlines() if seen.exists() else ():
+        try:
+            record = json.loads(line)
+        except ValueError:  # killed while it was written
+            break
+        if "sighting" in record:
+            sighting = Sighting.restored(record["sighting"])
+            sightings[sighting.test] = sighting
+        else:
+            about |= record
+    return sightings, about
+
+
+def _trouble(code: int, ended: bool, seen: bool, output: str, request: Request) -> str:
+    """Why a run says nothing of what was asked, from pytest's exit code and the line that tells; "" if it does."""
+    if (code in (0, 1) and ended) or (code in (4, 5) and seen):
+        return ""
+    what = ", ".join([*request.arguments, *sorted(request.tests or ())])
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    last = lines[-1] if lines else "nothing was printed"
+    if code == 5:
+        of = f" of {request.failure}" if request.failure else ""
+        return f"no such test here: {what or f'none{of} was found'}"
+    if code == 4:
+        missing = _telling(r"ERROR: (?:file or directory )?not found: (.+)", output)
+        return f"no such test here: {_near(missing)}" if missing else _telling(r"\berror: (.+)", output, re.I) or last
+    if code == 3:
+        return f"internal error of pytest: {_telling(r'INTERNALERROR> +([^ ].*)', output) or last}"
+    interrupted = _telling(r"^!+ (.*?) !+$", output)
+    if code == 2 or interrupted:
+        return f"the run was interrupted: {interrupted or last}"
+    signal_name, how = how_it_ended(code, raw=False)
+    return f"pytest {how}" if signal_name else f"pytest ended with exit code {code} before its tests did: {last}"
+
+
+def _telling(pattern: str, output: str, flags: int = 0) -> str:
+    """The last line that a pattern finds."""
+    return next(reversed(re.findall(pattern, output, re.MULTILINE | flags)), "").strip()
+
+
+def _near(test: str) -> str:
+    """A test by its path from here, where it lies here."""
+    return test.removeprefix(f"{Path.cwd()}{os.sep}")

@@ -1,0 +1,244 @@
+"""A git checkout seen by its revisions, in a worktree of its own: the checkout itself is never touched."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+#: What an installation is made from.
+BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+
+# A hook is the user's, for the user's own checkouts.
+_COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
+
+
+class CheckoutError(Exception):
+    """What was asked of a checkout cannot be: one sentence that says what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A project in a git checkout.
+
+    Attributes:
+        top: The folder of the checkout.
+        project: The project's folder in it: ``.`` for most.
+    """
+
+    top: Path
+    project: Path
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit, for a reader: its day is the author's, in ISO form."""
+
+    id: str
+    subject: str
+    day: str
+
+    @property
+    def short(self) -> str:
+        """Enough of its id to tell it in any repository."""
+        return self.id[:12]
+
+    def __str__(self) -> str:
+        """Its id and its subject."""
+        return f"{self.short} {self.subject}"
+
+
+def checkout(folder: Path) -> Checkout:
+    """The checkout that a folder lies in.
+
+    Raises:
+        CheckoutError: It lies in none, or git is missing.
+    """
+    if not folder.is_dir():
+        raise CheckoutError(f"--repo {folder}: no such folder")
+    try:
+        top = Path(git(folder, "rev-parse", "--show-toplevel"))
+    except CheckoutError as error:
+        if shutil.which("git") is None:
+            raise
+        raise CheckoutError(f"--repo {folder}: no git checkout with files ({error})") from None
+    return Checkout(top, folder.resolve().relative_to(top.resolve()))
+
+
+def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
+    """The good and the bad commit of ``GOODREV..BADREV``.
+
+    Raises:
+        CheckoutError: It is not of that form, or names an unknown revision, one commit twice, or two without common
+            history.
+    """
+    good, dots, bad = revisions.partition("..")
+    if not (good and dots and bad) or good.startswith("-") or bad.startswith((".", "-")) or ".." in bad:
+        raise CheckoutError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
+    first, second = _commit(found.top, good), _commit(found.top, bad)
+    if first == second:
+        raise CheckoutError(f"--revisions {revisions}: both are {first[:12]}, so that nothing changed between them")
+    try:
+        git(found.top, "merge-base", first, second)
+    except CheckoutError:
+        raise CheckoutError(
+            f"--revisions {revisions}: they have no common history in {found.top}{_shallow(found.top)}"
+        ) from None
+    return about(found.top, first), about(found.top, second)
+
+
+def _commit(top: Path, revision: str) -> str:
+    try:
+        return git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    except CheckoutError:
+        raise CheckoutError(f"--revisions: {top} has no revision {revision!r}{_shallow(top)}") from None
+
+
+def _shallow(top: Path) -> str:
+    shallow = git(top, "rev-parse", "--is-shallow-repository") == "true"
+    return "; it is a shallow clone: git fetch --unshallow gets the rest of its history" if shallow else ""
+
+
+def about(top: Path, commit: str) -> Commit:
+    """A commit by its id."""
+    day, _, subject = git(top, "show", "--no-patch", "--format=%as %s", commit).partition(" ")
+    return Commit(commit, subject, day)
+
+
+def comes_before(top: Path, one: str, other: str) -> bool:
+    """Whether a commit is among the ancestors of another one."""
+    return git(top, "merge-base", one, other) == one
+
+
+def diffstat(top: Path, commit: str) -> str:
+    """The files that a commit changed; for a merge, what it brought to the branch that it was merged into."""
+    return _show(top, commit, "--stat=100", "--stat-count=30").strip("\n")
+
+
+def changed_requirements(top: Path, commit: str) -> tuple[str, ...]:
+    """The requirements that a commit took away and added in the files that declare them: ``-numpy<2``, ``+numpy``."""
+    patch = _show(top, commit, "--unified=0", "--patch", "--", *BUILD_FILES, "requirements*.txt")
+    lines = re.findall(r"^([+-])(?!\1\1 )\s*([\"']?)(.+?)\2,?\s*$", patch, re.MULTILINE)
+    return tuple(f"{sign}{text}" for sign, quoted, text in lines if _is_requirement(text, bool(quoted)))
+
+
+def _show(top: Path, commit: str, *what: str) -> str:
+    return git(top, "show", "--format=", "--no-ext-diff", "--no-color", "-m", "--first-parent", commit, *what)
+
+
+def _is_requirement(text: str, quoted: bool) -> bool:
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        return False
+    return quoted or bool(found.specifier or found.url)  # else a bare word of a program
+
+
+@contextmanager
+def worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
+    """A worktree of the checkout below ``folder``, at first at ``commit``; gone afterwards, with git's notes of it.
+
+    Its path is the same every time, so that what was built for it can be reused. What a killed process left of it is
+    removed first.
+
+    Raises:
+        CheckoutError: Another process has it, or git cannot make it.
+    """
+    name = f"{found.top.name}-{hashlib.sha256(os.fsencode(found.top)).hexdigest()[:8]}"
+    path = folder.resolve() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f"{name}.lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CheckoutError(f"{found.top}: another bisect of it is running; wait for its end or stop it") from None
+        _remove(found.top, path)
+        try:
+            git(found.top, "worktree", "add", "--detach", str(path), commit)
+            yield path
+        finally:
+            _remove(found.top, path)
+
+
+def _remove(top: Path, path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    # Not `prune`: it would also forget the user's own worktrees on a drive that is not mounted just now.
+    # Twice `--force`: one whose making was killed is locked.
+    with suppress(CheckoutError):
+        git(top, "worktree", "remove", "--force", "--force", str(path))
+
+
+def tidy(path: Path) -> None:
+    """Leave nothing of a run in a worktree that would be in the way of another revision, or be taken for part of it.
+
+    What git ignores stays, such as what a build made, but not bytecode: Python takes it for the source of another
+    revision where that has the same size and second.
+    """
+    git(path, "reset", "--hard", "--quiet")
+    git(path, "clean", "--force", "-d", "--quiet")
+    for folder in path.rglob("__pycache__"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git prints to this command in a folder.
+
+    Raises:
+        CheckoutError: It failed: what it says of that; or there is no git.
+    """
+    command = [*_COMMAND, "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            env=environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+    except FileNotFoundError:
+        raise CheckoutError("git was not found on the PATH: --revisions drives git's own bisect") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+        reason = next((line for line in said if line.startswith(("fatal: ", "error: "))), said[-1])
+        raise CheckoutError(f"git {arguments[0]}: {reason}")
+    return done.stdout.strip("\n")
+
+
+def start(folder: Path, *arguments: str, output: int, pass_fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    """A git command that goes on in a folder, out of the terminal's reach: Ctrl-C is this process' to handle."""
+    return subprocess.Popen(
+        [*_COMMAND, "-C", str(folder), *arguments],
+        env=environ(),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+
+
+def environ() -> dict[str, str]:
+    """The environment for git: its words in English, and no other repository than the folder's."""
+    return {name: value for name, value in os.environ.items() if name not in _of_a_repository()} | {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+
+
+@functools.cache
+def _of_a_repository() -> frozenset[str]:
+    """The variables that point git to one repository: set where this is started from one of its hooks."""
+    asked = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
+    return frozenset(asked.stdout.split())

@@ -1,0 +1,136 @@
+"""pytest's reports in the words of the Common Test Report Format, https://ctrf.io; docs/record.md has the keys."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+#: The version of the format: the one that its reference implementation reads.
+SPECIFICATION = "0.0.0"
+_STATUSES = ("passed", "failed", "skipped", "pending", "other")
+
+Reports = Sequence[pytest.TestReport | pytest.CollectReport]
+
+
+def report(
+    tests: Sequence[Mapping[str, Any]], *, start: int, stop: int, commit: str | None, extra: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A run as one JSON object.
+
+    Args:
+        tests: The entries of its tests.
+        start: When it began, in ms since 1970.
+        stop: When it ended.
+        commit: What the tests are a checkout of, if they are.
+        extra: What the format has no place for.
+    """
+    counts = Counter(test["status"] for test in tests)
+    return {
+        "reportFormat": "CTRF",
+        "specVersion": SPECIFICATION,
+        "reportId": str(uuid.uuid4()),
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stop / 1000)),
+        "generatedBy": f"pytest-rlregress {metadata.version('pytest-rlregress')}",
+        "results": {
+            "tool": {"name": "pytest", "version": pytest.__version__},
+            "summary": {
+                "tests": len(tests),
+                **{status: counts[status] for status in _STATUSES},
+                "start": start,
+                "stop": stop,
+            },
+            "tests": tests,
+            "environment": {
+                "osPlatform": sys.platform,
+                "osRelease": platform.release(),
+                "osVersion": platform.version(),
+                **({"commit": commit} if commit else {}),
+            },
+            "extra": extra,
+        },
+    }
+
+
+def entry(name: str, file: str, reports: Reports, *, begun: bool) -> dict[str, Any]:
+    """What came out of a test.
+
+    Args:
+        name: Its key, or that of a file which stands for its tests.
+        file: Its file, as seen from the root folder.
+        reports: All that pytest reported of it, of several attempts if it was run again.
+        begun: Whether it was begun: it may have been interrupted before its first report.
+    """
+    attempts = _attempts(reports)
+    last = attempts[-1]
+    status, word = _status(last, begun)
+    found: dict[str, Any] = {
+        "name": name,
+        "status": status,
+        "rawStatus": word,
+        "duration": round(sum(getattr(report, "duration", 0) for report in last) * 1000),
+        "filePath": file,
+        "extra": _properties(last),
+    }
+    if len(attempts) > 1:
+        earlier = [_status(attempt, begun)[0] for attempt in attempts[:-1]]
+        found["retries"] = len(earlier)
+        found["flaky"] = status == "passed" and "failed" in earlier
+    found["message"] = "\n".join(filter(None, (_message(report) for report in last)))
+    found["trace"] = "\n".join(filter(None, (_trace(report) for report in last)))
+    return {field: value for field, value in found.items() if value not in ("", {})}
+
+
+def _attempts(reports: Reports) -> list[Reports]:
+    """Each begins with its set-up."""
+    starts = [index for index, report in enumerate(reports) if index and report.when == "setup"]
+    return [reports[begin:end] for begin, end in zip([0, *starts], [*starts, len(reports)], strict=True)]
+
+
+def _status(reports: Reports, begun: bool) -> tuple[str, str]:
+    """The format's word and pytest's."""
+    failed = [report for report in reports if _failed(report)]
+    if failed:
+        return "failed", "error" if all(r.when in ("collect", "setup", "teardown") for r in failed) else "failed"
+    decided = [report for report in reports if report.when != "teardown"]
+    if not decided or (decided[-1].passed and decided[-1].when == "setup"):
+        return ("other", "interrupted") if begun else ("pending", "pending")
+    expected = hasattr(decided[-1], "wasxfail")
+    if decided[-1].skipped:
+        return ("other", "xfailed") if expected else ("skipped", "skipped")
+    return "passed", "xpassed" if expected else "passed"
+
+
+def _failed(report: pytest.TestReport | pytest.CollectReport) -> bool:
+    return report.outcome not in ("passed", "skipped")  # plugins that run a test again call a failed attempt "rerun"
+
+
+def _properties(reports: Reports) -> dict[str, str]:
+    """What the harness says of a test: failure, side, verdict, note, subject, hardware."""
+    pairs = (pair for report in reports for pair in getattr(report, "user_properties", ()))
+    return {name.removeprefix("rlregress_"): str(value) for name, value in pairs if name.startswith("rlregress_")}
+
+
+def _message(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why it failed or did not run, in a line."""
+    if report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+        return str(getattr(report, "wasxfail", "") or reason).removeprefix("Skipped: ")
+    if not _failed(report):
+        return ""
+    crash: Any = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash else report.longreprtext).strip().partition("\n")[0]
+
+
+def _trace(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The report's text where it failed, or what came out where that was documented."""
+    if _failed(report):
+        return report.longreprtext
+    return "\n".join(text for title, text in report.sections if title.endswith(": what came out"))

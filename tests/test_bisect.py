@@ -1,0 +1,224 @@
+"""``rlregress bisect`` as a user runs it, on tiny packages: a small environment, a folder of wheels, a project."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from pytest_rlregress.bisect import locks, wishes
+from pytest_rlregress.bisect.environment import Environments
+from pytest_rlregress.bisect.index_settings import IndexSettings
+from pytest_rlregress.bisect.locks import Lock
+from pytest_rlregress.bisect.specimen import HARNESS
+from pytest_rlregress.fixtures.wheel_index import sdist, wheel
+
+BROKEN = "raise ValueError('the answer is lost')"
+TEST = """
+    import thing
+
+    def test_answer():
+        assert thing.answer() == 42
+
+    def test_name():
+        assert thing.NAME == "thing"
+
+    def test_late():
+        assert thing.LATE
+"""
+
+
+class Bench:
+    """A project in a folder, run by an environment that holds the harness and little else."""
+
+    def __init__(self, folder):
+        self.folder, self.wheels, self.cache = folder, folder / "wheels", folder / "cache"
+        self.wheels.mkdir()
+        (folder / "test_thing.py").write_text(inspect.cleandoc(TEST))
+        here, names = locks.installed(), wishes.closure({HARNESS, "uv", "pypi-simple"}, wishes.of())
+        self.lock = Lock({name: here.lines[name] for name in names})
+        self.environ = {**os.environ, "UV_FIND_LINKS": str(self.wheels)}
+        self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+    def add(self, name, version, body, requires=()):
+        wheel(self.wheels, name, version, requires, files={f"{name}.py": inspect.cleandoc(body)})
+
+    def thing(self, version, answer="return 42", late=True):
+        self.add("thing", version, f'NAME, LATE = "thing", {late}\ndef answer():\n    {answer}\n')
+
+    def install(self, **versions):
+        """The environment from which is asked; built once."""
+        settings = IndexSettings("https://pypi.org/simple", find_links=(str(self.wheels),))
+        environments = Environments(self.cache / "environments", settings=settings, offline=True)
+        self.user = self.lock.having({name: f"{name}=={version}" for name, version in versions.items()})
+        self.path = environments.build(self.user).path
+        environments.close()
+
+    def start(self, *words):
+        command = [self.path / "bin/rlregress", "bisect", *words, "--no-network", f"--cache-dir={self.cache}"]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def bisect(self, *words):
+        """Exit code, what was printed, what was said meanwhile, and the answer as JSON."""
+        answer = self.folder / "answer.json"
+        answer.unlink(missing_ok=True)
+        process = self.start(*words, f"--json={answer}")
+        out, said = process.communicate(timeout=180)
+        return process.returncode, out, said, json.loads(answer.read_text()) if answer.exists() else None
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    bench = Bench(tmp_path_factory.mktemp("bisect"))
+    for version in ("1.0", "1.1", "1.2"):
+        bench.thing(version)
+    sdist(bench.wheels, "thing", "1.3")
+    bench.thing("1.4", BROKEN)
+    bench.thing("1.5")
+    for version in ("1.6", "1.7", "1.8"):
+        bench.thing(version, "return 41", late=version != "1.8")
+    for version in ("2.0", "2.1", "2.2", "2.3"):
+        bench.thing(version, "return 41" if version == "2.3" else "return 42" if version == "2.0" else BROKEN)
+    bench.install(thing="1.0")
+    return bench
+
+
+def test_release_that_broke_it(bench):
+    before = locks.installed
+    rc, out, said, answer = bench.bisect("thing", "--good", "1.0", "--bad", "1.8", "test_thing.py")
+    assert rc == 0, out + said
+    assert "Broke in thing 1.6" in out
+    assert "last good: 1.5" in out
+    assert before is locks.installed
+    (culprit,) = answer["culprits"]
+    assert [culprit[key]["label"] for key in ("last_good", "first_bad")] == ["1.5", "1.6"]
+    assert {one["label"]: one["reason"] for one in culprit["skipped"]}["1.3"].startswith("no wheel")
+    assert answer["elsewhere"] == ["test_thing.py::test_late"]
+    assert "rlregress bisect thing --good 1.5 --bad 1.6 test_thing.py" in out
+    trials = [one["label"] for one in answer["tried"]]
+    assert len(trials) == len(set(trials)) <= 2 + 4 + 1  # nine candidates, one of them unknown
+    assert "1.3" not in "".join(trials)
+    # Asked again: all is known, and nothing is run.
+    again, same, said, _ = bench.bisect("thing", "--good", "1.0", "--bad", "1.8", "test_thing.py")
+    assert (again, same.split("trials,")[0]) == (rc, out.split("trials,")[0])
+    assert said.count("\n") == 2, said  # what cannot be tested, and how many trials are known
+    assert f"{len(trials)} trials known" in said
+
+
+def test_release_that_repaired_it(bench):
+    rc, out, _, _ = bench.bisect("thing", "--good", "1.5", "--bad", "1.6", "test_thing.py::test_answer")
+    assert rc == 0
+    rc, out, _, _ = bench.bisect("thing", "--good", "1.7", "--bad", "1.8", "test_thing.py::test_late")
+    assert rc == 0
+    assert "Broke in thing 1.8" in out
+    rc, out, _, _ = bench.bisect("thing", "--good", "2.0", "--bad", "1.8", "test_thing.py::test_late")
+    assert rc == 0
+    assert "Repaired in thing 2.0" in out
+
+
+def test_what_lies_between_cannot_be_tested(bench):
+    rc, out, _, answer = bench.bisect(
+        "thing", "--good", "2.0", "--bad", "2.3", "test_thing.py::test_answer", "--jobs=2"
+    )
+    assert rc == 3, out
+    (culprit,) = answer["culprits"]
+    assert {one["label"] for one in culprit["between"]} == {"2.1", "2.2"}
+    assert all("fails otherwise: ValueError: the answer is lost" in one["reason"] for one in culprit["between"])
+
+
+@pytest.mark.parametrize(
+    ("words", "rc", "why"),
+    [
+        (["thing", "--good=1.8", "--bad=1.0", "test_thing.py::test_answer"], 1, "The ends are swapped"),
+        (["thing", "--good=1.0", "--bad=1.1", "test_thing.py::test_answer"], 1, "at neither end"),
+        (["thing", "--good=1.7", "--bad=1.8", "test_thing.py::test_answer"], 1, "at both ends"),
+        (["thing", "--good=1.0", "--bad=1.8", "test_thing.py::test_gone"], 1, "no such test here"),
+        (["thing", "--good=1.0", "--bad=1.8", "test_gone.py::test_it"], 2, "there is no file test_gone.py"),
+        (["thing", "--good=1.0", "--bad=1.8", "mask-length-drfit"], 2, "Did you mean mask-length-drift"),
+        (["thing", "--good=1.0", "--bad=1.8", "launch/mask-length-drift"], 2, "lies in batch/, not in launch/"),
+        (["thing", "--good=1.0", "--bad=1.0", "test_thing.py"], 2, "thing: the good end and the bad end are the same"),
+        (["thing", "--good=1.0", "--bad=1.9", "test_thing.py"], 2, "the bad end 1.9 is not on the index"),
+        (["thing", "--good=1.0", "--bad=1.3", "test_thing.py"], 2, "1.3.*no wheel"),
+        (["think", "--good=1.0", "--bad=1.8", "test_thing.py"], 2, "think: not on any index"),
+        (["thing", "--good=1.0", "test_thing.py"], 2, "give two ends"),
+        (["--good=1.0", "--bad=1.8"], 2, "name the package"),
+        (["thing", "--good=1.0", "--bad=1.8"], 2, "name the test"),
+        (["--good-lock=none.txt", "--bad-lock=none.txt", "test_thing.py"], 2, "none.txt: cannot be read"),
+        (["thing", "--good=1.0", "--bad=1.8", "--repeat=0", "test_thing.py"], 2, "'0' is no number from 1 on"),
+        (["thing", "--good=1.0", "--bad=1.8", "--bda=2", "test_thing.py"], 2, "unrecognized arguments: --bda=2"),
+    ],
+)
+def test_what_cannot_be_answered_is_said_in_a_sentence(bench, words, rc, why):
+    code, out, said, _ = bench.bisect(*words)
+    assert code == rc, out + said
+    assert "Traceback" not in out + said
+    (line,) = [line for line in " ".join((out + said).split("\n  ")).splitlines() if line][-1:] if rc == 2 else [out]
+    assert __import__("re").search(why, " ".join(line.split())), out + said
+
+
+def test_interrupted_and_gone_on_with(bench):
+    words = ("thing", "--good", "1.0", "--bad", "1.7", "test_thing.py::test_answer")
+    process = bench.start(*words)
+    for line in process.stderr:
+        if line.startswith("[2]"):
+            break
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "rlregress bisect thing --good 1.0 --bad 1.7 test_thing.py::test_answer" in said
+    rc, out, said, answer = bench.bisect(*words)
+    assert rc == 0, said
+    assert "known from before" in said
+    assert "Broke in thing 1.6" in out
+    assert len(answer["tried"]) == len({one["label"] for one in answer["tried"]})
+
+
+def test_two_upgrades_that_only_break_together(bench):
+    for name in ("one", "two", "three", "four", "five"):
+        for version in ("1", "2", "3"):
+            bench.add(name, version, f"VERSION = {version}", ["two>=2"] if (name, version) == ("five", "3") else ())
+    (bench.folder / "test_pair.py").write_text(
+        inspect.cleandoc("""
+        import four, one, two
+
+        def test_pair():
+            assert (two.VERSION, four.VERSION) < (2, 3) or four.VERSION < 2
+        """)
+    )
+    for file, version in (("good.txt", "1"), ("bad.txt", "3")):
+        names = ("one", "two", "three", "four", "five")
+        bench.folder.joinpath(file).write_text("".join(f"{name}=={version}\n" for name in names))
+    rc, out, said, answer = bench.bisect("--good-lock=good.txt", "--bad-lock=bad.txt", "test_pair.py")
+    assert rc == 0, out + said
+    assert answer["changed"]["changed"] == 5
+    assert {one.split()[0] for one in answer["changed"]["minimal"]} == {"two", "four"}
+    releases = {one["name"]: (one["last_good"]["label"], one["first_bad"]["label"]) for one in answer["culprits"]}
+    assert releases == {"two": ("1", "2"), "four": ("1", "2")}
+
+
+def test_disagreeing_runs_are_flaky_and_not_guessed(bench):
+    for version in ("1", "2", "3"):
+        body = f"""
+        import pathlib
+        seen = pathlib.Path("seen-{version}")
+        def answer():
+            seen.write_text(seen.read_text() + "x" if seen.exists() else "x")
+            return {{"1": 42, "3": 41}}.get("{version}") or 41 + len(seen.read_text()) % 2
+        """
+        bench.add("coin", version, body)
+    (bench.folder / "test_coin.py").write_text("import coin\n\ndef test_coin():\n    assert coin.answer() == 42\n")
+    rc, out, said, answer = bench.bisect("coin", "--good=1", "--bad=3", "--repeat=2", "test_coin.py")
+    assert rc == 3, out + said
+    assert "flaky: 1 good, 1 bad of 2" in out
+    assert [one["label"] for one in answer["culprits"][0]["between"]] == ["2"]
+    rc, out, said, _ = bench.bisect("coin", "--good=1", "--bad=2", "--repeat=3", "test_coin.py")
+    assert rc == 1
+    assert "coin 2 does not: 2 good, 1 bad of 3" in " ".join(out.split()) or "1 good, 2 bad of 3" in out

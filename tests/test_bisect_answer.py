@@ -1,0 +1,472 @@
+from __future__ import annotations
+
+import fcntl
+import html
+import io
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+from dataclasses import fields, is_dataclass, replace
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from pytest_rlregress.bisect import answer as showing
+from pytest_rlregress.bisect import rendering as module
+from pytest_rlregress.bisect.answer import (
+    Answer,
+    ChangedSet,
+    Culprit,
+    Documented,
+    NotFound,
+    Question,
+    Seen,
+    Skipped,
+    Surroundings,
+    Tried,
+    duration,
+    shareable,
+    shell,
+    tried,
+)
+from pytest_rlregress.bisect.facts import Run, Sighting, State, Trial
+from pytest_rlregress.bisect.progress import Progress, Window, among, between
+from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.verdict import Outcome
+
+LAST_GOOD = Seen("4.57.6", "2026-01-16", "absent")
+FIRST_BAD = Seen("5.0.0", None, "reproduced", "Traceback\nE   ValueError: lengths differ\n")
+CULPRIT = Culprit(
+    "transformers",
+    LAST_GOOD,
+    FIRST_BAD,
+    moved=("huggingface-hub 0.36.0 -> 1.3.4",),
+    from_base=("vllm 0.20.1 -> none",),
+    skipped=(Skipped("5.0.1", "flaky: 2 good, 1 bad of 3"), Skipped("5.0.2", "yanked: broken metadata")),
+)
+ANSWER = Answer(
+    Question(
+        "batch/mask-length-drift",
+        "transformers 4.57.1",
+        "transformers 5.10.4",
+        Documented(
+            "batch/mask-length-drift", "The mask is longer than the ids", "len() counts keys", "return_dict=False"
+        ),
+    ),
+    (Seen("transformers 4.57.1", "2025-10-14", "absent"), Seen("transformers 5.10.4", None, "reproduced", "E  other")),
+    Surroundings("3.12.3", "Linux x86_64", "cpu: no GPU", {"torch": "2.13.0+cpu"}, ("verl 0.9: not needed",)),
+    (
+        Tried("transformers 4.57.1", State.GOOD, "absent", 12.34),
+        Tried("transformers 5.10.4", State.BAD, "reproduced", 14.0),
+        Tried("transformers 5.0.1", State.UNKNOWN, "2 absent, 1 reproduced", 44.0, 3, "flaky: 2 good, 1 bad of 3"),
+    ),
+    132.4,
+    ("rlregress", "bisect", "transformers", "--good", "4.57.6", "--bad", "5.0.0", "batch/mask-length-drift"),
+    (CULPRIT,),
+)
+SETS = replace(
+    ANSWER,
+    changed=ChangedSet(14, ("transformers 4.57.6 -> 5.0.0", "trl 1 -> 2"), ("typer none -> 1",), True, (("a", "b"),)),
+    here=("tests/test_x.py::test_y",),
+    elsewhere=("tests/test_x.py::test_z",),
+)
+
+
+def not_found(kind, **about):
+    return replace(ANSWER, culprits=(), not_found=NotFound(kind, "transformers 4.57.1", **about))
+
+
+RENDERERS = {"text": as_text, "markdown": as_markdown, "json": lambda answer: json.dumps(as_json(answer))}
+
+
+def texts(value):
+    """Every text in an answer."""
+    if isinstance(value, str):
+        return [value.value if isinstance(value, State) else value]
+    return [text for one in _parts(value) for text in texts(one)]
+
+
+def _parts(value):
+    if is_dataclass(value):
+        return [getattr(value, one.name) for one in fields(value)]
+    return [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, tuple) else []
+
+
+def having(value, text):
+    """The same answer with this text wherever it has one, but for what is ours."""
+    if is_dataclass(value):
+        ours = ("kind", "command")  # a command is quoted for a shell
+        changed = {one.name: having(getattr(value, one.name), text) for one in fields(value) if one.name not in ours}
+        return replace(value, **changed)
+    if isinstance(value, dict):
+        return {f"{text} {number}": text for number in range(len(value))}
+    if isinstance(value, tuple):
+        return tuple(having(one, text) for one in value)
+    return text if isinstance(value, str) and not isinstance(value, State) else value
+
+
+# -- what is in it ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("render", RENDERERS)
+@pytest.mark.parametrize("answer", [ANSWER, SETS], ids=["one package", "two locks"])
+def test_all_that_was_found_is_said(render, answer):
+    text = RENDERERS[render](answer)
+    other = answer.ends[1].text  # the first bad one's is nearer
+    wanted = [line for one in texts(answer) if one != other or render == "json" for line in one.split("\n")]
+    assert [one for one in wanted if one not in text] == []
+    if render != "json":
+        assert "3 trials, 5 runs, 2 min 12 s in all" in text
+        assert "date unknown" in text
+
+
+def test_the_headline_says_which_way_it_flipped():
+    assert as_text(ANSWER).startswith("Broke in transformers 5.0.0 (date unknown); last good: 4.57.6 (2026-01-16).\n")
+    repaired = replace(CULPRIT, last_good=FIRST_BAD, first_bad=LAST_GOOD, repaired=True)
+    assert as_text(replace(ANSWER, culprits=(repaired,))).startswith(
+        "Repaired in transformers 5.0.0 (date unknown); last bad: 4.57.6 (2026-01-16).\n"
+    )
+
+
+def test_what_could_not_be_narrowed_is_no_answer_but_a_set():
+    narrowed = replace(ANSWER, culprits=(replace(CULPRIT, between=(Skipped("5.0.0rc1", "no wheel"),)),))
+    undecided = replace(SETS, changed=replace(SETS.changed, undecided=(("trl", "peft"),)))
+    assert (ANSWER.exit_code, SETS.exit_code, narrowed.exit_code, undecided.exit_code) == (0, 0, 3, 3)
+    assert as_json(narrowed)["summary"] == (
+        "Broke in transformers after 4.57.6 (2026-01-16), in 5.0.0 (date unknown) at the latest; "
+        "1 candidate between could not be tested."
+    )
+    assert "5.0.0rc1: no wheel" in as_text(narrowed)
+    assert "Not told apart, as what lies between them could not be tested: trl, peft." in as_json(undecided)["summary"]
+
+
+def test_of_two_locks_is_told_what_was_seen_of_the_set():
+    seen = replace(SETS, culprits=())
+    assert as_json(seen)["summary"] == (
+        "Of 14 changed packages 2 together are enough: transformers 4.57.6 -> 5.0.0, trl 1 -> 2 "
+        "(seen failing with 1 that must move along, and the rest as at the good end)."
+    )
+    less = replace(SETS.changed, minimal=("trl 1 -> 2",), along=(), least=False)
+    assert (
+        "1 is enough: trl 1 -> 2 (seen failing with the rest as at the good end; it was not seen good"
+        in (as_json(replace(seen, changed=less))["summary"])
+    )
+
+
+NOT_FOUND = [
+    (
+        not_found("fails at both", second="transformers 5.10.4"),
+        "The failure shows at both ends, transformers 4.57.1 and transformers 5.10.4: no upgrade",
+    ),
+    (
+        not_found("passes at both", second="transformers 5.10.4"),
+        "The failure shows at neither end, transformers 4.57.1 nor transformers 5.10.4: name a bad end",
+    ),
+    (
+        not_found("swapped", second="transformers 5.10.4", command=("rlregress", "bisect", "a b")),
+        "given as good, and not at transformers 5.10.4, given as bad. Exchange them: rlregress bisect 'a b'.",
+    ),
+    (
+        not_found("flaky end", reason="flaky: 2 good, 1 bad of 3"),
+        "the same every time, and transformers 4.57.1 does not: 2 good, 1 bad of 3.",
+    ),
+    (not_found("untested end", reason="no wheel."), "transformers 4.57.1 could not be: no wheel."),
+    (
+        not_found("not monotone", second="transformers 5.2.0"),
+        "transformers 4.57.1 is bad and transformers 5.2.0, nearer to the bad end, is good again.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("answer", "sentence"), NOT_FOUND, ids=lambda one: getattr(one, "not_found", one) and "")
+def test_why_there_is_no_answer_is_a_sentence(answer, sentence):
+    assert answer.exit_code == as_json(answer)["exit_code"] == 1
+    assert sentence in as_json(answer)["summary"]
+    assert as_json(answer)["summary"] in " ".join(as_text(answer).split())
+    assert "| good end | `transformers 4.57.1` |" in as_markdown(answer)
+
+
+def test_swapped_without_the_command_is_a_sentence_too():
+    assert as_json(not_found("swapped", second="b"))["summary"].endswith("given as bad. Exchange them.")
+
+
+def test_every_kind_of_no_answer_has_its_sentence():
+    assert [answer.not_found.kind for answer, _ in NOT_FOUND] == list(module._WHY_NOT)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"culprits": ()}, {"not_found": NotFound("swapped", "a", "b")}], ids=["nothing", "both"]
+)
+def test_an_answer_is_something_and_one_thing(changes):
+    with pytest.raises(ValueError, match="an answer has"):
+        replace(ANSWER, **changes)
+
+
+def test_a_trial_in_one_line():
+    def run(verdict, key="t"):
+        return Run({key: Sighting(key, Outcome("passed"), verdict)}, seconds=2.0)
+
+    def line(*runs):
+        return tried(Trial("x 1", "0", runs, build_seconds=3.0), "t", State.GOOD)
+
+    assert line(run("absent"), run("absent")) == Tried("x 1", State.GOOD, "absent", 7.0, 2)
+    assert line(run("absent"), run("reproduced"), run("absent")).verdict == "2 absent, 1 reproduced"
+    assert line(run("absent", "other"), Run(trouble="no such test")).verdict == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1 min 0 s"), (3599.7, "1 h 0 min"), (7512, "2 h 5 min")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def test_json_has_the_published_keys_and_nothing_that_json_would_change():
+    document = as_json(SETS)
+    assert json.loads(json.dumps(document)) == document
+    assert document["format"] == 1
+    assert " ".join(document) == (
+        "format exit_code summary question ends surroundings tried seconds command culprits changed not_found "
+        "here elsewhere"
+    )
+    keys = {
+        name: " ".join(one[0] if isinstance(one, list) else one)
+        for name, one in document.items()
+        if name in ("question", "ends", "surroundings", "tried", "culprits", "changed")
+    }
+    assert keys == {
+        "question": "test good bad documented",
+        "ends": "label date verdict text title",
+        "surroundings": "python platform hardware held left_out",
+        "tried": "label state verdict seconds runs reason",
+        "culprits": "name last_good first_bad repaired between moved from_base skipped details",
+        "changed": "changed minimal along least groups undecided",
+    }
+
+
+# -- Markdown ---------------------------------------------------------------------------------------------------------
+
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+MARKUP = "`|\\\n\r <>*_~[]()#@$&!-=:/.x1\t\x1b\x00\u2028é"
+NASTY = [
+    *("`", "```", "a|b", "\\|", "|", "a\\", "|`|", "</details>", "<b>", "<!--", "<https://x.y>", "&amp;"),
+    *("#", "http://x.y/*z*", "**x**", "_x_", "[a](b)", "~~a~~", "![x](y)"),
+    *(" ` a` ", "# a", "- a", "````\n~~~", "a\n\nb", "a\rb", "\u2028|", "\x1b[31mred", "\udc80"),
+]
+
+
+def read(text):
+    """What a parser sees but the words: blocks, markup within lines, odd HTML; and all the words without spaces."""
+    tokens = MARKDOWN.parse(text)
+    inline = [child for token in tokens for child in token.children or ()]
+    markup = [one.type for one in inline if one.type not in ("text", "text_special", "code_inline", "html_inline")]
+    odd = {one.content for one in inline if one.type == "html_inline"} - {"<code>", "</code>", "<!-- -->"}
+    page = re.sub("<!-- -->|</?(code|strong)>", "", MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
+    words = "".join(html.unescape(re.sub("<[^>]*>", "", page)).split())
+    return ([token.type for token in tokens], markup, odd), words
+
+
+WRITTEN = (SETS, NOT_FOUND[2][0])
+MARK = "Qxyzzy"
+EXPECTED = [read(as_markdown(having(answer, MARK))) for answer in WRITTEN]
+
+
+def unfaithful(text):
+    """What is wrong with the Markdown of an answer that has this text everywhere."""
+    for answer, (shape, words) in zip(WRITTEN, EXPECTED, strict=True):
+        found = read(as_markdown(having(answer, text)))
+        if found[0] != shape:
+            return "another structure"
+        if found[1] != words.replace(MARK, "".join(shareable(text).split())):
+            return "not to be read"
+    return None
+
+
+@settings(EXAMPLES, max_examples=50)
+@given(st.text(st.sampled_from(MARKUP) | st.characters(), min_size=1, max_size=12))
+def test_any_text_leaves_the_markdown_whole_and_can_be_read(text):
+    assume(shareable(text).strip())
+    assert unfaithful(text) is None
+
+
+@pytest.mark.parametrize("text", NASTY, ids=ascii)
+def test_markup_in_a_text_is_text(text):
+    assert unfaithful(text) is None
+
+
+TWINS = {
+    "a bare code span": {"_MARKDOWN": module._Style(lambda text: f"`{text}`", module._prose)},
+    "a pipe in a code span": {
+        "_MARKDOWN": module._Style(lambda text: f"````` {module._joined(text)} `````", module._prose)
+    },
+    "prose as it is": {"_MARKDOWN": module._Style(module._code, lambda text: text)},
+    "a fence of three": {"_backticks": lambda text: 0},
+    "a summary as it is": {"html": SimpleNamespace(escape=lambda text: text)},
+    "control characters": {"shareable": lambda text: text},
+}
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_what_does_not_escape_is_caught(twin, monkeypatch):
+    for name, broken in TWINS[twin].items():
+        monkeypatch.setattr(module, name, broken)
+    assert any(unfaithful(text) for text in NASTY)
+
+
+def linked(text):
+    """The mentions and the links to issues that GitHub makes of a Markdown: in text, not in code."""
+    page = re.sub(r"(?s)<(code|pre)\b.*?</\1>", "", MARKDOWN.render(text))
+    return re.findall(r"@\w+|#\d+", html.unescape(page))
+
+
+def test_no_one_is_mentioned_and_no_issue_linked(monkeypatch):
+    answer = having(ANSWER, "@someone and #12")
+    assert linked(as_markdown(answer)) == []
+    monkeypatch.setattr(module, "_unlinked", lambda text: text)
+    assert set(linked(as_markdown(answer))) == {"@someone", "#12"}
+
+
+def test_a_long_text_is_shown_by_its_end():
+    long = "\n".join([*(f"line {number}" for number in range(100)), "x" * 1000])
+    for render in (as_text, as_markdown):
+        written = render(replace(ANSWER, culprits=(replace(CULPRIT, first_bad=replace(FIRST_BAD, text=long)),)))
+        assert "… 76 lines before" in written
+        assert "line 75" not in written
+        assert "line 76" in written
+        assert len(written) < 6000
+
+
+# -- what can be shown ------------------------------------------------------------------------------------------------
+
+SECRETS = [
+    "https://user:s3cret@index.example/simple",
+    "git+https://s3cret@github.com/a/b@main",
+    "https://u:a@s3cret@host/",
+    "ssh://git:s3cret@host/x",
+    "/home/s3cret",
+    "-e /home/s3cret/project",
+    "--repo=/home/s3cret/x y",
+    "file:///home/s3cret/wheel.whl",
+]
+
+
+def told(monkeypatch, text):
+    """Which of the answer's forms tell a secret."""
+    monkeypatch.setenv("HOME", "/home/s3cret")
+    return [name for name, render in RENDERERS.items() if "s3cret" in render(having(ANSWER, text))]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_no_credentials_and_no_home_folder(text, monkeypatch):
+    assert told(monkeypatch, text) == []
+    assert "s3cret" not in said(lambda progress: progress.stopped([text]))
+
+
+@pytest.mark.parametrize("name", ["_CREDENTIALS", "_home"])
+def test_what_tells_a_secret_is_caught(name, monkeypatch):
+    nothing = re.compile("(?!)")
+    monkeypatch.setattr(showing, name, nothing if name == "_CREDENTIALS" else lambda: nothing)
+    assert any(told(monkeypatch, text) == list(RENDERERS) for text in SECRETS)
+
+
+@pytest.mark.parametrize(
+    "text", ["/home/secretary", "/var/home/s3cret", "a@b", "ssh://git@host/x", "x @ git+https://h/a@1"]
+)
+def test_what_is_no_secret_is_shown(text, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/s3cret")
+    assert shareable(text) == text
+
+
+@pytest.mark.parametrize("home", ["/", "/home/me/"])
+def test_a_command_means_the_same_to_a_shell(home, monkeypatch):
+    monkeypatch.setenv("HOME", home)
+    inside = [f"{home}{'' if home == '/' else 'a b'}", f"--repo={home}x y", f"--repo={home}", home.rstrip("/") or "x"]
+    words = [*inside, f"a:{home}b:{home}c", "it's", "$(x)", "a~/b", "", "two\nlines", "~other", "[a-b]", "test_x[a|b]"]
+    command = shell(["printf", r"%s\0", *words])
+    assert home == "/" or home not in command
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, timeout=20)
+    seen = done.stdout.split("\0")[:-1]
+    assert [os.path.normpath(one) if one else "" for one in seen] == [
+        os.path.normpath(one) if one else "" for one in words
+    ]
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+
+def said(act, stream=None, times=(0.0,)):
+    """What is said, with a clock that goes through these times and then stands."""
+    stream, left = stream or io.StringIO(), list(times)
+    act(Progress(stream, lambda: left.pop(0) if len(left) > 1 else left[0]))
+    return stream.getvalue() if isinstance(stream, io.StringIO) else None
+
+
+def a_bisect(progress):
+    progress.known(1)
+    progress.skipped([Skipped("transformers 5.0.2", "yanked")])
+    progress.begins("building transformers 4.57.1")
+    progress.tried(Tried("transformers 4.57.1", State.GOOD, "absent", 30.0), role="good end")
+    progress.say("torch is copied, not linked")
+    progress.tried(Tried("transformers 5.0.0", State.BAD, "reproduced", 14.0), Window("4.57.6 … 5.0.0", 2, 2))
+    unknown = Tried("transformers 5.0.1", State.UNKNOWN, "2 absent, 1 reproduced", 20.4, 3, "flaky: 2 good, 1 bad of 3")
+    progress.tried(unknown, Window("4.57.6 … 5.0.0", 0, 0))
+
+
+LINES = """\
+1 trial known from before, not tried again
+not tested: transformers 5.0.2: yanked
+[1] good end, transformers 4.57.1: absent in 30 s
+torch is copied, not linked
+[2] transformers 5.0.0: bad (reproduced) in 14 s · 4.57.6 … 5.0.0, 2 left, about 2 runs, 1 min 12 s so far, about 44 s to go
+[3] transformers 5.0.1: unknown (flaky: 2 good, 1 bad of 3) in 20 s · 4.57.6 … 5.0.0, 0 left, 1 min 12 s so far
+"""  # noqa: E501
+
+
+def test_progress_in_lines():
+    assert said(a_bisect, times=(0.0, 72.0)) == LINES
+
+
+def test_progress_where_standard_error_is_not_unicode():
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    said(a_bisect, stream, times=(0.0, 72.0))
+    assert stream.buffer.getvalue().decode("ascii") == LINES.replace("…", "...").replace("·", "-")
+
+
+def test_progress_on_a_terminal_also_says_what_is_being_done(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
+    with os.fdopen(main, "rb", buffering=0) as screen, os.fdopen(side, "w", encoding="utf-8") as stream:
+        progress = Progress(stream, lambda: 0.0)
+        progress.begins("building transformers 5.0.0")
+        progress.say("a note")
+        progress.tried(Tried("x 1", State.GOOD, "", 1.0))
+        seen = ""
+        while not seen.endswith("1.0 s\r\n"):
+            seen += screen.read(4096).decode()
+    doing = "building transforme"  # what fits into a line, so that it can be taken away again
+    assert seen == "".join(f"\r\x1b[K{one}" for one in (doing, f"a note\r\n{doing}", "[1] x 1: good in 1.0 s\r\n"))
+
+
+def test_progress_stopped_says_how_to_go_on():
+    text = said(lambda progress: progress.stopped(["rlregress", "bisect", "a b"]), times=(0.0, 72.0))
+    assert text == "stopped after 0 trials, 1 min 12 s; these are kept. To go on from here:\n  rlregress bisect 'a b'\n"
+
+
+def test_windows_in_words():
+    assert between(["4.57.6", "4.57.7", "5.0.0"]) == "4.57.6 … 5.0.0"
+    assert between(["4.57.6"]) == "4.57.6"
+    assert among(["a", "b", "c"]) == "a, b, c"
+    assert among(["a", "b", "c", "d"]) == "a, b, c and 1 more"

@@ -1,0 +1,593 @@
+"""Resolving and building with real uv, offline, from a folder of tiny wheels."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from packaging.requirements import Requirement
+
+from pytest_rlregress.bisect import installer
+from pytest_rlregress.bisect.environment import Environments, NoSpace, NoUv, Unbuildable, size
+from pytest_rlregress.bisect.index_settings import IndexSettings
+from pytest_rlregress.bisect.locks import Lock, differences
+from pytest_rlregress.fixtures.wheel_index import wheel
+
+# A build backend without requirements: waits as long as a file named "wait" lies beside the distributions.
+_BACKEND = """
+import pathlib, time, zipfile
+def build_wheel(folder, *_):
+    pathlib.Path({folder!r}, "building").touch()
+    while pathlib.Path({folder!r}, "wait").exists():
+        time.sleep(0.05)
+    stem = "{name}-{version}"
+    with zipfile.ZipFile(pathlib.Path(folder, stem + "-py3-none-any.whl"), "w") as archive:
+        archive.writestr("{name}.py", "")
+        archive.writestr(stem + ".dist-info/METADATA", "Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+        archive.writestr(stem + ".dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        archive.writestr(stem + ".dist-info/RECORD", "")
+    return stem + "-py3-none-any.whl"
+"""
+_PROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "{name}"
+version = "{version}"
+"""
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """A folder of distributions; uv has a cache of its own, and no other configuration."""
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
+    folder = tmp_path / "index"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def environments(index, tmp_path):
+    """Make one: ``environments(limit=…)``."""
+    made = []
+
+    def make(**options):
+        settings = IndexSettings(index_url=None, find_links=(str(index),))
+        options = {"offline": True, "say": lambda _: None, **options}
+        made.append(Environments(tmp_path / "environments", settings=settings, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def lock(*lines):
+    return Lock({line.split("==")[0]: line for line in lines})
+
+
+def wishes(**asked):
+    return {name: tuple(map(Requirement, requirements)) for name, requirements in asked.items()}
+
+
+def changed(before, after):
+    return [str(one) for one in differences(before, after)]
+
+
+def source(folder, name, version):
+    """A source distribution that builds without anything else."""
+    fill = {"name": name, "version": version, "folder": str(folder)}
+    files = {"pyproject.toml": _PROJECT.format(**fill), "backend.py": _BACKEND.format(**fill)}
+    with tarfile.open(folder / f"{name}-{version}.tar.gz", "w:gz") as archive:
+        for inside, text in files.items():
+            member = tarfile.TarInfo(f"{name}-{version}/{inside}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+
+
+# -- resolving ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_only_the_wanted_moves_and_what_it_asks_for_is_added(index, environments, offline):
+    wheel(index, "model", "1.0", ["maths"])
+    wheel(index, "model", "2.0", ["maths", "extra-maths>=1"])
+    for version in ("1.0", "2.0"):
+        wheel(index, "maths", version)
+        wheel(index, "extra-maths", version)
+    base = lock("model==1.0", "maths==1.0")
+    found = environments(offline=offline).resolve(base, {"model": "2.0"}, wishes(model=["maths"]))
+    assert changed(base, found) == ["extra-maths none -> 2.0", "model 1.0 -> 2.0"]
+
+
+def test_others_move_as_little_as_they_must(index, environments):
+    for version in ("1.0", "2.0", "3.0"):
+        wheel(index, "model", version, [f"maths=={version}", "tools"])
+        wheel(index, "maths", version)
+        wheel(index, "tools", version)
+    wheel(index, "trainer", "1.0", ["model", "unused"])
+    wheel(index, "unused", "1.0")
+    base = lock("model==1.0", "maths==1.0", "tools==2.0", "trainer==1.0", "unused==1.0")
+    asked = wishes(model=["maths==1.0", "tools"], trainer=["model", "unused"])
+    found = environments().resolve(base, {"model": "2.0"}, asked)
+    assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
+
+
+def test_what_must_stay_a_prerelease_does(index, environments):
+    for version in ("1.0", "2.0"):
+        wheel(index, "model", version, [f"maths=={version}", "tools"])
+        wheel(index, "maths", version)
+    for version in ("0.1b1", "0.1", "0.2b1"):
+        wheel(index, "tools", version)
+    base = lock("model==1.0", "maths==1.0", "tools==0.1b1")
+    found = environments().resolve(base, {"model": "2.0"}, wishes(model=["maths==1.0", "tools"]))
+    assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
+
+
+def test_a_conflict_is_told_in_the_resolvers_words_on_one_line(index, environments):
+    wheel(index, "model", "1.0")
+    wheel(index, "model", "2.0", ["maths>=2"])
+    wheel(index, "maths", "1.0")
+    base = lock("model==1.0", "maths==1.0")
+    with pytest.raises(Unbuildable) as refusal:
+        environments().resolve(base, {"model": "2.0"}, {})
+    assert str(refusal.value) == (
+        "Because model>=2.0 depends on maths>=2 and you require model==2.0, we can conclude that you require maths>=2. "
+        "And because you require maths==1.0, we can conclude that your requirements are unsatisfiable"
+        "; nor is there a solution with others moved"
+    )
+    assert "only maths==1.0 is available" in refusal.value.text
+
+
+def test_a_version_that_is_not_there(index, environments):
+    wheel(index, "model", "1.0")
+    with pytest.raises(Unbuildable, match=r"^Because there is no version of model==9\.0 and you require model==9\.0, "):
+        environments().resolve(lock("model==1.0"), {"model": "9.0"}, {})
+
+
+@pytest.mark.parametrize("configured", [{}, {"UV_NO_CONFIG": "1"}, {"UV_CONFIG_FILE": "own.toml"}])
+def test_what_the_base_does_not_meet_is_not_enforced(index, environments, configured, monkeypatch, tmp_path):
+    (tmp_path / "own.toml").write_text("offline = true\n")
+    for name, value in configured.items():
+        monkeypatch.setenv(name, str(tmp_path / value) if name == "UV_CONFIG_FILE" else value)
+    for version in ("5.0", "5.1"):
+        wheel(index, "model", version)
+    wheel(index, "engine", "1.0", ["model<5", "vision"])
+    wheel(index, "vision", "1.0")
+    base = lock("model==5.0", "engine==1.0")
+    found = environments().resolve(base, {"model": "5.1"}, wishes(engine=["model<5", "vision"]))
+    assert changed(base, found) == ["model 5.0 -> 5.1"]
+    with pytest.raises(Unbuildable, match="all versions of engine depend on model<5"):  # had the base met it
+        environments().resolve(base, {"model": "5.1"}, {})
+
+
+def test_what_others_ask_of_the_same_package_still_counts(index, environments):
+    """The engine's wish is not met; the trainer's next release asks the same package for more, and gets it."""
+    wheel(index, "model", "5.0")
+    wheel(index, "model", "5.1")
+    wheel(index, "engine", "1.0", ["model<5"])
+    wheel(index, "trainer", "1.0", ["model"])
+    wheel(index, "trainer", "2.0", ["model>=5.1"])
+    base = lock("model==5.0", "engine==1.0", "trainer==1.0")
+    found = environments().resolve(base, {"trainer": "2.0"}, wishes(engine=["model<5"], trainer=["model"]))
+    assert changed(base, found) == ["model 5.0 -> 5.1", "trainer 1.0 -> 2.0"]
+
+
+def test_what_the_wanted_one_asked_for_in_vain_it_does_not_get_in_another_version(index, environments):
+    wheel(index, "engine", "1.0", ["model<5", "vision"])
+    wheel(index, "engine", "0.9", ["model<4", "vision"])
+    wheel(index, "model", "3.0")
+    wheel(index, "model", "5.0")
+    wheel(index, "vision", "1.0")
+    base = lock("model==5.0", "engine==1.0")
+    found = environments().resolve(base, {"engine": "0.9"}, wishes(engine=["model<5", "vision"]))
+    assert changed(base, found) == ["engine 1.0 -> 0.9"]
+
+
+def test_a_project_and_a_url_stay_as_they_are_and_what_they_ask_for_counts(index, environments, tmp_path):
+    """Neither can be built here."""
+    for version in ("1.0", "2.0", "3.0"):
+        wheel(index, "model", version, ["patched"])
+    lines = {
+        "trainer": f"-e {tmp_path / 'trainer'}",
+        "patched": "patched @ https://localhost:9/patched.tar.gz",
+        "model": "model==1.0",
+    }
+    base = Lock(lines)
+    asked = wishes(trainer=["model<3", "patched"], model=["patched"])
+    found = environments().resolve(base, {"model": "2.0"}, asked)
+    assert changed(base, found) == ["model 1.0 -> 2.0"]
+    with pytest.raises(Unbuildable, match=r"you require model==3\.0 and model<3"):
+        environments().resolve(base, {"model": "3.0"}, asked)
+
+
+def test_what_the_user_wants_of_other_installations_does_not_count(index, environments, monkeypatch, tmp_path):
+    """Each of these alone would change the set, or keep it from being installed."""
+    for version in ("1.0", "2.0"):
+        wheel(index, "model", version, ["maths"])
+        wheel(index, "maths", version)
+    (tmp_path / "theirs.txt").write_text("model==1.0\n")
+    for name in ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE"):
+        monkeypatch.setenv(name, str(tmp_path / "theirs.txt"))
+    monkeypatch.setenv("UV_RESOLUTION", "lowest")
+    monkeypatch.setenv("UV_REQUIRE_HASHES", "1")
+    here = environments()
+    found = here.resolve(lock("model==1.0"), {"model": "2.0"}, {})
+    assert found.text == "maths==2.0\nmodel==2.0\n"
+    assert (here.build(found).packages / "model-2.0.dist-info").exists()
+
+
+def test_exact_swaps_the_line_alone(environments):
+    base = lock("model==1.0", "maths==1.0")
+    found = environments().resolve(base, {"Model": "2.0"}, {}, exact=True)
+    assert changed(base, found) == ["model 1.0 -> 2.0"]
+
+
+def test_only_what_the_base_has_is_built_from_source(index, environments):
+    source(index, "antlr", "4.9")
+    source(index, "model", "3.0")
+    wheel(index, "model", "1.0", ["antlr"])
+    wheel(index, "model", "2.0", ["antlr"])
+    base = lock("model==1.0", "antlr==4.9")
+    found = environments().resolve(base, {"model": "2.0"}, wishes(model=["antlr"]))
+    assert changed(base, found) == ["model 1.0 -> 2.0"]
+    with pytest.raises(Unbuildable, match=r"model==3\.0 has no usable wheels"):
+        environments().resolve(base, {"model": "3.0"}, wishes(model=["antlr"]))
+
+
+def test_what_nobody_asks_for_any_more_stays_if_it_can(index, environments):
+    for version in ("1.0", "2.0"):
+        wheel(index, "model", version, [f"maths=={version}"])
+    wheel(index, "maths", "1.0", ["old", "older"])
+    wheel(index, "maths", "2.0")
+    wheel(index, "old", "1.0", ["older"])
+    wheel(index, "older", "1.0")
+    base = lock("model==1.0", "maths==1.0", "old==1.0", "older==1.0")
+    asked = wishes(model=["maths==1.0"], maths=["old", "older"], old=["older"])
+    found = environments().resolve(base, {"model": "2.0"}, asked)
+    assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
+    wheel(index, "old", "1.0", ["older", "maths<2"])
+    asked["old"] += (Requirement("maths<2"),)
+    found = environments().resolve(base, {"model": "2.0"}, asked)
+    assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0", "old 1.0 -> none", "older 1.0 -> none"]
+
+
+def test_a_build_with_a_label_stays(index, environments):
+    wheel(index, "torch", "2.0+cpu")
+    wheel(index, "torch", "2.1")
+    for version in ("1.0", "2.0"):
+        wheel(index, "model", version, ["torch", f"maths=={version}"])
+        wheel(index, "maths", version)
+    base = lock("model==1.0", "torch==2.0+cpu", "maths==1.0")
+    found = environments().resolve(base, {"model": "2.0"}, wishes(model=["torch", "maths==1.0"]))
+    assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
+
+
+def test_another_version_of_a_build_with_a_label_is_of_that_label_or_none(index, environments):
+    for version in ("2.0+cpu", "2.1+cpu", "2.1", "2.2"):
+        wheel(index, "torch", version)
+    base = lock("torch==2.0+cpu")
+    assert changed(base, environments().resolve(base, {"torch": "2.1"}, {})) == ["torch 2.0+cpu -> 2.1+cpu"]
+    with pytest.raises(Unbuildable, match=r"no version of torch==2\.2\+cpu .*; with --torch-backend cpu: .*torch"):
+        environments().resolve(base, {"torch": "2.2"}, {})
+
+
+def test_a_conflict_is_told_before_that_other_builds_cannot_be_looked_for(index, environments, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", "http://localhost:9")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    wheel(index, "torch", "2.0+cpu")
+    wheel(index, "model", "2.0", ["torch>=3"])
+    base = lock("model==1.0", "torch==2.0+cpu")
+    with pytest.raises(Unbuildable, match=r"^Because .* depend on torch>=3.*; with --torch-backend cpu: .*fetch"):
+        environments(offline=False).resolve(base, {"model": "2.0"}, wishes(model=["torch"]))
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def python(environment, code):
+    command = [environment.python, "-c", code]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=variables).stdout.strip()
+
+
+def test_an_environment_has_the_lock_and_nothing_else_and_is_there_the_next_time(index, environments):
+    wheel(index, "model", "1.0", ["not-here"], files={"model.py": "depth = 3"})
+    wheel(index, "maths", "1.0")
+    wanted = lock("model==1.0", "maths==1.0")
+    built = environments().build(wanted)
+    listed = "from importlib.metadata import distributions as d; print(sorted(x.name for x in d()))"
+    assert python(built, listed) == "['maths', 'model']"
+    assert sorted(path.name for path in built.packages.glob("m*.dist-info")) == [
+        "maths-1.0.dist-info",
+        "model-1.0.dist-info",
+    ]
+    assert python(built, "import model; print(model.depth)") == "3"
+    again = environments().build(wanted)
+    assert (built.reused, again.reused, again.path) == (False, True, built.path)
+    assert again.seconds < built.seconds
+    assert environments().build(lock("model==1.0")).path != built.path
+
+
+def test_what_is_not_marked_whole_is_built_anew(index, environments):
+    wheel(index, "model", "1.0", files={"model.py": ""})
+    here = environments()
+    built = here.build(lock("model==1.0"))
+    [installed] = built.path.rglob("model.py")
+    [mark] = built.path.glob("rlregress-complete")
+    installed.unlink()
+    assert here.build(lock("model==1.0")).reused  # the mark is what counts
+    mark.unlink()
+    assert not here.build(lock("model==1.0")).reused
+    assert installed.exists()
+
+
+def test_a_build_that_fails_leaves_nothing(index, environments):
+    wheel(index, "model", "1.0")
+    with pytest.raises(Unbuildable, match=r"^Because there is no version of maths==1\.0|^Because maths was not found"):
+        environments().build(lock("maths==1.0", "model==1.0"))
+    assert not list((index.parent / "environments").glob("*-*"))
+
+
+def test_the_users_environment_is_not_touched(index, environments, monkeypatch, tmp_path):
+    wheel(index, "model", "1.0")
+    user = tmp_path / "user"
+    subprocess.run([installer._find(), "venv", "-q", "--python", sys.executable, user], check=True)
+
+    def everything():
+        return {path: path.lstat().st_mtime_ns for path in [user, *user.rglob("*")]}
+
+    before = everything()
+    monkeypatch.setenv("VIRTUAL_ENV", str(user))
+    monkeypatch.setenv("UV_PYTHON", str(user))
+    monkeypatch.setenv("UV_SYSTEM_PYTHON", "1")
+    monkeypatch.chdir(user)
+    built = environments().build(lock("model==1.0"))
+    assert list(built.path.rglob("model-1.0.dist-info"))
+    assert everything() == before
+    subprocess.run([installer._find(), "pip", "install", "-q", "--offline", *index.iterdir()], check=True)
+    assert everything() != before  # what would happen else
+
+
+def test_bytecode_is_shared_with_the_environment_before_where_the_source_is_the_same(index, environments):
+    wheel(index, "same", "1.0", files={"same.py": "def where(): pass"})
+    for version in ("1.0", "2.0"):
+        wheel(index, "model", version, files={"model.py": f"version = {version}"})
+    here = environments()
+    first = here.build(lock("same==1.0", "model==1.0"))
+    python(first, "import same, model")
+    second = here.build(lock("same==1.0", "model==2.0"))
+    [compiled] = second.path.rglob("same.*.pyc")
+    assert compiled.stat().st_nlink == 2
+    assert not list(second.path.rglob("model.*.pyc"))
+    told = python(second, "import same, model; print(same.where.__code__.co_filename, model.version)")
+    assert told == f"{compiled.parents[1] / 'same.py'} 2.0"
+
+
+# -- interrupted, together, and full -----------------------------------------------------------------------------------
+
+_BUILD = """
+import sys
+from pathlib import Path
+from pytest_rlregress.bisect.environment import Environments, NoSpace
+from pytest_rlregress.bisect.index_settings import IndexSettings
+from pytest_rlregress.bisect.locks import Lock
+folder, index, *lines = sys.argv[1:]
+settings = IndexSettings(index_url=None, find_links=(index,))
+here = Environments(Path(folder), settings=settings, offline=True, say=lambda text: print(text, flush=True))
+try:
+    print(here.build(Lock({line.split("==")[0]: line for line in lines})).reused)
+except NoSpace as error:
+    print("NoSpace", error)
+    print(sorted(path.name for path in Path(folder).glob("*-*")))
+"""
+
+
+@pytest.fixture
+def start(index, tmp_path):
+    """Build in a process of its own: ``start("name==version")``, which a file named wait beside the index holds up."""
+    started = []
+
+    def start(*lines, before=(), folder=tmp_path / "environments"):
+        command = [*before, sys.executable, "-c", _BUILD, str(folder), str(index), *lines]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return started[-1]
+
+    yield start
+    (index / "wait").unlink(missing_ok=True)
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_interrupted_build_ends_and_leaves_nothing(index, start, environments):
+    source(index, "slow", "1.0")
+    (index / "wait").touch()
+    process = start("slow==1.0")
+    until((index / "building").exists)
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert len(below) >= 2  # uv, and the backend
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in process.communicate(timeout=30)[0]
+    assert psutil.wait_procs(below, timeout=10)[1] == []
+    assert not list((index.parent / "environments").glob("*-*"))
+    (index / "wait").unlink()
+    assert not environments().build(lock("slow==1.0")).reused
+
+
+def test_what_outlives_a_killed_bisect_does_not_write_into_the_next(index, start):
+    source(index, "slow", "1.0")
+    (index / "wait").touch()
+    first = start("slow==1.0")
+    until((index / "building").exists)
+    first.kill()
+    second = start("slow==1.0")
+    assert second.stdout.readline().startswith("waiting until ")
+    (index / "wait").unlink()
+    assert second.communicate(timeout=30)[0].splitlines()[-1] == "False"
+
+
+def test_of_two_at_once_one_builds(index, start):
+    source(index, "slow", "1.0")
+    (index / "wait").touch()
+    first = start("slow==1.0")
+    until((index / "building").exists)
+    second = start("slow==1.0")
+    assert second.stdout.readline().startswith("waiting until ")
+    (index / "wait").unlink()
+    assert [one.communicate(timeout=30)[0].splitlines()[-1] for one in (first, second)] == ["False", "True"]
+
+
+def test_close_ends_what_another_thread_builds(index, environments):
+    source(index, "slow", "1.0")
+    (index / "wait").touch()
+    here, ended = environments(), []
+
+    def build():
+        try:
+            here.build(lock("slow==1.0"))
+        except KeyboardInterrupt:
+            ended.append(True)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    until((index / "building").exists)
+    here.close()
+    thread.join(10)
+    assert ended == [True]
+
+
+def test_those_used_longest_ago_are_removed_and_none_in_use(index, environments):
+    names = ["one", "two", "three", "four"]
+    for name in names:
+        wheel(index, name, "1.0")
+    locks = [lock(f"{name}==1.0") for name in names]
+    other = environments()
+    paths = [other.build(one).path for one in locks]
+    each = size(paths[0])
+    half = paths[0].with_name("0" * 16)
+    half.mkdir()
+    here = environments(limit=3 * each + each // 2)
+    for one in locks[:2]:  # again, so that the third is the one used longest ago
+        here.build(one)
+    here.trim({locks[1].digest})
+    assert [path.exists() for path in paths] == [True] * 4  # `other` uses all of them
+    assert not half.exists()
+    other.trim({locks[3].digest})
+    here.trim({locks[1].digest})
+    assert [path.exists() for path in paths] == [True, True, False, True]
+    tight = environments(limit=0)
+    tight.trim(())
+    assert [path.exists() for path in paths] == [False, True, False, True]
+    other.trim(())
+    here.trim(())
+    tight.trim(())
+    assert not any(path.exists() for path in paths)
+
+
+def test_size_is_what_removing_frees(tmp_path):
+    kept, removed = tmp_path / "kept", tmp_path / "removed"
+    kept.write_bytes(bytes(1_000_000))
+    removed.mkdir()
+    before = size(removed)
+    (removed / "linked").hardlink_to(kept)
+    assert size(removed) == before
+    (removed / "own").write_bytes(bytes(500_000))
+    assert 500_000 <= size(removed) - before <= 600_000
+
+
+def test_a_full_disk_stops_and_leaves_nothing_that_would_be_trusted(index, start, tmp_path):
+    wheel(index, "big", "1.0", files={"big.py": "#" * 5_000_000})
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f"mount -t tmpfs -o size=2m none {small}"
+    space = ["unshare", "--mount", *["--user", "--map-root-user"] * (os.geteuid() != 0), "sh", "-c"]
+    try:
+        subprocess.run([*space, mount], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no mount of a small disk allowed here")
+    process = start("big==1.0", before=[*space, f'{mount} && exec "$@"', "sh"], folder=small)
+    told = process.communicate(timeout=30)[0].splitlines()
+    assert told[-2].startswith("NoSpace No space left on the disk: ")
+    assert "lower --env-size-limit" in told[-2]
+    assert told[-1] == "[]"
+
+
+def test_a_copy_is_told_of_once(index, environments, tmp_path):
+    shared_memory = Path("/dev/shm")
+    if not shared_memory.is_dir() or shared_memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second filesystem")
+    wheel(index, "model", "1.0")
+    wheel(index, "maths", "1.0")
+    told = []
+    folder = shared_memory / f"rlregress-test-{os.getpid()}"
+    settings = IndexSettings(index_url=None, find_links=(str(index),))
+    here = Environments(folder, settings=settings, offline=True, say=told.append)
+    try:
+        here.build(lock("model==1.0"))
+        here.build(lock("maths==1.0"))
+    finally:
+        here.close()
+        subprocess.run(["rm", "-r", folder], check=True)
+    assert [one.endswith("packages are copied, not linked") for one in told] == [True]
+
+
+# -- what uv says ------------------------------------------------------------------------------------------------------
+
+
+def test_the_reason_is_one_line_without_a_builds_output_or_credentials():
+    said = """Using Python 3.11.7 environment at: x
+Resolved 1 package in 8ms
+error: Failed to download `model==1.0`
+  cause: Failed to fetch: https://me:secret@example.org/model.whl
+  cause: the server
+         said no
+
+      [stderr]
+      a hundred lines
+"""
+    assert installer.reason(said) == (
+        "Failed to download `model==1.0`: Failed to fetch: https://example.org/model.whl: the server said no"
+    )
+
+
+def test_without_uv_there_is_a_way_to_get_it(environments, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uv", None)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NoUv, match="pip install uv"):
+        environments()
+
+
+def test_what_takes_long_is_told(index, environments, monkeypatch):
+    source(index, "slow", "1.0")
+    (index / "wait").touch()
+    told = []
+    monkeypatch.setattr(installer, "_TELL_AFTER_SECONDS", 0.05)
+    here = environments(say=lambda text: (told.append(text), (index / "wait").unlink(missing_ok=True)))
+    here.build(lock("slow==1.0"))
+    assert any(text.startswith("installing 1 packages: ") for text in told)
+
+
+def test_no_space_is_no_unbuildable():
+    assert not issubclass(NoSpace, Unbuildable)

@@ -1,0 +1,226 @@
+"""Where packages come from: what uv and pip are configured with, and that the real ones see the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from pytest_rlregress.bisect import index_settings
+from pytest_rlregress.bisect.index import releases
+from pytest_rlregress.bisect.index_settings import PUBLIC, IndexProblem
+from pytest_rlregress.fixtures.wheel_index import wheel
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A home for configurations, and the variables that make it this process' own and leave out the machine's."""
+    home = tmp_path / "home"
+
+    def write(path, text):
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(text)
+        return str(home / path)
+
+    nothing = write(
+        "none.conf", "[global]\nindex-url = https://none.example/simple\nextra-index-url =\nfind-links =\ncert =\n"
+    )
+    environ = {"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "etc"), "PIP_CONFIG_FILE": nothing}
+    return write, environ
+
+
+PIP_CONF = """\
+[global]
+index-url = https://me:hunter2@a.example/simple
+cert = /a.pem
+[install]
+extra-index-url =
+    https://b.example/simple
+    https://c.example/simple
+find-links = ~/wheels https://d.example/flat.html
+"""
+
+
+def test_the_settings_of_pip(home):
+    write, environ = home
+    settings = index_settings.read({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
+    url = "https://me:hunter2@a.example/simple"
+    assert settings.indexes == ("https://b.example/simple", "https://c.example/simple", url)
+    assert settings.find_links == (str(Path.home() / "wheels"), "https://d.example/flat.html")
+    assert (settings.certificate, settings.first_match) == ("/a.pem", False)
+    assert settings.named(url) == f"https://a.example/simple (from {environ['HOME']}/pip.conf)"
+    assert "hunter2" not in repr(settings)
+    assert settings.for_uv() == {
+        "UV_DEFAULT_INDEX": url,
+        "UV_INDEX": "https://b.example/simple https://c.example/simple",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_FIND_LINKS": "https://d.example/flat.html",  # the folder is not there
+        "SSL_CERT_FILE": "/a.pem",
+    }
+
+
+def test_pips_variables_go_before_its_files(home):
+    write, environ = home
+    environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "PIP_EXTRA_INDEX_URL": "https://e.example/simple"}
+    settings = index_settings.read(environ)
+    assert settings.extra_urls == ("https://e.example/simple",)
+    assert settings.index_url == "https://me:hunter2@a.example/simple"
+    assert settings.origins["https://e.example/simple"] == "PIP_EXTRA_INDEX_URL"
+    without = index_settings.read({**environ, "PIP_NO_INDEX": "1"})
+    assert without.indexes == ()
+    assert without.for_uv()["UV_DEFAULT_INDEX"] == "file:///nonexistent"
+
+
+def test_the_nearest_file_of_pip_counts(home, tmp_path, monkeypatch):
+    write, environ = home
+    named = environ.pop("PIP_CONFIG_FILE")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    for path in (".pip", ".config/pip"):
+        write(f"{path}/pip.conf", f"[global]\nindex-url = https://{path[1:4]}.example/simple\n")
+    assert index_settings.read(environ).indexes[-1] == "https://con.example/simple"
+    (tmp_path / "pip.conf").write_text("[global]\nindex_url = https://site.example/simple\n")
+    assert index_settings.read(environ).indexes[-1] == "https://site.example/simple"
+    assert index_settings.read({**environ, "PIP_CONFIG_FILE": named}).indexes == ("https://none.example/simple",)
+
+
+def test_nothing_configured_is_the_public_index(home):
+    _, environ = home
+    settings = index_settings.read({**environ, "PIP_CONFIG_FILE": os.devnull})
+    assert (settings.indexes, settings.find_links, settings.for_uv()) == ((PUBLIC,), (), {})
+
+
+def test_uvs_variables_go_before_its_files_and_those_before_pip(home):
+    write, environ = home
+    write(".config/uv/uv.toml", 'index-url = "https://file.example/simple"\n')
+    environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)}
+    from_file = index_settings.read(environ)
+    assert (from_file.indexes, from_file.first_match) == (("https://file.example/simple",), True)
+    assert from_file.find_links[-1] == "https://d.example/flat.html"
+    # uv reads its own itself.
+    assert from_file.for_uv() == {"UV_FIND_LINKS": "https://d.example/flat.html", "SSL_CERT_FILE": "/a.pem"}
+    environ |= {
+        "UV_DEFAULT_INDEX": "main=https://var.example/simple",
+        "UV_INDEX": "my-own=https://f.example/simple https://g.example/simple",
+        "UV_INDEX_MY_OWN_USERNAME": "me",
+        "UV_INDEX_MY_OWN_PASSWORD": "hunter/2",
+        "UV_FIND_LINKS": "/x y,https://h.example/flat.html",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "SSL_CERT_FILE": "/uv.pem",
+    }
+    both = index_settings.read(environ)
+    assert both.index_url == "https://var.example/simple"
+    assert both.extra_urls == ("https://me:hunter%2F2@f.example/simple", "https://g.example/simple")
+    assert both.find_links == ("/x y", "https://h.example/flat.html")
+    assert (both.certificate, both.first_match, both.for_uv()) == ("/uv.pem", False, {})
+    alone = index_settings.read({**environ, "UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": "", "UV_INDEX": ""})
+    assert alone.index_url == "https://me:hunter2@a.example/simple"
+
+
+def test_the_file_of_uv(home):
+    write, environ = home
+    text = """\
+        extra-index-url = ["https://b.example/simple"]
+        [[index]]
+        name = "a"
+        url = "https://a.example/simple"
+        default = true
+        [[index]]
+        name = "tied"
+        url = "https://tied.example/simple"
+        explicit = true
+        [[index]]
+        url = "https://c.example/simple"
+        [[index]]
+        url = "https://d.example/flat.html"
+        format = "flat"
+        """
+    settings = index_settings.read({**environ, "UV_CONFIG_FILE": write("mine.toml", text)})
+    assert settings.indexes == ("https://c.example/simple", "https://b.example/simple", "https://a.example/simple")
+    assert settings.find_links == ("https://d.example/flat.html",)
+    assert settings.origins["https://a.example/simple"].endswith("mine.toml")
+
+
+@pytest.mark.parametrize("variable", ["PIP_CONFIG_FILE", "UV_CONFIG_FILE"])
+def test_a_configuration_that_cannot_be_read(home, variable):
+    write, environ = home
+    with pytest.raises(IndexProblem, match=r"odd\.conf: no configuration that (pip|uv) could read: "):
+        index_settings.read({**environ, variable: write("odd.conf", "nonsense")})
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Two indexes and a folder of links: ``app`` is in both indexes, what it needs in the folder."""
+    pytest.importorskip("pypi_simple")
+    for name, version in (("one", "1.0"), ("two", "2.0")):
+        page = tmp_path / name / "app"
+        page.mkdir(parents=True)
+        file = wheel(page, "app", version, ["dep"])
+        (page / "index.html").write_text(f'<a href="{file.name}">{file.name}</a>')
+    (tmp_path / "links").mkdir()
+    wheel(tmp_path / "links", "dep", "3.0")
+    return [(tmp_path / name).as_uri() for name in ("one", "two")] + [str(tmp_path / "links")]
+
+
+def found(settings, tmp_path):
+    return [release.version for release in releases("app", settings, tmp_path / "cache", offline=True)]
+
+
+def ran(*command, **variables):
+    """What a command says with only these settings of uv and pip."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "PIP_", "XDG_"))}
+    done = subprocess.run(command, env={**kept, **variables}, input="app", capture_output=True, text=True, timeout=60)
+    return done.stdout + done.stderr
+
+
+def resolved(tmp_path, **variables):
+    from uv import find_uv_bin
+
+    options = ("--offline", "--no-header", "--no-annotate", "--quiet", "--cache-dir", str(tmp_path / "uv"))
+    return ran(find_uv_bin(), "pip", "compile", *options, "--python", sys.executable, "-", **variables).split()
+
+
+def test_uv_resolves_from_what_pip_is_configured_with(home, places, tmp_path):
+    write, environ = home
+    one, two, folder = places
+    text = f"[global]\nindex-url = {two}\nextra-index-url = {one}\nfind-links = {folder} /not/there\n"
+    settings = index_settings.read({**environ, "PIP_CONFIG_FILE": write("pip.conf", text)})
+    assert found(settings, tmp_path) == ["1.0", "2.0"]
+    assert resolved(tmp_path, HOME=environ["HOME"], **settings.for_uv()) == ["app==2.0", "dep==3.0"]
+    # Untold, it knows nothing of that.
+    assert "app==2.0" not in resolved(tmp_path, HOME=environ["HOME"])
+    no_index = index_settings.read({**environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{folder} {one[7:]}/app"})
+    assert resolved(tmp_path, HOME=environ["HOME"], **no_index.for_uv()) == ["app==1.0", "dep==3.0"]
+
+
+def test_uv_and_we_read_its_own_settings_alike(home, places, tmp_path):
+    write, environ = home
+    one, two, folder = places
+    text = f'find-links = ["{folder}"]\n[[index]]\nurl = "{one}"\n[[index]]\nurl = "{two}"\ndefault = true\n'
+    write(".config/uv/uv.toml", text)
+    for variables, expected in (({}, "1.0"), ({"UV_INDEX": two}, "2.0")):
+        settings = index_settings.read({**environ, **variables})
+        assert found(settings, tmp_path) == [expected]
+        assert settings.for_uv() == {}
+        assert resolved(tmp_path, HOME=environ["HOME"], **variables) == [f"app=={expected}", "dep==3.0"]
+
+
+@pytest.mark.skipif(find_spec("pip") is None, reason="there is no pip here")
+def test_pip_looks_where_we_do(home, places, tmp_path):
+    write, environ = home
+    one, two, folder = places
+    write(".config/pip/pip.conf", "[global]\nindex-url = https://user.example/simple\n")  # not read beside a named file
+    environ["PIP_CONFIG_FILE"] = write(
+        "pip.conf", f"[global]\nindex-url = {one}\nfind-links = /g\n[install]\nfind-links =\n  {folder}\n"
+    )
+    environ |= {"PIP_EXTRA_INDEX_URL": two}
+    settings = index_settings.read(environ)
+    said = ran(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--dry-run", "app", **environ)
+    assert f"Looking in indexes: {one}, {two}" in said
+    assert f"Looking in links: {folder}" in said
+    assert (settings.index_url, settings.extra_urls, settings.find_links) == (one, (two,), (folder,))
+    assert "Would install app-2.0 dep-3.0" in said
+    assert found(settings, tmp_path)[-1] == "2.0"
