@@ -1,0 +1,68 @@
+"""What two ends say: the test that is good at one and bad at the other, or which end is not what it is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.bisect.answer import NotFound
+from pytest_rlregress.bisect.ends import prove
+from pytest_rlregress.bisect.facts import Run, Sighting, Trial
+from pytest_rlregress.verdict import Outcome
+
+OUTCOMES = {
+    "passed": Outcome("passed"),
+    "failed": Outcome("failed", exceptions=("builtins.ValueError",), message="no answer"),
+    "otherwise": Outcome("failed", exceptions=("builtins.KeyError",), message="'answer'"),
+    "unavailable": Outcome("skipped", message="needs a GPU"),
+}
+
+
+def trial(label, *runs, trouble=""):
+    """A trial of these runs, each the verdicts of its tests: ``{"a": "passed"}``."""
+
+    def sighting(test, word):
+        return Sighting(f"t.py::{test}", OUTCOMES[word], "failed" if word == "otherwise" else word)
+
+    def run(verdicts):
+        seen = [sighting(test, word) for test, word in verdicts.items()]
+        return Run({one.test: one for one in seen}, "cpu", trouble="" if verdicts else "no such test here: t.py")
+
+    return Trial(label, label, tuple(map(run, runs)), trouble)
+
+
+def test_the_first_test_that_flips_is_followed():
+    good = trial("old", {"a": "passed", "b": "failed", "c": "passed", "d": "passed"})
+    bad = trial("new", {"a": "passed", "b": "failed", "c": "failed", "d": "otherwise"})
+    ends = prove(good, bad)
+    assert ends.test == "t.py::c"
+    assert ends.bad.outcome.message == "no answer"
+    assert ends.others == ("t.py::d",)
+    assert ends.hardware == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "kind", "first", "reason"),
+    [
+        ([{"a": "passed"}], [{"a": "passed"}], "passes at both", "old", ""),
+        ([{"a": "failed"}], [{"a": "failed"}], "fails at both", "old", ""),
+        ([{"a": "failed"}], [{"a": "otherwise"}], "fails at both", "old", ""),
+        ([{"a": "failed"}], [{"a": "passed"}], "swapped", "old", ""),
+        ([{"a": "passed"}, {"a": "failed"}], [{"a": "failed"}] * 2, "flaky end", "old", "flaky: 1 good, 1 bad of 2"),
+        ([{"a": "passed"}] * 2, [{"a": "failed"}, {"a": "passed"}], "flaky end", "new", "flaky: 1 good, 1 bad of 2"),
+        ([{"a": "passed"}] * 2, [{"a": "failed"}, {"a": "otherwise"}], "flaky end", "new", "flaky: 1 bad, 1 unknown"),
+        ([{"a": "unavailable"}], [{"a": "failed"}], "untested end", "old", "did not run: needs a GPU"),
+        ([{"a": "passed"}], [{"a": "unavailable"}], "untested end", "new", "did not run: needs a GPU"),
+        ([{}], [{"a": "failed"}], "untested end", "old", "no such test here: t.py"),
+        ([{"a": "passed"}], [{"b": "failed"}], "untested end", "old", "no such test here"),
+    ],
+)
+def test_ends_that_are_not_what_they_are_called(good, bad, kind, first, reason):
+    found = prove(trial("old", *good), trial("new", *bad))
+    assert isinstance(found, NotFound)
+    assert (found.kind, found.first) == (kind, first)
+    assert found.reason.startswith(reason)
+
+
+def test_an_end_that_cannot_be_built():
+    found = prove(trial("old", {"a": "passed"}), trial("new", trouble="no solution"))
+    assert found == NotFound("untested end", "new", reason="no solution")
