@@ -60,6 +60,17 @@ class Bench:
         self.path = environments.build(self.user).path
         environments.close()
 
+    def record(self, test, **versions):
+        """The record of a run in the environment that holds these."""
+        names = [f"{name}-{version}.dist-info" for name, version in versions.items()]
+        places = self.cache.glob("environments/*/lib/python*/site-packages")
+        packages = next(place for place in places if all(place.joinpath(name).exists() for name in names))
+        folder = self.folder / f"records-{packages.parents[2].name}"
+        command = [packages.parents[2] / "bin/pytest", test, "-p", "no:cacheprovider", f"--rl-record-dir={folder}"]
+        subprocess.run(command, cwd=self.folder, env=self.environ, stdout=subprocess.DEVNULL, timeout=60)
+        (path,) = folder.glob("*.json")
+        return path
+
     def start(self, *words):
         command = [self.path / "bin/rlregress", "bisect", *words, "--no-network", f"--cache-dir={self.cache}"]
         return subprocess.Popen(
@@ -194,6 +205,15 @@ def test_two_upgrades_that_only_break_together(bench):
     assert {one.split()[0] for one in answer["changed"]["minimal"]} == {"two", "four"}
     releases = {one["name"]: (one["last_good"]["label"], one["first_bad"]["label"]) for one in answer["culprits"]}
     assert releases == {"two": ("1", "2"), "four": ("1", "2")}
+    # What runs in the environments of the ends wrote down asks the same question: all of it is known.
+    before, after = (bench.record("test_pair.py", **dict.fromkeys(names, version)) for version in ("1", "3"))
+    rc, same, said, _ = bench.bisect(f"--from-record={before}", f"--to-record={after}", "test_pair.py")
+    assert rc == 0, same + said
+    assert f"{len(answer['tried'])} trials known" in said
+    assert same.splitlines()[0] == out.splitlines()[0]
+    rc, _, said, _ = bench.bisect(f"--from-record={after}", f"--to-record={before}")
+    assert rc == 2
+    assert f"no test went from good in {after} to bad in {before}" in said
 
 
 def test_disagreeing_runs_are_flaky_and_not_guessed(bench):

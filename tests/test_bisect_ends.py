@@ -17,7 +17,7 @@ OUTCOMES = {
 }
 
 
-def trial(label, *runs, trouble=""):
+def trial(label, *runs, trouble="", hardware="cpu"):
     """A trial of these runs, each the verdicts of its tests: ``{"a": "passed"}``."""
 
     def sighting(test, word):
@@ -25,7 +25,7 @@ def trial(label, *runs, trouble=""):
 
     def run(verdicts):
         seen = [sighting(test, word) for test, word in verdicts.items()]
-        return Run({one.test: one for one in seen}, "cpu", trouble="" if verdicts else "no such test here: t.py")
+        return Run({one.test: one for one in seen}, hardware, trouble="" if verdicts else "no such test here: t.py")
 
     return Trial(label, label, tuple(map(run, runs)), trouble)
 
@@ -61,6 +61,12 @@ def test_ends_that_are_not_what_they_are_called(good, bad, kind, first, reason):
     assert isinstance(found, NotFound)
     assert (found.kind, found.first) == (kind, first)
     assert found.reason.startswith(reason)
+
+
+def test_a_gpu_that_is_gone_at_one_end():
+    found = prove(trial("old", {"a": "passed"}, hardware="h100 of NVIDIA H100"), trial("new", {"a": "failed"}))
+    assert (found.kind, found.first) == ("untested end", "old")
+    assert found.reason.startswith("hardware changed: h100 of NVIDIA H100")
 
 
 def test_an_end_that_cannot_be_built():

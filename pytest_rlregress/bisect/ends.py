@@ -40,11 +40,11 @@ def prove(good: Trial, bad: Trial) -> Ends | NotFound:
     for test in flips:
         reference = sameness.seen(bad.runs[0], test)
         assert reference is not None
-        again = finding(bad, test, reference)
-        if again.state is State.BAD:
-            others = tuple(other for other in flips if other != test)
-            return Ends(test, reference, bad.runs[0].hardware, others)
-        found[test] = found[test][0], again  # repeats fail in different ways
+        hardware = bad.runs[0].hardware
+        again = finding(good, test, reference, hardware), finding(bad, test, reference, hardware)
+        if (again[0].state, again[1].state) == (State.GOOD, State.BAD):
+            return Ends(test, reference, hardware, tuple(other for other in flips if other != test))
+        found[test] = again  # it ran elsewhere, or repeats fail in different ways
     return _why_not(good, bad, found.values())
 
 

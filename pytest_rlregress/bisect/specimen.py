@@ -41,7 +41,7 @@ def of_this_environment(package: str, needed: Iterable[str] | None, editable: Se
         editable: Folders of projects that are installed editable, whatever is installed of them here.
     """
     lock, asked = with_projects(locks.installed(), editable), wishes.of(metadata.distributions())
-    if needed is None:
+    if needed is None or not _editables(lock) <= asked.keys():  # what a new project needs is not known
         return Specimen(lock, asked)
     roots = {canonicalize_name(package), *_harness(), *distributions(needed), *_editables(lock)}
     kept = wishes.closure(roots, asked)

