@@ -72,6 +72,12 @@ class Run:
     output: str = ""
     needed: tuple[str, ...] | None = None
 
+    @classmethod
+    def restored(cls, found: Mapping[str, Any]) -> Run:
+        """What was written as JSON."""
+        sightings = {test: Sighting.restored(one) for test, one in found["sightings"].items()}
+        return cls(**{**_tuples(found), "sightings": sightings})
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -92,3 +98,8 @@ class Trial:
     trouble: str = ""
     build_seconds: float = 0.0
     moved: tuple[str, ...] = ()
+
+    @classmethod
+    def restored(cls, found: Mapping[str, Any]) -> Trial:
+        """What was written as JSON."""
+        return cls(**{**_tuples(found), "runs": tuple(map(Run.restored, found["runs"]))})

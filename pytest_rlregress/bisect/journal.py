@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.bisect.facts import Run, Sighting, Trial
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.bisect.facts import Trial
 
 #: The form of the file: raised when a line written by an older release can no longer be read.
 FORMAT = 1
@@ -132,7 +131,7 @@ def _read(path: Path, content: bytes, head: bytes) -> tuple[dict[str, Trial], in
     trials: dict[str, Trial] = {}
     for number, line in enumerate(lines, 2):
         try:
-            trial = _trial(json.loads(line))
+            trial = Trial.restored(json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             last = number == len(lines) + 1 and not torn
             if last and isinstance(error, ValueError):
@@ -160,21 +159,3 @@ def _check(path: Path, first: bytes, head: bytes) -> None:
         raise JournalError(
             f"{path}: is about another question (differing in {other}); name another file, or start over with --fresh."
         )
-
-
-def _trial(found: dict[str, Any]) -> Trial:
-    return Trial(**{**_tuples(found), "runs": tuple(_run(run) for run in found["runs"])})
-
-
-def _run(found: dict[str, Any]) -> Run:
-    sightings = {test: _sighting(one) for test, one in found["sightings"].items()}
-    needed = found.get("needed")
-    return Run(**{**found, "sightings": sightings, "needed": None if needed is None else tuple(needed)})
-
-
-def _sighting(found: dict[str, Any]) -> Sighting:
-    return Sighting(**{**_tuples(found), "outcome": Outcome(**_tuples(found["outcome"]))})
-
-
-def _tuples(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
