@@ -219,6 +219,13 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
     )
 
 
+def declare(parser: Any) -> None:
+    """Add the option of the commands that read the catalogue: ``options.scenarios`` are more folders to ``load``."""
+    parser.add_argument(
+        "--scenarios", type=Path, action="append", default=[], metavar="FOLDER", help="scenarios of your own"
+    )
+
+
 class Catalogue(dict[str, Failure]):
     """Failures by id."""
 

@@ -128,6 +128,40 @@ def test_release_that_repaired_it(bench):
     assert "Repaired in thing 2.0; last bad: 1.8" in out.replace(" (date unknown)", "")
 
 
+def test_documented_failure_of_a_scenario_of_the_users(bench):
+    folder = bench.folder / "mine"
+    folder.mkdir()
+    (folder / "failures.toml").write_text(
+        inspect.cleandoc("""
+        [[failure]]
+        id = "wrong-answer"
+        title = "The answer is off by one"
+        seen_on = "thing 1.6"
+        components = {}
+        cause = "nobody knows"
+        remedy = "ask again"
+        signature = [{ message = "silent: the answer is" }]
+        """)
+    )
+    (folder / "test_wrong_answer.py").write_text(
+        inspect.cleandoc("""
+        import pytest
+
+        @pytest.mark.reproduces("wrong-answer")
+        def test_answer():
+            import thing
+
+            assert thing.answer() == 42, f"silent: the answer is {thing.answer()}"
+        """)
+    )
+    words = ("thing", "--good=1.5", "--bad=1.6", "mine/wrong-answer", "--scenarios=mine")
+    rc, out, said, answer = bench.bisect(*words)
+    assert rc == 0, out + said
+    (culprit,) = answer["culprits"]
+    assert [culprit[key]["verdict"] for key in ("last_good", "first_bad")] == ["absent", "reproduced"]
+    assert answer["question"]["documented"]["remedy"] == "ask again"
+
+
 def test_what_lies_between_cannot_be_tested(bench):
     rc, out, _, answer = bench.bisect(
         "thing", "--good", "2.0", "--bad", "2.3", "test_thing.py::test_answer", "--jobs=2"

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pytest_rlregress import catalogue
+
 _MANUAL = """\
 three questions:
   one package, its released versions between two ends
@@ -37,7 +39,9 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument("words", nargs="*", metavar="[PACKAGE] TEST", help="what is bisected, and the test")
     _ends(parser.add_argument_group("the ends"))
-    _trials(parser.add_argument_group("trials"))
+    trials = parser.add_argument_group("trials")
+    catalogue.declare(trials)
+    _trials(trials)
     _environments(parser.add_argument_group("environments"))
     output = parser.add_argument_group("the answer")
     output.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, to be pasted into an issue")

@@ -115,6 +115,7 @@ def command(work: Workplace, *ends: str) -> tuple[str, ...]:
     flags += ["--repeat", str(options.repeat)] if options.repeat > 1 else []
     switches = {"--pre": options.pre, "--all-packages": options.all_packages, "--no-deps": options.no_deps}
     flags += [flag for flag, given in switches.items() if given]
+    flags += [part for folder in options.scenarios for part in ("--scenarios", str(folder))]
     flags += [part for folder in options.with_editable for part in ("--with-editable", str(folder))]
     tests = work.request.arguments or (work.request.failure or "",)
     return ("rlregress", "bisect", *flags, *tests)

@@ -102,7 +102,7 @@ def opened(options: argparse.Namespace, tests: Sequence[str], progress: Progress
         IndexProblem: pip's or uv's configuration cannot be read.
         NoUv: uv is not installed.
     """
-    known = catalogue.load([catalogue.SHIPPED])
+    known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
     request = _request(tests, options, known)
     settings = index_settings.read(os.environ)
     environments = Environments(
@@ -121,7 +121,12 @@ def opened(options: argparse.Namespace, tests: Sequence[str], progress: Progress
 def _request(tests: Sequence[str], options: argparse.Namespace, known: catalogue.Catalogue) -> Request:
     if not tests:
         raise NoQuestion("name the test: a documented failure (rlregress list), a file or a node id")
-    more = (*([f"--hw={options.hw}"] if options.hw else []), *shlex.split(options.pytest))
+    own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
+    more = (
+        *([f"--hw={options.hw}"] if options.hw else []),
+        *(["-o", f"rlregress_scenarios={own}"] if own else []),
+        *shlex.split(options.pytest),
+    )
     missing = [test for test in tests if not _file(test).exists()]
     if not missing:
         return Request(tuple(tests), options=more)

@@ -30,9 +30,7 @@ def declare(commands: Any) -> None:
         "none, 2 for a log that cannot be read.",
     )
     parser.add_argument("log", nargs="*", type=Path, help="log files, plain or gzipped; - or none: standard input")
-    parser.add_argument(
-        "--scenarios", type=Path, action="append", default=[], metavar="FOLDER", help="scenarios of your own"
-    )
+    catalogue.declare(parser)
     parser.add_argument("--json", action="store_true", help="as a JSON object")
     parser.set_defaults(run=run)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import catalogue
@@ -22,9 +21,7 @@ def declare(commands: Any) -> None:
         "its cause and its remedy.",
     )
     parser.add_argument("id", nargs="*", help="only these failures")
-    parser.add_argument(
-        "--scenarios", type=Path, action="append", default=[], metavar="FOLDER", help="scenarios of your own"
-    )
+    catalogue.declare(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as a JSON list")
     form.add_argument("--markdown", action="store_true", help="as a page, whatever is installed")
