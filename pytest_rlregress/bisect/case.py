@@ -47,7 +47,8 @@ class Case:
         trial = self.laboratory.try_(candidate, followers)
         found = finding(trial, self.ends.test, self.ends.bad, self.ends.hardware)
         if not known:
-            self._progress.tried(tried(trial, self.ends.test, found.state, found.reason), window(found.state))
+            row = tried(trial, self.ends.test, found.state, found.reason)
+            self._progress.tried(row, window(found.state), moved=trial.moved)
         return found
 
     def seen(self, candidate: Candidate, label: str, date: str | None = None, title: str = "") -> Seen:
@@ -99,7 +100,7 @@ def follow(good: Candidate, bad: Candidate, laboratory: Laboratory, progress: Pr
         trial = laboratory.try_(candidate)
         trials.append(trial)
         if not known:
-            progress.tried(summary(trial), role=role)
+            progress.tried(summary(trial), role=role, moved=trial.moved)
     ends = prove(*trials)
     if isinstance(ends, NotFound):
         raise NoAnswer(ends)

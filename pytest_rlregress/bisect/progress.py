@@ -77,8 +77,15 @@ class Progress:
         for one in candidates:
             self.say(f"not tested: {one.label}: {one.reason}")
 
-    def tried(self, one: Tried, window: Window | None = None, *, role: str = "") -> None:
-        """A finished trial, and what is left; ``role`` is ``good end`` or ``bad end`` while these are proven."""
+    def tried(self, one: Tried, window: Window | None = None, *, role: str = "", moved: Sequence[str] = ()) -> None:
+        """A finished trial, and what is left.
+
+        Args:
+            one: The trial.
+            window: What is left to be searched.
+            role: ``good end`` or ``bad end`` while these are proven.
+            moved: The packages that had to move along.
+        """
         self._number += 1
         self._seconds.append(one.seconds)
         why = one.reason if one.state is State.UNKNOWN else one.verdict
@@ -87,7 +94,8 @@ class Progress:
             found = one.verdict
         line = f"[{self._number}] {f'{role}, ' if role else ''}{one.label}: {found} in {duration(one.seconds)}"
         self._doing = ""
-        self.say(f"{line} · {self._left(window)}" if window else line)
+        line = f"{line} · {self._left(window)}" if window else line
+        self.say(f"{line}\n    moved along: {among(moved)}" if moved else line)
 
     def _left(self, window: Window) -> str:
         """The window, how much is left of it, the time so far and the estimate: the median trial's, for each run."""
