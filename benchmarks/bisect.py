@@ -27,8 +27,9 @@ def main() -> None:
 
     from uv import find_uv_bin
 
-    from pytest_rlregress.bisect import index_settings, locks, wishes
-    from pytest_rlregress.bisect.environment import Environments
+    from pytest_rlregress import locks
+    from pytest_rlregress.bisect.packages import index_settings, wishes
+    from pytest_rlregress.bisect.packages.environment import Environments
 
     installed, asked = locks.installed(), wishes.of(metadata.distributions())
     needed = wishes.closure(ROOTS, asked)

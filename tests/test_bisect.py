@@ -12,12 +12,13 @@ import time
 
 import pytest
 
-from pytest_rlregress.bisect import locks, wishes
-from pytest_rlregress.bisect.environment import Environments
-from pytest_rlregress.bisect.index_settings import IndexSettings
-from pytest_rlregress.bisect.locks import Lock
-from pytest_rlregress.bisect.specimen import HARNESS
+from pytest_rlregress import locks
+from pytest_rlregress.bisect.packages import wishes
+from pytest_rlregress.bisect.packages.environment import Environments
+from pytest_rlregress.bisect.packages.index_settings import IndexSettings
+from pytest_rlregress.bisect.packages.specimen import HARNESS
 from pytest_rlregress.fixtures.wheel_index import sdist, wheel
+from pytest_rlregress.locks import Lock
 
 BROKEN = "raise ValueError('the answer is lost')"
 TEST = """

@@ -18,9 +18,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_rlregress.bisect import answer as showing
-from pytest_rlregress.bisect import rendering as module
-from pytest_rlregress.bisect.answer import (
+from pytest_rlregress.bisect.answers import answer as showing
+from pytest_rlregress.bisect.answers import rendering as module
+from pytest_rlregress.bisect.answers.answer import (
     Answer,
     ChangedSet,
     Culprit,
@@ -36,9 +36,9 @@ from pytest_rlregress.bisect.answer import (
     shell,
     tried,
 )
-from pytest_rlregress.bisect.facts import Run, Sighting, State, Trial
-from pytest_rlregress.bisect.progress import Progress, Window, among, between
-from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.bisect.answers.progress import Progress, Window, among, between
+from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.bisect.trials.facts import Run, Sighting, State, Trial
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.verdict import Outcome
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.bisect.answer import NotFound
+from pytest_rlregress.bisect.answers.answer import NotFound
 from pytest_rlregress.bisect.ends import prove
-from pytest_rlregress.bisect.facts import Run, Sighting, Trial
+from pytest_rlregress.bisect.trials.facts import Run, Sighting, Trial
 from pytest_rlregress.verdict import Outcome
 
 OUTCOMES = {

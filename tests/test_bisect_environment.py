@@ -16,11 +16,11 @@ import psutil
 import pytest
 from packaging.requirements import Requirement
 
-from pytest_rlregress.bisect import installer
-from pytest_rlregress.bisect.environment import Environments, NoSpace, NoUv, Unbuildable, size
-from pytest_rlregress.bisect.index_settings import IndexSettings
-from pytest_rlregress.bisect.locks import Lock, differences
+from pytest_rlregress.bisect.packages import installer
+from pytest_rlregress.bisect.packages.environment import Environments, NoSpace, NoUv, Unbuildable, size
+from pytest_rlregress.bisect.packages.index_settings import IndexSettings
 from pytest_rlregress.fixtures.wheel_index import wheel
+from pytest_rlregress.locks import Lock, differences
 
 # A build backend without requirements: waits as long as a file named "wait" lies beside the distributions.
 _BACKEND = """
@@ -383,9 +383,9 @@ def test_bytecode_is_shared_with_the_environment_before_where_the_source_is_the_
 _BUILD = """
 import sys
 from pathlib import Path
-from pytest_rlregress.bisect.environment import Environments, NoSpace
-from pytest_rlregress.bisect.index_settings import IndexSettings
-from pytest_rlregress.bisect.locks import Lock
+from pytest_rlregress.bisect.packages.environment import Environments, NoSpace
+from pytest_rlregress.bisect.packages.index_settings import IndexSettings
+from pytest_rlregress.locks import Lock
 folder, index, *lines = sys.argv[1:]
 settings = IndexSettings(index_url=None, find_links=(index,))
 here = Environments(Path(folder), settings=settings, offline=True, say=lambda text: print(text, flush=True))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.bisect import index_settings
-from pytest_rlregress.bisect.index import releases
-from pytest_rlregress.bisect.index_settings import PUBLIC, IndexProblem
+from pytest_rlregress.bisect.packages import index_settings
+from pytest_rlregress.bisect.packages.index import releases
+from pytest_rlregress.bisect.packages.index_settings import PUBLIC, IndexProblem
 from pytest_rlregress.fixtures.wheel_index import wheel
 
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pytest_rlregress.bisect import locks
-from pytest_rlregress.bisect.locks import Change, Lock, LockError
+from pytest_rlregress import locks
+from pytest_rlregress.locks import Change, Lock, LockError
 
 
 def lock(*lines):

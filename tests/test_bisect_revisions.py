@@ -11,20 +11,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_rlregress.bisect import editable, revisions, trial, worktree
+from pytest_rlregress.bisect import revisions
+from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.case import NoAnswer, follow
-from pytest_rlregress.bisect.commits import opened
-from pytest_rlregress.bisect.environment import Environment
-from pytest_rlregress.bisect.facts import Run, Sighting
-from pytest_rlregress.bisect.index_settings import IndexSettings
-from pytest_rlregress.bisect.installer import Installer
-from pytest_rlregress.bisect.journal import Journal
-from pytest_rlregress.bisect.laboratory import Laboratory
-from pytest_rlregress.bisect.locks import Lock
-from pytest_rlregress.bisect.progress import Progress
-from pytest_rlregress.bisect.specimen import Specimen
-from pytest_rlregress.bisect.trial import Request
-from pytest_rlregress.bisect.worktree import CheckoutError
+from pytest_rlregress.bisect.checkout import editable, worktree
+from pytest_rlregress.bisect.checkout.commits import opened
+from pytest_rlregress.bisect.checkout.worktree import CheckoutError
+from pytest_rlregress.bisect.packages.environment import Environment
+from pytest_rlregress.bisect.packages.index_settings import IndexSettings
+from pytest_rlregress.bisect.packages.installer import Installer
+from pytest_rlregress.bisect.packages.specimen import Specimen
+from pytest_rlregress.bisect.trials import trial
+from pytest_rlregress.bisect.trials.facts import Run, Sighting
+from pytest_rlregress.bisect.trials.journal import Journal
+from pytest_rlregress.bisect.trials.laboratory import Laboratory
+from pytest_rlregress.bisect.trials.trial import Request
+from pytest_rlregress.locks import Lock
 from pytest_rlregress.verdict import Outcome
 
 PYPROJECT = """\
@@ -160,7 +162,7 @@ class Bisect:
             commits.folder(),
         ):
             progress = Progress()
-            how = {"repeat": 1, "timeout": 100, "jobs": 1, "progress": progress}
+            how = {"repeat": 1, "timeout": 100, "jobs": 1, "begins": progress.begins, "say": progress.say}
             laboratory = Laboratory(commits, journal, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
             return revisions.narrow(commits, follow(*ends, laboratory, progress))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_rlregress.bisect import sameness
-from pytest_rlregress.bisect.facts import Run, Sighting, State
-from pytest_rlregress.bisect.sameness import agree, judge, normalised, seen, told
+from pytest_rlregress.bisect.trials import sameness
+from pytest_rlregress.bisect.trials.facts import Run, Sighting, State
+from pytest_rlregress.bisect.trials.sameness import agree, judge, normalised, seen, told
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.verdict import Outcome
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.bisect import locks, specimen
-from pytest_rlregress.bisect.locks import Lock, LockError
+from pytest_rlregress import locks
+from pytest_rlregress.bisect.packages import specimen
+from pytest_rlregress.locks import Lock, LockError
 
 
 @pytest.fixture

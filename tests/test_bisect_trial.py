@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_rlregress.bisect import sameness, trial
-from pytest_rlregress.bisect.trial import Request
+from pytest_rlregress.bisect.trials import sameness, trial
+from pytest_rlregress.bisect.trials.trial import Request
 
 PYTHON = Path(sys.executable)
 FILES = {
@@ -264,7 +264,7 @@ def test_a_run_that_is_late_is_stopped(folder):
 WATCHED = """
 import sys
 from pathlib import Path
-from pytest_rlregress.bisect import trial
+from pytest_rlregress.bisect.trials import trial
 
 try:
     trial.run(Path(sys.executable), trial.Request(("waits",)), timeout=100, say=print)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.bisect import wishes
-from pytest_rlregress.bisect.locks import Change
+from pytest_rlregress.bisect.packages import wishes
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.locks import Change
 
 
 def asking(**wanted):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from pytest_rlregress.bisect.answer import NotFound, Seen, Skipped, Tried, tried
+from pytest_rlregress.bisect.answers.answer import NotFound, Seen, Skipped, Tried, tried
+from pytest_rlregress.bisect.answers.progress import Progress, Window
 from pytest_rlregress.bisect.ends import Ends, prove, tests
-from pytest_rlregress.bisect.facts import State, Trial
-from pytest_rlregress.bisect.laboratory import Candidate, Finding, Laboratory, finding
-from pytest_rlregress.bisect.progress import Progress, Window
-from pytest_rlregress.bisect.sameness import seen
+from pytest_rlregress.bisect.trials.facts import State, Trial
+from pytest_rlregress.bisect.trials.laboratory import Candidate, Finding, Laboratory, finding
+from pytest_rlregress.bisect.trials.sameness import seen
 
 
 class NoAnswer(Exception):

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_rlregress.bisect.answer import (
+from pytest_rlregress.bisect.answers.answer import (
     Answer,
     ChangedSet,
     Culprit,
@@ -17,9 +17,9 @@ from pytest_rlregress.bisect.answer import (
     Surroundings,
 )
 from pytest_rlregress.bisect.case import Case, summary
-from pytest_rlregress.bisect.laboratory import Candidate, Laboratory
-from pytest_rlregress.bisect.locks import Lock
+from pytest_rlregress.bisect.trials.laboratory import Candidate, Laboratory
 from pytest_rlregress.bisect.workplace import Workplace
+from pytest_rlregress.locks import Lock
 from pytest_rlregress.stack import COMPONENTS
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_rlregress.bisect import sameness
-from pytest_rlregress.bisect.answer import NotFound
-from pytest_rlregress.bisect.facts import Sighting, State, Trial
-from pytest_rlregress.bisect.laboratory import Finding, finding
+from pytest_rlregress.bisect.answers.answer import NotFound
+from pytest_rlregress.bisect.trials import sameness
+from pytest_rlregress.bisect.trials.facts import Sighting, State, Trial
+from pytest_rlregress.bisect.trials.laboratory import Finding, finding
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_rlregress.bisect import conclusion, index, progress, search, specimen
-from pytest_rlregress.bisect.answer import Answer, Culprit, NotFound, Skipped
+from pytest_rlregress.bisect import conclusion, search
+from pytest_rlregress.bisect.answers import progress
+from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Skipped
+from pytest_rlregress.bisect.answers.progress import Window
 from pytest_rlregress.bisect.case import Case, NoAnswer, follow, skipped
-from pytest_rlregress.bisect.facts import State
-from pytest_rlregress.bisect.index import Release
-from pytest_rlregress.bisect.laboratory import Candidate, Finding
-from pytest_rlregress.bisect.locks import Lock
-from pytest_rlregress.bisect.progress import Window
+from pytest_rlregress.bisect.packages import index, specimen
+from pytest_rlregress.bisect.packages.index import Release
+from pytest_rlregress.bisect.packages.specimen import Specimen
 from pytest_rlregress.bisect.search import NotMonotone
-from pytest_rlregress.bisect.specimen import Specimen
+from pytest_rlregress.bisect.trials.facts import State
+from pytest_rlregress.bisect.trials.laboratory import Candidate, Finding
 from pytest_rlregress.bisect.workplace import Workplace
+from pytest_rlregress.locks import Lock
 
 
 def bisect(work: Workplace) -> Answer:

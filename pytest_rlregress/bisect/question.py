@@ -7,17 +7,18 @@ import json
 import sys
 from pathlib import Path
 
-from pytest_rlregress.bisect import one_package, records, revisions, two_locks, workplace
-from pytest_rlregress.bisect.answer import Answer
-from pytest_rlregress.bisect.environment import NoSpace, NoUv
-from pytest_rlregress.bisect.index import IndexProblem
-from pytest_rlregress.bisect.journal import JournalError
-from pytest_rlregress.bisect.locks import LockError
-from pytest_rlregress.bisect.progress import Progress
-from pytest_rlregress.bisect.records import RecordError
-from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.bisect import one_package, revisions, two_locks, workplace
+from pytest_rlregress.bisect.answers.answer import Answer
+from pytest_rlregress.bisect.answers.progress import Progress
+from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.bisect.checkout.worktree import CheckoutError
+from pytest_rlregress.bisect.packages.environment import NoSpace, NoUv
+from pytest_rlregress.bisect.packages.index import IndexProblem
+from pytest_rlregress.bisect.trials.journal import JournalError
 from pytest_rlregress.bisect.workplace import NoQuestion
-from pytest_rlregress.bisect.worktree import CheckoutError
+from pytest_rlregress.locks import LockError
+from pytest_rlregress.report import records
+from pytest_rlregress.report.records import RecordError
 
 #: What keeps a bisect from its answer, each in a sentence for people.
 PROBLEMS = (NoQuestion, LockError, IndexProblem, RecordError, JournalError, CheckoutError, NoSpace, NoUv, OSError)

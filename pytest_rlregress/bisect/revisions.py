@@ -14,16 +14,19 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_rlregress.bisect import conclusion, locks, revision_step, specimen, worktree
-from pytest_rlregress.bisect.answer import Answer, Culprit, NotFound, Seen, Skipped
+from pytest_rlregress import locks
+from pytest_rlregress.bisect import conclusion
+from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Seen, Skipped
+from pytest_rlregress.bisect.answers.progress import Window
 from pytest_rlregress.bisect.case import Case, NoAnswer, follow, skipped
-from pytest_rlregress.bisect.commits import Commits, opened
-from pytest_rlregress.bisect.facts import State
-from pytest_rlregress.bisect.installer import Installer
-from pytest_rlregress.bisect.laboratory import Candidate
-from pytest_rlregress.bisect.progress import Window
+from pytest_rlregress.bisect.checkout import revision_step, worktree
+from pytest_rlregress.bisect.checkout.commits import Commits, opened
+from pytest_rlregress.bisect.checkout.worktree import CheckoutError, Commit, git
+from pytest_rlregress.bisect.packages import specimen
+from pytest_rlregress.bisect.packages.installer import Installer
+from pytest_rlregress.bisect.trials.facts import State
+from pytest_rlregress.bisect.trials.laboratory import Candidate
 from pytest_rlregress.bisect.workplace import Workplace
-from pytest_rlregress.bisect.worktree import CheckoutError, Commit, git
 
 _SKIP = 125
 _PRINTED = 1_000_000

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 
-from pytest_rlregress.bisect import conclusion, index, locks, one_package, progress, search, specimen, wishes
-from pytest_rlregress.bisect.answer import Answer, ChangedSet, Culprit
+from pytest_rlregress import locks
+from pytest_rlregress.bisect import conclusion, one_package, search
+from pytest_rlregress.bisect.answers import progress
+from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit
+from pytest_rlregress.bisect.answers.progress import Window
 from pytest_rlregress.bisect.case import Case, NoAnswer, follow
-from pytest_rlregress.bisect.facts import State
-from pytest_rlregress.bisect.index import IndexProblem
-from pytest_rlregress.bisect.laboratory import Candidate
-from pytest_rlregress.bisect.locks import Change, Lock, differences
-from pytest_rlregress.bisect.progress import Window
+from pytest_rlregress.bisect.packages import index, specimen, wishes
+from pytest_rlregress.bisect.packages.index import IndexProblem
+from pytest_rlregress.bisect.packages.specimen import Specimen
+from pytest_rlregress.bisect.packages.wishes import Wishes
 from pytest_rlregress.bisect.search import Found, Units
-from pytest_rlregress.bisect.specimen import Specimen
-from pytest_rlregress.bisect.wishes import Wishes
+from pytest_rlregress.bisect.trials.facts import State
+from pytest_rlregress.bisect.trials.laboratory import Candidate
 from pytest_rlregress.bisect.workplace import NoQuestion, Workplace
+from pytest_rlregress.locks import Change, Lock, differences
 
 
 def bisect(work: Workplace) -> Answer:

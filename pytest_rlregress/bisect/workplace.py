@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.bisect import index_settings, trial
-from pytest_rlregress.bisect.environment import Environments
-from pytest_rlregress.bisect.journal import Journal
-from pytest_rlregress.bisect.laboratory import Builder, Laboratory
-from pytest_rlregress.bisect.progress import Progress
-from pytest_rlregress.bisect.trial import Request
+from pytest_rlregress.bisect.answers.progress import Progress
+from pytest_rlregress.bisect.packages import index_settings
+from pytest_rlregress.bisect.packages.environment import Environments
+from pytest_rlregress.bisect.trials import trial
+from pytest_rlregress.bisect.trials.journal import Journal
+from pytest_rlregress.bisect.trials.laboratory import Builder, Laboratory
+from pytest_rlregress.bisect.trials.trial import Request
 
 
 class NoQuestion(ValueError):
@@ -83,7 +84,8 @@ class Workplace:
                 repeat=self.options.repeat,
                 timeout=self.options.timeout,
                 jobs=self.options.jobs,
-                progress=self.progress,
+                begins=self.progress.begins,
+                say=self.progress.say,
             )
             try:
                 yield laboratory

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress.bisect.keys import key
-from pytest_rlregress.bisect.records import FORMAT
+from pytest_rlregress.keys import key
 from pytest_rlregress.report import ctrf, surroundings
+from pytest_rlregress.report.records import FORMAT
 
 if TYPE_CHECKING:
     from pytest_rlregress.harness import Harness

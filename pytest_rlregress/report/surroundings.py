@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress.bisect import locks
+from pytest_rlregress import locks
 from pytest_rlregress.stack import COMPONENTS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from pytest_rlregress.bisect.locks import Change
+from pytest_rlregress.locks import Change
 
 #: By normalised name what a package asks for, where the markers hold for this Python and platform. What it asks for
 #: under an extra counts where a package of the same set asks for it with that extra.

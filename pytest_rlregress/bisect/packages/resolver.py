@@ -12,9 +12,9 @@ from typing import Protocol
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from pytest_rlregress.bisect.installer import Unbuildable
-from pytest_rlregress.bisect.locks import Lock
-from pytest_rlregress.bisect.wishes import Wishes, broken, closure
+from pytest_rlregress.bisect.packages.installer import Unbuildable
+from pytest_rlregress.bisect.packages.wishes import Wishes, broken, closure
+from pytest_rlregress.locks import Lock
 
 
 @dataclass(frozen=True)

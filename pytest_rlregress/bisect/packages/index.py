@@ -15,10 +15,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pytest_rlregress.bisect import index_pages
-from pytest_rlregress.bisect.index_pages import File
-from pytest_rlregress.bisect.index_settings import IndexProblem as IndexProblem
-from pytest_rlregress.bisect.index_settings import IndexSettings
+from pytest_rlregress.bisect.packages import index_pages
+from pytest_rlregress.bisect.packages.index_pages import File
+from pytest_rlregress.bisect.packages.index_settings import IndexProblem as IndexProblem
+from pytest_rlregress.bisect.packages.index_settings import IndexSettings
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from pytest_rlregress.bisect.index_settings import IndexProblem, IndexSettings, shown
+from pytest_rlregress.bisect.packages.index_settings import IndexProblem, IndexSettings, shown
 
 _TIMEOUT_SECONDS = 60.0
 _NOTHING_THERE = (401, 403, 404, 410)  # some indexes refuse what they do not have: download.pytorch.org says 403

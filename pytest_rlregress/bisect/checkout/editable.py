@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.bisect.locks import Lock, LockError, project_name
-from pytest_rlregress.bisect.worktree import BUILD_FILES, CheckoutError, git
+from pytest_rlregress.bisect.checkout.worktree import BUILD_FILES, CheckoutError, git
+from pytest_rlregress.locks import Lock, LockError, project_name
 
 # Where a Python finds what could be imported by these names.
 _ORIGINS = """

@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from pytest_rlregress import catalogue, hardware, harness
-from pytest_rlregress.bisect.facts import Sighting
-from pytest_rlregress.bisect.keys import key
-from pytest_rlregress.bisect.sameness import FINE
+from pytest_rlregress.bisect.trials.facts import Sighting
+from pytest_rlregress.bisect.trials.sameness import FINE
 from pytest_rlregress.containment.places import CONTAINED
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.worker import CHANNEL, describe
+from pytest_rlregress.keys import key
 from pytest_rlregress.verdict import Outcome
 
 #: Characters kept of a text, from its end.

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from pytest_rlregress.bisect.index_settings import shown
+from pytest_rlregress.bisect.packages.index_settings import shown
 from pytest_rlregress.verdict import on_one_line
 
 _TELL_AFTER_SECONDS = 5.0

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pytest_rlregress.bisect import resolver
-from pytest_rlregress.bisect.installer import Installer, NoSpace, NoUv, Settings, Unbuildable, full_disk
-from pytest_rlregress.bisect.locks import Lock
-from pytest_rlregress.bisect.wishes import Wishes
+from pytest_rlregress.bisect.packages import resolver
+from pytest_rlregress.bisect.packages.installer import Installer, NoSpace, NoUv, Settings, Unbuildable, full_disk
+from pytest_rlregress.bisect.packages.wishes import Wishes
+from pytest_rlregress.locks import Lock
 
 __all__ = ["Environment", "Environments", "NoSpace", "NoUv", "Unbuildable"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from pytest_rlregress.bisect.answer import Skipped, Tried, counted, duration, shareable, shell
-from pytest_rlregress.bisect.facts import State
+from pytest_rlregress.bisect.answers.answer import Skipped, Tried, counted, duration, shareable, shell
+from pytest_rlregress.bisect.trials.facts import State
 
 _PLAIN = str.maketrans({"…": "...", "·": "-"})  # where standard error is not Unicode
 

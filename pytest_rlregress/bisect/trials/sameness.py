@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from pytest_rlregress.bisect.facts import Run, Sighting, State
+from pytest_rlregress.bisect.trials.facts import Run, Sighting, State
 from pytest_rlregress.verdict import Outcome
 
 #: Verdicts of a test that came out well.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.bisect import locks, wishes
-from pytest_rlregress.bisect.locks import Lock
+from pytest_rlregress import locks
+from pytest_rlregress.bisect.packages import wishes
+from pytest_rlregress.locks import Lock
 from pytest_rlregress.stack import COMPONENTS
 
 #: The harness itself: what tries a candidate is the same everywhere.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-from pytest_rlregress.bisect.answer import (
+from pytest_rlregress.bisect.answers.answer import (
     Answer,
     ChangedSet,
     Culprit,

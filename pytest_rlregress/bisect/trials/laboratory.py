@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from pytest_rlregress.bisect import sameness, trial
-from pytest_rlregress.bisect.environment import Environment, NoSpace, Unbuildable
-from pytest_rlregress.bisect.facts import Run, Sighting, State, Trial
-from pytest_rlregress.bisect.journal import Journal
-from pytest_rlregress.bisect.locks import Lock, differences
-from pytest_rlregress.bisect.progress import Progress
+from pytest_rlregress.bisect.packages.environment import Environment, NoSpace, Unbuildable
+from pytest_rlregress.bisect.trials import sameness, trial
+from pytest_rlregress.bisect.trials.facts import Run, Sighting, State, Trial
+from pytest_rlregress.bisect.trials.journal import Journal
+from pytest_rlregress.locks import Lock, differences
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,8 @@ class Laboratory:
         repeat: Runs of each candidate.
         timeout: Seconds a run may take.
         jobs: Environments that may be built at once, the one under trial included.
-        progress: Told of every trial.
+        begins: Told what is tried now.
+        say: Takes a line for people.
     """
 
     def __init__(
@@ -75,10 +75,11 @@ class Laboratory:
         repeat: int,
         timeout: float,
         jobs: int,
-        progress: Progress,
+        begins: Callable[[str], None],
+        say: Callable[[str], None],
     ) -> None:
         self._environments, self._journal, self._request = environments, journal, request
-        self._repeat, self._timeout, self._progress = repeat, timeout, progress
+        self._repeat, self._timeout, self._begins, self._say = repeat, timeout, begins, say
         self._builders = ThreadPoolExecutor(jobs - 1) if jobs > 1 else None
         self._ahead: dict[str, str] = {}  # label -> digest of what is built before its turn
         self._known = {one.label: one for one in journal.trials.values()}
@@ -116,7 +117,7 @@ class Laboratory:
 
     def _try(self, candidate: Candidate, followers: Sequence[Candidate]) -> Trial:
         begun = time.monotonic()
-        self._progress.begins(candidate.label)
+        self._begins(candidate.label)
         try:
             lock = candidate.lock()
             twin = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
@@ -132,7 +133,7 @@ class Laboratory:
         return Trial(candidate.label, lock.digest, runs, "", built, tuple(map(str, moved)))
 
     def _run(self, python: Path) -> Run:
-        return trial.run(python, self._request, timeout=self._timeout, say=self._progress.say)
+        return trial.run(python, self._request, timeout=self._timeout, say=self._say)
 
     def _prefetch(self, followers: Sequence[Candidate]) -> None:
         if self._builders is None:
