@@ -79,6 +79,7 @@ class Environments:
         self._folder, self._limit, self._say = folder.absolute(), limit, say
         self._installer = Installer(settings, offline, say)
         self._from_source: set[str] = set()
+        self._learnt: set[str] = set()
         self._used: dict[str, int] = {}  # name -> file descriptor that holds its lock
         self._using = threading.Lock()
         self._told_of_copies = False
@@ -95,6 +96,9 @@ class Environments:
         lines = resolver.lines(base, wanted)
         if exact:
             return base.having(lines)
+        if base.digest not in self._learnt:
+            self._learnt.add(base.digest)
+            resolver.learn(base, wishes, self._compile, self._from_source)
         return resolver.resolve(base, lines, wishes, self._compile, self._from_source)
 
     def _compile(self, question: resolver.Question, from_source: Set[str]) -> Mapping[str, str]:

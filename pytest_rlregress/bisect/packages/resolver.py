@@ -94,6 +94,14 @@ def _joined(refusals: Sequence[Unbuildable], last: Question) -> Unbuildable:
     return Unbuildable(f"{first}{more}", "\n".join(one.text for one in refusals))
 
 
+def learn(base: Lock, wishes: Wishes, compile_: Compile, from_source: set[str]) -> None:
+    """Add the packages of the base that have no wheel to ``from_source``: where others may move, uv would avoid them."""
+    terms = _Terms.of(base, {}, wishes)
+    question = Question({**terms.files, **_asked(terms.pins.values(), terms.asked)}, complete=True)
+    with suppress(Unbuildable):
+        _answer(question, base, compile_, from_source)
+
+
 def lines(base: Lock, wanted: Mapping[str, str]) -> dict[str, str]:
     """The lines of wanted versions, by name; where the base has a build with a label, the version with that label."""
     labels = {name: line.partition("+")[2] for name, line in base.lines.items() if not _is_fixed(line)}
