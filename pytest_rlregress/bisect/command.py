@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def _trials(group: Any) -> None:
         "--repeat", type=_count, default=1, metavar="N", help="runs of each candidate; if they disagree it is unknown"
     )
     group.add_argument(
-        "--timeout", type=_seconds, default=1800.0, metavar="SECONDS", help="for one run (default: 1800)"
+        "--timeout", type=_setting("seconds"), default=1800.0, metavar="SECONDS", help="for one run (default: 1800)"
     )
     group.add_argument("--pytest", default="", metavar="OPTIONS", help='more options for pytest: --pytest="-k one"')
     group.add_argument(
@@ -89,7 +90,7 @@ def _environments(group: Any) -> None:
     group.add_argument("--no-network", action="store_true", help="use what is cached")
     group.add_argument(
         "--env-size-limit",
-        type=_size,
+        type=_setting("memory"),
         metavar="SIZE",
         help="such as 20GiB: environments least recently used are removed above that",
     )
@@ -108,16 +109,18 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    from pytest_rlregress import settings
+def _setting(name: str) -> Callable[[str], Any]:
+    """A value as pytest's own options have it: ``seconds`` or ``memory`` of the settings."""
 
-    return settings.seconds(text)
+    def parse(text: str) -> Any:
+        from pytest_rlregress import settings
 
+        try:
+            return getattr(settings, name)(text)
+        except ValueError as allowed:
+            raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None
 
-def _size(text: str) -> int | None:
-    from pytest_rlregress import settings
-
-    return settings.memory(text)
+    return parse
 
 
 def _cache() -> Path:

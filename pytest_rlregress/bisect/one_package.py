@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_rlregress.bisect import conclusion, search
@@ -28,17 +28,17 @@ def bisect(work: Workplace) -> Answer:
         IndexProblem: An end is not on the index, or that cannot be asked.
     """
     options, package = work.options, work.options.words[0]
-    releases = index.releases(package, work.settings, options.cache_dir / "index", options.no_network)
+    found = between(work, package, options.good, options.bad)
     held = specimen.of_this_environment(package, work.needed, options.with_editable)
     installed = held.lock.version(package)
     given = {installed: held.lock} if installed is not None else {}
-    span = between(work, package, releases, (options.good, options.bad), held, given)
-    good, bad = span.candidates[0], span.candidates[-1]
+    tried = span(work, found, held, given)
+    good, bad = tried.candidates[0], tried.candidates[-1]
     question = {"package": package, "good": good.label, "bad": bad.label, "held": held.lock.digest}
     with work.laboratory({**question, "pre": options.pre, "deps": not options.no_deps}) as laboratory:
         try:
             case = follow(good, bad, laboratory, work.progress)
-            culprit = narrow(span, case)
+            culprit = narrow(tried, case)
         except NoAnswer as error:
             return conclusion.not_found(work, error.why, (good, bad), laboratory, held.lock, held.left_out)
         last, first = culprit.last_good.label, culprit.first_bad.label
@@ -48,55 +48,73 @@ def bisect(work: Workplace) -> Answer:
             held.lock,
             conclusion.command(work, package, "--good", last, "--bad", first),
             culprits=[culprit],
-            edge=(span.candidate(last), span.candidate(first)),
+            edge=(tried.candidate(last), tried.candidate(first)),
             left_out=held.left_out,
-            days=(span.releases[0].date, span.releases[-1].date),
+            days=(found.releases[0].date, found.releases[-1].date),
         )
 
 
 @dataclass(frozen=True)
-class Span:
-    """Releases of a package from the good end to the bad end, each as a candidate.
+class Between:
+    """Releases of a package, from the good end to the bad end.
 
     Attributes:
+        releases: All that may be tried.
         yanked: Those between the ends that were taken back, and why.
         repaired: Whether the bad end is the older one.
     """
 
     package: str
     releases: tuple[Release, ...]
-    candidates: tuple[Candidate, ...]
     yanked: tuple[Skipped, ...]
     repaired: bool
+
+
+@dataclass(frozen=True)
+class Span:
+    """The releases, each as a candidate."""
+
+    of: Between
+    candidates: tuple[Candidate, ...]
 
     def candidate(self, version: str) -> Candidate:
         """The candidate of a version."""
         return next(
-            one for one, release in zip(self.candidates, self.releases, strict=True) if release.version == version
+            one for one, release in zip(self.candidates, self.of.releases, strict=True) if release.version == version
         )
 
 
-def between(
-    work: Workplace,
-    package: str,
-    releases: Sequence[Release],
-    ends: tuple[str, str],
-    held: Specimen,
-    given: Mapping[str, Lock],
-) -> Span:
-    """The releases of a package from the good end to the bad end.
+def between(work: Workplace, package: str, good: str, bad: str) -> Between:
+    """What the index has from one version of a package to another.
+
+    Raises:
+        IndexProblem: An end is not there, or cannot be installed here; or the index cannot be asked.
+    """
+    released = index.releases(package, work.settings, work.options.cache_dir / "index", work.options.no_network)
+    try:
+        found = index.between(released, good, bad, work.options.pre)
+        yanked = index.yanked_between(released, good, bad)
+    except index.IndexProblem as error:
+        raise index.IndexProblem(f"{package}: {error}") from None
+    work.progress.skipped(Skipped(f"{package} {one.version}", one.untestable) for one in found if one.untestable)
+    return Between(
+        package,
+        tuple(found),
+        tuple(Skipped(one.version, f"yanked: {one.yanked}") for one in yanked),
+        released.index(found[0]) > released.index(found[-1]),
+    )
+
+
+def span(work: Workplace, among: Between, held: Specimen, given: Mapping[str, Lock]) -> Span:
+    """The candidates.
 
     Args:
         work: Where they are tried.
-        package: The package.
-        releases: All of it.
-        ends: The versions at the good and the bad end.
+        among: The releases.
         held: What is held fixed.
         given: The locks of some versions, that need not be resolved.
-
-    Raises:
-        IndexProblem: An end is not among them, or cannot be installed here.
     """
+    package = among.package
 
     def candidate(release: Release) -> Candidate:
         return Candidate(f"{package} {release.version}", lambda: lock(release.version), held.lock, frozenset({package}))
@@ -106,19 +124,7 @@ def between(
         found = given.get(version)
         return found or work.environments.resolve(held.lock, wanted, held.wishes, exact=work.options.no_deps)
 
-    try:
-        chosen = index.between(releases, *ends, work.options.pre)
-        yanked = index.yanked_between(releases, *ends)
-    except index.IndexProblem as error:
-        raise index.IndexProblem(f"{package}: {error}") from None
-    work.progress.skipped(Skipped(f"{package} {one.version}", one.untestable) for one in chosen if one.untestable)
-    return Span(
-        package,
-        tuple(chosen),
-        tuple(map(candidate, chosen)),
-        tuple(Skipped(one.version, f"yanked: {one.yanked}") for one in yanked),
-        releases.index(chosen[0]) > releases.index(chosen[-1]),
-    )
+    return Span(among, tuple(map(candidate, among.releases)))
 
 
 def narrow(span: Span, case: Case) -> Culprit:
@@ -143,7 +149,7 @@ def narrow(span: Span, case: Case) -> Culprit:
 def _findings(span: Span, case: Case) -> list[Finding | None]:
     return [
         Finding(State.UNKNOWN, release.untestable) if release.untestable else case.judge(candidate)
-        for release, candidate in zip(span.releases, span.candidates, strict=True)
+        for release, candidate in zip(span.of.releases, span.candidates, strict=True)
     ]
 
 
@@ -157,27 +163,27 @@ def _window(span: Span, case: Case) -> Window | None:
         low, high = search.window(states)
     except search.NotMonotone:
         return None
-    versions = [release.version for release in span.releases[low : high + 1]]
+    versions = [release.version for release in span.of.releases[low : high + 1]]
     return Window(progress.between(versions), states[low:high].count(None), search.runs_left(states))
 
 
 def _culprit(span: Span, case: Case, found: search.Window) -> Culprit:
     last, first = (
-        case.seen(span.candidates[index], span.releases[index].version, span.releases[index].date)
+        case.seen(span.candidates[index], span.of.releases[index].version, span.of.releases[index].date)
         for index in (found.last_good, found.first_bad)
     )
-    labelled = [(release.version, one) for release, one in zip(span.releases, _findings(span, case), strict=True)]
+    labelled = [(release.version, one) for release, one in zip(span.of.releases, _findings(span, case), strict=True)]
     inside = range(found.last_good + 1, found.first_bad)
     before, after = (set(_moved(span, case, index)) for index in (found.last_good, found.first_bad))
     return Culprit(
-        span.package,
+        span.of.package,
         last,
         first,
-        span.repaired,
+        span.of.repaired,
         between=skipped(labelled[index] for index in inside),
         moved=_difference(before, after),
         from_base=tuple(sorted(after)),
-        skipped=(*skipped(one for at, one in enumerate(labelled) if at not in inside and one[1]), *span.yanked),
+        skipped=(*skipped(one for at, one in enumerate(labelled) if at not in inside and one[1]), *span.of.yanked),
     )
 
 

@@ -13,7 +13,7 @@ from pytest_rlregress.bisect.answers import progress
 from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit
 from pytest_rlregress.bisect.answers.progress import Window
 from pytest_rlregress.bisect.case import Case, NoAnswer, follow
-from pytest_rlregress.bisect.packages import index, specimen, wishes
+from pytest_rlregress.bisect.packages import specimen, wishes
 from pytest_rlregress.bisect.packages.index import IndexProblem
 from pytest_rlregress.bisect.packages.specimen import Specimen
 from pytest_rlregress.bisect.packages.wishes import Wishes
@@ -148,7 +148,7 @@ def _release(
     spans = [_between(work, upgrades.changes[name], held, after) for name in upgrades.members[unit]]
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
     said = specimen.distributions(work.needed or ())
-    span = max(filter(None, spans), key=lambda one: (one.package in said, len(one.candidates)), default=None)
+    span = max(filter(None, spans), key=lambda one: (one.of.package in said, len(one.candidates)), default=None)
     if span is None:
         return None
     ends = [case.try_(candidate, lambda _: None).state for candidate in (span.candidates[0], span.candidates[-1])]
@@ -166,11 +166,11 @@ def _between(work: Workplace, change: Change, held: Specimen, after: Lock) -> on
     if any(f"{name}=={end}" != line for end, line in zip(ends, (change.before, change.after), strict=True)):
         return None
     try:
-        releases = index.releases(name, work.settings, work.options.cache_dir / "index", work.options.no_network)
-        return one_package.between(work, name, releases, ends, held, {ends[0]: held.lock, ends[1]: after})
+        releases = one_package.between(work, name, *ends)
     except IndexProblem as error:
         work.progress.say(f"the release of {name} cannot be told: {error}")
         return None
+    return one_package.span(work, releases, held, {ends[0]: held.lock, ends[1]: after})
 
 
 def _wishes(work: Workplace, lock: Lock) -> Wishes:

@@ -95,7 +95,7 @@ def _joined(refusals: Sequence[Unbuildable], last: Question) -> Unbuildable:
 
 
 def learn(base: Lock, wishes: Wishes, compile_: Compile, from_source: set[str]) -> None:
-    """Add the packages of the base that have no wheel to ``from_source``: where others may move, uv would avoid them."""
+    """Add to ``from_source`` what has no wheel in the base: uv would avoid it where others may move."""
     terms = _Terms.of(base, {}, wishes)
     question = Question({**terms.files, **_asked(terms.pins.values(), terms.asked)}, complete=True)
     with suppress(Unbuildable):
