@@ -389,6 +389,14 @@ def test_what_is_no_secret_is_shown(text, monkeypatch):
     assert shareable(text) == text
 
 
+def test_paths_are_as_seen_from_here(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/s3cret")
+    here = os.getcwd()
+    assert shareable(f"{here}/tests/test_a.py:3: {here}; file://{here}/a; {here}er/b") == (
+        f"tests/test_a.py:3: {here}; file://{here}/a; {here}er/b"
+    )
+
+
 @pytest.mark.parametrize("home", ["/", "/home/me/"])
 def test_a_command_means_the_same_to_a_shell(home, monkeypatch):
     monkeypatch.setenv("HOME", home)

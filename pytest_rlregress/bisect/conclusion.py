@@ -18,6 +18,7 @@ from pytest_rlregress.bisect.answers.answer import (
 )
 from pytest_rlregress.bisect.case import Case, summary
 from pytest_rlregress.bisect.trials.laboratory import Candidate, Laboratory
+from pytest_rlregress.bisect.trials.sameness import documented
 from pytest_rlregress.bisect.workplace import Workplace
 from pytest_rlregress.locks import Lock
 from pytest_rlregress.stack import COMPONENTS
@@ -51,7 +52,7 @@ def found(
     here, elsewhere = case.flips_too(*edge)
     names = {name for culprit in culprits for name in culprit.name.split(", ")} | _moved(case.laboratory)
     return Answer(
-        _question(work, *case.labels, case.ends.test, case.ends.bad.failure or next(iter(case.ends.bad.named), None)),
+        _question(work, *case.labels, case.ends.test, next(iter(sorted(documented(case.ends.bad))), None)),
         case.points(days),
         _surroundings(case.ends.hardware, held, names, left_out),
         case.tried(),

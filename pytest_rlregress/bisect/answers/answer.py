@@ -236,10 +236,18 @@ _CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
 
 
 def shareable(text: str) -> str:
-    """A text that may be shown to anyone: no credentials in URLs, no control characters, the home folder as ``~``."""
+    """A text that may be shown to anyone: no credentials in URLs, no control characters, paths as seen from here.
+
+    Those below the current folder are relative to it; of others the home folder is ``~``.
+    """
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "".join(character if _shown(character) else "\ufffd" for character in text)
-    return _home().sub("~", _CREDENTIALS.sub("://***@", text))
+    return _home().sub("~", _here().sub("", _CREDENTIALS.sub("://***@", text)))
+
+
+def _here() -> re.Pattern[str]:
+    folder = os.getcwd().rstrip("/")
+    return re.compile(rf"(?<![\w.~/-]){re.escape(folder)}/(?=\w)" if folder else "(?!)")
 
 
 def _home() -> re.Pattern[str]:

@@ -96,7 +96,7 @@ def same(sighting: Sighting, bad: Sighting) -> bool:
     """
     if not (failing(sighting) and failing(bad)):
         return False
-    if _documented(sighting) & _documented(bad):
+    if documented(sighting) & documented(bad):
         return True
     if _fingerprint(sighting.outcome) != _fingerprint(bad.outcome):
         return False
@@ -127,7 +127,8 @@ def normalised(text: str) -> str:
     return _LONG_QUOTED.sub(r"\1…\1", _VOLATILE.sub(steady, text))
 
 
-def _documented(sighting: Sighting) -> set[str]:
+def documented(sighting: Sighting) -> set[str]:
+    """Ids of the documented failures that a test shows: its own, or those that what came out looks like."""
     own = {sighting.failure} if sighting.failure and sighting.verdict in _DOCUMENTED else set()
     return own | set(sighting.named)
 
