@@ -116,9 +116,8 @@ def summary(trial: Trial) -> Tried:
     )
     counts = Counter(one.verdict for run in trial.runs for one in run.sightings.values())
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    seconds = trial.build_seconds + sum(run.seconds for run in trial.runs)
     reason = trial.trouble or next((run.trouble for run in trial.runs if run.trouble), "")
-    return Tried(trial.label, state, verdicts, seconds, len(trial.runs), reason)
+    return Tried(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
 
 
 def skipped(labelled: Iterable[tuple[str, Finding | None]]) -> tuple[Skipped, ...]:

@@ -181,8 +181,10 @@ def tried(trial: Trial, test: str, state: State, reason: str = "") -> Tried:
     """A trial in one line, about the test of that key."""
     seen = [run.sightings[test].verdict for run in trial.runs if test in run.sightings]
     words = [word if seen.count(word) == len(seen) else f"{seen.count(word)} {word}" for word in dict.fromkeys(seen)]
-    seconds = trial.build_seconds + sum(run.seconds for run in trial.runs)
-    return Tried(trial.label, state, ", ".join(words), seconds, len(trial.runs), reason)
+    if trial.same_as:
+        reason = reason or f"the same packages as {trial.same_as}"
+    runs = 0 if trial.same_as else len(trial.runs)
+    return Tried(trial.label, state, ", ".join(words), trial.seconds, runs, reason)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ class Trial:
         trouble: Why no environment could be built: a resolver conflict, an install error; else "".
         build_seconds: To resolve and build the environment; about 0 for one that was there.
         moved: What else had to move, as ``name before -> after``, against the lock that is held fixed.
+        same_as: Label of the trial whose runs these are, because it was of the same set of packages; else "".
     """
 
     label: str
@@ -98,6 +99,12 @@ class Trial:
     trouble: str = ""
     build_seconds: float = 0.0
     moved: tuple[str, ...] = ()
+    same_as: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """What it took, building included."""
+        return 0.0 if self.same_as else self.build_seconds + sum(run.seconds for run in self.runs)
 
     @classmethod
     def restored(cls, found: Mapping[str, Any]) -> Trial:

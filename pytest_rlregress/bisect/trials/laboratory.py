@@ -84,7 +84,7 @@ class Laboratory:
         self._ahead: dict[str, str] = {}  # label -> digest of what is built before its turn
         self._known = {one.label: one for one in journal.trials.values()}
         #: What the trials took that are known from before.
-        self.seconds_before = sum(map(_seconds, journal.trials.values()))
+        self.seconds_before = sum(trial.seconds for trial in journal.trials.values())
         #: Every trial of this bisect, in the order in which they were asked for.
         self.trials: dict[str, Trial] = {}
 
@@ -122,7 +122,7 @@ class Laboratory:
             lock = candidate.lock()
             twin = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
             if twin is not None:  # the same set of packages by another name
-                return replace(twin, label=candidate.label)
+                return replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
             environment = self._environments.build(lock)
         except Unbuildable as error:
             return Trial(candidate.label, "", trouble=str(error), build_seconds=time.monotonic() - begun)
@@ -154,10 +154,6 @@ class Laboratory:
         """Build nothing more."""
         if self._builders is not None:
             self._builders.shutdown(wait=True, cancel_futures=True)
-
-
-def _seconds(trial: Trial) -> float:
-    return trial.build_seconds + sum(run.seconds for run in trial.runs)
 
 
 def finding(trial: Trial, test: str, bad: Sighting | None, hardware: str = "") -> Finding:
