@@ -284,3 +284,13 @@ def test_what_was_left_is_told_though_a_failing_teardown_removes_it(run):
     )
     result.assert_outcomes(failed=1, errors=1)
     result.stdout.fnmatch_lines(["*worker*4711*SIGFPE*"])
+
+
+def test_files_of_the_user_that_are_named_as_modules_of_python(pytester):
+    theirs = "raise SystemExit('not the one you want')"
+    pytester.makepyfile(json=theirs, test_it="import pytest\n@pytest.mark.isolated\ndef test_passes(): pass")
+    # As a command and without a path: else pytest itself looks into the current folder first.
+    command = [os.path.join(os.path.dirname(sys.executable), "pytest"), "-q", "-p", "no:cacheprovider"]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, env=environ)
+    assert "1 passed" in done.stdout

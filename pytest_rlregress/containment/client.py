@@ -17,7 +17,8 @@ from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.worker import Order
 
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    # Until it has the path, not from the current folder: that may hold a json.py.
+    "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1]); "
     "from pytest_rlregress.containment.server import main; main(int(sys.argv[2]), sys.argv[3], sys.argv[4:])"
 )
 _SAY_EVERY = 5.0
