@@ -16,6 +16,19 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARED_MEMORY = ("test_faults", "test_leaks", "test_litter", "test_stack_faults")
 
 
+#: Files that take minutes, begun first: at the end no worker is left alone with one.
+LONG = ("test_twins.py", "test_bisect.py")
+
+
+def pytest_configure(config):
+    config.option.loadscopereorder = False  # xdist's own order is by the number of tests
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 class ByFile(LoadScopeScheduling):
     """Under ``-n`` the tests of a file, and those of SHARED_MEMORY together, run on one worker in their order."""
 

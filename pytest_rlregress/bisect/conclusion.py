@@ -91,9 +91,11 @@ def not_found(
 
 def _swapped(work: Workplace) -> tuple[str, ...]:
     """The question with its ends exchanged."""
-    exchanged = {"--good": "--bad", "--good-lock": "--bad-lock", "--from-record": "--to-record"}
-    exchanged |= {bad: good for good, bad in exchanged.items()}
-    flags = [exchanged.get(word, word) for word in asked(work)]
+    flags = asked(work)
+    for good, bad in (("--good", "--bad"), ("--good-lock", "--bad-lock"), ("--from-record", "--to-record")):
+        if good in flags:
+            one, other = flags.index(good) + 1, flags.index(bad) + 1
+            flags[one], flags[other] = flags[other], flags[one]
     if work.options.revisions:
         flags[1] = "..".join(reversed(work.options.revisions.split("..")))
     return command(work, *flags)
