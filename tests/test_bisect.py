@@ -208,6 +208,11 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["thing", "--good=1.0", "--bad=1.8", "--repeat=0", "test_thing.py"], "'0' is no number from 1 on"),
         (["thing", "--good=1.0", "--bad=1.8", "--timeout=no", "test_thing.py"], "--timeout: .*a positive number"),
         (["thing", "--good=1.0", "--bad=1.8", "--env-size-limit=3", "test_thing.py"], "a size such as 4GiB"),
+        (["thing", "--good=1.0", "--bad=1.8", "--pytest=-k 'one", "test_thing.py"], "No closing quotation"),
+        (
+            ["thing", "--good=1.0", "--bad=1.8", "--json=/dev/null/a.json", "test_thing.py"],
+            "Not a directory|File exists",
+        ),
         (["thing", "--good=1.0", "--bad=1.8", "--bda=2", "test_thing.py"], "unrecognized arguments: --bda=2"),
     ],
 )

@@ -35,6 +35,8 @@ def ask(options: argparse.Namespace) -> int:
         for path in filter(None, (options.markdown, options.json)):
             path.parent.mkdir(parents=True, exist_ok=True)
         answer = _answer(options, progress)
+        progress.begins("")
+        print(as_text(answer))
         for path, form in ((options.markdown, as_markdown), (options.json, _as_json)):
             if path is not None:
                 path.write_text(form(answer), encoding="utf-8")
@@ -45,8 +47,6 @@ def ask(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         progress.stopped(["rlregress", *options.arguments])
         return 130
-    progress.begins("")
-    print(as_text(answer))
     return answer.exit_code
 
 

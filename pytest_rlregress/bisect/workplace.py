@@ -124,10 +124,14 @@ def _request(tests: Sequence[str], options: argparse.Namespace, known: catalogue
     if not tests:
         raise NoQuestion("name the test: a documented failure (rlregress list), a file or a node id")
     own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
+    try:
+        given = shlex.split(options.pytest)
+    except ValueError as error:
+        raise NoQuestion(f"--pytest {options.pytest!r} is no list of options: {error}") from None
     more = (
         *([f"--hw={options.hw}"] if options.hw else []),
         *(["-o", f"rlregress_scenarios={own}"] if own else []),
-        *shlex.split(options.pytest),
+        *given,
     )
     missing = [test for test in tests if not _file(test).exists()]
     if not missing:
