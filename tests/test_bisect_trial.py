@@ -337,3 +337,17 @@ def wait_for(true):
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_tests_say_they_need(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bodies = {
+        "said": "pytestmark = pytest.mark.needs('torch')\n@pytest.mark.needs('ray')\ndef test_one(): pass",
+        "unsaid": "@pytest.mark.needs('torch')\ndef test_one(): pass\ndef test_two(): pass",
+        "not_here": "import nowhere\n@pytest.mark.needs('torch')\ndef test_one(): pass",
+    }
+    for name, body in bodies.items():
+        (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{body}\n")
+    found = {name: trial.needed(trial.Request((f"test_{name}.py",))) for name in bodies}
+    assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}
+    assert trial.needed(trial.Request(failure="mask-length-drift")) == ("tokenizers", "torch", "transformers")

@@ -119,8 +119,8 @@ class Witness:
         yield
 
     def _needed(self, items: list[pytest.Item]) -> list[str] | None:
-        """Components that the tests say they need; None where one of them says nothing."""
-        if not all(any(map(item.get_closest_marker, ("reproduces", "guards", "needs"))) for item in items):
+        """Components that the tests say they need; None where one of them says nothing, or none can be seen here."""
+        if not items or not all(any(map(item.get_closest_marker, ("reproduces", "guards", "needs"))) for item in items):
             return None
         return sorted({name for item in items for name in self._run.components(item)})
 
