@@ -341,6 +341,7 @@ def wait_for(true):
 
 def test_what_tests_say_they_need(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     bodies = {
         "said": "pytestmark = pytest.mark.needs('torch')\n@pytest.mark.needs('ray')\ndef test_one(): pass",
         "unsaid": "@pytest.mark.needs('torch')\ndef test_one(): pass\ndef test_two(): pass",
@@ -350,4 +351,5 @@ def test_what_tests_say_they_need(tmp_path, monkeypatch):
         (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{body}\n")
     found = {name: trial.needed(trial.Request((f"test_{name}.py",))) for name in bodies}
     assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}
+    assert not Path(sys.prefix, "bytecode").exists()  # this environment is left as it is
     assert trial.needed(trial.Request(failure="mask-length-drift")) == ("tokenizers", "torch", "transformers")

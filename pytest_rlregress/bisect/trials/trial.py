@@ -116,7 +116,8 @@ def _start(python: Path, arguments: list[str], printed: Path) -> subprocess.Pope
 def _variables(binaries: Path) -> dict[str, str]:
     """This process' variables, as in the activated environment."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "RLREGRESS_RECORD_DIR")}
-    if kept.pop("PYTHONDONTWRITEBYTECODE", None):
+    if binaries.parent != Path(sys.prefix) and kept.get("PYTHONDONTWRITEBYTECODE"):
+        del kept["PYTHONDONTWRITEBYTECODE"]
         # Else every run compiles the environment's packages anew. Beside the user's own files there is still none.
         kept.setdefault("PYTHONPYCACHEPREFIX", str(binaries.parent / "bytecode"))
     path = os.pathsep.join([str(binaries), *filter(None, [kept.get("PATH")])])
