@@ -69,7 +69,7 @@ def _open(config: pytest.Config) -> bool:
 
     config.pluginmanager.register(Terminal(config, run), "rlregress-terminal")
     if run.settings.record_dir and not hasattr(config, "workerinput"):  # once a run, not in each of xdist's workers
-        from pytest_rlregress.report.record import Record
+        from pytest_rlregress.records.collector import Record
 
         config.pluginmanager.register(Record(config, run, run.settings.record_dir), "rlregress-record")
     return True

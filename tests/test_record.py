@@ -13,9 +13,9 @@ import pytest
 from pytest_rlregress import locks, settings
 from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.keys import key
-from pytest_rlregress.report import ctrf
-from pytest_rlregress.report.record import write
-from pytest_rlregress.report.records import FORMAT, Flip, RecordError, flipped
+from pytest_rlregress.records import ctrf
+from pytest_rlregress.records.collector import write
+from pytest_rlregress.records.reader import FORMAT, Flip, RecordError, flipped
 
 TEXT, COUNT, FREE = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}, {"type": "object"}
 WORD = {"enum": ["passed", "failed", "skipped", "pending", "other"]}

@@ -17,8 +17,8 @@ from pytest_rlregress.bisect.packages.index import IndexProblem
 from pytest_rlregress.bisect.trials.journal import JournalError
 from pytest_rlregress.bisect.workplace import NoQuestion
 from pytest_rlregress.locks import LockError
-from pytest_rlregress.report import records
-from pytest_rlregress.report.records import RecordError
+from pytest_rlregress.records import reader
+from pytest_rlregress.records.reader import RecordError
 
 #: What keeps a bisect from its answer, each in a sentence for people.
 PROBLEMS = (NoQuestion, LockError, IndexProblem, RecordError, JournalError, CheckoutError, NoSpace, NoUv, OSError)
@@ -72,7 +72,7 @@ def _answer(options: argparse.Namespace, progress: Progress) -> Answer:
 
 def _flipped(before: Path, after: Path) -> list[str]:
     """What went from good to bad between two records, the one failure or test that did."""
-    found = list(dict.fromkeys(flip.failure or flip.test for flip in records.flipped(before, after)))
+    found = list(dict.fromkeys(flip.failure or flip.test for flip in reader.flipped(before, after)))
     if not found:
         raise NoQuestion(f"no test went from good in {before} to bad in {after}: name one")
     if len(found) > 1:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress.keys import key
-from pytest_rlregress.report import ctrf, surroundings
-from pytest_rlregress.report.records import FORMAT
+from pytest_rlregress.records import ctrf, surroundings
+from pytest_rlregress.records.reader import FORMAT
 
 if TYPE_CHECKING:
     from pytest_rlregress.harness import Harness
