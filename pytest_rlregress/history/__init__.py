@@ -1,0 +1,1 @@
+"""Records of many runs: an index over them, what changed between them, and what that means."""
