@@ -27,9 +27,9 @@ docs: $(INSTALLED) ## docs/scenarios.md from the catalogue
 	$(BIN)/rlregress list --markdown > docs/scenarios.md
 
 lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the versions
-	$(LOCK) --extra cpu --extra bisect --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \
+	$(LOCK) --extra cpu --extra bisect --extra report --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \
 	    --output-file requirements/cpu.txt $(ARGS)
-	$(LOCK) --extra gpu --extra bisect --python-version 3.12 --python-platform x86_64-manylinux_2_28 \
+	$(LOCK) --extra gpu --extra bisect --extra report --python-version 3.12 --python-platform x86_64-manylinux_2_28 \
 	    --output-file requirements/gpu.txt $(ARGS)
 
 clean: ## remove the environment
