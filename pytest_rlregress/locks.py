@@ -99,7 +99,7 @@ def _line(name: str, distribution: metadata.Distribution) -> str:
 
 
 def read(path: Path) -> Lock:
-    """The lock in a file: requirements as of ``pip freeze`` or ``uv pip compile``, or the JSON record of a run.
+    """The lock in a file: requirements as of ``pip freeze`` or ``uv pip compile``.
 
     Raises:
         LockError: It cannot be read, or a line does not say exactly which package.
@@ -108,9 +108,7 @@ def read(path: Path) -> Lock:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(f"{path}: cannot be read: {error}") from None
-    if text.lstrip().startswith("{"):
-        return _of_lines(_in_record(path, text), str(path), path.parent)
-    return _of_lines(_joined(text), str(path), path.parent)
+    return of_lines(_joined(text), str(path), path.parent)
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
@@ -125,19 +123,12 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
         yield begun, " ".join(parts)
 
 
-def _in_record(path: Path, text: str) -> Iterable[tuple[int, str]]:
-    """The requirements that a run wrote down about its own environment."""
-    try:
-        found = json.loads(text)["results"]["extra"]["stack"]["requirements"]
-    except (ValueError, KeyError, TypeError):
-        raise LockError(
-            f"{path}: no record of a run: results.extra.stack.requirements is missing. "
-            "pytest --hw=PROFILE --rl-record-dir=FOLDER writes one."
-        ) from None
-    return enumerate(map(str, found), 1)
+def of_lines(lines: Iterable[tuple[int, str]], source: str, folder: Path) -> Lock:
+    """The lock in numbered lines of a file, ``source``, whose relative folders are seen from ``folder``.
 
-
-def _of_lines(lines: Iterable[tuple[int, str]], source: str, folder: Path) -> Lock:
+    Raises:
+        LockError: A line does not say exactly which package, or none names one.
+    """
     found: dict[str, str] = {}
     for number, line in lines:
         stripped = re.sub(r"(^|\s)#.*|\s--hash=\S+", "", line).strip()

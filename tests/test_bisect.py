@@ -197,6 +197,7 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["thing", "--good=1.0", "--bad=1.8", "launch/mask-length-drift"], "lies in batch/, not in launch/"),
         (["thing", "--good=1.0", "--bad=1.0", "test_thing.py"], "thing: the good end and the bad end are the same"),
         (["thing", "--good=1.0", "--bad=1.9", "test_thing.py"], "thing: the bad end 1.9 is not on the index"),
+        (["thing", "--good=1.0", "--bad=1.9", "batch/test_mask_length_drift.py::test_x"], "the bad end 1.9 is not on"),
         (["thing", "--good=1.0", "--bad=1.3", "test_thing.py"], "1.3.*no wheel"),
         (["think", "--good=1.0", "--bad=1.8", "test_thing.py"], "think: not on any index"),
         (["thing", "--good=1.0", "test_thing.py"], "give two ends"),

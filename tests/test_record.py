@@ -1,58 +1,28 @@
-"""The record of a run: what is in it, whichever way the run ends, and what is read out of two of them."""
+"""The record of a run: what is in it, whichever way the run ends."""
 
 from __future__ import annotations
 
-import copy
 import json
+import math
+import platform
 import resource
 import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
-import jsonschema
+import psutil
 import pytest
+from record_checks import checked, named, strict, words
 
 from pytest_rlregress import locks, settings
 from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.keys import key
-from pytest_rlregress.records import ctrf
+from pytest_rlregress.records import surroundings
 from pytest_rlregress.records.collector import write
-from pytest_rlregress.records.reader import FORMAT, Flip, RecordError, flipped
+from pytest_rlregress.records.reader import FORMAT, flipped, state
+from pytest_rlregress.stack import Stack
 
-TEXT, COUNT, FREE = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}, {"type": "object"}
-WORD = {"enum": ["passed", "failed", "skipped", "pending", "other"]}
-
-
-def table(optional=None, **required):
-    """The schema of an object that has all of these, may have those, and nothing else."""
-    properties = {**required, **(optional or {})}
-    return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
-
-
-# What https://ctrf.io asks of the fields that are written here.
-SCHEMA = table(
-    reportFormat={"const": "CTRF"},
-    specVersion={"type": "string", "pattern": r"^\d+\.\d+\.\d+$"},
-    reportId={"type": "string", "format": "uuid"},
-    timestamp={"type": "string", "format": "date-time"},
-    generatedBy=TEXT,
-    results=table(
-        tool=table(name=TEXT, version=TEXT),
-        summary=table(**dict.fromkeys(("tests", *WORD["enum"], "start", "stop"), COUNT)),
-        tests={
-            "type": "array",
-            "items": table(
-                {**dict.fromkeys(("message", "trace"), TEXT), "retries": COUNT, "flaky": {"type": "boolean"}}
-                | {"extra": FREE},
-                name=TEXT,
-                status=WORD,
-                rawStatus=TEXT,
-                duration=COUNT,
-                filePath=TEXT,
-            ),
-        },
-        environment=table({"commit": TEXT}, osPlatform=TEXT, osRelease=TEXT, osVersion=TEXT),
-        extra=FREE,
-    ),
-)
 FAILURES = """
 [[failure]]
 id = "short-column"
@@ -63,8 +33,18 @@ cause = "c"
 remedy = "r"
 signature = [{ exception = "AssertionError", message = "column .* is short" }]
 """
-SIDED = """
-import os, pytest
+PROPERTIES = {
+    "rlregress_measured": {
+        "key": {"device": 'a <b> & "c"', "torch": "2.13", "engine": "vllm 0.31", "attention": "x", "dtype": "float32"},
+        "runs": [{"level": "token", "steps": 2, "loss": [0.5, math.nan], "grad_norm": [math.inf, 1]}],
+    },
+    "rlregress_peak_memory": {"test": 5, "VLLM::EngineCore": 7},
+    "rlregress_libraries": {"libcublas": [{"path": "/a/libcublas.so.12", "version": "12.4.5.8"}]},
+}
+SIDED = f"""
+import json, math, os, pytest
+inf, nan = math.inf, math.nan
+PROPERTIES = {PROPERTIES!r}
 
 @pytest.mark.reproduces("short-column")
 def test_act():
@@ -75,8 +55,9 @@ def test_dies():
     os.abort()
 
 @pytest.mark.guards("short-column")
-def test_remedy():
-    pass
+def test_remedy(record_property):
+    for name, value in PROPERTIES.items():
+        record_property(name, json.dumps(value))
 
 @pytest.mark.needs("windows")
 @pytest.mark.guards("short-column")
@@ -95,8 +76,8 @@ def test_fails():
     assert 1 == 2, "not equal"
 
 @pytest.mark.parametrize("word", ["a::b", "\\ud800"])
-def test_passes(word):
-    pass
+def test_passes(word, record_property):
+    record_property("rlregress_measured", "by another plugin, in its own words")
 
 @pytest.mark.skip(reason="not today")
 def test_skipped():
@@ -136,23 +117,21 @@ def recorded(pytester, run, light):
         before = set(pytester.path.glob(f"{into}/*"))
         result = run(files, *args)
         [path] = set(pytester.path.glob(f"{into}/*")) - before
-        return result, path, checked(json.loads(path.read_text(encoding="utf-8")))["results"]
+        return result, path, checked(strict(path.read_text(encoding="utf-8")))["results"]
 
     return recorded
 
 
-def checked(record):
-    jsonschema.validate(record, SCHEMA, format_checker=jsonschema.FormatChecker())
-    summary, tests = record["results"]["summary"], record["results"]["tests"]
-    assert summary["stop"] >= summary["start"]
-    words = [test["status"] for test in tests]
-    assert {word: words.count(word) for word in WORD["enum"]} == {word: summary[word] for word in WORD["enum"]}
-    assert summary["tests"] == len(tests)
-    return record
-
-
-def named(results):
-    return {test["name"].rpartition("::")[2]: test for test in results["tests"]}
+def agree(junit, results):
+    """Whether junit's cases have the properties that the record's tests have: texts, and objects as their JSON."""
+    cases = {case.get("name"): case for case in ET.parse(junit).iter("testcase")}
+    judged = {name: test["extra"] for name, test in named(results).items() if "extra" in test}
+    assert {extra["verdict"] for extra in judged.values()} == {"reproduced", "crashed", "held", "unavailable"}
+    for name, extra in judged.items():
+        said = {one.get("name"): one.get("value") for one in cases[name].iter("property")}
+        for field, value in extra.items():
+            text = said[f"rlregress_{field}"]
+            assert value == (text if isinstance(value, str) else json.loads(text, parse_constant=lambda _: None))
 
 
 @pytest.mark.parametrize("distributed", [(), ("-n2",)], ids=["alone", "xdist"])
@@ -167,7 +146,8 @@ def test_what_a_run_writes(pytester, recorded, distributed):
         subprocess.run([*git, *command], check=True, cwd=pytester.path)
     (mine / "test_sided.py").write_text(f"{SIDED}\n")
     files = {"test_plain": PLAIN, "test_broken": "import no_such_module"}
-    result, path, results = recorded(files, *WRITE, "--hw=cpu", ".", *distributed)
+    args = (*WRITE, "--hw=cpu", ".", "--junitxml=junit.xml", *distributed)
+    result, path, results = recorded(files, *args)
 
     assert result.ret == 1
     result.stdout.fnmatch_lines([f"record: {path}"])
@@ -199,8 +179,20 @@ def test_what_a_run_writes(pytester, recorded, distributed):
     assert tests["test_skipped"]["message"] == "not today"
     assert not any("flaky" in test for test in tests.values())
 
+    measured = PROPERTIES["rlregress_measured"]
+    [numbers] = measured["runs"]  # JSON has no word for what is not a number
+    numbers = {**numbers, "loss": [0.5, None], "grad_norm": [None, 1]}
+    assert tests["test_remedy"]["extra"]["measured"] == {**measured, "runs": [numbers]}
+    assert "libraries" not in tests["test_remedy"]["extra"]
+    assert "extra" not in tests["b]"]
+    agree(pytester.path / "junit.xml", results)
+
     extra = results["extra"]
-    assert (extra["format"], extra["interrupted"]) == (FORMAT, False)
+    assert (extra["format"], extra["interrupted"], extra["state"], state(results)) == (FORMAT, False, *["complete"] * 2)
+    assert extra["run"]["arguments"][-len(args) :] == [*args]
+    assert (extra["run"]["host"], extra["run"]["workers"]) == (platform.node(), 2 if distributed else None)
+    assert extra["stack"]["libraries"].items() >= PROPERTIES["rlregress_libraries"].items()
+    assert extra["hardware"]["memory_bytes"] == psutil.virtual_memory().total
     assert locks.read(path) == locks.installed()
     assert flipped(path, path) == []
     assert extra["stack"]["versions"]["torch"] == locks.installed().version("torch")
@@ -211,40 +203,29 @@ def test_what_a_run_writes(pytester, recorded, distributed):
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("ends", "args", "ended"),
     [
-        lambda record: record.update(reportFormat="JUnit"),
-        lambda record: record.pop("specVersion"),
-        lambda record: record["results"]["tests"][0].update(duration=0.5),
-        lambda record: record["results"]["tests"][0].update(status="held"),
-        lambda record: record["results"]["tests"][0].update(verdict="held"),
-        lambda record: record["results"]["summary"].update(passed=2),
-    ],
-)
-def test_the_check_finds_what_is_wrong(change):
-    record = document(held="held")
-    checked(copy.deepcopy(record))
-    change(record)
-    with pytest.raises((jsonschema.ValidationError, AssertionError)):
-        checked(record)
-
-
-@pytest.mark.parametrize(
-    ("ends", "args", "words"),
-    [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(9)", (), "other interrupted"),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", (), "other interrupted"),
+        ("heard(); os.kill(os.getppid(), signal.SIGINT); time.sleep(2)", ("-n1",), "other interrupted"),
         ("assert 0", ("-x",), "failed failed"),
-        ("import os; os._exit(9)", ("-n1", "--max-worker-restart=0"), "failed failed"),
+        ("os._exit(9)", ("-n1", "--max-worker-restart=0"), "failed failed"),
     ],
-    ids=["ctrl-c", "x", "worker-crash"],
+    ids=["ctrl-c", "ctrl-c-xdist", "x", "worker-crash"],
 )
-def test_a_run_that_ends_early(pytester, monkeypatch, recorded, ends, args, words):
+def test_a_run_that_ends_early(pytester, monkeypatch, recorded, ends, args, ended):
     monkeypatch.setenv("RLREGRESS_RECORD_DIR", "records/deep")
-    tests = f"def test_before(): pass\ndef test_ends(): {ends}\ndef test_after(): pass\n"
+    tests = f"""
+import os, pathlib, signal, time
+def heard():
+    while "test_ends" not in next(pathlib.Path("records/deep").glob("*")).read_text().partition("interrupted")[2]:
+        time.sleep(0.1)
+def test_before(): pass
+def test_ends(): {ends}
+def test_after(): pass
+"""
     _, _, results = recorded(tests, *PLUGINS, *args, into="records/deep")
-    assert results["extra"]["interrupted"]
-    found = {name: f"{test['status']} {test['rawStatus']}" for name, test in named(results).items()}
-    assert found == {"test_before": "passed passed", "test_ends": words, "test_after": "pending pending"}
+    assert (results["extra"]["interrupted"], state(results)) == (True, "interrupted")
+    assert words(results) == {"test_before": "passed passed", "test_ends": ended, "test_after": "pending pending"}
 
 
 def test_a_test_that_is_run_again(pytester, recorded):
@@ -286,11 +267,16 @@ def test_a_folder_that_is_gone_at_the_end_fails_the_run(run, light):
     result.stdout.fnmatch_lines(["FAILED: the record could not be written: */records/*.json: *", "*1 passed*"])
 
 
-def test_another_report_that_cannot_be_written_costs_no_record(recorded):
-    blocks = "import pathlib\ndef test_it(): pathlib.Path('junit').touch()\n"
-    result, _, results = recorded(blocks, *WRITE, "--junitxml=junit/out.xml")
+def test_neither_a_folder_that_went_nor_another_report_that_cannot_be_written_costs_the_record(recorded):
+    spoils = """
+import pathlib, shutil
+def test_it():
+    shutil.rmtree("records")
+    pathlib.Path("junit").touch()
+"""
+    result, path, results = recorded(spoils, *WRITE, "--junitxml=junit/out.xml")
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
-    assert results["summary"]["passed"] == 1
+    assert (path.suffix, results["summary"]["passed"]) == (".json", 1)
 
 
 def test_nothing_is_written_where_nothing_ran(pytester, run, light):
@@ -311,11 +297,10 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path):
 
 
 def test_a_shipped_scenario_has_the_same_name_everywhere(recorded):
-    module = "pytest_rlregress.scenarios.dependencies.test_nccl_not_on_windows"
-    _, _, results = recorded({}, *WRITE, "-n1", "--pyargs", module, "-k", "test_pip_on_windows")
-    [test] = results["tests"]
-    assert test["name"] == "dependencies/test_nccl_not_on_windows.py::test_pip_on_windows"
-    assert test["extra"]["verdict"] == "unavailable"
+    module = "pytest_rlregress.scenarios.launch.test_console_encoding"
+    _, _, results = recorded({}, *WRITE, "-n1", "--hw=cpu", "--pyargs", module)
+    assert {test["name"].partition("::")[0] for test in results["tests"]} == {"launch/test_console_encoding.py"}
+    assert {test["extra"]["verdict"] for test in results["tests"]} == {"reproduced", "held"}
 
 
 def test_keys(tmp_path):
@@ -329,74 +314,29 @@ def test_keys(tmp_path):
     assert key("batch/test_x.py::test_y", tmp_path / "batch" / "test_x.py") == "batch/test_x.py::test_y"
 
 
-def document(stack=("torch==2.9.0",), form=FORMAT, **tests):
-    """A record in which each test has this verdict, or this word of pytest's."""
-    entries = []
-    for name, word in tests.items():
-        status = word if word in ("passed", "failed", "skipped", "pending") else "passed"
-        entry = {"name": name, "status": status, "rawStatus": status, "duration": 1, "filePath": "test_x.py"}
-        if word != status:
-            entry["extra"] = {"failure": "short-column", "verdict": word}
-        entries.append(entry)
-    extra = {"format": form, "stack": {"requirements": list(stack)}}
-    return json.loads(json.dumps(ctrf.report(entries, start=1, stop=2, commit=None, extra=extra)))
-
-
-@pytest.fixture
-def compare(tmp_path):
-    """``compare(good, bad)`` of two records, as objects or as text."""
-
-    def compare(*records):
-        paths = (tmp_path / "good.json", tmp_path / "bad.json")
-        for path, record in zip(paths, records, strict=True):
-            path.write_text(record if isinstance(record, str) else json.dumps(record))
-        return flipped(*paths)
-
-    return compare
-
-
-def test_what_went_from_good_to_bad(compare):
-    good = document(a="absent", b="held", c="passed", d="held", e="failed", f="reproduced", g="passed", gone="held")
-    bad = document(
-        c="failed", b="regressed", a="reproduced", d="held", e="failed", f="reproduced", g="skipped", new="hung"
-    )
-    assert compare(good, bad) == [
-        Flip("c", None, "passed", "failed"),
-        Flip("b", "short-column", "held", "regressed"),
-        Flip("a", "short-column", "absent", "reproduced"),
-    ]
-    assert compare(good, good) == []
-
-
-def test_a_remedy_that_held_and_then_leaked_went_bad(compare):
-    leaked = document(b="held")
-    leaked["results"]["tests"][0].update(status="failed", rawStatus="error")
-    assert compare(document(b="held"), leaked) == [Flip("b", "short-column", "held", "error")]
-    unwanted = document(a="absent")  # as --rl-strict has it
-    unwanted["results"]["tests"][0].update(status="failed", rawStatus="failed")
-    assert compare(document(a="absent"), unwanted) == []
+def test_the_processor_is_the_one_that_is_here():
+    found = surroundings.cpu()
+    assert found["model"] in Path("/proc/cpuinfo").read_text() + platform.machine()
+    assert 1 <= found["cores"] <= psutil.cpu_count()
 
 
 @pytest.mark.parametrize(
-    ("record", "words"),
+    ("version", "file", "wanted"),
     [
-        (json.dumps(document(a="held"))[:-9], "cut off"),
-        ("", "cut off"),
-        ("[]", "no record of a run"),
-        ('{"results": {"tests": []}}', "no record of a run"),
-        ('{"results": {"tests": [1], "extra": {"format": 1}}}', "no record of a run"),
-        (document(form=FORMAT + 1), f"format {FORMAT + 1}, known here up to {FORMAT}"),
-        (document(stack=()), "what was installed"),
+        ("2.13.0+cpu", "", "cpu"),
+        (
+            "2.13.0",
+            "from typing import Optional\n__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n",
+            "cu130",
+        ),
+        ("2.13.0", "__version__: str\n__version__ = version = '2.13.0+rocm7.0'\n", "rocm7.0"),
+        ("2.13.0", "__version__ = '2.13.0'\nother = '+x'\n", None),
     ],
-    ids=["truncated", "empty", "list", "foreign", "odd", "newer", "no-stack"],
 )
-def test_what_is_no_record(compare, record, words):
-    with pytest.raises(RecordError, match=rf"good\.json: .*{words}"):
-        compare(record, document())
-    with pytest.raises(RecordError, match=rf"bad\.json: .*{words}"):
-        compare(document(), record)
-
-
-def test_a_record_that_is_not_there(tmp_path):
-    with pytest.raises(RecordError, match=r"none\.json: cannot be read: No such file"):
-        flipped(tmp_path / "none.json", tmp_path / "none.json")
+def test_the_build_of_a_component_that_is_not_imported(tmp_path, monkeypatch, version, file, wanted):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError")
+    (tmp_path / "torch" / "version.py").write_text(file)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "torch" not in sys.modules
+    assert surroundings.builds(Stack({"torch": version})) == {"torch": wanted}

@@ -22,6 +22,7 @@ from pytest_rlregress.bisect.trials.facts import State
 from pytest_rlregress.bisect.trials.laboratory import Candidate
 from pytest_rlregress.bisect.workplace import NoQuestion, Workplace
 from pytest_rlregress.locks import Change, Lock, differences
+from pytest_rlregress.records import reader
 
 
 def bisect(work: Workplace) -> Answer:
@@ -33,7 +34,8 @@ def bisect(work: Workplace) -> Answer:
     """
     options = work.options
     paths = options.good_lock or options.from_record, options.bad_lock or options.to_record
-    good, bad = (specimen.complete(locks.read(path), options.with_editable) for path in paths)
+    read = locks.read if options.good_lock else reader.lock
+    good, bad = (specimen.complete(read(path), options.with_editable) for path in paths)
     if good == bad:
         raise NoQuestion(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
     changes = {change.name: change for change in differences(good, bad)}

@@ -133,9 +133,10 @@ def _request(tests: Sequence[str], options: argparse.Namespace, known: catalogue
         *(["-o", f"rlregress_scenarios={own}"] if own else []),
         *given,
     )
-    missing = [test for test in tests if not _file(test).exists()]
+    found = [_shipped(test) if not _file(test).exists() else test for test in tests]
+    missing = [test for test in found if not _file(test).exists()]
     if not missing:
-        return Request(tuple(tests), options=more)
+        return Request(tuple(found), options=more)
     folder, _, failure_id = tests[0].rpartition("/")
     if len(tests) > 1 or "::" in missing[0] or missing[0].endswith(".py"):
         raise NoQuestion(f"no such test: {missing[0]}: there is no file {_file(missing[0])}")
@@ -143,6 +144,12 @@ def _request(tests: Sequence[str], options: argparse.Namespace, known: catalogue
     if folder and failure.source.parent.name != folder:
         raise NoQuestion(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
     return Request(failure=failure.id, options=more)
+
+
+def _shipped(test: str) -> str:
+    """The node id of a shipped test that is named by its key; any other name as it is."""
+    found = catalogue.SHIPPED / test
+    return str(found) if _file(str(found)).is_file() else test
 
 
 def _contents(request: Request, known: catalogue.Catalogue) -> str:

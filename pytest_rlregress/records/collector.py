@@ -14,6 +14,7 @@ import pytest
 
 from pytest_rlregress.keys import key
 from pytest_rlregress.records import ctrf, surroundings
+from pytest_rlregress.records.journal import SUFFIX, Journal, Run
 from pytest_rlregress.records.reader import FORMAT
 
 if TYPE_CHECKING:
@@ -27,53 +28,66 @@ class Record:
         pytest.UsageError: Nothing can be written to the folder.
     """
 
-    def __init__(self, config: pytest.Config, run: Harness, folder: Path) -> None:
-        self._config, self._run, self._folder = config, run, folder
+    _run: Run  # and these two from when the session starts
+    _path: Path
+    _journal: Journal | None = None
+
+    def __init__(self, config: pytest.Config, harness: Harness, folder: Path) -> None:
+        self._config, self._harness, self._folder = config, harness, folder
         self._start, self._clock = time.time(), time.monotonic()
-        self._reports: dict[str, list[pytest.TestReport | pytest.CollectReport]] = {}
+        self._reports: dict[str, list[ctrf.Report]] = {}
         self._files: dict[str, Path] = {}
         self._begun: set[str] = set()
         self._stopped = False
-        self._extra: dict[str, Any] = {}
         self._written, self._unwritten = "", ""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             raise pytest.UsageError(
-                f"{run.settings.source['record_dir']}: no record can be written to {folder}: {error.strerror}. "
+                f"{harness.settings.source['record_dir']}: no record can be written to {folder}: {error.strerror}. "
                 "Allowed: a folder that is there or can be made."
             ) from None
 
+    @pytest.hookimpl(trylast=True)  # a run that another plugin refuses leaves no journal
     def pytest_sessionstart(self) -> None:
-        """Look at what the run begins with."""
-        self._extra = {"format": FORMAT, **surroundings.found(self._run, self._config.rootpath)}
+        """Look at what the run begins with, and begin the journal."""
+        extra = {"format": FORMAT, **surroundings.found(self._harness, self._config)}
+        start = round(self._start * 1000)
+        head = ctrf.report([], start=start, stop=start, commit=extra["git"] and extra["git"]["commit"], extra=extra)
+        self._run = Run(head)
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._start))
+        name = f"{moment}-{extra['hardware']['profile'] or 'unknown'}-{head['reportId'][:6]}"
+        self._path = self._folder / f"{name}.json"
+        if not self._config.option.collectonly:
+            self._journal = Journal(self._folder / f"{name}{SUFFIX}", head)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the tests that are to run."""
-        for item in session.items:
-            self._reports.setdefault(item.nodeid, [])
-            self._files[item.nodeid] = item.path
+        self._files.update((item.nodeid, item.path) for item in session.items)
+        self._note([item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         """Note them under xdist, where each worker collects the same."""
-        for nodeid in ids:
-            self._reports.setdefault(nodeid, [])
+        self._note([nodeid for nodeid in ids if nodeid not in self._reports])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A file that could not be imported, or was skipped as a whole, stands for its tests."""
         if not report.passed:
             self._reports[report.nodeid or "."] = [report]
+            self._note([report.nodeid or "."])
 
     def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         """A test that has begun is not one that is still to run, even if nothing more is heard of it."""
         self._begun.add(nodeid)
         self._files.setdefault(nodeid, self._config.rootpath / location[0])
+        self._note([nodeid])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A phase of a test is over."""
         self._reports.setdefault(report.nodeid, []).append(report)
+        self._note([report.nodeid], libraries=ctrf.libraries(report))
 
     def pytest_keyboard_interrupt(self) -> None:
         """Ctrl-C, SIGTERM or ``pytest.exit()``."""
@@ -89,46 +103,51 @@ class Record:
         try:
             yield
         finally:
-            if not self._config.option.collectonly:
-                self._write(session)
+            if self._journal is not None:
+                self._write(session, self._journal)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the record is."""
+        if self._journal is not None and self._journal.problem:
+            terminalreporter.write_line(f"the journal of the run could not be kept: {self._journal.problem}")
         if self._unwritten:
             terminalreporter.write_line(f"FAILED: the record could not be written: {self._unwritten}", red=True)
         elif self._written:
             terminalreporter.write_line(f"record: {self._written}")
 
-    def _write(self, session: pytest.Session) -> None:
-        record = self._record()
-        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._start))
-        profile = self._extra["hardware"]["profile"] or "unknown"
-        path = self._folder / f"{moment}-{profile}-{record['reportId'][:6]}.json"
+    def _write(self, session: pytest.Session, journal: Journal) -> None:
+        state = "interrupted" if self._stopped or self._run.unfinished else "complete"
+        record = self._run.record(state, self._now())
         try:
-            write(path, record)
-            self._written = str(path)
+            self._folder.mkdir(parents=True, exist_ok=True)  # it may have gone while tests ran
+            write(self._path, record)
+            self._written = str(self._path)
         except OSError as error:  # must not cost the summary too
-            self._unwritten = f"{path}: {error.strerror}"
+            self._unwritten = f"{self._path}: {error.strerror}"
+            if journal.path.exists():
+                self._unwritten += f"; {journal.path.name} holds what was kept of it"
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
+        journal.close(keep=not self._written)
 
-    def _record(self) -> dict[str, Any]:
-        tests = [self._test(nodeid, reports) for nodeid, reports in self._reports.items()]
-        unfinished = any(test["rawStatus"] in ("pending", "interrupted") for test in tests)
-        start = round(self._start * 1000)
-        return ctrf.report(
-            tests,
-            start=start,
-            stop=start + round((time.monotonic() - self._clock) * 1000),  # clocks are set while tests run
-            commit=self._extra["git"] and self._extra["git"]["commit"],
-            extra={**self._extra, "interrupted": self._stopped or unfinished},
-        )
+    def _note(self, nodeids: Sequence[str], libraries: dict[str, Any] | None = None) -> None:
+        """What is known of tests by now."""
+        more = {"libraries": libraries} if libraries else {}
+        lines = [{"at": self._now(), "nodeid": nodeid, "test": self._test(nodeid), **more} for nodeid in nodeids]
+        for line in lines:
+            self._run.hear(line)
+        if self._journal is not None:
+            self._journal.write(lines)
 
-    def _test(self, nodeid: str, reports: ctrf.Reports) -> dict[str, Any]:
+    def _test(self, nodeid: str) -> dict[str, Any]:
         root = self._config.rootpath
         # What node ids are relative to depends on the arguments: a location is relative to the root folder.
         path = self._files.get(nodeid, root / nodeid.partition("::")[0])
-        file = os.path.relpath(path, root)
-        return ctrf.entry(key(nodeid, path), file, reports, begun=nodeid in self._begun)
+        reports = self._reports.setdefault(nodeid, [])
+        return ctrf.entry(key(nodeid, path), os.path.relpath(path, root), reports, begun=nodeid in self._begun)
+
+    def _now(self) -> int:
+        """In ms since 1970, by a clock that is not set while tests run."""
+        return round((self._start + time.monotonic() - self._clock) * 1000)
 
 
 def write(path: Path, record: dict[str, Any]) -> None:

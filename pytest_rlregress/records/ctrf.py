@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 import time
@@ -9,15 +10,20 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pytest
+if TYPE_CHECKING:  # whoever reads a record needs no pytest
+    import pytest
+
+    Report: TypeAlias = pytest.TestReport | pytest.CollectReport
+    Reports: TypeAlias = Sequence[Report]
 
 #: The version of the format: the one that its reference implementation reads.
 SPECIFICATION = "0.0.0"
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")
-
-Reports = Sequence[pytest.TestReport | pytest.CollectReport]
+#: Properties of a report that are JSON objects, as text: they are objects in a record too.
+_OBJECTS = frozenset({"measured", "golden", "peak_memory"})
+_LIBRARIES = "rlregress_libraries"
 
 
 def report(
@@ -32,30 +38,43 @@ def report(
         commit: What the tests are a checkout of, if they are.
         extra: What the format has no place for.
     """
-    counts = Counter(test["status"] for test in tests)
-    return {
+    begun = {
         "reportFormat": "CTRF",
         "specVersion": SPECIFICATION,
         "reportId": str(uuid.uuid4()),
-        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stop / 1000)),
+        "timestamp": "",
         "generatedBy": f"pytest-rlregress {metadata.version('pytest-rlregress')}",
         "results": {
-            "tool": {"name": "pytest", "version": pytest.__version__},
-            "summary": {
-                "tests": len(tests),
-                **{status: counts[status] for status in _STATUSES},
-                "start": start,
-                "stop": stop,
-            },
-            "tests": tests,
+            "tool": {"name": "pytest", "version": metadata.version("pytest")},
+            "summary": {"tests": 0, **dict.fromkeys(_STATUSES, 0), "start": start, "stop": start},
+            "tests": [],
             "environment": {
                 "osPlatform": sys.platform,
                 "osRelease": platform.release(),
                 "osVersion": platform.version(),
                 **({"commit": commit} if commit else {}),
             },
-            "extra": extra,
+            "extra": {},
         },
+    }
+    return ended(begun, tests, stop=stop, extra=extra)
+
+
+def ended(
+    begun: Mapping[str, Any], tests: Sequence[Mapping[str, Any]], *, stop: int, extra: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The same run, with these tests, ended at ``stop``."""
+    counts = Counter(test["status"] for test in tests)
+    summary = {
+        **begun["results"]["summary"],
+        "tests": len(tests),
+        **{status: counts[status] for status in _STATUSES},
+        "stop": stop,
+    }
+    return {
+        **begun,
+        "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stop / 1000)),
+        "results": {**begun["results"], "summary": summary, "tests": tests, "extra": extra},
     }
 
 
@@ -88,6 +107,12 @@ def entry(name: str, file: str, reports: Reports, *, begun: bool) -> dict[str, A
     return {field: value for field, value in found.items() if value not in ("", {})}
 
 
+def libraries(report: Report) -> dict[str, Any]:
+    """The native libraries that a report is the first to tell of, by family."""
+    told = (value for name, value in getattr(report, "user_properties", ()) if name == _LIBRARIES)
+    return next(filter(None, map(_object, told)), {})
+
+
 def _attempts(reports: Reports) -> list[Reports]:
     """Each begins with its set-up."""
     starts = [index for index, report in enumerate(reports) if index and report.when == "setup"]
@@ -108,17 +133,31 @@ def _status(reports: Reports, begun: bool) -> tuple[str, str]:
     return "passed", "xpassed" if expected else "passed"
 
 
-def _failed(report: pytest.TestReport | pytest.CollectReport) -> bool:
+def _failed(report: Report) -> bool:
     return report.outcome not in ("passed", "skipped")  # plugins that run a test again call a failed attempt "rerun"
 
 
-def _properties(reports: Reports) -> dict[str, str]:
-    """What the harness says of a test: failure, side, verdict, note, subject, hardware."""
-    pairs = (pair for report in reports for pair in getattr(report, "user_properties", ()))
-    return {name.removeprefix("rlregress_"): str(value) for name, value in pairs if name.startswith("rlregress_")}
+def _properties(reports: Reports) -> dict[str, Any]:
+    """What the harness says of a test: failure, side, verdict, note, subject, hardware, and what was measured."""
+    found: dict[str, Any] = {}
+    for report in reports:
+        for name, value in getattr(report, "user_properties", ()):
+            if name.startswith("rlregress_") and name != _LIBRARIES:
+                field = name.removeprefix("rlregress_")
+                found[field] = _object(value) if field in _OBJECTS else str(value)
+    return {field: value for field, value in found.items() if value != {}}
 
 
-def _message(report: pytest.TestReport | pytest.CollectReport) -> str:
+def _object(text: object) -> dict[str, Any]:
+    """A JSON object from its text, empty if it is none. JSON has no word for what is not a number: null."""
+    try:
+        found = json.loads(str(text), parse_constant=lambda _: None)
+    except ValueError:  # another plugin's
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _message(report: Report) -> str:
     """Why it failed or did not run, in a line."""
     if report.skipped:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
@@ -129,7 +168,7 @@ def _message(report: pytest.TestReport | pytest.CollectReport) -> str:
     return str(crash.message if crash else report.longreprtext).strip().partition("\n")[0]
 
 
-def _trace(report: pytest.TestReport | pytest.CollectReport) -> str:
+def _trace(report: Report) -> str:
     """The report's text where it failed, or what came out where that was documented."""
     if _failed(report):
         return report.longreprtext

@@ -1,4 +1,4 @@
-"""Records of runs, read again: which tests went from good to bad between two of them."""
+"""Records of runs, read again: what they hold, and which tests went from good to bad between two of them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
+from pytest_rlregress import locks
+from pytest_rlregress.locks import Lock
+from pytest_rlregress.records import journal
 from pytest_rlregress.verdict import FAILING
 
-#: Version of what a record holds beside the Common Test Report Format: docs/record.md.
-FORMAT = 1
+#: How a run ended: it may still be going on, as far as can be told.
+State = Literal["complete", "interrupted", "killed", "running"]
 
-GOOD = frozenset({"passed", "held", "absent"})
+#: Version of what a record holds beside the Common Test Report Format: docs/record.md, schema.json.
+FORMAT = 1
+#: What a record of that format holds, as a JSON Schema that describes each key.
+SCHEMA = Path(__file__).with_name("schema.json")
+
+GOOD = frozenset({"held", "absent", "passed", "xfailed", "xpassed"})  # where xfail is strict, pytest's word is "failed"
 BAD = FAILING | {"reproduced", "failed", "error"}
 
 
@@ -28,7 +36,7 @@ class Flip:
     Attributes:
         test: Its key: ``keys.key``.
         failure: Id of the documented failure whose side it is, or None.
-        before: Its verdict in the good run; for a test without side, pytest's word.
+        before: Its word in the good run.
         after: The same in the bad run.
     """
 
@@ -42,50 +50,121 @@ def flipped(good: Path, bad: Path) -> list[Flip]:
     """The tests that are in both records and went from good to bad, in the order of the later run.
 
     Raises:
-        RecordError: One of them is cut off, not a record, of a newer format, or does not say what was installed.
+        RecordError: One of them is none, as for ``whole``.
     """
-    before, after = (_tests(read(path)) for path in (good, bad))
+    before, after = ({test["name"]: test for test in read(path)["tests"]} for path in (good, bad))
     return [
-        Flip(name, test.get("extra", {}).get("failure"), _word(before[name]), _word(test))
+        Flip(name, test.get("extra", {}).get("failure"), word(before[name]), word(test))
         for name, test in after.items()
-        if name in before and _word(before[name]) in GOOD and _word(test) in BAD
+        if name in before and word(before[name]) in GOOD and word(test) in BAD
     ]
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A record's results.
+    """The ``results`` of a record.
 
     Raises:
-        RecordError: As for ``flipped``.
+        RecordError: As for ``whole``.
     """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise RecordError(f"{path}: no complete JSON, so no record or one that was cut off: {error}") from None
-    try:
-        results: dict[str, Any] = found["results"]
-        written = results["extra"]["format"]
-        newer = written > FORMAT
-        _ = [_word(test) for test in _tests(results).values()]
-    except (KeyError, TypeError, AttributeError):
-        raise RecordError(
-            f"{path}: no record of a run with pytest-rlregress. pytest --hw=PROFILE --rl-record-dir=DIR writes one."
-        ) from None
-    if newer:
-        raise RecordError(f"{path}: format {written}, known here up to {FORMAT}: pip install -U pytest-rlregress")
-    if not results["extra"].get("stack", {}).get("requirements"):
-        raise RecordError(f"{path}: does not say what was installed: results.extra.stack.requirements is missing")
+    results: dict[str, Any] = whole(path)["results"]
     return results
 
 
-def _tests(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {test["name"]: test for test in results["tests"]}
+def lock(path: Path) -> Lock:
+    """What was installed where a run was recorded.
+
+    Raises:
+        RecordError: As for ``whole``.
+        LockError: What it names is no complete set of packages.
+    """
+    return locks.of_lines(enumerate(read(path)["extra"]["stack"]["requirements"], 1), str(path), path.parent)
 
 
-def _word(test: Mapping[str, Any]) -> str:
-    """The verdict; pytest's word where there is none, or where a good one was followed by an error in teardown."""
+def whole(path: Path) -> dict[str, Any]:
+    """A record, or the same out of the journal of a run that was killed or still goes on.
+
+    Keys that came with later releases of the same format may be missing: all of ``results.extra`` but its ``format``
+    and ``stack.requirements``.
+
+    Raises:
+        RecordError: The file cannot be read, is empty, cut off, damaged, of something else or of a newer format, or
+            does not say what was installed.
+    """
+    kept = path.name.endswith(journal.SUFFIX)
+    running = False
+    try:
+        if kept:
+            lines, running = journal.read(path)
+        else:
+            content = path.read_bytes()
+            lines = [json.loads(content)] if content.strip() else []
+    except IsADirectoryError:
+        raise RecordError(f"{path}: a folder, not a record: name a file in it") from None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: no complete JSON, so no record, or one that was cut off: {error}") from None
+    if not lines:
+        raise RecordError(f"{path}: empty, so no record")
+    record = lines[0]
+    _recognise(path, record)
+    try:
+        if kept:
+            record = journal.assembled(lines, "running" if running else "killed")
+        _use(record)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RecordError(f"{path}: damaged: not what records/schema.json asks for ({error!r})") from None
+    if not record["results"]["extra"].get("stack", {}).get("requirements"):
+        raise RecordError(f"{path}: does not say what was installed: results.extra.stack.requirements is missing")
+    return dict(record)
+
+
+def word(test: Mapping[str, Any]) -> str:
+    """What came of a test: its verdict, or pytest's word.
+
+    That is pytest's where there is no verdict, where one that does not fail the run was followed by an error in
+    teardown, and where a guard was unavailable though the run was promised it.
+    """
     status = str(test.get("rawStatus", test["status"]))
     verdict = test.get("extra", {}).get("verdict")
-    return status if verdict is None or (verdict in GOOD and status == "error") else str(verdict)
+    if verdict is None or (verdict not in FAILING and status == "error"):
+        return status
+    return status if verdict == "unavailable" and status == "failed" else str(verdict)
+
+
+def rank(word: str) -> int | None:
+    """How bad a word is, 0 (good) to 2; None for one that says nothing of the stack. A test got worse if it rose."""
+    if word in GOOD:
+        return 0
+    return (1 if word == "reproduced" else 2) if word in BAD else None
+
+
+def state(results: Mapping[str, Any]) -> State:
+    """How a run ended."""
+    extra = results["extra"]
+    return cast(State, extra.get("state") or ("interrupted" if extra.get("interrupted") else "complete"))
+
+
+def _recognise(path: Path, record: Any) -> None:
+    """Whether it is a record, of a format that is known here."""
+    try:
+        written = record["results"]["extra"]["format"]
+        newer = written > FORMAT
+    except (KeyError, TypeError):
+        foreign = isinstance(record, dict) and record.get("reportFormat") == "CTRF"
+        but = " but another tool's test report" if foreign else ""
+        raise RecordError(
+            f"{path}: no record of a run with pytest-rlregress{but}: pytest --hw=PROFILE --rl-record-dir=DIR writes one"
+        ) from None
+    if newer:
+        raise RecordError(f"{path}: format {written}, known here up to {FORMAT}: pip install -U pytest-rlregress")
+
+
+def _use(record: Mapping[str, Any]) -> None:
+    """Ask for what every reader relies on: it must not fail later, among a thousand records."""
+    results = record["results"]
+    for moment in ("start", "stop"):
+        _ = results["summary"][moment] + 0
+    for test in results["tests"]:
+        _ = word(test), test["name"].partition("::"), test["duration"] + 0
+    _ = record["reportId"].upper(), results["extra"].get("stack", {}).get("requirements")

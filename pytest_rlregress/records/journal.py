@@ -1,0 +1,154 @@
+"""What is known of a run while it goes on, kept in a file too, so that a run that is killed leaves it.
+
+The file holds one JSON object a line: first the record as it would be without any test, then what became known of a
+test, each time anew; the last line about a test counts. A line is handed to the operating system at once, so that a
+killed pytest loses at most the one that it was writing. It is not synced to the disk, which may take longer there than
+a test does: a machine that goes down can cost the last seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.records import ctrf
+
+#: How the file's name ends; before that it is the name that the record is going to have.
+SUFFIX = ".partial.jsonl"
+
+Line = Mapping[str, Any]
+
+
+class Run:
+    """A run as far as it is known: the one way from what was heard to the record.
+
+    Args:
+        head: The record as it would be without any test.
+    """
+
+    def __init__(self, head: Mapping[str, Any]) -> None:
+        self.head = head
+        self._stop: int = head["results"]["summary"]["stop"]
+        self._tests: dict[str, Mapping[str, Any]] = {}
+        self._libraries: dict[str, list[Any]] = {}
+
+    def hear(self, line: Line) -> None:
+        """Add what became known.
+
+        Args:
+            line: ``at``, in ms since 1970; ``nodeid`` and ``test``, its entry in the record; ``libraries``, the native
+                ones that had not been seen before.
+        """
+        self._stop = line["at"]
+        self._tests[line["nodeid"]] = line["test"]
+        for family, files in line.get("libraries", {}).items():
+            known = self._libraries.setdefault(family, [])
+            known += [file for file in files if file not in known]
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a test is without result."""
+        return any(test["rawStatus"] in ("pending", "interrupted") for test in self._tests.values())
+
+    def record(self, state: str, stop: int | None = None) -> dict[str, Any]:
+        """The record of a run that ended at ``stop``, in ms since 1970: when it was last heard of, if None."""
+        extra = self.head["results"]["extra"]
+        extra = {
+            **extra,
+            "state": state,
+            "interrupted": state != "complete",
+            "stack": {**extra["stack"], "libraries": self._libraries},
+        }
+        stop = self._stop if stop is None else stop
+        return ctrf.ended(self.head, list(self._tests.values()), stop=stop, extra=extra)
+
+
+class Journal:
+    """The file. A line that cannot be written is its last, not the run's end: ``problem`` says why."""
+
+    def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
+        self.path, self.problem = path, ""
+        self._file = -1
+        begun = path.with_name(f".{path.name}")
+        try:
+            self._file = os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+            os.register_at_fork(after_in_child=self._release)  # what a test forks may outlive the run
+            with contextlib.suppress(OSError):  # a disk that knows no locks
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._append([head])
+            begun.rename(path)  # whoever sees it sees a head and a lock
+        except OSError as error:
+            self._fail(error)
+            with contextlib.suppress(OSError):
+                begun.unlink()
+
+    def write(self, lines: Sequence[Line]) -> None:
+        """Hand lines to the operating system."""
+        if self.problem or self._file < 0:
+            return
+        try:
+            self._append(lines)
+        except OSError as error:
+            self._fail(error)
+
+    def close(self, *, keep: bool) -> None:
+        """No longer written by this process; removed where the record holds all of it."""
+        self._release()
+        if not keep:
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+
+    def _release(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _append(self, lines: Sequence[Line]) -> None:
+        text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        while text:
+            text = text[os.write(self._file, text) :]
+
+    def _fail(self, error: OSError) -> None:
+        self.problem = f"{self.path}: {error.strerror}"
+
+
+def read(path: Path) -> tuple[list[Any], bool]:
+    """The lines of a journal, and whether the run still goes on, on this machine.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: A line is damaged. The last may be cut off: it is left out.
+    """
+    with open(path, "rb") as file:
+        running = False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            running = True
+        except OSError:  # a disk that knows no locks
+            pass
+        *whole, _torn = file.read().split(b"\n")
+    lines = []
+    for number, line in enumerate(whole, 1):
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            raise ValueError(f"line {number} is damaged") from None
+    return lines, running
+
+
+def assembled(lines: Sequence[Any], state: str) -> dict[str, Any]:
+    """The record of a run of which only the journal is left.
+
+    Raises:
+        KeyError, TypeError, AttributeError: It is no journal.
+    """
+    run = Run(lines[0])
+    for line in lines[1:]:
+        run.hear(line)
+    return run.record(state)

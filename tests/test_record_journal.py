@@ -1,0 +1,240 @@
+"""What a run that is killed leaves, and what is read out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from record_checks import checked, document, words
+
+from pytest_rlregress.records import journal
+from pytest_rlregress.records.reader import RecordError, lock, state, whole
+
+ONE_HANGS = {
+    "test_first": "def test_passes(): pass\ndef test_fails(): assert 0, 'for a reason'",
+    "test_second": """
+import pathlib, time
+
+def test_hangs():
+    while len(list(pathlib.Path("records").glob("*"))) != 1 or "for a reason" not in JOURNAL.read_text():
+        time.sleep(0.05)
+    pathlib.Path("here").touch()
+    time.sleep(100)
+
+def test_after(): pass
+""".replace("JOURNAL", "next(pathlib.Path('records').glob('*'))"),
+}
+
+
+@pytest.fixture
+def light(monkeypatch):
+    """Only the plugins that are named."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    return "-p", "pytest_rlregress.plugin", "-p", "xdist", "-p", "no:cacheprovider", "--rl-record-dir=records"
+
+
+@pytest.fixture
+def begun(pytester, light):
+    """``begun(*args)`` runs ONE_HANGS up to the test that hangs, gives the process; none is left at the end."""
+    started = []
+
+    def begun(*args):
+        pytester.makepyfile(**ONE_HANGS)
+        started.append(psutil.Popen([sys.executable, "-m", "pytest", *light, *args], stdout=subprocess.DEVNULL))
+        patience = time.monotonic() + 60
+        while not (pytester.path / "here").exists():
+            assert started[0].poll() is None
+            assert time.monotonic() < patience
+            time.sleep(0.05)
+        started.extend(started[0].children(recursive=True))
+        return started[0]
+
+    yield begun
+    for process in started:
+        if process.is_running():
+            process.kill()
+
+
+@pytest.mark.parametrize("args", [(), ("-n2", "--dist=loadfile")], ids=["alone", "xdist"])
+def test_a_killed_run_leaves_what_it_knew(pytester, begun, args):
+    process = begun(*args)
+    [path] = pytester.path.glob("records/*")
+    assert path.name.endswith(f"{whole(path)['reportId'][:6]}.partial.jsonl")
+    assert state(checked(whole(path))["results"]) == "running"
+
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    record = checked(whole(path))
+    results = record["results"]
+    assert (state(results), results["extra"]["interrupted"]) == ("killed", True)
+    assert "pytest" in lock(path).lines
+    assert words(results) == {
+        "test_passes": "passed passed",
+        "test_fails": "failed failed",
+        "test_hangs": "other interrupted",
+        "test_after": "pending pending",
+    }
+    failed = next(test for test in results["tests"] if test["status"] == "failed")
+    assert failed["message"].startswith("AssertionError: for a reason")
+    assert "assert 0" in failed["trace"]
+    assert results["summary"]["stop"] <= time.time() * 1000
+    assert list(pytester.path.glob("records/*")) == [path]
+
+
+@pytest.fixture
+def left(tmp_path):
+    """``left(*lines)``: the journal of a run of which these became known; text is written as it is."""
+
+    def left(*lines, head=None):
+        path = tmp_path / "20270314T021500Z-cpu-3f9a1c.partial.jsonl"
+        head = document() if head is None else head
+        text = [line if isinstance(line, str) else json.dumps(line) + "\n" for line in (head, *lines)]
+        path.write_text("".join(text))
+        return path
+
+    return left
+
+
+def known(name, word, at=9, **more):
+    status = {"interrupted": "other", "error": "failed"}.get(word, word)
+    test = {"name": name, "status": status, "rawStatus": word, "duration": 1, "filePath": "x.py"}
+    return {"at": at, "nodeid": name, "test": test, **more}
+
+
+CUBLAS, NCCL = {"path": "/a/libcublas.so.12", "version": None}, {"path": "/a/libnccl.so.2", "version": "2.29"}
+
+
+def test_the_last_word_on_a_test_counts(left):
+    path = left(
+        known("a", "pending", at=3),
+        known("b", "pending", at=3),
+        known("a", "interrupted", at=4),
+        known("a", "failed", at=8, libraries={"libcublas": [CUBLAS]}),
+        known("b", "interrupted", at=9, libraries={"libcublas": [CUBLAS], "libnccl": [NCCL]}),
+    )
+    results = whole(path)["results"]
+    assert words(results) == {"a": "failed failed", "b": "other interrupted"}
+    assert results["summary"] == {
+        "tests": 2,
+        **{"passed": 0, "failed": 1, "skipped": 0, "pending": 0, "other": 1},
+        **{"start": 1, "stop": 9},
+    }
+    assert results["extra"]["stack"]["libraries"] == {"libcublas": [CUBLAS], "libnccl": [NCCL]}
+
+
+@pytest.mark.parametrize("torn", ['{"at": 9, "nod', "\0\0\0\0", json.dumps(known("a", "failed"))])
+def test_a_line_that_is_cut_off_is_left_out(left, torn):
+    assert words(whole(left(known("a", "passed"), torn))["results"]) == {"a": "passed passed"}
+    assert whole(left(torn))["results"]["tests"] == []
+
+
+@pytest.mark.parametrize(
+    ("head", "lines", "words"),
+    [
+        ("", (), "empty"),
+        ('{"reportFormat": "CT', (), "empty"),
+        ("[]\n", (known("a", "passed"),), "no record of a run"),
+        (document(form=2), ("of another form\n",), "no complete JSON.*line 2 is damaged"),
+        (document(form=2), ({"of": "another form"},), "format 2, known here up to 1"),
+        (None, ('{"at": \n', known("a", "passed")), "line 2 is damaged"),
+        (None, (known("a", "passed"), "[]\n"), "damaged"),
+        (None, ({"at": 1},), "damaged.*'test'"),
+        (document(stack=()), (), "what was installed"),
+    ],
+)
+def test_what_is_no_journal(left, head, lines, words):
+    with pytest.raises(RecordError, match=rf"3f9a1c\.partial\.jsonl: .*{words}"):
+        whole(left(*lines, head=head))
+
+
+def test_a_run_goes_on_as_long_as_its_own_process_does(tmp_path):
+    path = tmp_path / "a.partial.jsonl"
+    script = f"""
+import json, os, pathlib, sys, time
+from pytest_rlregress.records.journal import Journal
+kept = Journal(pathlib.Path({str(path)!r}), json.loads(sys.argv[1]))
+assert not kept.problem
+if os.fork() == 0:  # as a test may, whose process then outlives the run
+    time.sleep(100)
+print("begun", flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+    writer = psutil.Popen(
+        [sys.executable, "-c", script, json.dumps(document())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert writer.stdout.readline() == b"begun\n"
+        [orphan] = writer.children()
+        assert journal.read(path)[1]
+        writer.stdin.close()
+        assert writer.wait(20) == 0
+        assert orphan.is_running()
+        assert not journal.read(path)[1]
+    finally:
+        for process in (writer, orphan):
+            if process.is_running():
+                process.kill()
+
+
+FILLS = """
+import pathlib, resource, pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    used = sum(path.stat().st_size for path in pathlib.Path("records").glob("*"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (used + 100_000, used + 100_000))
+"""
+
+
+@pytest.mark.parametrize("size", [30_000, 200_000], ids=["journal", "record-too"])
+def test_a_full_disk(pytester, light, size):
+    """A limit on files stands for the disk: the journal has the failure twice, after its call and at its end."""
+    pytester.makeconftest(FILLS)
+    pytester.makepyfile(f"""
+        def test_passes(): pass
+        def test_fails(): raise ValueError("x" * {size})
+        def test_after(): pass
+    """)
+    command = [sys.executable, "-m", "pytest", "-s", *light]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "1 failed, 2 passed" in done.stdout
+    [path] = pytester.path.glob("records/*")
+    results = checked(whole(path))["results"]
+    said = re.search(r"^the journal of the run could not be kept: .*/records/.*: File too large$", done.stdout, re.M)
+    assert said
+    said = re.search(rf"^FAILED: the record could not be written: .*large; {path.name} holds", done.stdout, re.M)
+    if size == 30_000:
+        assert (path.suffix, state(results), said) == (".json", "complete", None)
+        assert results["summary"]["passed"] == 2
+    else:
+        assert (state(results), bool(said)) == ("killed", True)
+        assert words(results) == {
+            "test_passes": "passed passed",
+            "test_fails": "other interrupted",
+            "test_after": "pending pending",
+        }
+
+
+def test_a_folder_without_room_for_a_journal(tmp_path):
+    kept = journal.Journal(tmp_path / "none" / "a.partial.jsonl", document())
+    kept.write([known("a", "passed")])
+    kept.close(keep=False)
+    assert kept.problem == f"{kept.path}: No such file or directory"
+
+
+def test_a_run_that_another_plugin_refuses_leaves_nothing(pytester, run, light):
+    pytester.makeconftest("import pytest\ndef pytest_sessionstart(): raise pytest.UsageError('not today')")
+    result = run("def test_it(): pass", *light)
+    assert result.ret == 4
+    assert os.listdir(pytester.path / "records") == []
