@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bisect, containment, diagnose, faults, startup, step
+from benchmarks import bisect, containment, diagnose, faults, history, startup, step
 
 ALL = {
     "startup": startup.main,
@@ -13,6 +13,7 @@ ALL = {
     "step": step.main,
     "diagnose": diagnose.main,
     "bisect": bisect.main,
+    "history": history.main,
 }
 
 unknown = [name for name in sys.argv[1:] if name not in ALL]

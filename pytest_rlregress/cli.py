@@ -8,10 +8,11 @@ import sys
 from pytest_rlregress import catalogue
 from pytest_rlregress.bisect import command as bisect
 from pytest_rlregress.diagnose import command as diagnose
+from pytest_rlregress.history import command as history
 from pytest_rlregress.preflight import command as preflight
 from pytest_rlregress.report import listing
 
-COMMANDS = (listing, diagnose, preflight, bisect)
+COMMANDS = (listing, diagnose, preflight, bisect, history)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from pytest_rlregress.locks import Change as PackageChange
 from pytest_rlregress.locks import Lock
-
-#: How a run ended: it may still be going on, as far as can be told.
-State = Literal["complete", "interrupted", "killed", "running"]
+from pytest_rlregress.records.reader import State
 
 #: What became of a test in a lane, against the last run in which it was good.
 Kind = Literal[
@@ -34,7 +33,7 @@ Kind = Literal[
 TRIPS: frozenset[str] = frozenset({"regression", "driver change"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there are some hundred thousand of them
 class Result:
     """What came of one test in one run.
 
@@ -92,7 +91,7 @@ class Run:
     numbers: Mapping[str, float] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def night(self) -> datetime.date:
         """The night that it belongs to."""
         noon = datetime.timedelta(hours=12)
@@ -104,7 +103,7 @@ class Run:
         return self.lane, self.lock.digest, self.commit, self.dirty, self.devices, self.driver
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Point:
     """What came of one test in one run, with the run: one step of its timeline."""
 

