@@ -15,10 +15,11 @@ run: $(INSTALLED) ## the main job on this machine's CPU: pytest --hw=cpu
 test: $(INSTALLED) ## the harness' own tests
 	$(BIN)/pytest -n 2 $(ARGS)
 
-lint: $(INSTALLED) ## ruff format and check, mypy strict
+lint: $(INSTALLED) ## ruff format and check, mypy strict, actionlint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/mypy
+	$(BIN)/python requirements/workflows.py .github/workflows/*.yml
 
 bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks

