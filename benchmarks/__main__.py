@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bisect, containment, diagnose, faults, history, startup, step
+from benchmarks import bisect, containment, diagnose, faults, history, page, startup, step
 
 ALL = {
     "startup": startup.main,
@@ -14,6 +14,7 @@ ALL = {
     "diagnose": diagnose.main,
     "bisect": bisect.main,
     "history": history.main,
+    "page": page.main,
 }
 
 unknown = [name for name in sys.argv[1:] if name not in ALL]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress import catalogue
+from pytest_rlregress import cache, catalogue
 
 _MANUAL = """\
 three questions:
@@ -97,7 +96,7 @@ def _environments(group: Any) -> None:
     group.add_argument(
         "--cache-dir",
         type=Path,
-        default=_cache(),
+        default=cache.folder(),
         metavar="DIR",
         help="environments and journals (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
     )
@@ -121,11 +120,6 @@ def _setting(name: str) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None
 
     return parse
-
-
-def _cache() -> Path:
-    own = os.environ.get("RLREGRESS_CACHE_DIR")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlregress"
 
 
 def run(options: argparse.Namespace) -> int:

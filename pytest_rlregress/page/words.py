@@ -1,0 +1,199 @@
+"""How the page says things: one sentence on a night, times, sizes, and what its words mean."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+
+from pytest_rlregress.history.facts import TRIPS, Kind, LaneNight, Night, Run
+from pytest_rlregress.history.words import devices
+from pytest_rlregress.history.words import plural as plural
+from pytest_rlregress.records.reader import rank
+
+#: What became of a test, the gravest first, each explained in the page's legend.
+KINDS: dict[Kind, str] = {
+    "regression": "got worse, and every run since agrees: two at least",
+    "driver change": "the same, but the GPU's driver is another one than when it was good",
+    "hardware change": "the same, but on other hardware than when it was good: the two are not comparable",
+    "unconfirmed": "got worse in the one run there has been since: a second run decides",
+    "flake": "a rerun in the same night, with nothing changed, disagrees",
+    "missing": "it ran before, and the hardware ran this night, but the test did not",
+    "repaired": "better than in the run before",
+    "new": "good, and not seen before",
+    "known": "bad as ever: it has not been good on this hardware",
+    "steady": "good, as before",
+}
+#: Kinds that say something got worse, or may have.
+WORSE: tuple[Kind, ...] = ("regression", "driver change", "hardware change", "unconfirmed", "flake")
+#: Kinds of which nobody need be told.
+QUIET: frozenset[str] = frozenset({"known", "steady"})
+
+VERDICTS = {
+    "reproduced": "the documented failure came out: it still happens here",
+    "absent": "the failing act did not fail",
+    "changed": "it failed some other way than documented",
+    "returned": "declared absent since a release, yet it came out",
+    "held": "the remedy works",
+    "regressed": "the remedy does not work",
+    "crashed": "the process died of a signal",
+    "hung": "it did not end in time",
+    "unavailable": "a component or the hardware is missing",
+}
+
+#: Of a night of a lane: its tone, and a sign beside the colour.
+CELLS = {
+    "good": ("good", ""),
+    "worse": ("bad", "✕"),
+    "flake": ("warn", "~"),
+    "known": ("known", "•"),
+    "interrupted": ("warn", "/"),
+    "hole": ("hole", ""),
+}
+
+_SIGNAL = re.compile(r"\bSIG[A-Z]{2,}[0-9]*\b")
+
+
+def tone(word: str) -> str:
+    """``good``, ``documented``, ``bad`` or ``quiet``: how a verdict, or pytest's word, is drawn."""
+    found = rank(word)
+    return "quiet" if found is None else ("good", "documented", "bad")[found]
+
+
+def kind_tone(kind: str) -> str:
+    """The same for what became of a test."""
+    if kind in TRIPS:
+        return "bad"
+    return {"repaired": "good", "new": "good", "known": "quiet", "steady": "quiet"}.get(kind, "warn")
+
+
+def sentence(night: Night) -> str:
+    """What matters of a night, in one sentence."""
+    ran = [lane for lane in night.lanes if lane.runs]
+    if not ran:
+        return "Nothing ran this night."
+    parts = [part for kind in WORSE for part in _worse(kind, ran)]
+    if not parts:
+        parts = [f"nothing got worse on {_listed([lane.lane for lane in ran])}"]
+    missing = [change.lane for lane in ran for change in lane.changes if change.kind == "missing"]
+    repaired = [lane.lane for lane in ran if any(change.kind == "repaired" for change in lane.changes)]
+    known = [
+        change.lane
+        for lane in ran
+        for change in lane.changes
+        if change.kind == "known" and change.now and rank(change.now.result.word) == 2
+    ]
+    cut = [lane.lane for lane in ran if any(run.state != "complete" for run in lane.runs)]
+    holes = [lane.lane for lane in night.lanes if not lane.runs]
+    parts += [f"{plural(len(missing), 'test')} missing on {_listed(sorted(set(missing)))}"] * bool(missing)
+    parts += [f"repaired on {_listed(repaired)}"] * bool(repaired)
+    parts += [f"{plural(len(known), 'test')} failing as ever on {_listed(sorted(set(known)))}"] * bool(known)
+    parts += [f"not every run on {_listed(cut)} was complete"] * bool(cut)
+    parts += [f"{_listed(holes)} did not run"] * bool(holes)
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def gravity(night: Night) -> str:
+    """``bad`` if something got worse for certain, ``warn`` if something ought to be looked at, else ``good``."""
+    kinds = {change.kind for lane in night.lanes for change in lane.changes}
+    if kinds & TRIPS:
+        return "bad"
+    complete = all(lane.runs and all(run.state == "complete" for run in lane.runs) for lane in night.lanes)
+    return "good" if complete and night.lanes and not kinds & {*WORSE, "missing"} else "warn"
+
+
+def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> str:
+    """Says that there ought to be a newer run, or that there is a newer night than this; else empty."""
+    if newest is None:
+        return ""
+    if newest > night.date:
+        return f"There is a newer night than this one: {newest}."
+    missed = (now.astimezone(datetime.timezone.utc).date() - newest).days
+    if missed <= 0:
+        return ""
+    if missed == 1:
+        return f"Nothing has run in the night to {newest + datetime.timedelta(days=1)} yet."
+    return f"Nothing has run since: {missed} nights without a run, to {newest + datetime.timedelta(days=missed)}."
+
+
+def strip(lane: LaneNight) -> str:
+    """The cells of a lane in words."""
+    counts = Counter(cell.word for cell in lane.cells)
+    said = []
+    for word, count in counts.most_common():
+        name = "without a run" if word == "hole" else word
+        dates = [str(cell.date) for cell in lane.cells if cell.word == word]
+        listed = "" if word == "good" else f" ({', '.join(dates[-8:])}{', and earlier' if len(dates) > 8 else ''})"
+        said.append(f"{count} {name}{listed}")
+    return f"{lane.lane}, the last {len(lane.cells)} nights: {'; '.join(said)}"
+
+
+def hardware(run: Run) -> str:
+    """What a run ran on: its GPUs, the CPU where there is none."""
+    if run.devices:
+        return devices(run)
+    cpu = run.extra.get("hardware", {}).get("cpu") or {}
+    return f"{cpu['model']}, {cpu['cores']} cores" if cpu.get("model") and cpu.get("cores") else ""
+
+
+def signal(*texts: str) -> str:
+    """The first signal that texts name; empty if none does."""
+    return next((found[0] for found in map(_SIGNAL.search, texts) if found), "")
+
+
+def ago(seconds: float) -> str:
+    """A span of time in its two largest units' worth of precision: ``3 hours``."""
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size * (2 if unit == "day" else 1):
+            return plural(int(seconds // size), unit)
+    return "less than a minute"
+
+
+def moment(start: float) -> str:
+    """Seconds since 1970 as a time that is the same for every reader."""
+    return f"{datetime.datetime.fromtimestamp(start, datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, or minutes and hours of many."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that fits."""
+    for least, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= least:
+            return f"{count / least:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def version(line: str | None) -> str:
+    """The version in a line of a lock; the whole line of what has none, "none" for no package."""
+    return "none" if line is None else line.partition("==")[2] or line
+
+
+def _worse(kind: Kind, lanes: list[LaneNight]) -> list[str]:
+    """``2 regressions on h100 since 2026-11-18``, one for each lane that has any."""
+    said = []
+    for lane in lanes:
+        changes = [change for change in lane.changes if change.kind == kind]
+        if not changes:
+            continue
+        nights = sorted({change.since.run.night for change in changes if change.since})
+        since = f" since {nights[0]}" if nights and kind != "flake" else ""
+        more = " and later" if since and len(nights) > 1 else ""
+        noun = kind if kind in ("regression", "flake") else "test"
+        why = {"driver change": " worse after a driver change", "hardware change": " worse on changed hardware"}
+        why["unconfirmed"] = " worse in one run, unconfirmed,"
+        said.append(f"{plural(len(changes), noun)}{why.get(kind, '')} on {lane.lane}{since}{more}")
+    return said
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

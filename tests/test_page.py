@@ -1,0 +1,472 @@
+"""The page of a night, as text: what it says, and that it is well-formed. test_page_browser.py opens it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import histories
+import pytest
+from histories import Event
+
+from pytest_rlregress import page as package
+from pytest_rlregress.history import night, store
+from pytest_rlregress.history.facts import Evidence, Night
+from pytest_rlregress.page import charts, evidence, tables, words
+from pytest_rlregress.page.page import render
+
+pytest.importorskip("jinja2")
+pytest.importorskip("vl_convert")
+
+NOW = datetime.datetime(2026, 11, 20, 8, 30, tzinfo=datetime.timezone.utc)
+LAST = 9  # of ten nights
+GUARDS = [case.name for case in histories.cases(30) if case.side == "guards" and case.word == "held"]
+EVENTS = [
+    Event("upgrade", LAST - 2, "transformers", "5.11.0"),
+    Event("bad", LAST - 2, GUARDS[0], "regressed", lane="h100"),
+    Event("bad", LAST, GUARDS[1], "crashed", lane="h100"),
+    Event("bad", 0, GUARDS[2], "hung", lane="cpu"),
+    Event("bad", LAST - 4, GUARDS[3], "regressed", lane="cpu", until=LAST),
+    Event("flake", LAST, GUARDS[4], "regressed", lane="cpu"),
+    Event("gone", LAST, GUARDS[5], lane="h100"),
+    Event("hole", LAST, lane="h20"),
+    Event("hole", LAST - 6, until=LAST - 4),
+]
+
+
+def opened(folder, *, tests=30, nights=LAST + 1, lanes=("cpu", "h100", "h20"), events=EVENTS, expect=()):
+    histories.make(folder, nights=nights, lanes=lanes, tests=tests, events=events)
+    history = store.open_history([folder], say=lambda _: None)
+    return night.of(history, expect=expect), history
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory):
+    return opened(tmp_path_factory.mktemp("rich"))
+
+
+@pytest.fixture(scope="module")
+def html(rich):
+    return render(*rich, NOW)
+
+
+def text(html):
+    body = html[html.index("<body>") : html.index('<script type="application/json"')]
+    return " ".join(re.sub(r"<[^>]*>", " ", body).split())
+
+
+# -- what it says --
+
+
+def test_the_verdict_is_one_sentence(rich, html):
+    assert words.sentence(rich[0]) == (
+        "1 regression on h100 since 2026-11-18; 1 test worse in one run, unconfirmed, on h100 since 2026-11-20; "
+        "1 flake on cpu; 1 test missing on h100; repaired on cpu; 1 test failing as ever on cpu; h20 did not run."
+    )
+    assert words.sentence(rich[0]) in text(html)
+    assert words.gravity(rich[0]) == "bad"
+
+
+@pytest.mark.parametrize(
+    ("events", "expect", "sentence", "gravity"),
+    [
+        ([], (), "Nothing got worse on cpu.", "good"),
+        ([], ("cpu", "h100"), "Nothing got worse on cpu; h100 did not run.", "warn"),
+        ([Event("interrupted", 1)], (), "not every run on cpu was complete", "warn"),
+        (
+            [Event("bad", 1, GUARDS[0], "hung")],
+            (),
+            "1 test worse in one run, unconfirmed, on cpu since 2026-11-20.",
+            "warn",
+        ),
+        (
+            [Event("bad", 1, GUARDS[0]), Event("bad", 1, GUARDS[1]), Event("again", 1)],
+            (),
+            "2 regressions on cpu since 2026-11-20.",
+            "bad",
+        ),
+    ],
+)
+def test_verdicts(tmp_path, events, expect, sentence, gravity):
+    tonight, _ = opened(tmp_path, nights=2, lanes=("cpu",), tests=12, events=events, expect=expect)
+    assert sentence in words.sentence(tonight)
+    assert words.gravity(tonight) == gravity
+
+
+def test_a_driver_change_is_another_word(tmp_path):
+    events = [Event("driver", 1, value="580.1"), Event("bad", 1, GUARDS[0])]
+    tonight, _ = opened(tmp_path, nights=3, lanes=("h100",), tests=12, events=events)
+    assert words.sentence(tonight) == "1 test worse after a driver change on h100 since 2026-11-19."
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ("2026-11-20T23:00", ""),
+        ("2026-11-21T01:00", "Nothing has run in the night to 2026-11-21 yet."),
+        ("2026-11-23T08:00", "Nothing has run since: 3 nights without a run, to 2026-11-23."),
+    ],
+)
+def test_it_says_when_there_ought_to_be_a_newer_run(rich, now, said):
+    moment = datetime.datetime.fromisoformat(f"{now}+00:00")
+    assert words.late(rich[0], histories.LAST, moment) == said
+    assert not said or said in text(render(*rich, moment))
+
+
+def test_the_page_of_an_earlier_night_says_that_there_is_a_newer_one(rich):
+    tonight = night.of(rich[1], histories.LAST - datetime.timedelta(days=2))
+    assert "There is a newer night than this one: 2026-11-20." in text(render(tonight, rich[1], NOW))
+
+
+def test_what_did_not_run_is_a_hole(rich, html):
+    hole = [row.lanes[2] for row in tables.grid(rich[0], {}, {})]
+    assert hole == [("h20", None)] * len(hole)
+    cells = re.findall(r'<td([^>]*data-hw="h20"[^>]*)>([^<]*)<', html)
+    assert len(cells) == len(hole)
+    assert all('class="first hole"' in attributes and said == "did not run" for attributes, said in cells)
+    strip = words.strip(rich[0].lanes[2])
+    assert strip.startswith("h20, the last 30 nights: 23 without a run (")
+    assert "2026-11-20, and earlier); 7 good" in strip
+
+
+def test_what_needs_a_look_comes_first(rich):
+    rows = tables.grid(rich[0], {}, {})
+    urgent = [{kind for _, sides in row.lanes for side in sides or () for kind in side.kinds} for row in rows]
+    assert "regression" in urgent[0]
+    assert [bool(kinds) for kinds in urgent] == sorted((bool(kinds) for kinds in urgent), reverse=True)
+    both = next(sides for lane, sides in rows[0].lanes if lane == "h100")
+    assert [side.name for side in both] == ["reproduces", "guards"]
+    assert {(count.word, count.number) for count in both[1].counts if count.word != "held"} == {
+        ("regressed", 1),
+        ("crashed", 1),
+    }
+
+
+def test_changes_since_the_last_run_and_since_the_last_good_one(rich):
+    recent, still, ever, _ = tables.changed(rich[0], {})
+    assert [row.change.kind for row in recent] == ["unconfirmed", "flake", "missing", "repaired"]
+    assert [(row.change.kind, row.change.test, row.dates) for row in still] == [
+        ("regression", GUARDS[0], "held until 2026-11-17; regressed since 2026-11-18: 3 runs in 3 nights")
+    ]
+    assert [row.change.test for row in ever] == [GUARDS[2]]  # and no documented failure that is reproduced as ever
+    assert [(row.before, row.after) for row in recent[2:]] == [("held", "did not run"), ("regressed", "held")]
+
+
+def test_an_upgrade_of_all_lanes_is_told_once_with_what_flipped_and_the_bisect(rich, html):
+    (group,), more = tables.upgrades(rich[0], 40)
+    assert [upgrade.lane for upgrade in group] == ["cpu", "h100", "h20"]
+    assert more == 0
+    assert "<b>transformers</b>" in html
+    assert "rlregress bisect --from-record" in text(html)
+    assert [row for row, _, _ in tables.packages(group[0])[0]] == ["transformers"]
+
+
+def test_upgrades_that_flipped_something_are_left_out_last(rich):
+    upgrade = next(one for one in rich[0].upgrades if one.worse)
+    quiet = [
+        replace(upgrade, worse=(), better=(), after=replace(upgrade.after, start=upgrade.after.start + day * 86400))
+        for day in range(9, 0, -1)
+    ]
+    shown, more = tables.upgrades(replace(rich[0], upgrades=(*quiet, upgrade)), 3)
+    assert [group[0] for group in shown] == [*quiet[:2], upgrade]
+    assert more == 7
+
+
+def test_the_evidence_of_failing_tests(rich, html):
+    cases, more = evidence.cases(*rich, {})
+    assert [(case.lane, case.test) for case in cases] == [
+        ("h100", GUARDS[0]),
+        ("h100", GUARDS[1]),
+        ("cpu", GUARDS[4]),
+        ("cpu", GUARDS[2]),
+    ]
+    assert more == 0
+    assert cases[0].course == (("held", 5), ("regressed", 3))
+    assert cases[0].again.startswith("pytest --hw=h100 ")
+    assert cases[0].again.endswith(GUARDS[0].partition("::")[2])
+    assert "Cause" in text(html)  # the catalogue's entry
+    for case in cases:
+        assert f'href="#{case.anchor}"' in html
+        assert f'id="{case.anchor}"' in html
+
+
+def test_a_trace_is_parted_by_its_titles():
+    trace = (
+        f"def test():\n>   boom\n{' engine log ':-^80}\n\x1b[31mERROR\x1b[0m out of memory\n{' stacks ':-^80}\nThread 1"
+    )
+    parts = evidence._parts(Evidence("boom", trace), 1000)
+    assert [(part.title, part.text) for part in parts] == [
+        ("trace", "def test():\n>   boom"),
+        ("engine log", "ERROR out of memory"),
+        ("stacks", "Thread 1"),
+    ]
+
+
+def test_a_long_trace_keeps_its_end():
+    lines = [f"line {number}" for number in range(5000)]
+    first, log = evidence._parts(Evidence("", "\n".join([*lines, f"{' log ':-^80}", "short"])), 2000)
+    assert first.text.endswith("line 4999")
+    assert first.text.startswith("line ")
+    assert first.cut + len(first.text) == len("\n".join(lines))
+    assert len(first.text) + len(log.text) <= 2000
+    assert log == evidence.Part("log", "short", 0)
+
+
+def test_all_traces_together_have_a_limit(tmp_path):
+    events = [Event("bad", 0, case.name) for case in histories.cases(210)]
+    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=210, events=events)
+    for path in tmp_path.glob("*.json"):
+        record = json.loads(path.read_text())
+        for test in record["results"]["tests"]:
+            test["trace"] = f"{test['name']}\n{'x' * 50_000}\nthe end"
+        path.write_text(json.dumps(record))
+    cases, more = evidence.cases(tonight, history, {})
+    assert (len(cases), more) == (200, 10)
+    assert all(case.parts[-1].text.endswith("the end") for case in cases)
+    assert sum(len(part.text) for case in cases for part in case.parts) < evidence.ALL + evidence.ONE + 200 * 1500
+    page = render(tonight, history, NOW)
+    assert "characters are cut, see the record" in page
+    assert "10 more failing tests are left out here" in page
+    assert len(page.encode()) < 3e6
+
+
+def test_a_record_that_is_gone_by_now_costs_only_its_evidence(tmp_path):
+    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=9, events=[Event("bad", 0, GUARDS[0])])
+    for path in tmp_path.glob("*.json"):
+        path.unlink()
+    assert "its record can no longer be read" in text(render(tonight, history, NOW))
+
+
+@pytest.mark.parametrize(
+    ("said", "signal"),
+    [("killed by SIGSEGV in libcublas", "SIGSEGV"), ("SIGN of it", ""), ("died of SIGABRT.", "SIGABRT")],
+)
+def test_signals(said, signal):
+    assert words.signal("no such thing", said) == signal
+
+
+# -- plots --
+
+
+def test_a_night_without_a_run_breaks_the_line(rich):
+    runs = [run for run in rich[1].runs if run.lane == "h100"]
+    plot = charts.lane("h100", runs, rich[0].upgrades)
+    holes = [index for index, value in enumerate(plot.columns["loss"]) if value is None]
+    assert len(plot.columns["t"]) == len(runs) + 1
+    assert holes == [3]
+    assert {name: column[3] for name, column in plot.columns.items() if name != "t"} == dict.fromkeys(
+        [metric.name for metric in charts.METRICS]
+    )
+    assert [said for _, said in plot.changes] == ["transformers 5.10.4 → 5.11.0"]
+    assert plot.labels["step_seconds"].startswith("Step time on h100, 8 runs from 2026-11-11 to 2026-11-20: last 0.")
+    assert len(plot.table) == 8
+    assert plot.table[2][2] == "transformers 5.10.4 → 5.11.0"
+
+
+def test_numbers_that_are_none_are_not_drawn(rich):
+    run = replace(rich[1].runs[0], numbers={"loss": float("nan"), "step_seconds": float("inf"), "agreement": 1e-4})
+    plot = charts.lane(run.lane, [run], ())
+    assert set(plot.columns) == {"t", "agreement"}
+    assert plot.table[0][1] == ["inf", "", "", "nan", "0.0001"]
+    json.dumps(plot.columns, allow_nan=False)
+    assert charts.lane(run.lane, [replace(run, numbers={})], ()) is None
+
+
+def test_noise_looks_small(rich):
+    runs = [replace(rich[1].runs[0], numbers={"step_seconds": value}) for value in (1.0, 1.01)]
+    low, high = charts.lane("cpu", runs, ()).domains["step_seconds"]
+    assert low < 0.91
+    assert high > 1.1
+
+
+def test_the_time_axis_is_of_a_week_at_least(rich):
+    plot = charts.lane("cpu", list(rich[1].runs)[:1], ())
+    begin, end = charts.span([plot])
+    assert end - begin == 7 * 24 * 60
+
+
+def test_the_script_is_kept_and_a_place_that_cannot_be_written_to_costs_only_time(tmp_path, monkeypatch):
+    made = charts.script()
+    for place in (tmp_path / "cache", Path("/proc/none")):
+        monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(place))
+        monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet: f"// {snippet}")
+        assert charts.script.__wrapped__() == "// window.vegaEmbed = vegaEmbed;"
+    (kept,) = (tmp_path / "cache").iterdir()
+    kept.write_text(made)
+    monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path / "cache"))
+    assert charts.script.__wrapped__() == made
+
+
+# -- that it is well-formed --
+
+
+class _Look(HTMLParser):
+    """What is wrong with a page for those who cannot see it, and for those without network."""
+
+    def __init__(self):
+        super().__init__()
+        self.complaints, self.ids, self.links, self.labels, self.open = [], [], [], set(), []
+        self.level, self.fields, self.scripts, self.landmarks = 0, [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        about = dict(attrs)
+        if tag not in ("meta", "input", "wbr", "img"):
+            self.open.append(tag)
+        if "id" in about:
+            self.ids.append(about["id"])
+        if tag in ("h1", "h2", "h3", "h4"):
+            if int(tag[1]) > self.level + 1:
+                self.complaints.append(f"{tag} after h{self.level}")
+            self.level = int(tag[1])
+        if tag == "th" and "scope" not in about:
+            self.complaints.append("th without scope")
+        if tag in ("input", "select"):
+            self.fields.append(about.get("id"))
+        if tag == "label":
+            self.labels.add(about.get("for"))
+        if tag == "script":
+            self.scripts.append(about.get("type", ""))
+        if tag in ("header", "main", "footer", "nav"):
+            self.landmarks.append(tag)
+        self.complaints += [
+            f"{name}: not allowed by the policy" for name in about if name == "style" or name[:2] == "on"
+        ]
+        for name in ("src", "href"):
+            if name in about and not about[name].startswith("#"):
+                self.complaints.append(f"from elsewhere: {about[name]}")
+            elif name in about:
+                self.links.append(about[name][1:])
+        if about.get("role") == "img" and not about.get("aria-label"):
+            self.complaints.append("a picture without a name")
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.complaints.append(f"</{tag}> closes another element")
+
+
+def complaints(html):
+    look = _Look()
+    look.feed(html)
+    look.close()
+    found = look.complaints + [f"{tag} is left open" for tag in look.open]
+    found += [f"no {link}" for link in look.links if link not in look.ids]
+    found += [f"{one} twice" for one in set(look.ids) if look.ids.count(one) > 1]
+    found += [f"no label for {field}" for field in look.fields if field not in look.labels]
+    found += [f"scripts {look.scripts}"] * (look.scripts[:1] != ["application/json"] or len(look.scripts) > 3)
+    return found + [f"no {one}" for one in ("header", "main", "footer", "nav") if look.landmarks.count(one) != 1]
+
+
+def test_the_page_is_well_formed(html):
+    assert complaints(html) == []
+    assert len(html.encode()) < 1.3e6
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "complaint"),
+    [
+        ('<th scope="col">', "<th>", "th without scope"),
+        ("</table>", "", "closes another"),
+        ("<h3>", "<h4>", "closes another"),
+        ('href="#plots"', 'href="#plot"', "no plot"),
+        ('id="plots"', 'id="flaky"', "flaky twice"),
+        ('<label for="q">', "<label>", "no label for q"),
+        ("<body>", '<body><img src="https://example.org/x.png">', "from elsewhere"),
+        ("<body>", '<body><p style="color: red"></p>', "style: not allowed"),
+        ("<body>", "<body><script>1</script>", "scripts ["),
+        ("<main", "<div", "no main"),
+    ],
+)
+def test_a_page_that_is_not_well_formed_is_noticed(html, right, wrong, complaint):
+    assert any(complaint in found for found in complaints(html.replace(right, wrong, 1)))
+
+
+@pytest.mark.parametrize("lanes", [(), ("h100",)])
+def test_without_a_single_record(tmp_path, lanes):
+    history = store.open_history([tmp_path], say=lambda _: None)
+    tonight = night.of(history, histories.LAST, lanes) if lanes else Night(histories.LAST, (), (), (), (), ())
+    html = render(tonight, history, NOW)
+    assert complaints(html) == []
+    assert "Nothing ran this night." in text(html)
+    assert "vegaEmbed =" not in html
+
+
+def test_a_single_record(tmp_path):
+    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=12, events=())
+    html = render(tonight, history, NOW)
+    assert complaints(html) == []
+    assert "Nothing got worse on cpu." in text(html)
+    assert "none yet" in text(html)  # no run before
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    (tmp_path / "20261101T000000Z-cpu-aaaaaa.json").write_text('{"results": {')
+    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=9, events=())
+    assert "20261101T000000Z-cpu-aaaaaa.json" in text(render(tonight, history, NOW))
+
+
+def test_half_a_surrogate_pair_can_be_written(tmp_path):
+    (path,) = histories.make(tmp_path, nights=1, lanes=("cpu",), tests=9, events=[Event("bad", 0, GUARDS[0])])
+    record = json.loads(path.read_text())
+    for test in record["results"]["tests"]:
+        test["trace"] = "torn \ud83d and nothing"
+    path.write_text(json.dumps(record))
+    history = store.open_history([tmp_path], say=lambda _: None)
+    page = render(night.of(history), history, NOW)
+    assert "torn ? and nothing" in page
+    page.encode()
+
+
+# -- contrast: https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio --
+
+
+def colours(css):
+    """The variables in light and in dark."""
+    light, dark = css.split("@media (prefers-color-scheme: dark)", 1)
+    found = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part.split("\n}", 1)[0])) for part in (light, dark)]
+    return {"light": found[0], "dark": found[0] | found[1]}
+
+
+def contrast(one, other):
+    def luminance(colour):
+        parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+TEXT = [
+    (ink, paper)
+    for ink in ("ink", "muted", "link", "bad", "warn", "good", "documented")
+    for paper in ("paper", "sheet")
+]
+TEXT += [("bad", "bad-sheet"), ("warn", "warn-sheet"), ("good", "good-sheet")]
+SIGNS = [("on-cell", cell) for cell in ("cell-bad", "cell-warn")]
+SIGNS += [(cell, "paper") for cell in ("cell-good", "cell-bad", "cell-warn", "chart", "chart-change")]
+
+
+def too_faint(css):
+    return [
+        f"{scheme}: {ink} on {paper}"
+        for scheme, known in colours(css).items()
+        for pairs, least in ((TEXT, 4.5), (SIGNS, 3))
+        for ink, paper in pairs
+        if contrast(known[ink], known[paper]) < least
+    ]
+
+
+def test_contrast():
+    css = Path(package.__file__).with_name("style.css").read_text()
+    assert round(contrast("#000000", "#ffffff"), 2) == 21
+    assert round(contrast("#767676", "#ffffff"), 2) == 4.54
+    assert too_faint(css) == []
+    assert set(colours(css)["light"]) - {"line"} == {name for pair in TEXT + SIGNS for name in pair}
+    assert too_faint(css.replace("--muted: #5a626c", "--muted: #9aa2ac")) == [
+        "light: muted on paper",
+        "light: muted on sheet",
+    ]
