@@ -8,11 +8,12 @@ import sys
 from pytest_rlregress import catalogue
 from pytest_rlregress.bisect import command as bisect
 from pytest_rlregress.diagnose import command as diagnose
+from pytest_rlregress.fleet import command as fleet
 from pytest_rlregress.history import command as history
 from pytest_rlregress.preflight import command as preflight
 from pytest_rlregress.report import listing
 
-COMMANDS = (listing, diagnose, preflight, bisect, history)
+COMMANDS = (listing, diagnose, preflight, bisect, history, fleet)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 if sys.version_info >= (3, 11):
@@ -34,6 +35,7 @@ class Profile:
     features: tuple[str, ...]
     step: Mapping[str, Any]  # the miniature step's budget here; keys as in STEP
     source: Path
+    ray_accelerator: str | None = None  # what Ray calls the card: a node that has one has accelerator_type:THIS
 
     @property
     def is_cpu(self) -> bool:
@@ -55,6 +57,9 @@ CPU_KEYS: dict[str, Rule] = {
 GPU_KEYS: dict[str, Rule] = CPU_KEYS | {
     "capability": (lambda v: type(v) is str and re.fullmatch(r"\d+\.\d+", v), 'a string like "9.0"'),
     "memory_gib": (lambda v: type(v) in (int, float) and v >= 0, "a number of GiB"),
+}
+OPTIONAL_KEYS: dict[str, Rule] = {
+    "ray_accelerator": (lambda v: type(v) is str and re.fullmatch(r"[\w.-]+", v), 'a name of Ray\'s, like "H100"'),
 }
 CPU_STEP: dict[str, Rule] = {
     "dtype": (lambda v: v in ("float32", "bfloat16"), '"float32" or "bfloat16"'),
@@ -102,7 +107,7 @@ def read_profile(file: Path) -> Profile:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise HardwareError(f"{file}: not readable as TOML: {error}") from error
     cpu = table.get("nvml_names") == []
-    check(file, "", table, CPU_KEYS if cpu else GPU_KEYS)
+    check(file, "", table, CPU_KEYS if cpu else GPU_KEYS, OPTIONAL_KEYS)
     step = table["step"]
     check(file, "step.", step, CPU_STEP if cpu else STEP)
     if step["prompt_length"] + step["response_length"] > step["max_model_len"]:
@@ -125,15 +130,25 @@ def read_profile(file: Path) -> Profile:
         features=tuple(table["features"]),
         step=step,
         source=file,
+        ray_accelerator=table.get("ray_accelerator"),
     )
 
 
-def check(file: Path, where: str, table: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+def check(
+    file: Path,
+    where: str,
+    table: Mapping[str, Any],
+    rules: Mapping[str, Rule],
+    optional: Mapping[str, Rule] = MappingProxyType({}),
+) -> None:
     """Raise HardwareError for the first key of `table` that is unknown, missing or wrong."""
+    known = {**rules, **optional}
     for key in table:
-        if key not in rules:
-            raise HardwareError(f"{file}: unknown key {where}{key}. Allowed: {', '.join(rules)}.")
-    for key, (right, allowed) in rules.items():
+        if key not in known:
+            raise HardwareError(f"{file}: unknown key {where}{key}. Allowed: {', '.join(known)}.")
+    for key, (right, allowed) in known.items():
+        if key in optional and key not in table:
+            continue
         if key not in table:
             raise HardwareError(f"{file}: the key {where}{key} is missing. It takes {allowed}.")
         if not right(table[key]):

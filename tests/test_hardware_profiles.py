@@ -19,6 +19,15 @@ def test_the_shipped_profiles():
     assert [profile.id for profile in PROFILES.values() if profile.is_cpu] == ["cpu"]
 
 
+def test_what_ray_calls_the_card_may_be_left_out(tmp_path):
+    text = PROFILES["h100"].source.read_text()
+    for name, lines in ("named", text), ("nameless", text.replace('ray_accelerator = "H100"', "")):
+        (tmp_path / f"{name}.toml").write_text(lines)
+    found = hardware.load_profiles([tmp_path])
+    assert (found["named"].ray_accelerator, found["nameless"].ray_accelerator) == ("H100", None)
+    assert found["cpu"].ray_accelerator is None
+
+
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 def test_budgets_are_sound(profile):
     noise, stale = (5e-7, 0.019) if profile.is_cpu else (0.0012, 0.019)
@@ -36,6 +45,7 @@ def test_budgets_are_sound(profile):
     [
         ("title", "tilte", r"unknown key tilte. Allowed: title, nvml_names, features, step, capability, memory_gib"),
         ("prompts =", "prompt =", r"unknown key step.prompt. Allowed: dtype, "),
+        ('"H100"', '"H 100"', r'ray_accelerator = \'H 100\'. It takes a name of Ray\'s, like "H100"'),
         ("learn_steps = 40", "", r"the key step.learn_steps is missing. It takes a whole number of at least 1"),
         ("learn_steps = 40", "learn_steps = true", r"step.learn_steps = True. It takes a whole number"),
         ('"9.0"', "9.0", r'capability = 9.0. It takes a string like "9.0"'),

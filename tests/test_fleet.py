@@ -1,0 +1,608 @@
+"""``rlregress run``: on a Ray cluster of two nodes, of which each says that it has a card of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.drawn import EXAMPLES
+from pytest_rlregress import profiles
+from pytest_rlregress.fleet import cluster, command, frames, job, results, watch
+from pytest_rlregress.records import reader
+
+#: A process that holds the cluster, tells what a test asks of it, and takes it down when its input ends.
+CLUSTER = """
+import json, os, sys
+from pytest_rlregress.fixtures import ray_cluster
+
+cards = [{"accelerator_type:CARD-A": 1}, {"accelerator_type:CARD-B": 1}]
+with ray_cluster.start(nodes=2, num_cpus=4, resources=cards, dashboard=True) as started:
+    import ray
+    from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager as nvidia
+    from ray.job_submission import JobSubmissionClient
+
+    client = JobSubmissionClient(started.dashboard)
+    nodes = {node["NodeID"]: sorted(name for name in node["Resources"] if "CARD" in name) for node in ray.nodes()}
+    print(json.dumps({"url": started.dashboard, "nodes": nodes, "token": os.environ["RAY_AUTH_TOKEN"]}), flush=True)
+    for line in sys.stdin:
+        if line.startswith("jobs"):
+            jobs = client.list_jobs()
+            found = [(job.submission_id, job.metadata, str(job.status), job.driver_node_id) for job in jobs]
+        else:
+            found = nvidia._gpu_name_to_accelerator_type(line.strip())
+        print(json.dumps(found), flush=True)
+"""
+RUN = """
+import sys
+from pytest_rlregress.cli import main
+from pytest_rlregress.fleet import watch
+watch.RETRY_SECONDS, watch.PENDING_SECONDS = (0.5, 0.5), 0.5
+sys.exit(main(["run", *sys.argv[1:]]))
+"""
+TESTS = {
+    "test_one_fails": """
+        @pytest.mark.hw("card-a", "card-b")
+        def test_card(pytestconfig):
+            assert [name for name in os.environ if name.startswith("RAY_")] == []
+            assert "OMP_NUM_THREADS" not in os.environ
+            assert pytestconfig.getoption("rlregress_hw") == "card-a"
+    """,
+    "test_killed": """
+        def test_before(): pass
+        def test_dies(): os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    "test_orphaned": """
+        def test_waits(capsys):
+            with capsys.disabled():
+                print("\\nwaiting in", os.getpid(), flush=True)
+            time.sleep(1)
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(100)
+    """,
+    "test_slow": """
+        def test_waits(capsys):
+            with capsys.disabled():
+                print("\\nwaiting in", os.getpid(), flush=True)
+            time.sleep(100)
+    """,
+    "test_talks": """
+        @pytest.mark.hw("card-a", "card-b")
+        def test_card(): pass
+        def test_talks(capsys):
+            with capsys.disabled():
+                for number in range(40):
+                    print(f"\\nsaid {number}", flush=True)
+                    time.sleep(0.1)
+    """,
+}
+
+
+@pytest.fixture(scope="module")
+def ray():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment.pop("OMP_NUM_THREADS", None)
+    with subprocess.Popen(
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        said = json.loads(process.stdout.readline())
+
+        def ask(what):
+            process.stdin.write(f"{what}\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": said["token"]}
+        yield argparse.Namespace(url=said["url"], nodes=said["nodes"], ask=ask, environment=environment)
+        process.stdin.close()
+        process.wait(60)
+
+
+@contextmanager
+def _room(path, ray):
+    """A working folder with the tests and profiles, and how to run the command on it."""
+    folder = path / "work"
+    (folder / "hw").mkdir(parents=True)
+    for card in "abc":
+        text = (profiles.SHIPPED / "cpu.toml").read_text()
+        (folder / "hw" / f"card-{card}.toml").write_text(f'ray_accelerator = "CARD-{card.upper()}"\n{text}')
+    (folder / "pytest.ini").write_text("[pytest]\nrlregress_hardware = hw\naddopts = -p no:cacheprovider\n")
+    for name, body in TESTS.items():
+        lines = [line[8:] for line in body.splitlines()]
+        (folder / f"{name}.py").write_text("\n".join(["import os, signal, time, pytest", *lines]))
+    begun = []
+
+    def start(hardware, *arguments, url=ray.url, tests="test_one_fails", records="records"):
+        words = [f"--hw={hardware}", f"--hardware={folder / 'hw'}", f"--working-dir={folder}", f"--ray-address={url}"]
+        words += [f"--record-dir={path / records}", *arguments, "--", f"{tests}.py"]
+        output, errors = (path / f"{len(begun)}.{kind}" for kind in ("output", "errors"))
+        with open(output, "w") as out, open(errors, "w") as err:
+            command = [sys.executable, "-c", RUN, *words]
+            process = subprocess.Popen(command, stdout=out, stderr=err, env=ray.environment)
+        process.output, process.errors = output, errors
+        begun.append(process)
+        return process
+
+    yield argparse.Namespace(start=start, records=path / "records", path=path)
+    for process in begun:
+        process.kill()
+        process.wait()
+    assert not [found.pid for found in psutil.process_iter() if str(folder) in " ".join(_cmdline(found))]
+
+
+@pytest.fixture
+def room(tmp_path, ray):
+    with _room(tmp_path, ray) as room:
+        yield room
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory, ray):
+    """Runs that are under way at once, each with a folder for its records: most of their time they wait for Ray."""
+    with _room(tmp_path_factory.mktemp("crowd"), ray) as room:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", room.path / "bare"], check=True)
+        page, python = (f"--output={room.path / 'page.html'}", f"--python={room.path / 'bare/bin/python'}")
+        room.nodes = room.start("card-a,card-b", page, tests="test_one_fails", records="nodes")
+        room.killed = room.start("card-a", tests="test_killed", records="killed")
+        room.orphaned = room.start("card-b", tests="test_orphaned", records="orphaned")
+        room.missing = room.start("card-b", python, records="missing")
+        yield room
+
+
+def _cmdline(process):
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+def _ended(process, seconds=120):
+    process.wait(seconds)
+    out, err = process.output.read_text(), process.errors.read_text()
+    print(out, err)
+    return process.returncode, out, err
+
+
+def _until(process, pattern, seconds=120):
+    """What it prints first that matches."""
+    deadline = time.monotonic() + seconds
+    while not (found := re.search(pattern, process.output.read_text(), re.M)):
+        assert process.poll() is None, _ended(process)
+        assert time.monotonic() < deadline, process.output.read_text()
+        time.sleep(0.05)
+    return found
+
+
+def _becomes(ray, name, wanted, seconds=60):
+    deadline = time.monotonic() + seconds
+    while [status for job_id, _, status, _ in ray.ask("jobs") if job_id == name] != [wanted]:
+        assert time.monotonic() < deadline, ray.ask("jobs")
+        time.sleep(0.2)
+
+
+def _runs(pid):
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _gone(pid, seconds=60):
+    deadline = time.monotonic() + seconds
+    while _runs(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@contextmanager
+def _relay(url):
+    """A way to the dashboard that can be cut: ``cut()`` what is connected, ``close()`` also for good."""
+    host, port = url.removeprefix("http://").split(":")
+    door = socket.create_server(("127.0.0.1", 0))
+    pairs = []
+
+    def copy(source, target):
+        with suppress(OSError):
+            while piece := source.recv(65536):
+                target.sendall(piece)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                ends = door.accept()[0], socket.create_connection((host, int(port)))
+                pairs.append(ends)
+                for one, other in (ends, ends[::-1]):
+                    threading.Thread(target=copy, args=[one, other], daemon=True).start()
+
+    def cut():
+        for end in (end for pair in pairs for end in pair):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close():
+        with suppress(OSError):
+            door.shutdown(socket.SHUT_RDWR)
+        door.close()
+        cut()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield argparse.Namespace(url=f"http://127.0.0.1:{door.getsockname()[1]}", cut=cut, close=close)
+    finally:
+        close()
+
+
+def test_each_card_on_its_own_node(crowd, ray):
+    code, out, err = _ended(crowd.nodes)
+    assert code == results.FAILED, out + err
+    names = re.findall(r"job (rlregress-\S+) asks", out)
+    where = {about["hardware"]: ray.nodes[node] for name, about, _, node in ray.ask("jobs") if name in names}
+    assert where == {"card-a": ["accelerator_type:CARD-A"], "card-b": ["accelerator_type:CARD-B"]}
+    assert "[card-a] hardware: card-a of no GPU" in out
+    lanes = {}
+    for path in (crowd.path / "nodes").glob("*.json"):
+        record = reader.read(path)
+        lanes[record["extra"]["hardware"]["profile"]] = record["summary"]["failed"]
+        assert str(path) in out
+    assert lanes == {"card-a": 0, "card-b": 1}
+    table = out.partition("hardware  node")[2]
+    assert re.search(r"^card-a .* passed$", table, re.M)
+    assert re.search(r"^card-b .* tests failed$", table, re.M)
+    assert "card-b" in (crowd.path / "page.html").read_text()
+    assert "hole" not in out
+
+
+def test_a_card_that_no_node_has(room, ray):
+    code, out, err = _ended(room.start("card-a,card-c"))
+    assert (code, out) == (results.USAGE, "")
+    assert err.count("\n") == 1
+    assert "no node has accelerator_type:CARD-C and 1 CPU for --hw=card-c; there are 1 node with" in err
+    assert "accelerator_type:CARD-A" in err
+
+
+def test_a_killed_pytest(crowd):
+    code, out, _ = _ended(crowd.killed)
+    assert code == results.UNKNOWN
+    assert "pytest was killed by SIGKILL" in out
+    (journal,) = (crowd.path / "killed").iterdir()
+    found = {test["name"]: test["rawStatus"] for test in reader.read(journal)["tests"]}
+    assert found == {"test_killed.py::test_before": "passed", "test_killed.py::test_dies": "interrupted"}
+    assert str(journal) in out
+    assert "hole" not in out
+
+
+def test_a_killed_job(crowd):
+    code, out, _ = _ended(crowd.orphaned)
+    assert code == results.UNKNOWN
+    assert "the job ended before pytest had: the node went down, or somebody stopped or killed it" in out
+    assert "a hole, not a pass: card-b" in out
+    _gone(int(re.search(r"waiting in (\d+)", out)[1]), 10)
+
+
+def test_a_node_without_the_harness(crowd):
+    code, out, _ = _ended(crowd.missing)
+    assert code == results.UNKNOWN
+    assert "the node's Python does not have the harness: pip install pytest-rlregress==" in out
+    assert "a hole, not a pass: card-b" in out
+
+
+def test_ctrl_c_once_and_twice(room, ray):
+    """Once, the jobs are stopped, and what they found comes back; with the second one it is not waited for."""
+    once = room.start("card-a,card-c", "--wait", tests="test_slow")
+    twice = room.start("card-b", tests="test_slow")
+    stopped, left = (int(_until(process, r"waiting in (\d+)")[1]) for process in (once, twice))
+    for process in (once, twice):
+        process.send_signal(signal.SIGINT)
+    _until(twice, "Ctrl-C leaves without waiting")
+    twice.send_signal(signal.SIGINT)
+    code, out, _ = _ended(twice, 10)
+    assert code == 130
+    assert "these may still run, ray job stop --address" in out
+    assert "hardware  node" not in out
+    code, out, _ = _ended(once, 60)
+    assert code == 130
+    assert "stopped by Ctrl-C: 2 of 2 jobs" in out
+    assert not _runs(stopped)
+    (record,) = room.records.iterdir()
+    assert [test["rawStatus"] for test in reader.read(record)["tests"]] == ["interrupted"]
+    assert "stopped by Ctrl-C; never began; should its turn come, Ray stops it at once" in out
+    name = re.search(r"job (rlregress-card-a-\S+) asks", out)[1]
+    _becomes(ray, name, "STOPPED")
+    _gone(left)  # the first one did stop it
+
+
+def test_the_time_is_over(room):
+    code, out, _ = _ended(room.start("card-c", "--wait", "--timeout=2"))
+    assert code == results.UNKNOWN
+    assert re.search(r"^\[card-c\] pending for \d s: accelerator_type:CARD-C and 1 CPU is in use, or", out, re.M)
+    assert "stopped after 2 s; never began" in out
+    assert "a hole, not a pass: card-c" in out
+
+
+def test_a_connection_that_is_cut(room, ray):
+    """Once, that costs no line and says none twice. For good, it is given up, and the job goes on."""
+    with _relay(ray.url) as back, _relay(ray.url) as gone:
+        once = room.start("card-a", url=back.url, tests="test_talks")
+        forever = room.start("card-b", url=gone.url, tests="test_talks")
+        _until(once, r"said 3$")
+        back.cut()
+        _until(forever, r"said 3$")
+        gone.close()
+        code, out, _ = _ended(forever)
+        assert code == results.UNKNOWN
+        assert out.count("no answer, trying again") == 2
+        name = re.search(r"job (\S+) asks", out)[1]
+        assert f"ray job logs --address {gone.url} {name} shows what it did" in out
+        code, out, _ = _ended(once)
+    assert code == results.GOOD
+    assert re.findall(r"^\[card-a\] said (\d+)$", out, re.M) == [str(number) for number in range(40)]
+    _becomes(ray, name, "SUCCEEDED")
+
+
+def test_what_ray_calls_the_cards_of_the_profiles(ray):
+    """Ray's own reading of what NVML calls a card: the resource that its nodes have."""
+    cards = {
+        "a100": ["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe"],
+        "a6000": ["NVIDIA RTX A6000"],
+        "b200": ["NVIDIA B200"],
+        "h100": ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM2e", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"],
+        "h20": ["NVIDIA H20", "NVIDIA H20-3e"],
+        "h200": ["NVIDIA H200", "NVIDIA H200 NVL"],
+        "l4": ["NVIDIA L4"],
+        "rtx-5070-ti": ["NVIDIA GeForce RTX 5070 Ti"],
+        "rtx-pro-6000-blackwell": ["NVIDIA RTX PRO 6000 Blackwell Server Edition"],
+    }
+    shipped = {name: profile for name, profile in profiles.load_profiles().items() if not profile.is_cpu}
+    assert cards.keys() == shipped.keys()
+    for name, profile in shipped.items():
+        for card in cards[name]:
+            assert any(re.fullmatch(pattern, card) for pattern in profile.nvml_names)
+            assert ray.ask(card) == profile.ray_accelerator
+
+
+def test_what_a_job_asks_for():
+    shipped = profiles.load_profiles()
+    h100, cpu = (cluster.ask(shipped[name], 2) for name in ("h100", "cpu"))
+    assert h100.text == "accelerator_type:H100 and 2 GPU"
+    node = {"CPU": 8.0, "GPU": 8.0, "accelerator_type:H100": 1.0, "node:10.0.0.1": 1.0, "memory": 1e9}
+    assert h100.fits(node)
+    assert not h100.fits(node | {"GPU": 1.0})
+    assert not h100.fits({**node, "accelerator_type:H100": 0})
+    assert not h100.fits({"CPU": 8.0, "GPU": 8.0, "accelerator_type:H200": 1.0})
+    assert cpu.text == "1 CPU"
+    assert cpu.fits({"CPU": 1.0})
+    assert not cpu.fits({"CPU": 0.0})
+    found = cluster.inventory([node, node, {"CPU": 8.0, "node:10.0.0.3": 1.0}])
+    assert found == "2 nodes with accelerator_type:H100 and 8 GPU; 1 node with no accelerator"
+    assert cluster.inventory([]) == "no node"
+
+
+def _main(*arguments):
+    from pytest_rlregress import cli
+
+    return cli.main(["run", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--hw=h1000"], "--hw=h1000 is no hardware profile. Allowed: a100, "),
+        (["--hw=mine", "--hardware=TMP/hw"], 'what Ray calls this card is not known: add ray_accelerator = "NAME" to '),
+        (["--hw=cpu", "--working-dir=TMP/none"], "--working-dir: TMP/none is no folder"),
+        (["--hw=cpu", "--output=TMP/none/page.html"], "--output: TMP/none is no folder"),
+        (["--hw=cpu", "--record-dir=TMP/hw/mine.toml"], "no record can be written to TMP/hw/mine.toml: File exists"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, arguments, said):
+    (tmp_path / "hw").mkdir()
+    text = (
+        (profiles.SHIPPED / "h100.toml").read_text().replace("ray_accelerator", "#").replace("NVIDIA H100", "MY CARD")
+    )
+    (tmp_path / "hw/mine.toml").write_text(text)
+    arguments = [f"--record-dir={tmp_path / 'records'}", *(word.replace("TMP", str(tmp_path)) for word in arguments)]
+    assert _main(*arguments) == results.USAGE
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert said.replace("TMP", str(tmp_path)) in printed.err
+    assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--record-dir=x"], "the following arguments are required: --hw"),
+        (["--hw=cpu"], "the following arguments are required: --record-dir"),
+        (["--hw=,", "--record-dir=x"], "',' names no hardware"),
+        (["--hw=cpu", "--record-dir=x", "--ray-address=head:6379"], "'head:6379' is not the address of a dashboard"),
+        (["--hw=cpu", "--record-dir=x", "--gpus=0"], "'0' is no number from 1 on"),
+        (["--hw=cpu", "--record-dir=x", "--timeout=0"], "Allowed: a positive number of seconds"),
+        (["--hw=cpu", "--record-dir=x", "-k", "one"], "unrecognized arguments: -k"),
+    ],
+)
+def test_bad_options(capsys, arguments, said):
+    with pytest.raises(SystemExit, match="2"):
+        _main(*arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_options():
+    parser = argparse.ArgumentParser()
+    command.declare(parser.add_subparsers())
+    words = [
+        "run",
+        "--hw=h100, H20,h100",
+        "--record-dir=x",
+        "--ray-address=http://head:8265/",
+        "--",
+        "-k",
+        "a b",
+        "--x",
+    ]
+    options = parser.parse_args(words)
+    assert options.hw == ["h100", "h20"]
+    assert options.words == ["-k", "a b", "--x"]
+    assert options.ray_address == "http://head:8265"
+
+
+def test_no_cluster_there(tmp_path):
+    """Also with the variable that Ray's client would silently take instead of the address that was given."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        url = f"http://127.0.0.1:{door.getsockname()[1]}"
+    words = ["--hw=cpu", f"--record-dir={tmp_path}", f"--ray-address={url}"]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *words], capture_output=True, text=True, env=os.environ | {"RAY_ADDRESS": "auto"}
+    )
+    assert (done.returncode, done.stdout) == (results.UNKNOWN, "")
+    assert done.stderr.startswith(f"rlregress run: {url} is no Ray dashboard that takes jobs: ConnectionError: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_imports_no_ray():
+    code = "import sys\nfrom pytest_rlregress.cli import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass\n"
+    look = "print('IMPORTED', sorted({'ray', 'torch', 'jinja2', 'aiohttp'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code + look], capture_output=True, text=True, check=True)
+    assert "IMPORTED []" in done.stdout
+    assert "rlregress run --hw=h100,h200,h20 --ray-address http://head:8265 --record-dir records" in done.stdout
+    assert all(len(line) <= 120 for line in done.stdout.splitlines())
+
+
+@EXAMPLES
+@given(contents=st.lists(st.binary(max_size=40_000), max_size=3), noise=st.sampled_from(["", "no end of line", "é"]))
+def test_files_come_through_the_log(contents, noise):
+    names = [f"{number}.json" for number in range(len(contents))]
+    lines = [line for name, content in zip(names, contents, strict=True) for line in frames.pack(name, content)]
+    assert all(len(line) < 20_000 and "\n" not in line for line in lines)
+    found = [frames.find(noise + line) for line in lines]
+    assert {before for before, _ in found} <= {noise}
+    assert frames.unpack([frame for _, frame in found]) == [
+        frames.File(name, content) for name, content in zip(names, contents, strict=True)
+    ]
+
+
+def _framed(content, name="a.json"):
+    return [frames.find(line)[1] for line in frames.pack(name, content)]
+
+
+@pytest.mark.parametrize(
+    ("harm", "problem"),
+    [
+        (lambda lines: lines[:-1], "torn: 1 of its 2 lines arrived"),
+        (lambda lines: [lines[0], lines[2]], "torn: 1 of its 2 lines arrived"),
+        (lambda lines: [lines[0], lines[1], lines[1]], "damaged on its way: "),
+        (lambda lines: [lines[0], lines[2], lines[1]], "damaged on its way: "),
+        (lambda lines: [lines[0], lines[1], lines[2][:-9]], "damaged on its way: "),
+        (lambda lines: [_framed(os.urandom(9000))[0], *lines[1:]], "its digest is another one"),
+        (lambda lines: ["file {", *lines[1:]], "torn: 2 of its ? lines arrived"),
+    ],
+)
+def test_a_torn_record_is_said(tmp_path, harm, problem):
+    lines = _framed(os.urandom(9000))
+    assert len(lines) == 3
+    whole = _framed(b"whole", "b.json")
+    close = frames.find(frames.note("end", exit=0, seconds=1))[1]
+    end = watch.End("SUCCEEDED", "", frames=(*harm(lines), *whole, close))
+    found = results.outcome(results.Place("h100", "job", tmp_path, "http://head"), end, 1, "")
+    assert problem in found.result
+    assert found.code == results.UNKNOWN
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b.json", b"whole")]
+
+
+@pytest.mark.parametrize("name", ["../a.json", "/tmp/a.json", ".a.json", "a.sh", "", "a b.json", "a.json\n"])
+def test_a_foreign_name_is_not_written(tmp_path, name):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    close = frames.find(frames.note("end", exit=0, seconds=1))[1]
+    end = watch.End("SUCCEEDED", "", frames=(*_framed(b"x", name), close))
+    found = results.outcome(results.Place("h100", "job", folder, "http://head"), end, 1, "")
+    assert "not the name of a record" in found.result
+    assert list(tmp_path.rglob("*")) == [folder]
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "ours"),
+    [
+        (0, "passed", results.GOOD),
+        (1, "tests failed", results.FAILED),
+        (2, "interrupted", results.UNKNOWN),
+        (3, "an error of pytest", results.UNKNOWN),
+        (4, "refused by pytest: see its output", results.USAGE),
+        (5, "no tests", results.UNKNOWN),
+        (143, "pytest was ended by SIGTERM", results.UNKNOWN),
+        (-11, "pytest was killed by SIGSEGV", results.UNKNOWN),
+        (255, "pytest ended with 255", results.UNKNOWN),
+    ],
+)
+def test_exit_codes(tmp_path, code, result, ours):
+    close = frames.find(frames.note("end", exit=code, seconds=1))[1]
+    place = results.Place("h100", "job", tmp_path, "http://head")
+    found = results.outcome(place, watch.End("FAILED", "", frames=(*_framed(b"x"), close)), 1, "")
+    assert (found.result, found.code) == (result, ours)
+    lost = results.outcome(place, watch.End("FAILED", "", frames=(close,)), 1, "")
+    assert lost.code == max(ours, results.USAGE if code == 4 else results.UNKNOWN)  # no record is no pass
+    assert "a hole, not a pass: h100" in results.table([lost])
+
+
+@EXAMPLES
+@given(data=st.data(), lines=st.lists(st.text(alphabet="ab", max_size=5), max_size=8))
+def test_a_log_from_several_connections(data, lines):
+    """Each of them begins at the beginning, breaks off anywhere, and comes in pieces."""
+    text = "".join(f"{line}\n" for line in lines)
+    said = []
+    log = watch.Log(said.append)
+    for end in [*data.draw(st.lists(st.integers(0, len(text)), max_size=3)), len(text)]:
+        position = 0
+        while position < end:
+            position = log.take(text[position : data.draw(st.integers(position + 1, end))], position)
+    log.close()
+    assert said == lines
+
+
+def test_what_a_job_keeps_of_its_environment():
+    found = {"RAY_ADDRESS": "head:6379", "RAY_JOB_CONFIG_JSON_ENV_VAR": "{}", "OMP_NUM_THREADS": "", "PATH": "/bin"}
+    found |= {"PYTHONBREAKPOINT": "ray.util.rpdb.set_trace", "CUDA_VISIBLE_DEVICES": "3"}
+    assert job.environment(found) == {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "3"}
+    kept = {"OMP_NUM_THREADS": "8", "PYTHONBREAKPOINT": "pdb.set_trace"}
+    assert job.environment(kept) == kept
+
+
+def test_output_that_is_no_text(tmp_path):
+    """A log that is not text cannot be read through Ray at all, and what pytest leaves behind must not hold it up."""
+    (tmp_path / "test_it.py").write_text(
+        "import os, subprocess\n"
+        "def test_it(capfd):\n"
+        "    with capfd.disabled():\n"
+        "        subprocess.Popen(['sleep', '20'])\n"
+        "        os.write(1, b'\\n\\xff and \\x80 ' + b'x' * 100_000 + b'\\n')\n"
+    )
+    words = ["--", str(tmp_path / "test_it.py"), "-p", "no:cacheprovider"]
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_rlregress.fleet.job", *words], cwd=tmp_path, capture_output=True
+    )
+    assert time.monotonic() - begun < 18
+    lines = done.stdout.decode().splitlines()
+    assert max(map(len, lines)) < 70_000
+    assert any(line.startswith("\ufffd and \ufffd xxx") for line in lines)
+    found = [frames.find(line)[1] for line in lines]
+    assert frames.said(found, "end")["exit"] == done.returncode == 0
+    assert [file.problem for file in frames.unpack(found)] == [""]
+    for process in psutil.process_iter():
+        if process.cmdline()[:2] == ["sleep", "20"]:
+            process.kill()
