@@ -62,7 +62,7 @@ def test_a_regression(report):
     assert "gate: closed" in said.out
     options = asked(re.search("rlregress bisect.*", said.out)[0])
     assert (options.hw, options.words) == ("h100", [CASE.failure])
-    assert [str(change) for change in locks.differences(reader.lock(options.from_record), reader.lock(options.to_record))]
+    assert locks.differences(reader.lock(options.from_record), reader.lock(options.to_record))
     assert CASE.name in [flip.test for flip in reader.flipped(options.from_record, options.to_record)]
     assert not Path("report.html").exists()
 

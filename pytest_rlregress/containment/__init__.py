@@ -13,6 +13,7 @@ The rooms, in the order of a contained test:
 ``supervisor``  between server and child: takes in every orphan, reports how the child ended, leaves nothing alive
 ``worker``      pytest inside the child: runs what it is told, sends the reports back
 ``leaks``       inside the child: what a test left behind
+``usage``       what the test's processes used: peak memory by name, native libraries
 ``reports``     what a report amounts to, and the report of a test whose process did not live to write one
 
 What they look at:

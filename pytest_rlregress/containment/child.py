@@ -21,6 +21,7 @@ from pytest_rlregress.containment.logs import Logs
 from pytest_rlregress.containment.processes import descendants, own_memory
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.stacks import stacks
+from pytest_rlregress.containment.usage import Usage
 from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
 
 #: What fixtures have to tear down when the run is stopped.
@@ -110,7 +111,7 @@ class Child:
         self._ready = False
         self._echoed = 0
         self.clues = NO_CLUES
-        self.logs = Logs(log)
+        self.logs, self.usage = Logs(log), Usage()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(pickle.dumps(order))
 
@@ -129,6 +130,7 @@ class Child:
         if not self._ready and (death := self._await_ready(hear)) is not None:
             return death
         self.logs.begin()
+        self.usage.forget()
         self._said.faults.clear()
         self.clues = NO_CLUES
         return self._listen("done", limits, hear, "no end", [key, following])
@@ -213,6 +215,10 @@ class Child:
                     return None
                 if kind == "log":
                     self.logs.watch(Path(value))
+                elif kind == "begun":
+                    self.usage.begin()
+                elif kind == "usage":
+                    self.usage.hear(value)
                 elif kind == "report":
                     report, size = value
                     if report["outcome"] == "failed" and self.clues is NO_CLUES:
@@ -228,6 +234,8 @@ class Child:
                     return self._crash(begun)
             elif breach := self._breach(limits, deadline, what):
                 return self._end(*breach, begun)
+            elif not ready and self._said.pid and self._said.supervisor:
+                self.usage.look(self._said.pid, self._said.supervisor)
 
     def _breach(self, limits: Limits, deadline: float, what: str) -> tuple[str, str] | None:
         """The limit that is broken now, if any: the kind of death and why."""
@@ -254,6 +262,8 @@ class Child:
     def _end(self, kind: str, message: str, begun: _Beginning) -> Death:
         """Kill the child for a limit it broke, and keep what it was doing."""
         sections = []
+        if self._said.pid and self._said.supervisor:
+            self.usage.look(self._said.pid, self._said.supervisor)
         if kind == "hung" and self._said.pid:
             found = stacks(self._said.pid, reaper=self._said.supervisor)
             sections.append(("stacks of the contained process and its descendants", found))

@@ -17,6 +17,7 @@ from pytest_rlregress.containment.places import CONTAINED, Place, limits_of, pla
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import Heard, add_to_text, died, outcome_of, skipped, told, torn_down
 from pytest_rlregress.containment.scheduling import ByPlace, write_places
+from pytest_rlregress.containment.usage import Said, decides
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.nvml import Gpu
 from pytest_rlregress.verdict import Outcome
@@ -53,6 +54,7 @@ class Containment:
         self._config, self._limits, self._every_file = config, limits, every_file
         self._components, self._unavailable, self._conclude = components, unavailable, conclude
         self._pool = Pool(config, gpus, self._say)
+        self._said = Said()
         self._warm: tuple[str, ...] = ()
         self._stopped = False
         # SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written.
@@ -136,11 +138,11 @@ class Containment:
         mates = [other for other in _contained(item.session) if other.stash[_PLACE] == place]
         modules = self._warm if any(map(self._components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
-        heard, clues = Heard(item, self._say), NO_CLUES
+        heard, clues, usage = Heard(item, self._say), NO_CLUES, list[tuple[str, object]]()
         try:
             child = self._pool.child(place, [mate.path for mate in mates], modules, gpus)
             death = child.run(item.stash[_KEY], following, limits_of(item, self._limits), heard)
-            clues = _add_clues(heard.reports, child)
+            clues, usage = _add_clues(heard.reports, child), self._said.properties(child.usage)
             if death is not None:
                 self._pool.drop(place)
             elif following is None:
@@ -149,7 +151,7 @@ class Containment:
             death = Death("crashed", None, f"could not be contained: {error}", "")
         if death is not None or heard.errors:
             heard.reports.append(died(item, heard, death))
-        self._log(item, heard.reports, death, clues)
+        self._log(item, heard.reports, death, clues, usage)
 
     def _following(self, item: pytest.Item, nextitem: pytest.Item | None) -> str | None:
         """The next test in the same child, None for none, "" where xdist has not said yet what comes next."""
@@ -166,15 +168,17 @@ class Containment:
         reports: list[pytest.TestReport],
         death: Death | None = None,
         clues: Clues = NO_CLUES,
+        usage: Sequence[tuple[str, object]] = (),
     ) -> None:
-        """Hand the reports on; the one that decides the test carries its verdict, and so do those after it."""
+        """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
         if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
             reports.append(torn_down(item, reports[-1]))
         verdict: list[tuple[str, object]] = []
         for report in reports:
             report.user_properties.extend(verdict)
-            if report.when == "call" or (report.when == "setup" and not report.passed):
+            if decides(report):
                 before = len(report.user_properties)
+                report.user_properties.extend(usage)
                 self._conclude(item, outcome_of(report, death, clues), report)
                 verdict = report.user_properties[before:]
         for report in reports:

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,8 +45,8 @@ def living(pid: int) -> Process | None:
     """The process of that id, unless it is dead and waits to be collected."""
     with suppress(OSError):
         # The name, in parentheses, may have any character in it.
-        state, *numbers = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return Process(pid, int(numbers[18])) if state not in "ZX" else None
+        state, *numbers = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        return Process(pid, int(numbers[18])) if state not in b"ZX" else None
     return None
 
 
@@ -53,12 +54,25 @@ def _children(pid: int) -> list[int]:
     if not _LISTS_CHILDREN:
         with suppress(psutil.Error):
             return [child.pid for child in psutil.Process(pid).children()]
-    children = []
+    children: list[bytes] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
-                children += Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+                children += read(f"/proc/{pid}/task/{task}/children").split()
     return [int(child) for child in children]
+
+
+def read(file: str) -> bytes:
+    """A file of /proc: a cluster of Ray has 400 threads to look at, which takes thrice as long through ``open``.
+
+    Raises:
+        OSError: The process is gone, or another user's.
+    """
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        return b"".join(iter(partial(os.read, descriptor, 65536), b""))
+    finally:
+        os.close(descriptor)
 
 
 def own_memory(pid: int) -> int:
@@ -70,11 +84,41 @@ def own_memory(pid: int) -> int:
 
 def command(pid: int) -> str:
     """A process' command line, its program by name; empty for one that is gone."""
+    program, *arguments = _arguments(pid) or [""]
+    return shlex.join([os.path.basename(program), *arguments]) if program else ""
+
+
+def name_of(pid: int) -> str:
+    """What a process is called: by its title, the module or script that Python runs, or its program; "" if it is gone.
+
+    A title is cut to the name in it: ``ray::Rollout`` of ``ray::Rollout.generate``. A process of multiprocessing has
+    the name of the module that starts it, such as ``multiprocessing.spawn``.
+    """
+    program, *arguments = _arguments(pid) or [""]
+    if program.startswith(("/", ".")):
+        program = os.path.basename(program)
+    else:
+        program = program.partition(" ")[0].rstrip(":")
+        program = re.split(r"[.(]", program)[0] if "::" in program else program
+    while program.startswith("python") and arguments:
+        option = arguments.pop(0)
+        if option == "-m" and arguments:
+            return arguments[0]
+        if option in ("-X", "-W"):
+            del arguments[:1]
+        elif not option.startswith("-"):
+            return os.path.basename(option)
+        elif option == "-c":
+            module = re.match(r"from (multiprocessing\.\w+) import", "".join(arguments[:1]))
+            return module[1] if module else program
+    return program
+
+
+def _arguments(pid: int) -> list[str]:
     with suppress(OSError):
         # A process that has given itself a title leaves empty arguments behind.
-        program, *arguments = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0").split("\0")
-        return shlex.join([os.path.basename(program), *arguments])
-    return ""
+        return read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
+    return []
 
 
 def is_housekeeper(pid: int) -> bool:

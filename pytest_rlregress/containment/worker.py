@@ -23,6 +23,7 @@ import pytest
 
 from pytest_rlregress.containment.leaks import Leaks
 from pytest_rlregress.containment.stacks import allow_tracing
+from pytest_rlregress.containment.usage import Observer
 
 #: In the child's ``config.stash``: the channel to the pytest process.
 CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()
@@ -110,7 +111,9 @@ def _run(order: Order, channel: Channel, output: Output) -> None:
     config.workerinput = order.workerinput  # type: ignore[attr-defined]
     config.stash[CHANNEL] = channel
     config.pluginmanager.register(Worker(channel, output, order.collects), "rlregress-worker")
-    config.pluginmanager.register(Leaks(reaper=os.getppid()), "rlregress-leaks")
+    leaks = Leaks(reaper=os.getppid())
+    config.pluginmanager.register(leaks, "rlregress-leaks")
+    config.pluginmanager.register(Observer(channel.send, os.getppid(), leaks.on_gpus), "rlregress-observer")
     config.hook.pytest_cmdline_main(config=config)
 
 
