@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     resolved = settings.resolve(config)
-    if resolved.hw or resolved.require or resolved.record_dir:
+    if resolved.hw or resolved.require or resolved.record_dir or resolved.update_goldens:
         _open(config)
 
 
@@ -68,10 +69,20 @@ def _open(config: pytest.Config) -> bool:
     from pytest_rlregress.report.terminal import Terminal
 
     config.pluginmanager.register(Terminal(config, run), "rlregress-terminal")
-    if run.settings.record_dir and not hasattr(config, "workerinput"):  # once a run, not in each of xdist's workers
+    if hasattr(config, "workerinput"):  # the rest is once a run, not in each of xdist's workers
+        return True
+    if run.settings.update_goldens:
+        from pytest_rlregress.goldens.recording import Recording
+
+        config.pluginmanager.register(Recording(config, run), "rlregress-goldens")
+    if run.settings.record_dir:
         from pytest_rlregress.records.collector import Record
 
         config.pluginmanager.register(Record(config, run, run.settings.record_dir), "rlregress-record")
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        from pytest_rlregress.report.annotations import Annotations
+
+        config.pluginmanager.register(Annotations(config, run), "rlregress-annotations")
     return True
 
 

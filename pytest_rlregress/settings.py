@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+#: The goldens that the package brings.
+GOLDENS = Path(__file__).parent / "hardware_markers" / "goldens"
 #: Bytes in the units that memory is given in.
 UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
 
@@ -58,6 +60,8 @@ class Settings:
     memory: int | None
     stall: float
     record_dir: Path | None
+    update_goldens: bool
+    goldens: Path
     scenarios: tuple[Path, ...]
     hardware: tuple[Path, ...]
     subjects: Mapping[str, str]
@@ -211,6 +215,16 @@ OPTIONS = (
         flag="--rl-record-dir",
         metavar="DIR",
     ),
+    Option(
+        "update_goldens",
+        _truth,
+        False,
+        "Record the numbers of the miniature training step on this hardware and stack as a golden, to be committed, if "
+        "the run has no failures; refused in a checkout with changes.",
+        flag="--rl-update-goldens",
+        switch=True,
+    ),
+    Option("goldens", _folder, GOLDENS, "Folder of the goldens (default: those of the package)."),
     Option(
         "scenarios",
         _folders,

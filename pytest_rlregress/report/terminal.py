@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress import hardware
+from pytest_rlregress.goldens.key import Key
 from pytest_rlregress.stack import COMPONENTS
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class Terminal:
         self._rows: dict[str, Row] = {}
         self._hardware_tests = 0
         self._skips: Counter[str] = Counter()
+        self._goldens: dict[str, dict[str, Any]] = {}
         self._unwritten = ""
 
     def pytest_report_header(self) -> list[str]:
@@ -83,6 +86,9 @@ class Terminal:
         properties = _properties(report)
         if properties.get("hardware") and report.when == "call":
             self._hardware_tests += 1
+        golden = json.loads(properties.get("golden", "{}"))
+        if golden and golden["state"] != "none":  # that is what 'not run here' says
+            self._goldens[report.nodeid] = golden
         if report.skipped and isinstance(report.longrepr, tuple) and not hasattr(report, "wasxfail"):
             self._skips[report.longrepr[2].removeprefix("Skipped: ")] += 1
         # The teardown report repeats the verdict.
@@ -121,6 +127,11 @@ class Terminal:
             terminalreporter.write_sep("=", "verdicts")
             for line in table(self._rows[key] for key in self._run.catalogue if key in self._rows):
                 write(line)
+        if self._goldens:
+            terminalreporter.write_sep("=", "goldens")
+            for line in (line for golden in self._goldens.values() for line in _golden(golden)):
+                for part in textwrap.wrap(line, _WIDTH, subsequent_indent="    ", break_on_hyphens=False):
+                    write(part)
         if self._skips:
             terminalreporter.write_sep("=", "not run here")
             for reason, count in self._skips.items():
@@ -178,6 +189,14 @@ def _cell(verdicts: Counter[str]) -> str:
     ]
     worst = next((verdict for verdict in order if verdicts[verdict]), "")
     return f"{worst} {verdicts[worst]}/{verdicts.total()}" if worst else "-"
+
+
+def _golden(found: dict[str, Any]) -> list[str]:
+    """What came of comparing a test's numbers with those recorded, each in a line."""
+    words = {"max": "max |Δ|", "drift": "mean Δ"}
+    used = [f"{words[name]} {share:.0%}" for name, share in found["used"].items() if share is not None]
+    about = f"{found['state']}: {Key(**found['key'])}" + (f"; of its tolerance used: {', '.join(used)}" if used else "")
+    return [about, *(f"  {line}" for line in found["differences"]), *(f"  notice: {line}" for line in found["notes"])]
 
 
 def _properties(report: pytest.TestReport) -> dict[str, str]:

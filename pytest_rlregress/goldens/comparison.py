@@ -1,0 +1,89 @@
+"""The step's runs against their golden: what is not as recorded, in words. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_rlregress.goldens.differences import Difference, agreeing, differences, unusual
+from pytest_rlregress.goldens.golden import Golden
+from pytest_rlregress.goldens.measured import Run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of it.
+
+    Attributes:
+        differences: Each in a line; none if the numbers agree.
+        unusual: Speed and memory outside their bands, each in a line.
+        notes: What else there is to know, each in a line.
+        used: How much of a tolerance was used at most, 1 for all of it: by ``max`` and ``drift``.
+    """
+
+    differences: tuple[str, ...]
+    unusual: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    used: Mapping[str, float] = field(default_factory=dict)
+
+
+def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) -> Comparison:
+    """Compare runs of the step, one a level, with the golden of their key."""
+    was = golden.settings
+    moved = [f"{name} {was.get(name)} -> {settings.get(name)}" for name in settings if settings[name] != was.get(name)]
+    if moved or settings.keys() != was.keys():
+        return Comparison((f"it is of a step with other settings ({', '.join(moved)}): record it again",))
+    told: list[str] = []
+    outside: list[str] = []
+    notes: list[str] = []
+    used = {"max": 0.0, "drift": 0.0}
+    measured = {run["level"]: run for run in runs}
+    recorded = {run["level"]: run for run in golden.runs}
+    for level in sorted(measured.keys() ^ recorded.keys()):
+        told.append(f"{level} level: {'there is none in the golden' if level in measured else 'was not measured'}")
+    for level in [level for level in recorded if level in measured]:
+        before, now = recorded[level], measured[level]
+        if now["steps"] != before["steps"]:
+            told.append(f"{level} level: {now['steps']} steps, the golden has {before['steps']}")
+        same = agreeing(before, now)
+        if same < min(now["steps"], before["steps"]):
+            notes.append(
+                f"{level} level: in step {same + 1} or after it other tokens were drawn; it is compared as such"
+            )
+        for one in differences(before, now):
+            limits = golden.tolerances.get(one.tokens, golden.tolerances["other"])[one.number]
+            told += [f"{level} level: {line}" for line in _exceeds(one, limits)]
+            shares = {"max": _share(one.largest, limits["max"]), "drift": _share(abs(one.drift), limits["drift"])}
+            used = {name: max(used[name], share) for name, share in shares.items()}
+        outside += [f"{level} level: {line}" for line in unusual(now, golden.bands)]
+    return Comparison(tuple(told), tuple(outside), tuple(notes), used)
+
+
+def _exceeds(one: Difference, limits: Mapping[str, float]) -> list[str]:
+    """In words, what of a difference is more than allowed."""
+    if one.found is None:
+        return [f"{one.number} of step {one.step} is not finite, the golden's is {one.expected:.7g}"]
+    told = []
+    if one.largest > limits["max"]:
+        told.append(
+            f"{one.number} of step {one.step} is {one.found:.7g}, the golden's {one.expected:.7g}: "
+            f"|Δ| {one.largest:.2g}, tolerance {limits['max']:.2g}"
+        )
+    if abs(one.drift) > limits["drift"]:
+        told.append(f"{one.number} drifts: mean Δ {one.drift:+.2g}, tolerance {limits['drift']:.2g}")
+    return told
+
+
+def _share(value: float, limit: float) -> float:
+    return value / limit if limit else math.inf if value else 0.0
+
+
+def moved(origin: Mapping[str, Any], versions: Mapping[str, str]) -> list[str]:
+    """What is installed in another version than when a golden was recorded, in a line; none if nothing is."""
+    then: Mapping[str, str] = origin.get("versions", {})
+    changed = [
+        f"{name} {was} -> {versions.get(name, 'none')}" for name, was in then.items() if versions.get(name) != was
+    ]
+    return [f"installed since then: {', '.join(changed)}"] if changed else []

@@ -1,0 +1,129 @@
+"""How far runs of the step are apart, and how far they may be. Pure functions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from pytest_rlregress.goldens.measured import NUMBERS, Run
+
+#: A tolerance is so many times the largest difference between the runs of a recording, and a band of speed or memory
+#: reaches so many times as far from its middle as they did. docs/goldens.md has what was measured about it.
+FACTOR = 4
+#: The least that a band reaches from its middle, as a ratio.
+LEAST_BAND = 1.1
+#: What has a band, each with the word for a value above it and the word for one below.
+USAGE = {
+    "step_seconds": ("slower", "faster"),
+    "tokens_per_second": ("faster", "slower"),
+    "device_memory_bytes": ("more", "less"),
+    "host_memory_bytes": ("more", "less"),
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How one number of a run differs from the recorded one.
+
+    Attributes:
+        tokens: Over the steps up to which the ``same`` tokens were drawn, or over those after that: ``other``.
+        step: The one where it differs most, counted from 1.
+        largest: max |Δ|; infinite where a number is not finite.
+        drift: The sum of Δ, divided by all the steps of the run: their mean, where all drew the same tokens.
+    """
+
+    number: str
+    tokens: str
+    step: int
+    expected: float | None
+    found: float | None
+    largest: float
+    drift: float
+
+
+def differences(recorded: Run, run: Run) -> list[Difference]:
+    """Of each number, over the steps that both have: for those with the same tokens, and for the others."""
+    steps = min(recorded["steps"], run["steps"])
+    same = agreeing(recorded, run)
+    found = []
+    for tokens, part in (("same", range(same)), ("other", range(same, steps))):
+        for number in NUMBERS if part else ():
+            expected, values = recorded[number], run[number]
+            deltas = {index: _delta(expected[index], values[index]) for index in part}
+            worst = max(deltas, key=lambda index: abs(deltas[index]))
+            drift = sum(deltas.values()) / steps
+            found.append(
+                Difference(number, tokens, worst + 1, expected[worst], values[worst], abs(deltas[worst]), drift)
+            )
+    return found
+
+
+def agreeing(recorded: Run, run: Run) -> int:
+    """How many of the first steps drew the same tokens."""
+    pairs = zip(recorded["sampled"], run["sampled"], strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _delta(expected: float | None, found: float | None) -> float:
+    return math.inf if expected is None or found is None else found - expected
+
+
+def tolerances(
+    recorded: Sequence[Run], repeated: Iterable[Run], nudged: Iterable[Run], others: Iterable[Run]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """How far numbers may be off: FACTOR times as far as they were.
+
+    Args:
+        recorded: The runs of a golden, one a level.
+        repeated: The same again.
+        nudged: The same from weights that differ in the last bit.
+        others: Runs with another seed, which drew other tokens from the start.
+
+    Returns:
+        As ``Golden.tolerances``; without ``same`` where no nudged run drew the same tokens, as in a coarse dtype:
+        how far rounding alone takes the numbers is not known then.
+    """
+    by_level = {run["level"]: run for run in recorded}
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for runs in (nudged, others, repeated):
+        for one in [one for run in runs for one in differences(by_level[run["level"]], run)]:
+            if runs is repeated and one.tokens not in found:
+                continue
+            limits = found.setdefault(one.tokens, {}).setdefault(one.number, {"max": 0.0, "drift": 0.0})
+            limits["max"] = max(limits["max"], FACTOR * one.largest)
+            limits["drift"] = max(limits["drift"], FACTOR * abs(one.drift))
+    return found
+
+
+def bands(runs: Sequence[Run]) -> dict[str, tuple[float, float]]:
+    """Between which two values speed and memory are as usual; none for what is not there, such as a device's memory."""
+    found = {}
+    for name in USAGE:
+        values = [usage(run, name) for run in runs]
+        middle = statistics.median(values)
+        if middle > 0:
+            furthest = max(max(value / middle, middle / value) for value in values)
+            reach = max(LEAST_BAND, 1 + FACTOR * (furthest - 1))
+            found[name] = (middle / reach, middle * reach)
+    return found
+
+
+def usage(run: Run, name: str) -> float:
+    """One run's speed or memory: the median of its steps, or what is said of the whole run."""
+    value: Any = run[name]
+    return float(statistics.median(value) if isinstance(value, list) else value)
+
+
+def unusual(run: Run, limits: Mapping[str, Sequence[float]]) -> list[str]:
+    """The speed and memory of a run that are outside their bands, each in words."""
+    told = []
+    for name, (least, most) in limits.items():
+        value = usage(run, name)
+        if not least <= value <= most:
+            above, below = USAGE[name]
+            told.append(f"{above if value > most else below}: {name} {value:.4g}, usual is {least:.4g} to {most:.4g}")
+    return told

@@ -1,0 +1,107 @@
+"""A golden: what the step measures on one key, how far that may be off, and the file that holds it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.goldens.key import Key
+from pytest_rlregress.goldens.measured import Run
+
+FORMAT = 1
+
+
+class GoldenError(ValueError):
+    """A file that is no golden, or not that of its name: the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Golden:
+    """The step's numbers on one key.
+
+    Attributes:
+        settings: The step's.
+        runs: One for each level.
+        tolerances: For steps up to which the ``same`` tokens were drawn, and for ``other`` ones, those after that: by
+            number, how large |Δ| of any step may be, ``max``, and the mean Δ, ``drift``.
+        bands: By what was measured of speed and memory, between which two values a run is as usual.
+        repeats: How many runs those were measured from, by how they differed.
+        origin: Date, commit, driver and versions.
+    """
+
+    key: Key
+    settings: Mapping[str, Any]
+    runs: Sequence[Run]
+    tolerances: Mapping[str, Mapping[str, Mapping[str, float]]]
+    bands: Mapping[str, Sequence[float]]
+    repeats: Mapping[str, int]
+    origin: Mapping[str, Any]
+
+
+def as_json(golden: Golden) -> dict[str, Any]:
+    """The golden as its file has it."""
+    return {"format": FORMAT, **asdict(golden)}
+
+
+def of_json(found: Mapping[str, Any]) -> Golden:
+    """The reverse.
+
+    Raises:
+        KeyError, TypeError: It is something else.
+    """
+    values = {name: found[name] for name in Golden.__dataclass_fields__}
+    return Golden(**{**values, "key": Key(**found["key"])})
+
+
+def read(path: Path) -> Golden:
+    """The golden in a file.
+
+    Raises:
+        GoldenError: It is cut off, no golden, of a newer format, or of another key than its name says.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        form = found["format"]
+        golden = of_json(found) if form == FORMAT else None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise GoldenError(
+            f"{path} is no golden, or one that was cut off ({error!r}): delete it or restore it"
+        ) from None
+    if golden is None:
+        raise GoldenError(f"{path} has format {form!r}, known here is {FORMAT}: pip install -U pytest-rlregress")
+    if golden.key.file != path.name:
+        raise GoldenError(f"{path} is the golden of {golden.key}: its name would be {golden.key.file}")
+    return golden
+
+
+def find(folder: Path, key: Key) -> Golden | None:
+    """The golden of exactly this key, None if there is none.
+
+    Raises:
+        GoldenError: As ``read``.
+    """
+    path = folder / key.file
+    if not path.exists():
+        return None
+    golden = read(path)
+    if golden.key != key:
+        raise GoldenError(f"{path} is the golden of {golden.key}, not of {key}, which it is to be named like: move it")
+    return golden
+
+
+def nearest(folder: Path, key: Key) -> Key | None:
+    """The key of another golden for the same device, the one that has most in common with this."""
+    wanted = asdict(key)
+    best: tuple[int, Key | None] = 0, None
+    for path in sorted(folder.glob("*.json")):
+        try:
+            other = read(path).key
+        except GoldenError:
+            continue
+        common = sum(value == wanted[name] for name, value in asdict(other).items())
+        if other.device == key.device and common > best[0]:
+            best = common, other
+    return best[1]

@@ -1,0 +1,119 @@
+"""--rl-update-goldens, in the pytest process: refuses up front, writes what was measured when all has ended well."""
+
+from __future__ import annotations
+
+import json
+import platform
+import textwrap
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_rlregress import settings
+from pytest_rlregress.goldens.checkout import CheckoutError, commit_for
+from pytest_rlregress.goldens.comparison import compare, moved
+from pytest_rlregress.goldens.golden import Golden, GoldenError, as_json, find, of_json
+from pytest_rlregress.goldens.settle import DRAFT
+from pytest_rlregress.records.collector import write
+from pytest_rlregress.stack import COMPONENTS
+
+if TYPE_CHECKING:
+    from pytest_rlregress.harness import Harness
+
+#: From the least to the largest usual value: a regression of speed by half is to be seen.
+_WIDE = 4
+_WRAP = textwrap.TextWrapper(100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False).wrap
+
+
+class Recording:
+    """Takes the goldens that tests of a run measured, wherever they ran, and writes them if the run is a good one.
+
+    Raises:
+        pytest.UsageError: The run could not write any.
+    """
+
+    def __init__(self, config: pytest.Config, run: Harness) -> None:
+        self._config, self._run = config, run
+        self._drafts: list[Golden] = []
+        self._told: list[str] = []
+        source = run.settings.source["update_goldens"]
+        if run.settings.hw is None:
+            raise pytest.UsageError(f"{source}: records what one hardware gives, which --hw is to name: --hw=auto, …")
+        try:
+            self._commit = commit_for(run.settings.goldens, settings.GOLDENS)
+        except CheckoutError as error:
+            raise pytest.UsageError(f"{source}: no golden can be recorded: {error}.") from None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take a golden off the reports that bring it: it is not what the test found."""
+        drafts = [value for name, value in report.user_properties if name == DRAFT]
+        report.user_properties[:] = [pair for pair in report.user_properties if pair[0] != DRAFT]
+        if report.when == "call":
+            self._drafts += [of_json(json.loads(str(draft))) for draft in drafts]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write them, or say why not; a run that was to record and did not is no good one either."""
+        if self._config.option.collectonly:
+            return
+        if session.testsfailed:
+            self._told = [f"not recorded: the run has failures ({session.testsfailed})"]
+        elif session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            self._told = [f"not recorded: the run was ended, or failed (exit code {int(session.exitstatus)})"]
+        elif not self._drafts:
+            self._told = ["not recorded: no test measured a golden (if it was skipped, 'not run here' says why)"]
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for draft in [] if self._told else self._drafts:
+            try:
+                self._told += self._write(draft)
+            except OSError as error:  # must not cost the summary too
+                self._told.append(f"not recorded: {error}")
+                session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what became of it."""
+        if self._told:
+            terminalreporter.write_sep("=", "goldens")
+        for line in self._told:
+            for part in [line] if line.startswith("recorded") else _WRAP(line):  # a path stays whole
+                terminalreporter.write_line(part, red=line.startswith("not recorded"))
+
+    def _write(self, draft: Golden) -> list[str]:
+        """Write one; what is to be said of it."""
+        versions = self._run.stack.versions
+        golden = replace(
+            draft,
+            origin={
+                "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "commit": self._commit,
+                "driver": self._run.machine.driver,
+                "python": platform.python_version(),
+                "versions": {name: versions[name] for name in COMPONENTS if name in versions},
+            },
+        )
+        folder = self._run.settings.goldens.resolve()
+        try:
+            before = find(folder, golden.key)
+        except GoldenError as error:
+            before, changes = None, [f"in place of what was none: {error}"]
+        else:
+            changes = changed(before, golden) if before else []
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / golden.key.file, as_json(golden))
+        wide = [name for name, (least, most) in golden.bands.items() if most / least > _WIDE]
+        notice = f"notice: the bands of {', '.join(wide)} are wide: this machine was busy, record again when it is not"
+        return [f"recorded: {folder / golden.key.file}", *changes, *[notice] * bool(wide)]
+
+
+def changed(before: Golden, now: Golden) -> list[str]:
+    """What a golden says otherwise than the one before it, each in a line."""
+    found = compare(before, now.settings, now.runs)
+    when = f"{before.origin.get('date')}, commit {before.origin.get('commit')}"
+    if not found.differences:
+        numbers = [f"its numbers agree with those of the one before ({when})"]
+    else:
+        numbers = [f"its numbers are not those of the one before ({when}):", *found.differences]
+    return [*numbers, *found.unusual, *found.notes, *moved(before.origin, now.origin["versions"])]

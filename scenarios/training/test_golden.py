@@ -1,0 +1,12 @@
+"""The step's numbers must be those recorded on exactly this hardware and stack: docs/goldens.md."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.guards("golden")
+def test_the_numbers_are_the_recorded_ones(training_step, ray_cluster, progress, request):
+    from pytest_rlregress.goldens.settle import settle
+
+    settle(training_step, ray_cluster, request.node, progress)
