@@ -20,7 +20,7 @@ from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.keys import key
 from pytest_rlregress.records import surroundings
 from pytest_rlregress.records.collector import write
-from pytest_rlregress.records.reader import FORMAT, flipped, state
+from pytest_rlregress.records.reader import FORMAT, flipped, lock, state
 from pytest_rlregress.stack import Stack
 
 FAILURES = """
@@ -193,7 +193,7 @@ def test_what_a_run_writes(pytester, recorded, distributed):
     assert (extra["run"]["host"], extra["run"]["workers"]) == (platform.node(), 2 if distributed else None)
     assert extra["stack"]["libraries"].items() >= PROPERTIES["rlregress_libraries"].items()
     assert extra["hardware"]["memory_bytes"] == psutil.virtual_memory().total
-    assert locks.read(path) == locks.installed()
+    assert lock(path) == locks.installed()
     assert flipped(path, path) == []
     assert extra["stack"]["versions"]["torch"] == locks.installed().version("torch")
     assert extra["hardware"]["profile"] == "cpu"

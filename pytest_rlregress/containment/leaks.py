@@ -233,7 +233,9 @@ class Leaks:
             words["descriptors"] = f"{len(seen.descriptors)} file descriptors: {_list(named)}"
         # Another program of this user may have made an entry: it has it mapped then, and this one's processes have not.
         holders = litter.holders(seen.shared) if seen.shared else {}
-        if entries := sorted(entry for entry, pids in holders.items() if not pids or pids & set(ours)):
+        blamed = (entry for entry, pids in holders.items() if not pids or pids & set(ours))
+        # One that its own program has just removed is nobody's any more.
+        if entries := sorted(entry for entry in blamed if entry.path.exists()):
             words["shared memory"] = _list([f"{entry.path} ({gpu_memory.size_of(entry.size)})" for entry in entries])
         return words
 

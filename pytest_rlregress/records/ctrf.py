@@ -165,7 +165,7 @@ def _message(report: Report) -> str:
     if not _failed(report):
         return ""
     crash: Any = getattr(report.longrepr, "reprcrash", None)
-    return str(crash.message if crash else report.longreprtext).strip().partition("\n")[0]
+    return str(crash.message if crash else report.longrepr).strip().partition("\n")[0]
 
 
 def _trace(report: Report) -> str:
