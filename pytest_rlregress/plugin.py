@@ -68,7 +68,8 @@ def _open(config: pytest.Config) -> bool:
         return False
     from pytest_rlregress.report.terminal import Terminal
 
-    config.pluginmanager.register(Terminal(config, run), "rlregress-terminal")
+    terminal = Terminal(config, run)
+    config.pluginmanager.register(terminal, "rlregress-terminal")
     if hasattr(config, "workerinput"):  # the rest is once a run, not in each of xdist's workers
         return True
     if run.settings.update_goldens:
@@ -82,7 +83,7 @@ def _open(config: pytest.Config) -> bool:
     if os.environ.get("GITHUB_ACTIONS") == "true":
         from pytest_rlregress.report.annotations import Annotations
 
-        config.pluginmanager.register(Annotations(config, run), "rlregress-annotations")
+        config.pluginmanager.register(Annotations(config, run, terminal), "rlregress-annotations")
     return True
 
 

@@ -17,7 +17,7 @@ SHARED_MEMORY = ("test_faults", "test_leaks", "test_litter", "test_stack_faults"
 
 
 #: Files that take minutes, begun first: at the end no worker is left alone with one.
-LONG = ("test_twins.py", "test_bisect.py")
+LONG = ("test_twins.py", "test_bisect.py", "test_fleet.py", "test_goldens_run.py")
 
 
 def pytest_configure(config):

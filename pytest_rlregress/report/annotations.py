@@ -17,6 +17,7 @@ from pytest_rlregress.engine_log import plain
 
 if TYPE_CHECKING:
     from pytest_rlregress.harness import Harness
+    from pytest_rlregress.report.terminal import Terminal
 
 #: As many of each kind does GitHub show of one step.
 SHOWN = 10
@@ -44,15 +45,13 @@ class Annotation:
 class Annotations:
     """Collects what reports say, wherever the tests ran, and writes it at the end of the run."""
 
-    def __init__(self, config: pytest.Config, run: Harness) -> None:
-        self._config, self._run = config, run
+    def __init__(self, config: pytest.Config, run: Harness, terminal: Terminal) -> None:
+        self._config, self._run, self._terminal = config, run, terminal
         self._found: dict[tuple[str, ...], Annotation] = {}
-        self._hardware_tests = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what is worth an annotation; failures of one kind together."""
         said = {name: str(value) for name, value in report.user_properties}
-        self._hardware_tests += "rlregress_hardware" in said and report.when == "call"
         verdict, note = said.get("rlregress_verdict"), said.get("rlregress_note", "")
         if verdict is None or report.when == "teardown":  # that one repeats the verdict
             if report.failed:
@@ -77,8 +76,7 @@ class Annotations:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the commands, each on a line of its own."""
         found = [*self._found.values()]
-        asked = self._run.settings.hw is not None and not self._config.option.collectonly
-        if asked and self._run.profile.id != "cpu" and not self._hardware_tests:
+        if self._terminal.empty_hardware_run():
             text = f"--hw={self._run.profile.id} ran no hardware test: nothing was proved about this hardware"
             found.append(Annotation("warning", "no hardware test", text, {}))
         for kind in ("error", "warning", "notice"):

@@ -104,7 +104,7 @@ class Terminal:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
         """A hardware run in which no hardware test executed fails; so does one whose report cannot be written."""
-        if self._empty_hardware_run() and session.exitstatus in (
+        if self.empty_hardware_run() and session.exitstatus in (
             pytest.ExitCode.OK,
             pytest.ExitCode.NO_TESTS_COLLECTED,
         ):
@@ -115,7 +115,8 @@ class Terminal:
             self._unwritten = str(error)
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
 
-    def _empty_hardware_run(self) -> bool:
+    def empty_hardware_run(self) -> bool:
+        """Whether the run was to prove something about hardware and no hardware test executed."""
         worker = hasattr(self._config, "workerinput")
         asked = self._run.settings.hw is not None and not self._config.option.collectonly
         return asked and not worker and self._run.profile.id != "cpu" and self._hardware_tests == 0
@@ -139,7 +140,7 @@ class Terminal:
                     write(line)
         if self._unwritten:
             write(f"FAILED: a report could not be written: {self._unwritten}", red=True)
-        if self._empty_hardware_run():
+        if self.empty_hardware_run():
             write(
                 f"FAILED: --hw={self._run.profile.id} ran no hardware test: nothing was proved about this hardware "
                 "(hardware tests carry the marker hw; see 'not run here' for what was skipped).",
