@@ -30,7 +30,7 @@ Texts: TypeAlias = Mapping[Any, Any]  # by number, 0 for None
 
 #: Its name in a folder of records.
 NAME = ".rlregress-index.sqlite"
-#: To be raised with whatever changes what is kept of a file.
+#: To be raised with whatever else changes what is kept of a file.
 _SCHEMA = 1
 _TABLES = """
 CREATE TABLE text (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
@@ -169,7 +169,7 @@ def results(db: sqlite3.Connection, number: int, text: Texts) -> Iterator[tuple[
 
 def _version() -> int:
     """One number for everything that decides what is kept of a file."""
-    parts = f"{_SCHEMA} {reader.FORMAT} {metadata.version('pytest-rlregress')}"
+    parts = f"{_SCHEMA} {_TABLES} {reader.FORMAT} {metadata.version('pytest-rlregress')}"
     return zlib.crc32(parts.encode()) & 0x7FFFFFFF
 
 
