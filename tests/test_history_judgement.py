@@ -313,7 +313,7 @@ TWINS = {
     ),
     "knows only good and not good": ("if found is not None and found < better:", "if False:"),
     "does not look at the driver": ('"driver change" if good.driver != first.driver else "regression"', '"regression"'),
-    "does not look at the hardware": ("if (good.lane, good.devices) != (first.lane, first.devices):", "if False:"),
+    "does not look at the hardware": ("if (good.lane, good.hardware) != (first.lane, first.hardware):", "if False:"),
     "compares the hardware of now": ("first = bad[0].run", "first = bad[-1].run"),
     "misses nothing": ("if point is not None and tells(point):", "if False:"),
     "takes an interrupted run for the run before": ('if run.state == "complete":', "if True:"),

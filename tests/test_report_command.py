@@ -179,6 +179,19 @@ def test_compare_over_hardware(runs, report, tmp_path):
     assert "profile h100 -> h200; hardware NVIDIA H100 80GB HBM3 -> NVIDIA H200" in said.out
 
 
+def test_another_processor_is_other_hardware(report, tmp_path):
+    bad = [Event("bad", 1, CASE.name), Event("again", 1)]
+    paths = make(tmp_path / "c", nights=2, lanes=("cpu",), tests=12, seed=1, events=bad)
+    for path in paths[1:]:
+        record = json.loads(path.read_text())
+        record["results"]["extra"]["hardware"]["cpu"] = {"model": "Another", "cores": 4}
+        path.write_text(json.dumps(record))
+    code, said = report("--compare", *map(str, paths))
+    assert code == 0
+    assert "HARDWARE CHANGE on cpu" in said.out
+    assert re.search("hardware .* cores -> Another, 4 cores", said.out)
+
+
 def test_reruns_that_are_none(runs, report):
     _, before, after, _ = runs
     _, said = report("--compare", after, runs[0], before)

@@ -62,7 +62,7 @@ class Run:
         start: Seconds since 1970.
         seconds: How long it took; None where the record does not say or its clock went backwards.
         lane: Id of the hardware profile, "unknown" where there was none.
-        devices: Name of each GPU.
+        devices: Name of each GPU; none on a CPU.
         driver: The GPUs' driver, None without one.
         commit: Of the checkout that the tests are in.
         lock: Every installed package.
@@ -97,10 +97,16 @@ class Run:
         noon = datetime.timedelta(hours=12)
         return (datetime.datetime.fromtimestamp(self.start, datetime.timezone.utc) + noon).date()
 
-    @property
+    @cached_property
+    def hardware(self) -> tuple[object, ...]:
+        """Runs in which this is equal are comparable: the GPUs' names; without GPU the CPU's model and cores."""
+        cpu = (self.extra.get("hardware") or {}).get("cpu") or {}
+        return self.devices or (cpu.get("model"), cpu.get("cores"))
+
+    @cached_property
     def conditions(self) -> tuple[object, ...]:
         """Runs in which these are equal ought to agree."""
-        return self.lane, self.lock.digest, self.commit, self.dirty, self.devices, self.driver
+        return self.lane, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver
 
 
 @dataclass(frozen=True, slots=True)

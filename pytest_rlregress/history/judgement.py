@@ -137,7 +137,7 @@ def _worse(good: Run, bad: Sequence[Point]) -> Kind:
     if len(bad) == 1:
         return "unconfirmed"
     first = bad[0].run
-    if (good.lane, good.devices) != (first.lane, first.devices):
+    if (good.lane, good.hardware) != (first.lane, first.hardware):
         return "hardware change"
     return "driver change" if good.driver != first.driver else "regression"
 

@@ -102,8 +102,8 @@ def between(before: Run, after: Run) -> str:
         parts.append(", ".join([*map(str, packages[:_PACKAGES]), *more]))
     if before.lane != after.lane:
         parts.append(f"profile {before.lane} -> {after.lane}")
-    if before.devices != after.devices:
-        parts.append(f"hardware {devices(before)} -> {devices(after)}")
+    if before.hardware != after.hardware:
+        parts.append(f"hardware {hardware(before)} -> {hardware(after)}")
     if before.driver != after.driver:
         parts.append(f"driver {before.driver or 'none'} -> {after.driver or 'none'}")
     if before.commit != after.commit:
@@ -121,10 +121,13 @@ def again_by(tests: Sequence[str]) -> list[str]:
     return list(tests) if len(tests) <= _AGAIN else sorted({test.partition("::")[0] for test in tests})
 
 
-def devices(run: Run) -> str:
-    """The GPUs of a run."""
-    counted = Counter(run.devices)
-    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counted.items()) or "no GPU"
+def hardware(run: Run) -> str:
+    """What a run ran on: its GPUs, the CPU where there is none."""
+    if run.devices:
+        counted = Counter(run.devices)
+        return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counted.items())
+    model, cores = run.hardware
+    return f"{model}, {cores} cores" if model and cores else str(model or "no GPU")
 
 
 def arrow(change: Change) -> str:

@@ -6,8 +6,8 @@ import datetime
 import re
 from collections import Counter
 
-from pytest_rlregress.history.facts import TRIPS, Kind, LaneNight, Night, Run
-from pytest_rlregress.history.words import devices
+from pytest_rlregress.history.facts import TRIPS, Kind, LaneNight, Night
+from pytest_rlregress.history.words import hardware as hardware
 from pytest_rlregress.history.words import plural as plural
 from pytest_rlregress.records.reader import rank
 
@@ -127,14 +127,6 @@ def strip(lane: LaneNight) -> str:
         listed = "" if word == "good" else f" ({', '.join(dates[-8:])}{', and earlier' if len(dates) > 8 else ''})"
         said.append(f"{count} {name}{listed}")
     return f"{lane.lane}, the last {len(lane.cells)} nights: {'; '.join(said)}"
-
-
-def hardware(run: Run) -> str:
-    """What a run ran on: its GPUs, the CPU where there is none."""
-    if run.devices:
-        return devices(run)
-    cpu = run.extra.get("hardware", {}).get("cpu") or {}
-    return f"{cpu['model']}, {cpu['cores']} cores" if cpu.get("model") and cpu.get("cores") else ""
 
 
 def signal(*texts: str) -> str:
