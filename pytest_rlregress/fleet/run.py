@@ -18,6 +18,7 @@ from typing import Any
 from pytest_rlregress.fleet import cluster, results, watch
 from pytest_rlregress.fleet.cluster import Ask, ClusterError
 from pytest_rlregress.fleet.results import UNKNOWN, USAGE
+from pytest_rlregress.history.facts import night_of
 from pytest_rlregress.profiles import HardwareError, load_profiles
 
 Heard = queue.SimpleQueue[Any]  # pairs of a Lane and a line of its output or its End
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     except ClusterError as error:
         return _refuse(str(error), UNKNOWN)
     lanes = [Lane(asked, cluster.name(asked)) for asked in asks]
-    night = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=12)).date()  # as facts.Run.night
+    night = night_of(time.time())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         _run(client, lanes, options)

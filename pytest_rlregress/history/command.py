@@ -82,8 +82,9 @@ def declare(commands: Any) -> None:
 
 def _night(text: str) -> datetime.date:
     if text == "today":
-        noon = datetime.timedelta(hours=12)
-        return (datetime.datetime.now(datetime.timezone.utc) + noon).date()
+        from pytest_rlregress.history.facts import night_of
+
+        return night_of(time.time())
     try:
         return datetime.date.fromisoformat(text)
     except ValueError:

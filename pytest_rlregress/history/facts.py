@@ -33,6 +33,12 @@ Kind = Literal[
 TRIPS: frozenset[str] = frozenset({"regression", "driver change"})
 
 
+def night_of(moment: float) -> datetime.date:
+    """The night that a moment belongs to, in seconds since 1970."""
+    noon = datetime.timedelta(hours=12)
+    return (datetime.datetime.fromtimestamp(moment, datetime.timezone.utc) + noon).date()
+
+
 @dataclass(frozen=True, slots=True)  # there are some hundred thousand of them
 class Result:
     """What came of one test in one run.
@@ -94,8 +100,7 @@ class Run:
     @cached_property
     def night(self) -> datetime.date:
         """The night that it belongs to."""
-        noon = datetime.timedelta(hours=12)
-        return (datetime.datetime.fromtimestamp(self.start, datetime.timezone.utc) + noon).date()
+        return night_of(self.start)
 
     @cached_property
     def hardware(self) -> tuple[object, ...]:
