@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress import cache, catalogue
+from pytest_rlregress import arguments, cache, catalogue
 
 _MANUAL = """\
 three questions:
@@ -64,14 +63,26 @@ def _ends(group: Any) -> None:
 def _trials(group: Any) -> None:
     group.add_argument("--hw", metavar="PROFILE", help="run the tests as this hardware profile, as pytest --hw does")
     group.add_argument(
-        "--repeat", type=_count, default=1, metavar="N", help="runs of each candidate; if they disagree it is unknown"
+        "--repeat",
+        type=arguments.count,
+        default=1,
+        metavar="N",
+        help="runs of each candidate; if they disagree it is unknown",
     )
     group.add_argument(
-        "--timeout", type=_setting("seconds"), default=1800.0, metavar="SECONDS", help="for one run (default: 1800)"
+        "--timeout",
+        type=arguments.setting("seconds"),
+        default=1800.0,
+        metavar="SECONDS",
+        help="for one run (default: 1800)",
     )
     group.add_argument("--pytest", default="", metavar="OPTIONS", help='more options for pytest: --pytest="-k one"')
     group.add_argument(
-        "--jobs", type=_count, default=1, metavar="N", help="2: build what may come next while a candidate is tried"
+        "--jobs",
+        type=arguments.count,
+        default=1,
+        metavar="N",
+        help="2: build what may come next while a candidate is tried",
     )
     group.add_argument("--fresh", action="store_true", help="forget what an interrupted bisect has tried")
 
@@ -89,7 +100,7 @@ def _environments(group: Any) -> None:
     group.add_argument("--no-network", action="store_true", help="use what is cached")
     group.add_argument(
         "--env-size-limit",
-        type=_setting("memory"),
+        type=arguments.setting("memory"),
         metavar="SIZE",
         help="such as 20GiB: environments least recently used are removed above that",
     )
@@ -100,26 +111,6 @@ def _environments(group: Any) -> None:
         metavar="DIR",
         help="environments and journals (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
-def _setting(name: str) -> Callable[[str], Any]:
-    """A value as pytest's own options have it: ``seconds`` or ``memory`` of the settings."""
-
-    def parse(text: str) -> Any:
-        from pytest_rlregress import settings
-
-        try:
-            return getattr(settings, name)(text)
-        except ValueError as allowed:
-            raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None
-
-    return parse
 
 
 def run(options: argparse.Namespace) -> int:

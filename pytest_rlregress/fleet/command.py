@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pytest_rlregress import arguments
+
 _MANUAL = """\
 examples:
   rlregress run --hw=h100,h200,h20 --ray-address http://head:8265 --record-dir records
@@ -47,13 +49,13 @@ def declare(commands: Any) -> None:
         metavar="URL",
         help="of the cluster's dashboard (default: %(default)s; also: environment RAY_API_SERVER_ADDRESS)",
     )
-    ray.add_argument("--gpus", type=_count, default=1, metavar="N", help="GPUs for each job (default: 1)")
+    ray.add_argument("--gpus", type=arguments.count, default=1, metavar="N", help="GPUs for each job (default: 1)")
     ray.add_argument(
         "--wait", action="store_true", help="submit also what no node has now: nodes may come when asked for"
     )
     ray.add_argument(
         "--timeout",
-        type=_seconds,
+        type=arguments.setting("seconds"),
         default=4 * 3600.0,
         metavar="SECONDS",
         help="stop the jobs that have not ended by then, waiting included (default: 14400)",
@@ -83,21 +85,6 @@ def _address(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(f"{text!r} is not the address of a dashboard, such as http://head:8265")
     return text.rstrip("/")
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    from pytest_rlregress import settings
-
-    try:
-        return settings.seconds(text)
-    except ValueError as allowed:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None
 
 
 def run(options: argparse.Namespace) -> int:
