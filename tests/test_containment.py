@@ -9,6 +9,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 
+import needs
 import psutil
 import pytest
 
@@ -37,7 +38,7 @@ def is_alive(process):
 
 @pytest.mark.parametrize("workers", [(), ("--hw=cpu", "-n2", ".")], ids=["alone", "xdist"])
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
-def test_nothing_survives_the_end_of_pytest(pytester, tmp_path, end, workers):
+def test_nothing_survives_the_end_of_pytest(pytester, tmp_path, temporary, end, workers):
     pytester.makepyfile(
         """
         import os, subprocess, time, pytest
@@ -57,9 +58,7 @@ def test_nothing_survives_the_end_of_pytest(pytester, tmp_path, end, workers):
         """
     )
     command = [sys.executable, "-m", "pytest", "--junitxml=junit.xml", f"--basetemp={tmp_path}/base", *workers]
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    process = subprocess.Popen(command, cwd=pytester.path, env={**os.environ, "TMPDIR": str(temporary)})
+    process = subprocess.Popen(command, cwd=pytester.path)
     pids = pytester.path / "pids"
     deadline = time.monotonic() + 60
     while not pids.exists():
@@ -90,17 +89,16 @@ def test_full_disk_where_a_report_is_written_costs_neither_summary_nor_exit_code
     result.stdout.fnmatch_lines(["FAILED: a report could not be written: *No space left on device*"])
 
 
-def test_full_disk_where_tests_write(run, tmp_path, monkeypatch):
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", tmp_path]).returncode:
+def test_full_disk_where_tests_write(run, tmp_path, temporary):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", temporary]).returncode:
         pytest.skip("this user may not mount a file system of that size")
     try:
-        monkeypatch.setenv("TMPDIR", str(tmp_path))
         body = "import pytest\n@pytest.mark.isolated\ndef test_fills():\n    while True: print('x' * 10**5)\n"
-        result = run({"test_a": body, "test_b": NEIGHBOUR}, f"--basetemp={tmp_path.parent}/base")
+        result = run({"test_a": body, "test_b": NEIGHBOUR}, f"--basetemp={tmp_path}/base")
         result.assert_outcomes(failed=1, passed=1)
         result.stdout.fnmatch_lines(["*OSError: * No space left on device*"])
     finally:
-        subprocess.run(["umount", tmp_path], check=True)
+        subprocess.run(["umount", temporary], check=True)
 
 
 def test_exit_asked_for_in_a_child_ends_the_run(run):
@@ -174,6 +172,7 @@ def test_group_shares_a_child_until_one_of_it_dies(run, pytester):
     assert len(list(pytester.path.glob("down-*"))) == 1, "the second one is torn down"
 
 
+@needs.stack
 def test_folder_is_one_workers_under_xdist(pytester, run):
     group = GROUP.replace("os.abort()", "pass").replace('isolated(group="engine")', 'needs("torch")')
     for folder in ("one", "two"):
@@ -220,6 +219,7 @@ def test_descriptors_of_the_child_are_real(run):
     result.stdout.fnmatch_lines(["*from descriptor*", "*from python*"])
 
 
+@needs.stack
 def test_environment_and_fresh_interpreter(run):
     result = run(
         """
@@ -253,11 +253,9 @@ def test_wrong_marker_is_a_usage_error(run):
     )
 
 
-def test_no_litter(run, pytester, monkeypatch, tmp_path_factory):
-    temporary = tmp_path_factory.mktemp("tmp")
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    run(NEIGHBOUR).assert_outcomes(passed=1)
-    assert not list(temporary.glob("rlregress-*"))
+def test_no_litter(run, tmp_path, temporary):
+    run(NEIGHBOUR, f"--basetemp={tmp_path}/base").assert_outcomes(passed=1)
+    assert not list(temporary.iterdir())
 
 
 def test_what_was_left_is_told_though_a_failing_teardown_removes_it(run):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import time
 import uuid
+from multiprocessing import shared_memory
 from pathlib import Path
 
 import pytest
 
-from matrix import MARK, Run, marked
+from matrix import MARK, Run, end, mapped, marked
 
 # Before each of them, in a file of its own: a test that must pass; and another one after it.
 HEAD = """
@@ -148,11 +151,22 @@ def suite(folder: Path) -> None:
     (folder / "pytest.ini").write_text("[pytest]\n")
 
 
-@pytest.fixture(scope="module", params=[(), ("-n2",)], ids=["alone", "xdist"])
-def matrix(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("suite")
-    suite(folder)
-    return Run(folder, tmp_path_factory.mktemp("tmp"), *request.param)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Alone and under xdist, at the same time: most of it they wait for what hangs."""
+
+    def begin(*options):
+        folder = tmp_path_factory.mktemp("suite")
+        suite(folder)
+        return Run(folder, *options)
+
+    alone, xdist = end(begin(), begin("-n2"))
+    return {"alone": alone, "xdist": xdist}
+
+
+@pytest.fixture(scope="module", params=["alone", "xdist"])
+def matrix(request, runs):
+    return runs[request.param]
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -198,11 +212,25 @@ def test_survivor_would_be_seen():
     mark = uuid.uuid4().hex
     survivor = subprocess.Popen(["sleep", "60"], env={MARK: mark}, start_new_session=True)
     try:
+        deadline = time.monotonic() + 5  # its variables can be read a moment after it was started
+        while not marked(mark) and time.monotonic() < deadline:
+            time.sleep(0.02)
         assert len(marked(mark)) == 1
     finally:
         survivor.kill()
         survivor.wait()
     assert not marked(mark)
+
+
+def test_litter_would_be_seen():
+    """Shared memory counts as soon as no process has it mapped."""
+    memory = shared_memory.SharedMemory(create=True, size=4096)
+    try:
+        assert memory.name in mapped()
+        memory.close()
+        assert memory.name in set(os.listdir("/dev/shm")) - mapped()
+    finally:
+        memory.unlink()
 
 
 def test_nothing_survives(matrix):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import multiprocessing.connection
 import os
 import secrets
 import select
@@ -10,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,11 +37,7 @@ time.sleep(60)
 """
 
 
-@pytest.fixture(autouse=True)
-def temporary(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("temporary")
 
 
 @pytest.fixture
@@ -200,3 +199,17 @@ def test_holder_of_a_semaphore_is_known_though_its_file_had_another_name():
     name = lock._semlock.name.removeprefix("/")
     (made,) = (entry for entry in litter.shared_memory() - before if entry.name == f"sem.{name}")
     assert litter.holders([made], [os.getpid()]) == {made: {os.getpid()}}
+
+
+def test_a_temporary_folder_too_deep_for_sockets_is_not_used(monkeypatch, tmp_path):
+    deep = tmp_path / ("deep" * 12)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    folder = litter.session_folder()
+    try:
+        socket = folder.path / "c123456" / str(uuid.uuid4())  # as vLLM names one in a child's TMPDIR
+        socket.parent.mkdir()
+        with contextlib.closing(multiprocessing.connection.Listener(str(socket), "AF_UNIX")):
+            assert not list(deep.iterdir())
+    finally:
+        folder.remove()

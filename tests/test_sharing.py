@@ -105,8 +105,7 @@ def test_ray_is_started_once_for_all_folders_and_workers(run, pytester):
     assert len(set(addresses)) == 1
 
 
-def test_runs_beside_each_other_do_not_collide(pytester, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def test_runs_beside_each_other_do_not_collide(pytester, tmp_path, temporary):
     pytester.makepyfile(
         test_it="""
         import time
@@ -126,9 +125,9 @@ def test_runs_beside_each_other_do_not_collide(pytester, tmp_path, monkeypatch):
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     runs = [
-        subprocess.Popen([*command, f"--basetemp={tmp_path.parent}/base{n}"], cwd=pytester.path, stdout=subprocess.PIPE)
+        subprocess.Popen([*command, f"--basetemp={tmp_path}/base{n}"], cwd=pytester.path, stdout=subprocess.PIPE)
         for n in range(3)
     ]
     outputs = [run.communicate(timeout=120)[0].decode() for run in runs]
     assert [run.returncode for run in runs] == [0, 0, 0], outputs
-    assert not list(tmp_path.iterdir())
+    assert not list(temporary.iterdir())

@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-from matrix import Run
+from matrix import Run, end
 
 ENGINE = """
 import os, signal
@@ -73,14 +73,17 @@ def test_fault():
 """
 
 
-@pytest.fixture(scope="module", params=[(), ("-n2",)], ids=["alone", "xdist"])
+# What xdist itself makes of a fault is in test_faults.py.
+@pytest.fixture(
+    scope="module", params=[pytest.param((), id="alone"), pytest.param(("-n2",), id="xdist", marks=pytest.mark.slow)]
+)
 def matrix(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("suite")
     folder.joinpath("pytest.ini").write_text("[pytest]\n")
     folder.joinpath("test_engine.py").write_text(ENGINE)
     folder.joinpath("test_ray.py").write_text(RAY)
     folder.joinpath("test_torch.py").write_text(TORCH)
-    return Run(folder, tmp_path_factory.mktemp("tmp"), *request.param)
+    return end(Run(folder, *request.param))[0]
 
 
 @pytest.mark.parametrize(

@@ -234,9 +234,11 @@ def held():
         process.kill()
 
 @pytest.mark.isolated
+@pytest.mark.hw(count=2)
 def test_it(held): pass
 
 @pytest.mark.isolated
+@pytest.mark.hw(count=2)
 def test_broken(held):
     sys.modules["pynvml"].broken = True
 """
@@ -245,7 +247,7 @@ def test_broken(held):
 def test_gpu_memory_of_a_process_stands_beside_its_other(said, pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
     Path(pytester.path, "two_cards.py").write_text(TWO_CARDS)
-    peaks = said("peak_memory", ON_GPUS, "-p", "two_cards", "--hw=cpu", ".")
+    peaks = said("peak_memory", ON_GPUS, "-p", "two_cards", ".")  # --hw=cpu would hide them
     peaks.pop("").assert_outcomes(passed=2)
     found = peaks["test_it", "call"]
     assert [*found] == ["test", "VLLM::Worker_TP0 (GPU)", "test (GPU)", "VLLM::Worker_TP0"]

@@ -115,8 +115,16 @@ class Child:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(pickle.dumps(order))
 
+    def await_ready(self, hear: Hear) -> Death | None:
+        """Wait until the child has imported its test files and can run tests; how it ended if it never can."""
+        if self._ready:
+            return None
+        death = self._listen("ready", Limits(_START_SECONDS), hear, "not ready to run tests", [])
+        self._ready = death is None
+        return death
+
     def run(self, key: str, following: str | None, limits: Limits, hear: Hear) -> Death | None:
-        """Run one test; every message goes to ``hear(kind, value)``.
+        """Run one test, once the child is ready; every message goes to ``hear(kind, value)``.
 
         Args:
             key: The test, as ``worker.key_of`` names it.
@@ -127,8 +135,6 @@ class Child:
         Returns:
             None when the test came to its end, else how the child ended.
         """
-        if not self._ready and (death := self._await_ready(hear)) is not None:
-            return death
         self.logs.begin()
         self.usage.forget()
         self._said.faults.clear()
@@ -143,8 +149,9 @@ class Child:
             if kind == "error":
                 errors.append(value)
 
-        death = None if self._ready else self._await_ready(hear)
-        death = death or self._listen("done", limits, hear, "the import had no end", [str(file), IMPORT])
+        death = self.await_ready(hear) or self._listen(
+            "done", limits, hear, "the import had no end", [str(file), IMPORT]
+        )
         return death and replace(death, message="\n".join([death.message, *errors]))
 
     def stop(self, hear: Hear) -> Death | None:
@@ -187,11 +194,6 @@ class Child:
         """Bytes in the child's log so far."""
         return os.fstat(self._log.fileno()).st_size
 
-    def _await_ready(self, hear: Hear) -> Death | None:
-        death = self._listen("ready", Limits(_START_SECONDS), hear, "not ready to run tests", [])
-        self._ready = death is None
-        return death
-
     def _listen(self, until: str, limits: Limits, hear: Hear, what: str, instruction: list[Any] | None) -> Death | None:
         """Give an instruction (an empty one is none) and hear all ``until`` it is done, or how the child ended."""
         begun = _Beginning(self.size())
@@ -223,7 +225,7 @@ class Child:
                     report, size = value
                     if report["outcome"] == "failed" and self.clues is NO_CLUES:
                         self.clues = self._look()  # now: its teardown may remove a Ray session's folder, and fail too
-                    hear(kind, [report, "" if self._echo else self.output(begun.log_size, size)])
+                    hear(kind, [report, self.output(begun.log_size, size)])
                     begun.log_size = size
                 else:
                     hear(kind, value)
@@ -308,7 +310,7 @@ class Child:
                 os.kill(self._said.pid, number)
 
     def _echo_output(self) -> None:
-        """For ``-s``: copy what is new in the log to standard output."""
+        """For ``-s`` and ``--capture=tee-sys``: copy what is new in the log to standard output."""
         if self._echo and (size := self.size()) > self._echoed:
             sys.stdout.write(self.output(self._echoed, size))
             sys.stdout.flush()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.containment.child import Child, how_it_ended
+from pytest_rlregress.containment.child_config import COVERAGE_VARIABLES
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.worker import Order
 
@@ -22,6 +23,9 @@ _BOOT = (
     "from pytest_rlregress.containment.server import main; main(int(sys.argv[2]), sys.argv[3], sys.argv[4:])"
 )
 _SAY_EVERY = 5.0
+#: Variables that only children get. It is in them that coverage is measured. To count the devices that
+#: CUDA_VISIBLE_DEVICES=MIG-… shows, torch initialises CUDA.
+_OF_CHILDREN = (*COVERAGE_VARIABLES, "CUDA_VISIBLE_DEVICES")
 
 
 class ContainmentError(RuntimeError):
@@ -45,6 +49,7 @@ class Server:
             str(theirs.fileno()),
             str(log.parent),
         ]
+        variables = {name: value for name, value in environment.items() if name not in _OF_CHILDREN}
         with theirs, log.open("ab") as out:
             self._process = subprocess.Popen(
                 [*command, *modules],
@@ -52,7 +57,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **environment},
+                env={"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **variables},
                 start_new_session=True,
             )
         self._begun = time.monotonic()

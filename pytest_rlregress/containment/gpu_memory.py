@@ -21,6 +21,7 @@ LOADED_BYTES, CONTEXT_BYTES = 256 * 2**20, 2**30
 #: Seconds until memory is missed: the driver takes it back some time after it was freed or its process died.
 RECLAIM_SECONDS = 10.0
 LOOK_SECONDS = 0.05
+_STILL_LOOKS = 5  # so many looks in a row with the same memory in use: it stands still
 #: The device file that is open where CUDA is initialised.
 CUDA = "/dev/nvidia-uvm"
 _NVIDIA = Path("/dev/nvidiactl")  # there with a driver
@@ -29,21 +30,34 @@ _NVIDIA = Path("/dev/nvidiactl")  # there with a driver
 def wait_for_gpu_memory(pids: Collection[int], seconds: float = RECLAIM_SECONDS) -> list[str]:
     """Wait until the driver lists none of ``pids``, which are dead, on any GPU; what remains, in words.
 
-    Returns at once where there is no driver, or none of them had memory on a GPU.
+    Where it lists no process at all, as in a container that hides their ids, wait until what is used falls no more.
+    Returns at once where there is no driver, or where it lists processes and none of ``pids``.
     """
     driver, devices = open_nvml(visible_only=False)
     if driver is None:
         return []
     deadline = time.monotonic() + seconds
+    used: list[list[int]] = []
     try:
         while True:
             held = [(label, holders(driver, handle)) for label, handle in devices]
             left = [f"pid {pid} holds {size_of(on[pid])} on {label}" for label, on in held for pid in pids if pid in on]
-            if not left or time.monotonic() > deadline:
+            listed = any(on for _, on in held)
+            used.append([_used(driver, handle) for _, handle in devices])
+            stands_still = len(used) >= _STILL_LOOKS and all(one == used[-1] for one in used[-_STILL_LOOKS:])
+            if time.monotonic() > deadline or (not left and (listed or stands_still)):
                 return left
             time.sleep(LOOK_SECONDS)
     finally:
         driver.nvmlShutdown()
+
+
+def _used(driver: Any, device: Any) -> int:
+    """Bytes in use on a device by anyone; 0 where the driver does not say."""
+    try:
+        return int(driver.nvmlDeviceGetMemoryInfo(device).used)
+    except driver.NVMLError:
+        return 0
 
 
 def allocated() -> dict[tuple[str, str], int]:
@@ -68,7 +82,9 @@ def open_nvml(visible_only: bool) -> tuple[Any, list[tuple[str, Any]]]:
         return None, []
     try:
         import pynvml
-
+    except ImportError:
+        return None, []
+    try:
         pynvml.nvmlInit()
         cards, _ = nvml.list_cards(pynvml)
         gpus = [gpu for card in cards for gpu in card.devices]
@@ -79,7 +95,7 @@ def open_nvml(visible_only: bool) -> tuple[Any, list[tuple[str, Any]]]:
         return pynvml, [
             (label, pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid)) for label, gpu in zip(labels, gpus, strict=True)
         ]
-    except (ImportError, pynvml.NVMLError):
+    except pynvml.NVMLError:
         return None, []
 
 

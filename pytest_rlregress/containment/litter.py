@@ -14,8 +14,11 @@ from pathlib import Path
 
 from pytest_rlregress.containment.processes import descendants
 
-# Ray makes Unix sockets some 70 bytes down from its folder, and the path of one may have 107.
 _PREFIX = "rlr-"
+# The path of a Unix socket may have 107 bytes. A child's folder lies 21 below this one, and vLLM names its sockets by a
+# uuid there.
+_LONGEST = 107 - 21 - 37
+_SHORT = "/tmp"
 _LOCK = "lock"
 _SHARED_MEMORY = Path("/dev/shm")
 _IN_MOVED_TO, _IN_CREATE = 0x80, 0x100  # linux/inotify.h
@@ -35,10 +38,16 @@ class SessionFolder:
 
 
 def session_folder() -> SessionFolder:
-    """Make and lock a folder ``rlr-XXXXXXXX`` in the temporary folder; remove those of pytest runs that were killed."""
-    sweep(Path(tempfile.gettempdir()))
+    """Make and lock a folder ``rlr-XXXXXXXX`` in the temporary folder; remove those of pytest runs that were killed.
+
+    Where the temporary folder's path is too long for Unix sockets below it, the folder is made in /tmp.
+    """
+    temporary = tempfile.gettempdir()
+    if len(os.fsencode(temporary)) > _LONGEST and os.access(_SHORT, os.W_OK | os.X_OK):
+        temporary = _SHORT
+    sweep(Path(temporary))
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary))
         # Until the lock is taken another run may find the folder abandoned, and remove it.
         lock = _lock(path)
         if lock is not None:

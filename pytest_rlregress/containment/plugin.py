@@ -5,17 +5,31 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_rlregress.containment import inline
 from pytest_rlregress.containment.child import NO_CLUES, Child, Clues, Death, Limits
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.places import CONTAINED, Place, limits_of, place_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
-from pytest_rlregress.containment.reports import Heard, add_to_text, died, outcome_of, skipped, told, torn_down
+from pytest_rlregress.containment.reports import (
+    Heard,
+    add_to_text,
+    died,
+    drop_output,
+    fold_subtests,
+    outcome_of,
+    skipped,
+    told,
+    torn_down,
+)
+from pytest_rlregress.containment.reruns import reruns_of, wanted
 from pytest_rlregress.containment.scheduling import ByPlace, write_places
 from pytest_rlregress.containment.usage import Said, decides
 from pytest_rlregress.containment.worker import key_of
@@ -24,6 +38,7 @@ from pytest_rlregress.verdict import Outcome
 
 _PLACE: pytest.StashKey[Place] = pytest.StashKey()
 _KEY: pytest.StashKey[str] = pytest.StashKey()
+_TIMEOUT: pytest.StashKey[float] = pytest.StashKey()
 _OURS = re.compile(rf"\bmark\.({'|'.join(CONTAINED)})\b".encode())
 
 
@@ -38,6 +53,7 @@ class Containment:
         unavailable: Says why a test cannot run here, or None.
         conclude: Takes the outcome of a test and the report that is to carry its verdict.
         every_file: Whether every test file is imported in a child first, not only those with tests of ours.
+        replacement: Takes the place of this plugin when a debugger is to be used.
     """
 
     def __init__(
@@ -50,12 +66,14 @@ class Containment:
         unavailable: Callable[[pytest.Item], str | None],
         conclude: Callable[[pytest.Item, Outcome, pytest.TestReport], None],
         every_file: bool,
+        replacement: inline.Inline,
     ) -> None:
-        self._config, self._limits, self._every_file = config, limits, every_file
+        self._config, self._limits, self._every_file, self._inline = config, limits, every_file, replacement
         self._components, self._unavailable, self._conclude = components, unavailable, conclude
         self._pool = Pool(config, gpus, self._say)
         self._said = Said()
         self._warm: tuple[str, ...] = ()
+        self._notes: set[str] = set()
         self._stopped = False
         # SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written.
         ours = threading.current_thread() is threading.main_thread()
@@ -92,12 +110,16 @@ class Containment:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start importing, in the warm server, while other tests run."""
         self._pool.imported()
+        if inline.needed(self._config, len(_contained(session))):
+            self._config.pluginmanager.unregister(self)
+            self._config.pluginmanager.register(self._inline, "rlregress-inline")
+            self._inline.pytest_collection_finish(session)  # registered while this very hook is being called
+            self._pool.close(politely=True)
+            return
         write_places(self._config, {item.nodeid: item.stash[_PLACE].group for item in _contained(session)})
         runnable = [item for item in _contained(session) if not item.stash[_PLACE].fresh]
         needed = {name for item in runnable if not self._unavailable(item) for name in self._components(item)}
         self._warm = warm_modules(needed)
-        if self._config.option.usepdb and _contained(session):
-            self._say("--pdb does not reach into contained tests")
         if self._warm and not self._config.option.collectonly:
             self._pool.warm(self._warm)
 
@@ -127,31 +149,66 @@ class Containment:
         if reason is not None:
             self._log(item, [skipped(item, reason)])
         else:
-            self._run(item, nextitem)
+            reruns, delay = reruns_of(item)
+            while self._run(item, nextitem, reruns):
+                reruns -= 1
+                time.sleep(delay)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _run(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
+        """pytest-timeout's limit for a contained test is this plugin's to watch: its own would end the session."""
+        if _PLACE not in item.stash:
+            return None
+        item.stash[_TIMEOUT] = float(settings.timeout)
+        return True
+
+    def _limits_of(self, item: pytest.Item) -> Limits:
+        """What a test may use: its marker's values, else pytest-timeout's limit, else the run's."""
+        return limits_of(item, replace(self._limits, seconds=item.stash.get(_TIMEOUT, self._limits.seconds)))
+
+    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, reruns: int) -> bool:
+        """Run a test in its child and log its reports; whether it failed and is to run once more in another one."""
         place, following = item.stash[_PLACE], self._following(item, nextitem)
         if not place.alone:
             self._pool.stop_groups(but=place)
         mates = [other for other in _contained(item.session) if other.stash[_PLACE] == place]
         modules = self._warm if any(map(self._components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
-        heard, clues, usage = Heard(item, self._say), NO_CLUES, list[tuple[str, object]]()
+        heard, clues, usage = Heard(item, self._say, self._note), NO_CLUES, list[tuple[str, object]]()
+        again, begun, waited = False, time.monotonic(), 0.0
         try:
             child = self._pool.child(place, [mate.path for mate in mates], modules, gpus)
-            death = child.run(item.stash[_KEY], following, limits_of(item, self._limits), heard)
+            death = child.await_ready(heard)
+            waited = time.monotonic() - begun
+            death = death or child.run(item.stash[_KEY], following, self._limits_of(item), heard)
             clues, usage = _add_clues(heard.reports, child), self._said.properties(child.usage)
+            again = reruns > 0 and (death is not None or any(wanted(item, report) for report in heard.reports))
             if death is not None:
                 self._pool.drop(place)
-            elif following is None:
+            elif following is None or again:
                 death = self._pool.stop(place, heard)
         except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
             death = Death("crashed", None, f"could not be contained: {error}", "")
         if death is not None or heard.errors:
             heard.reports.append(died(item, heard, death))
-        self._log(item, heard.reports, death, clues, usage)
+        heard.reports[0].duration += waited  # the imports of the stack, for --durations
+        if again:
+            self._log_rerun(item, heard.reports)
+        else:
+            self._log(item, heard.reports, death, clues, usage)
+        return again
+
+    def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
+        """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""
+        for report in fold_subtests(reports, judged=True):
+            failed = report.failed
+            if failed:
+                report.outcome = "rerun"  # type: ignore[assignment]
+            item.ihook.pytest_runtest_logreport(report=report)
+            if failed:
+                return
 
     def _following(self, item: pytest.Item, nextitem: pytest.Item | None) -> str | None:
         """The next test in the same child, None for none, "" where xdist has not said yet what comes next."""
@@ -171,6 +228,8 @@ class Containment:
         usage: Sequence[tuple[str, object]] = (),
     ) -> None:
         """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
+        sided = any(item.get_closest_marker(side) for side in ("reproduces", "guards"))
+        reports = fold_subtests(reports, judged=sided)
         if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
             reports.append(torn_down(item, reports[-1]))
         verdict: list[tuple[str, object]] = []
@@ -182,9 +241,18 @@ class Containment:
                 self._conclude(item, outcome_of(report, death, clues), report)
                 verdict = report.user_properties[before:]
         for report in reports:
+            if self._config.option.capture == "no":
+                drop_output(report)
             item.ihook.pytest_runtest_logreport(report=report)
 
     # -- the end ---------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """All children have ended when other plugins look at the end of the loop, as coverage does."""
+        result = yield
+        self._pool.close(politely=True)
+        return result
 
     def pytest_keyboard_interrupt(self) -> None:
         """Ctrl-C, SIGTERM or ``pytest.exit()``: children get seconds to tear down, not the time they want."""
@@ -200,6 +268,12 @@ class Containment:
         if reporter is not None and self._config.option.verbose >= 0:
             reporter.ensure_newline()
             reporter.write_line(f"rlregress: {line}")
+
+    def _note(self, line: str) -> None:
+        """Say a line that every child would say once."""
+        if line not in self._notes:
+            self._notes.add(line)
+            self._say(line)
 
 
 class _Died(pytest.Module):

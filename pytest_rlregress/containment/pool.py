@@ -10,10 +10,11 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import gpu_memory, litter
+from pytest_rlregress.containment import child_config, gpu_memory, litter
 from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Death, Hear, Limits
 from pytest_rlregress.containment.client import ContainmentError, Server
 from pytest_rlregress.containment.lease import Lease, acquire
@@ -49,6 +50,7 @@ class Pool:
         self._servers: dict[tuple[str, ...], Server] = {}
         self._children: dict[Place, _Held] = {}
         self._lease: Lease | None = None
+        self._numbered, self._closed = 0, False
         self._folder = litter.session_folder()
         #: Where xdist's workers write down which tests share a child.
         self.places = self._folder.path / "places.json"
@@ -80,7 +82,8 @@ class Pool:
             folder = self._file("c")
             folder.mkdir()
             environment = {**_environment(folder), **leased, **dict(place.environment)}
-            order, echo = self._order(place, files, folder, environment), self._config.option.capture == "no"
+            order = self._order(place, files, folder, environment)
+            echo = self._config.option.capture in ("no", "tee-sys")
             own = Server((), environment, self._file("server")) if place.fresh else None
             try:
                 child = (own or self._forkable(modules)).fork(order, folder / "log", echo)
@@ -132,7 +135,10 @@ class Pool:
             self._lease = None
 
     def close(self, politely: bool) -> None:
-        """End everything and remove the session's temporary folder."""
+        """End everything and remove the session's temporary folder; the second time there is nothing to do."""
+        if self._closed:
+            return
+        self._closed = True
         if self._children and not politely:
             self._say(f"stopping: fixtures of contained tests have {INTERRUPT_SECONDS:g} s to be torn down")
         for place in list(self._children):
@@ -179,26 +185,25 @@ class Pool:
             self._say(f"while a contained process ended: {value}")
 
     def _order(self, place: Place, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
-        options = dict(vars(self._config.option))
-        options.pop("file_or_dir", None)  # argparse wants to fill this in itself
-        # The child runs what it is told, by node id: no selection, distribution, debugger or report files of its own.
-        options.update(keyword="", markexpr="", deselect=None, maxfail=0, usepdb=False, trace=False, pyargs=False)
-        options.update(numprocesses=None, dist="no", tx=[], lf=False, failedfirst=False, stepwise=False)
-        # Output goes to the child's log, where it outlives the child.
-        options["capture"] = "no"
-        options["plugins"] = [*options.get("plugins", ()), "no:terminal"]
-        options["basetemp"] = folder / "tmp"
-        # Else both would be looked for from the test files, which may lie in another project, or in site-packages.
-        options["rootdir"] = str(self._config.rootpath)
-        options["inifilename"] = self._config.inipath and str(self._config.inipath)
         return Order(
-            options=options,
+            options=child_config.options(self._config, self._basetemp(folder)),
             files=tuple(dict.fromkeys(map(str, files))),
             folder=os.getcwd(),
             environment=environment,
             collects=place != _IMPORTS,
-            workerinput=getattr(self._config, "workerinput", {"workerid": "master", "testrunuid": uuid.uuid4().hex}),
+            workerinput=child_config.workerinput(self._config),
+            markers=tuple(self._config.getini("markers")),
+            coverage=child_config.coverage(),
         )
+
+    def _basetemp(self, folder: Path) -> Path:
+        """A folder for what a child's tests make in ``tmp_path``: pytest's own keeping rules hold for it."""
+        factory: Any = getattr(self._config, "_tmp_path_factory", None)
+        if factory is None:  # -p no:tmpdir
+            return folder / "tmp"
+        self._numbered += 1
+        base: Path = factory.getbasetemp()
+        return base / f"contained-{self._numbered}"
 
     def _file(self, kind: str) -> Path:
         return self._folder.path / f"{kind}{uuid.uuid4().hex[:6]}"  # short: Unix sockets lie below

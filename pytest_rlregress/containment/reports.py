@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment.child import NO_CLUES, Clues, Death
+from pytest_rlregress.containment.usage import is_subtest
 from pytest_rlregress.verdict import Outcome
 
 _LAST_LINES = 10
+_CAPTURED = "Captured stdout"
 # What runs the test, in faulthandler's stacks and in py-spy's.
 _RUNNER = re.compile(
     r"(?:^.*(?:/_pytest/|/pluggy/|/pytest_rlregress/containment/|File \"<string>\""
@@ -58,10 +60,10 @@ def outcome_of(report: pytest.TestReport, death: Death | None, clues: Clues = NO
 class Heard:
     """What a child says while it runs one test: its reports, with the output that belongs to each, and its errors."""
 
-    def __init__(self, item: pytest.Item, say: Callable[[str], None]) -> None:
+    def __init__(self, item: pytest.Item, say: Callable[[str], None], note: Callable[[str], None]) -> None:
         self.reports: list[pytest.TestReport] = []
         self.errors: list[str] = []
-        self._item, self._say = item, say
+        self._item, self._say, self._note = item, say, note
         self._captured: list[tuple[str, str]] = []
 
     def __call__(self, kind: str, value: Any) -> None:
@@ -74,7 +76,7 @@ class Heard:
         if kind == "report":
             data, output = value
             report = hook.pytest_report_from_serializable(config=self._item.config, data=data)
-            self._captured += [(f"Captured stdout {report.when}", output)] * bool(output)
+            self._captured += [(f"{_CAPTURED} {report.when}", output)] * bool(output)
             report.sections = [*self._captured, *((title, text) for title, text in report.sections)]
             self.reports.append(_restored(self._item, report))
         elif kind == "warning":
@@ -83,12 +85,14 @@ class Heard:
             hook.pytest_warning_recorded.call_historic(kwargs={"warning_message": warning(*about), **recorded})
         elif kind == "say":
             self._say(value)
+        elif kind == "note":
+            self._note(value)
         elif kind == "exit":
             message, returncode = value
             if message is None:
                 raise KeyboardInterrupt(f"in {self._item.nodeid}")
             pytest.exit(message, returncode)
-        else:
+        elif kind == "error":
             self.errors.append(value)
 
 
@@ -127,8 +131,8 @@ def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestRep
 
     Its text has the stacks and all else that is known, since the text is what junit files carry.
     """
-    phases = ("setup", "call", "teardown")
-    when = next((phase for phase in phases if all(report.when != phase for report in heard.reports)), "teardown")
+    over = {report.when for report in heard.reports if not is_subtest(report)}
+    when = next((phase for phase in ("setup", "call") if phase not in over), "teardown")
     if death is None:
         return _report(item, when, "failed", _failure(item, "\n".join(heard.errors)))
     text, output = told(death)
@@ -137,7 +141,7 @@ def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestRep
         report.user_properties = list(heard.reports[-1].user_properties)
     report.duration = max(0.0, death.seconds - sum(report.duration for report in heard.reports))
     if len(output.splitlines()) > _LAST_LINES:
-        report.sections.append((f"Captured stdout {when}", output))
+        report.sections.append((f"{_CAPTURED} {when}", output))
     return report
 
 
@@ -149,6 +153,33 @@ def told(death: Death) -> tuple[str, str]:
     sections = [("last output", last)] * bool(last) + list(death.sections)
     text = "\n".join(part for part in (death.message, _of_the_test(stack)) if part)
     return "\n".join([text, *(_titled(title, section) for title, section in sections)]), output
+
+
+def drop_output(report: pytest.TestReport) -> None:
+    """Take what the test printed out of its report: under ``-s`` it has been on the terminal."""
+    report.sections = [(title, text) for title, text in report.sections if not title.startswith(_CAPTURED)]
+
+
+def fold_subtests(reports: Sequence[pytest.TestReport], *, judged: bool) -> list[pytest.TestReport]:
+    """The reports of a test in which a failed part fails the whole.
+
+    Args:
+        reports: All of one test, its parts' before its own.
+        judged: Whether the test gets a verdict: then it fails as the first of its parts that failed, and only its own
+            reports are left, for it is one test.
+    """
+    failed = [report for report in reports if is_subtest(report) and report.failed]
+    whole = next((report for report in reports if report.when == "call" and not is_subtest(report)), None)
+    if failed and whole is not None and whole.passed:
+        whole.outcome = "failed"
+        whole.longrepr = f"contains {len(failed)} failed subtest{'s' * (len(failed) > 1)}"
+        if judged:
+            whole.longrepr = failed[0].longrepr
+            whole.rlregress_exception = getattr(failed[0], "rlregress_exception", {})  # type: ignore[attr-defined]
+            del failed[0]
+    if judged and whole is not None and whole.failed:
+        add_to_text(whole, [("another failed subtest", part.longreprtext) for part in failed])
+    return [report for report in reports if not judged or not is_subtest(report)]
 
 
 def add_to_text(report: pytest.TestReport, sections: Sequence[tuple[str, str]]) -> None:

@@ -24,8 +24,12 @@ from pytest_rlregress.containment import litter, supervisor, worker
 
 MESSAGE_BYTES = 65536
 _END_SECONDS = 15.0
-# numpy's OpenBLAS starts a thread per core at import, and a process with a second thread cannot be forked safely.
-_WHILE_IMPORTING = {"OPENBLAS_NUM_THREADS": "1"}
+# What starts threads or processes when it is imported: a process with a second thread cannot be forked safely.
+_WHILE_IMPORTING = {
+    "OPENBLAS_NUM_THREADS": "1",  # numpy: a thread per core
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow's allocator
+    "HUMMING_DISABLE_PARALLEL_BUILD": "1",  # vLLM's CUDA wheel: two processes
+}
 
 
 def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:

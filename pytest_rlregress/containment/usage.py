@@ -202,7 +202,13 @@ class Said:
 
 def decides(report: pytest.TestReport) -> bool:
     """Whether a report is the one that carries its test's verdict."""
-    return report.when == "call" or (report.when == "setup" and not report.passed)
+    whole = not is_subtest(report)
+    return whole and (report.when == "call" or (report.when == "setup" and not report.passed))
+
+
+def is_subtest(report: pytest.TestReport) -> bool:
+    """Whether a report is of a part of a test: pytest 9's fixture ``subtests``, ``unittest``'s ``subTest``."""
+    return hasattr(report, "context")
 
 
 def _version(path: Path) -> str | None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from pytest_rlregress.containment import child_config
 from pytest_rlregress.containment.leaks import Leaks
 from pytest_rlregress.containment.stacks import allow_tracing
 from pytest_rlregress.containment.usage import Observer
@@ -47,6 +48,8 @@ class Order:
     folder: str
     environment: dict[str, str]
     workerinput: dict[str, Any]
+    markers: tuple[str, ...]
+    coverage: child_config.Coverage | None = None
     collects: bool = True
     path: list[str] = field(default_factory=lambda: list(sys.path))
 
@@ -86,7 +89,9 @@ def main(channel_descriptor: int, log: int, faults: int) -> None:
     status = 1
     try:
         order: Order = pickle.loads(connection.recv_bytes())
-        _run(order, channel, output)
+        _be_in(order)
+        measurement = None if order.coverage is None else child_config.Measurement(order.coverage)
+        _run(order, channel, output, measurement)
         channel.send("end")
         status = 0
     except BaseException:
@@ -100,21 +105,37 @@ def main(channel_descriptor: int, log: int, faults: int) -> None:
         os._exit(status)
 
 
-def _run(order: Order, channel: Channel, output: Output) -> None:
+def _be_in(order: Order) -> None:
+    """Take over the pytest process' folder, variables and import path."""
     os.chdir(order.folder)
     sys.path[:] = order.path
     os.environ.clear()
     os.environ.update(order.environment)
     tempfile.tempdir = None  # the server may have looked it up under another TMPDIR
-    config = pytest.Config.fromdictargs(order.options, list(order.files))
-    # Plugins that write files (junit, html, cache) leave that to the process that is not a worker.
-    config.workerinput = order.workerinput  # type: ignore[attr-defined]
-    config.stash[CHANNEL] = channel
-    config.pluginmanager.register(Worker(channel, output, order.collects), "rlregress-worker")
-    leaks = Leaks(reaper=os.getppid())
-    config.pluginmanager.register(leaks, "rlregress-leaks")
-    config.pluginmanager.register(Observer(channel.send, os.getppid(), leaks.on_gpus), "rlregress-observer")
-    config.hook.pytest_cmdline_main(config=config)
+
+
+def _run(order: Order, channel: Channel, output: Output, measurement: child_config.Measurement | None) -> None:
+    """Run pytest; again without an installed plugin that cannot start in a child."""
+    without: list[str] = []
+    while True:
+        config = child_config.configured(order.options, order.files, order.markers, without)
+        # Plugins that write files (junit, html, cache) leave that to the process that is not one of xdist's workers.
+        config.workerinput, config.workeroutput = order.workerinput, {}
+        config.stash[CHANNEL] = channel
+        worker = Worker(channel, output, order.collects)
+        config.pluginmanager.register(worker, "rlregress-worker")
+        if measurement is not None:
+            config.pluginmanager.register(measurement, "rlregress-coverage")
+        leaks = Leaks(reaper=os.getppid())
+        config.pluginmanager.register(leaks, "rlregress-leaks")
+        config.pluginmanager.register(Observer(channel.send, os.getppid(), leaks.on_gpus), "rlregress-observer")
+        status = config.hook.pytest_cmdline_main(config=config)
+        if worker.ready:
+            return
+        if worker.culprit is None or worker.culprit in without:
+            raise RuntimeError(f"pytest did not start in the contained child: {worker.problem or status}")
+        without.append(worker.culprit)
+        channel.send("note", f"contained tests run without the plugin {worker.culprit}, which fails in their process")
 
 
 class Output:
@@ -148,12 +169,20 @@ class Output:
 
 
 class Worker:
-    """The child's side of the conversation: ``run`` instructions in, reports out."""
+    """The child's side of the conversation: ``run`` instructions in, reports out.
+
+    Attributes:
+        ready: Whether pytest has come as far as running tests.
+        problem: What kept it from that, as text.
+        culprit: Name of the installed plugin whose fault that was, or None.
+    """
 
     def __init__(self, channel: Channel, output: Output, collects: bool) -> None:
         self._channel, self._output, self._collects = channel, output, collects
         self._pid = os.getpid()
         self._config: pytest.Config
+        self.ready, self.problem = False, ""
+        self.culprit: str | None = None
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Keep the config for the reports."""
@@ -168,6 +197,7 @@ class Worker:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests that are asked for, in the order they are asked for."""
         items = {key_of(item): item for item in session.items}
+        self.ready = True
         self._channel.send("ready")
         while (instruction := self._channel.receive()) is not None:
             key, following = instruction
@@ -220,9 +250,17 @@ class Worker:
         if report.failed:
             self._channel.send("error", report.longreprtext)
 
-    def pytest_internalerror(self, excrepr: object) -> None:
+    def pytest_internalerror(self, excrepr: object, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """An error in pytest or one of its plugins, or a fixture that failed in the last teardown."""
-        self._channel.send("error", str(excrepr))
+        if self.ready:
+            self._channel.send("error", str(excrepr))
+        else:
+            self.problem, self.culprit = str(excrepr), child_config.plugin_of(self._config, excinfo)
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self) -> bool:
+        """pytest-timeout's limit is the pytest process' to watch, from outside."""
+        return True
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """A test that asks for the end of the whole run: ``pytest.exit()``, or a KeyboardInterrupt of its own."""

@@ -1,0 +1,216 @@
+"""The pytest configuration of a contained child: its parent's, without what belongs to the session as a whole.
+
+A child runs single tests by node id and sends their reports home. Selecting, ordering, rerunning, time limits, report
+files and the terminal stay with the pytest process. docs/plugins.md says what that means for each plugin.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+#: Command-line options that are the session's, and what they are in a child.
+_SESSION_OPTIONS: Mapping[str, Any] = {
+    # Which tests run, and in which order.
+    "keyword": "",
+    "markexpr": "",
+    "deselect": None,
+    "maxfail": 0,
+    "pyargs": False,
+    "lf": False,
+    "failedfirst": False,
+    "newfirst": False,
+    "stepwise": False,
+    "randomly_reorganize": False,
+    # How they are distributed, run again, limited in time.
+    "numprocesses": None,
+    "dist": "no",
+    "tx": [],
+    "forked": False,
+    "reruns": 0,
+    # What is shown or written instead of or beside a run.
+    "showfixtures": False,
+    "show_fixtures_per_test": False,
+    "setupshow": False,
+    "setuponly": False,
+    "setupplan": False,
+    "cacheshow": None,
+    "cacheclear": False,
+    "pastebin": None,
+    "cov_source": [],
+    "no_cov": True,
+    "force_sugar": False,
+    "log_file": os.devnull,  # the pytest process is writing it
+    # A test that asks for a debugger is told how to get one.
+    "usepdb": False,
+    "trace": False,
+    "usepdb_cls": (__name__, "NoDebugger"),
+    # A plugin of the session that a child leaves out may have declared names in the ini file.
+    "strict_config": False,
+    # Output goes to the child's log, where it outlives the child.
+    "capture": "no",
+}
+#: Plugins that declare their options in a child and do nothing else there: the pytest process runs tests again.
+_INACTIVE = ("rerunfailures", "flaky")
+#: The child's plugins were imported by the warm server, before pytest could rewrite their assert statements.
+_IMPORTED_BEFORE = "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"
+#: Variables by which coverage starts by itself in processes that Python starts.
+COVERAGE_VARIABLES = (
+    "COV_CORE_SOURCE",
+    "COV_CORE_CONFIG",
+    "COV_CORE_DATAFILE",
+    "COVERAGE_PROCESS_START",
+    "COVERAGE_PROCESS_CONFIG",
+)
+
+
+# -- in the pytest process ---------------------------------------------------------------------------------------------
+
+
+def options(config: pytest.Config, basetemp: Path) -> dict[str, Any]:
+    """The options of a child's pytest; ``basetemp`` is for its ``tmp_path`` folders, and need not exist."""
+    own = {name: value for name, value in vars(config.option).items() if name != "file_or_dir"}
+    own.update((name, value) for name, value in _SESSION_OPTIONS.items() if name in own)
+    # Of -p NAME and -p no:NAME the last counts, here by leaving the other out: a child has loaded its plugins by then.
+    own["plugins"] = list({name.removeprefix("no:"): name for name in own.get("plugins") or ()}.values())
+    own["pythonwarnings"] = [*(own.get("pythonwarnings") or ()), _IMPORTED_BEFORE]
+    own["basetemp"] = basetemp
+    # Else both would be looked for from the test files, which may lie in another project, or in site-packages.
+    own["rootdir"] = str(config.rootpath)
+    own["inifilename"] = config.inipath and str(config.inipath)
+    return own
+
+
+def workerinput(config: pytest.Config) -> dict[str, Any]:
+    """What makes a child look like one of xdist's workers: plugins that write files leave that to the session then."""
+    found = dict(getattr(config, "workerinput", {}))
+    found.setdefault("workerid", "master")
+    found.setdefault("workercount", 1)
+    found.setdefault("testrunuid", uuid.uuid4().hex)
+    found.setdefault("mainargv", sys.argv)
+    if "randomly_seed" in config.option:
+        found.setdefault("randomly_seed", config.option.randomly_seed)
+    return found
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The coverage measurement that the pytest process takes part in.
+
+    Attributes:
+        data_file: Absolute path; a child writes beside it, under a name of its own, to be combined.
+        config_file: As coverage takes it.
+        options: Values by coverage's own option names, such as ``run:branch``.
+    """
+
+    data_file: str
+    config_file: str | bool
+    options: Mapping[str, Any]
+
+
+_COVERAGE_OPTIONS = ("run:branch", "run:source", "run:source_pkgs", "run:include", "run:omit", "run:concurrency")
+
+
+def coverage() -> Coverage | None:
+    """The measurement that runs in this process, started by pytest-cov or ``coverage run``; None for none."""
+    module = sys.modules.get("coverage")
+    current: Any = module.Coverage.current() if module else None
+    if current is None:
+        return None
+    values = {name: current.get_option(name) for name in _COVERAGE_OPTIONS}
+    return Coverage(
+        os.path.abspath(current.get_option("run:data_file")),
+        current.config.config_file or False,
+        {name: value for name, value in values.items() if value is not None},
+    )
+
+
+# -- in the child ------------------------------------------------------------------------------------------------------
+
+
+def configured(given: Mapping[str, Any], files: Iterable[str], markers: Iterable[str], without: Iterable[str]) -> Any:
+    """A config with these options, its plugins loaded.
+
+    Args:
+        given: What ``options`` has made.
+        files: What to collect.
+        markers: The session's lines of ini ``markers``: plugins that are not loaded here may have added some.
+        without: Names of plugins not to load.
+    """
+    blocked = [f"no:{name}" for name in (*_INACTIVE, *without)]
+    config = pytest.Config.fromdictargs({**given, "plugins": [*given["plugins"], *blocked]}, list(files))
+    known = set(config.getini("markers"))
+    for line in markers:
+        if line not in known:
+            config.addinivalue_line("markers", line)
+    _silence_terminal(config)
+    return config
+
+
+def _silence_terminal(config: pytest.Config) -> None:
+    """Register a terminal reporter that prints nothing: pytest and its plugins ask for one to format what they say."""
+    module: Any = config.pluginmanager.get_plugin("terminal")
+    if module is not None:  # else the whole session has none
+        config.pluginmanager.unregister(module)
+        no_hooks = {name: None for name in dir(module.TerminalReporter) if name.startswith("pytest_")}
+        reporter = type("SilentReporter", (module.TerminalReporter,), no_hooks)
+        nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
+        config.pluginmanager.register(reporter(config, nowhere), "terminalreporter")
+
+
+def plugin_of(config: pytest.Config, excinfo: pytest.ExceptionInfo[BaseException]) -> str | None:
+    """Name of the installed plugin in whose code an exception was raised, or that called what raised it."""
+    files = [os.path.realpath(entry.path) for entry in reversed(excinfo.traceback)]
+    for file in files:
+        for plugin, _ in config.pluginmanager.list_plugin_distinfo():
+            source = os.path.realpath(getattr(plugin, "__file__", None) or "")
+            package = getattr(plugin, "__package__", None)
+            root = os.path.dirname(source) + os.sep if package else source
+            if source and file.startswith(root) and not str(package).startswith("pytest_rlregress"):
+                return config.pluginmanager.get_name(plugin)
+    return None
+
+
+class Measurement:
+    """The part of a coverage measurement that a child makes; as a plugin it is written down after every test.
+
+    A child may die in the next one.
+    """
+
+    def __init__(self, wanted: Coverage) -> None:
+        from coverage import Coverage as Measured
+
+        self._measured = Measured(data_file=wanted.data_file, data_suffix=True, config_file=wanted.config_file)
+        for name, value in wanted.options.items():
+            self._measured.set_option(name, value)
+        # Every child of a session would say the same.
+        said = ["no-data-collected", "module-not-imported", "module-not-measured", "already-imported", "couldnt-parse"]
+        self._measured.set_option("run:disable_warnings", said)
+        self._measured.start()
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Write the data file."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._measured.save()
+
+    pytest_unconfigure = pytest_runtest_logfinish  # with what tore down the last fixtures
+
+
+class NoDebugger:
+    """What ``breakpoint()`` and ``pdb.set_trace()`` start in a child, which has no terminal: a failure that says so."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    def set_trace(self, *args: object, **kwargs: object) -> NoReturn:
+        """Fail the test."""
+        pytest.fail("a debugger was started in a contained test, which has no terminal: run it with --rl-inline")

@@ -1,0 +1,103 @@
+"""Contained tests in pytest's own process, for debugging: ``--rl-inline``, and ``--pdb`` or ``--trace`` on one test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from pytest_rlregress.containment.places import place_of
+from pytest_rlregress.containment.reports import outcome_of
+from pytest_rlregress.containment.usage import decides
+from pytest_rlregress.containment.worker import describe
+from pytest_rlregress.verdict import Outcome
+
+#: What tests lack that run in pytest's own process.
+PROTECTION = (
+    "contained tests run in this process: a crash or a hang ends the session; limits on time and memory, the check for "
+    "leaks and the locks on GPUs are off; isolated(env=…) sets variables in an interpreter that is not new"
+)
+
+_DEBUGGERS = {"--pdb": "usepdb", "--trace": "trace"}
+_SHOW_SET_UP = {"--setup-only": "setuponly", "--setup-show": "setupshow"}
+
+
+def needed(config: pytest.Config, contained: int) -> bool:
+    """Whether an option needs the one contained test that is selected in pytest's own process.
+
+    Args:
+        contained: How many contained tests are selected.
+
+    Raises:
+        pytest.UsageError: An option that does not reach into children, and not one test that could run here for it.
+    """
+    given = [name for name, where in {**_DEBUGGERS, **_SHOW_SET_UP}.items() if config.getoption(where, False)]
+    # In one of xdist's workers nobody would see what these show.
+    if not given or not contained or config.option.collectonly or hasattr(config, "workerinput"):
+        return False
+    debugger = given[0] in _DEBUGGERS
+    if debugger and contained == 1:
+        return True
+    raise pytest.UsageError(
+        f"{given[0]} does not reach into contained tests, of which {contained} are selected: "
+        + ("choose a single one, or " if debugger else "")
+        + "run them in pytest's own process with --rl-inline."
+    )
+
+
+class Inline:
+    """Gives contained tests their verdicts and the variables of their marker; pytest itself runs them.
+
+    Args:
+        unavailable: Says why a test cannot run here, or None.
+        conclude: Takes the outcome of a test and the report that is to carry its verdict.
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        *,
+        unavailable: Callable[[pytest.Item], str | None],
+        conclude: Callable[[pytest.Item, Outcome, pytest.TestReport], None],
+    ) -> None:
+        self._config, self._unavailable, self._conclude = config, unavailable, conclude
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Say what protection is off."""
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        planned = self._config.getoption("setupplan", False)  # a plan runs nothing
+        if reporter is not None and not planned and any(map(place_of, session.items)):
+            reporter.ensure_newline()
+            reporter.write_line(f"rlregress: {PROTECTION}", yellow=True)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Run a test under the variables of its marker."""
+        place = place_of(item)
+        if place is None or not place.environment:
+            return (yield)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in place.environment:
+                patch.setenv(name, value)
+            return (yield)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip a test that cannot run here."""
+        reason = self._unavailable(item) if place_of(item) else None
+        if reason is not None:
+            pytest.skip(reason)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Judge the report that decides a test, unless its body was not run or somebody stepped through it."""
+        report = yield
+        unjudged = self._config.getoption("setuponly", False) or self._config.getoption("trace", False)
+        if place_of(item) and decides(report) and not unjudged:
+            if call.excinfo is not None:
+                report.rlregress_exception = describe(call.excinfo)  # type: ignore[attr-defined]
+            self._conclude(item, outcome_of(report, None), report)
+        return report

@@ -1,0 +1,71 @@
+"""The warm server can be forked whatever the stack starts when it is imported, and sees no GPU."""
+
+from __future__ import annotations
+
+import os
+
+import needs
+import pytest
+
+from pytest_rlregress.containment.client import Server
+
+STARTS_A_PROCESS = """
+import os, subprocess, sys, threading, time
+if os.environ.get("HUMMING_DISABLE_PARALLEL_BUILD") != "1":
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+"""
+
+
+@pytest.fixture
+def ready(temporary, monkeypatch):
+    """What a server says that has imported a module."""
+    monkeypatch.syspath_prepend(temporary)
+
+    def ready(module, body=None, **variables):
+        if body is not None:
+            (temporary / f"{module}.py").write_text(body)
+        server = Server((module,), {**os.environ, **variables}, temporary / "log")
+        try:
+            return server.ready(print), server.safe(print)
+        finally:
+            server.close()
+
+    return ready
+
+
+def test_a_thread_makes_it_unsafe(ready):
+    said, safe = ready("threaded", STARTS_A_PROCESS.replace("HUMMING", "NOBODY"))
+    assert (said["threads"], safe) == (2, False)
+
+
+def test_vllms_cuda_wheel_builds_nothing_meanwhile(ready):
+    said, safe = ready("humming", STARTS_A_PROCESS)
+    assert (said["threads"], safe) == (1, True)
+
+
+@needs.stack
+def test_pyarrow_starts_no_thread(ready):
+    said, safe = ready("pyarrow")
+    assert (said["failed"], said["threads"], safe) == ({}, 1, True)
+
+
+def test_it_sees_no_choice_of_gpus(ready):
+    body = "import os\nassert 'CUDA_VISIBLE_DEVICES' not in os.environ"
+    said, _ = ready("looks", body, CUDA_VISIBLE_DEVICES="MIG-4e7b3d0a-0000-0000-0000-000000000000")
+    assert said["failed"] == {}
+
+
+def test_children_have_what_the_server_has_not(run, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    body = (
+        "import os, pytest\n@pytest.mark.isolated\ndef test_it(): assert os.environ['CUDA_VISIBLE_DEVICES'] == VALUE\n"
+    )
+    run(body.replace("VALUE", "'7'")).assert_outcomes(passed=1)
+    run(body.replace("VALUE", "''"), "--hw=cpu", "test_it.py").assert_outcomes(passed=1)
+
+
+def test_a_run_on_the_cpu_leaves_the_variable_as_it_was(pytester, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    pytester.makepyfile(test_it="import os\ndef test_it(): assert os.environ['CUDA_VISIBLE_DEVICES'] == ''")
+    pytester.inline_run("--hw=cpu", "test_it.py").assertoutcome(passed=1)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
