@@ -119,6 +119,7 @@ def run(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_recorded_then_compared(run, tmp_path):
     done, tests = run("--rl-update-goldens")
     assert done.returncode == 0

@@ -33,7 +33,7 @@ class FakeNvml(Cards):
         return next(card for card in self.cards if card.uuid == uuid)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Answers, version: int | None = None) -> types.SimpleNamespace:
-        return types.SimpleNamespace(total=0, used=sum(self.held[self.cards.index(handle)].values()))
+        return types.SimpleNamespace(total=80 * 2**30, used=sum(self.held[self.cards.index(handle)].values()))
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Answers) -> list[types.SimpleNamespace]:
         if self.broken:
@@ -197,6 +197,25 @@ def test_gpu_memory_of_a_leaked_process_is_named(judged):
     result.stdout.fnmatch_lines(["leaked 1 process: * sleep 89 (512 MiB on GPU 0)"])
 
 
+def test_descriptors_of_a_first_context_are_no_leak(judged):
+    result = judged(
+        """
+        EVENTS = []
+
+        def test_first_use_opens_many(context):
+            EVENTS.extend(os.eventfd(0) for _ in range(60))
+
+        def test_and_no_more():
+            EVENTS.extend(os.eventfd(0) for _ in range(60))
+        """,
+        conftest=GPU_CONFTEST,
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.re_match_lines(
+        [".*ERROR at teardown of test_and_no_more", "leaked 60 file descriptors: 60 anon_inode.*"]
+    )
+
+
 def test_gpu_that_does_not_answer_blames_nobody(judged):
     judged(
         """
@@ -229,7 +248,25 @@ def test_memory_of_dead_processes_is_waited_for(driver):
     assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=30) == []
 
 
+def test_where_no_process_is_listed_memory_is_waited_for_until_it_stands_still(driver):
+    driver.pids_are_shown = False
+    driver.held = [{4_000_000: 3 * MIB}, {}]
+    falls = [threading.Timer(0.1 * step, driver.held[0].update, [{4_000_000: (3 - step) * MIB}]) for step in (1, 2, 3)]
+    for fall in falls:
+        fall.start()
+    begun = time.monotonic()
+    assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=30) == []
+    assert driver.held[0] == {4_000_000: 0}
+    assert time.monotonic() - begun < 5
+
+
 def test_nothing_is_waited_for_without_a_driver(monkeypatch):
     monkeypatch.setattr(gpu_memory, "_NVIDIA", Path("/nonexistent"))
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu_memory.wait_for_gpu_memory([os.getpid()], seconds=30) == []
+
+
+def test_without_nvidia_ml_py_there_is_nothing_to_look_at(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_memory, "_NVIDIA", tmp_path)  # a driver is there
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu_memory.open_nvml(visible_only=True) == (None, [])

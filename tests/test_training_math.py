@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import heapq
+import random
+import statistics
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from pytest_rlregress.profiles import load_profiles
 
 pytestmark = [pytest.mark.isolated(group="training-math", timeout=300), pytest.mark.needs("torch", "transformers")]
 
@@ -52,6 +58,39 @@ def test_group_advantages_are_verls(drawn):
     index = np.arange(len(rewards)) // group_size
     wanted, _ = compute_grpo_outcome_advantage(token_rewards, mask, index)
     torch.testing.assert_close(group_advantages(rewards, group_size).unsqueeze(1) * mask, wanted)
+
+
+def neighbouring_shares(longest):
+    """Every two shares k/n, n up to ``longest``, that have none between them (a Farey sequence)."""
+    a, b, c, d = 0, 1, 1, longest
+    while c <= d:
+        yield a / b, c / d
+        k = (longest + b) // d
+        a, b, c, d = c, d, k * c - a, k * d - b
+
+
+@pytest.mark.parametrize("profile", sorted(load_profiles()))
+def test_sound_advantages_of_any_profile_are_called_normalised(profile):
+    """Rewards are shares of tokens. Where they nearly agree, epsilon and float32 show in what is sound all the same."""
+    import torch
+
+    from pytest_rlregress.fixtures.step_record import check_advantages
+    from pytest_rlregress.fixtures.training_step import group_advantages
+
+    step, draw = load_profiles()[profile].step, random.Random(0)
+    size, longest = step["samples_per_prompt"], step["response_length"]
+    closest = heapq.nsmallest(3000, neighbouring_shares(longest), key=lambda pair: pair[1] - pair[0])
+    groups = [[0.5] * size, *([*pair, *draw.choices(pair, k=size - 2)] for pair in closest)]
+    for _ in range(10_000):
+        lengths = [draw.randint(1, longest) for _ in range(size)]
+        groups.append([draw.randint(0, length) / length for length in lengths])
+    found = group_advantages(torch.tensor(groups).flatten(), size).view(-1, size)
+    for row, (rewards, advantages) in enumerate(zip(groups, found.tolist(), strict=True)):
+        check_advantages(row, rewards, advantages)
+    for row, (rewards, advantages) in enumerate(zip(groups[1:], (found[1:] * 1.01).tolist(), strict=True)):
+        if statistics.stdev(rewards) > 1e-3:
+            with pytest.raises(AssertionError, match="not normalised: their standard deviation"):
+                check_advantages(row, rewards, advantages)
 
 
 @pytest.mark.needs("verl")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
@@ -19,31 +18,28 @@ DOCUMENTED = [failure.id for failure in CATALOGUE.values() if failure.signatures
 
 
 @pytest.fixture(scope="module")
-def verdicts(tmp_path_factory):
-    """``verdicts(folder)``: how often each twin of its scenarios brought which verdict, from one run of all of them."""
-
-    @functools.cache
-    def verdicts(folder):
-        junit = tmp_path_factory.mktemp("twins") / "junit.xml"
-        command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "twins", f"--junitxml={junit}"]
-        command += ["--pyargs", f"pytest_rlregress.scenarios.{folder}"]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-        assert junit.exists(), done.stdout + done.stderr
-        found = defaultdict(Counter)
-        for case in ET.parse(junit).getroot().iter("testcase"):
-            said = {one.get("name"): one.get("value") for one in case.iter("property")}
-            if "twin" in said:  # not of a test that is unavailable here
-                found[said["twin"]][said["rlregress_verdict"]] += 1
-        print(done.stdout)
-        return found
-
-    return verdicts
+def verdicts(request, tmp_path_factory):
+    """How often each chosen twin brought which verdict: one run of their scenarios, so that the stack starts once."""
+    chosen = {item.callspec.params.get("twin") for item in request.session.items if item.path == request.path}
+    folders = sorted({twin.folder for twin in chosen if twin})
+    junit = tmp_path_factory.mktemp("twins") / "junit.xml"
+    command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "twins", f"--junitxml={junit}"]
+    command += ["--pyargs", *(f"pytest_rlregress.scenarios.{folder}" for folder in folders)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
+    assert junit.exists(), done.stdout + done.stderr
+    found = defaultdict(Counter)
+    for case in ET.parse(junit).getroot().iter("testcase"):
+        said = {one.get("name"): one.get("value") for one in case.iter("property")}
+        if "twin" in said:  # not of a test that is unavailable here
+            found[said["twin"]][said["rlregress_verdict"]] += 1
+    print(done.stdout)
+    return found
 
 
 @pytest.mark.parametrize("twin", TWINS, ids=[f"{twin.failure}-{twin.name}" for twin in TWINS])
 def test_twin_is_seen(verdicts, twin):
-    found = verdicts(twin.folder)[f"{twin.failure} {twin.name}"]
+    found = verdicts[f"{twin.failure} {twin.name}"]
     assert found[twin.verdict], (
         f"{twin.name} should make a test of {twin.failure} {twin.verdict}; its tests came to "
         f"{dict(found) or 'nothing: none ran'}"

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 
 import pytest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 WORKS = (Path(__file__).parent / "h100_shared.toml").read_text()
 

@@ -11,6 +11,7 @@ SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(32)] for sta
 TOLERANCE = 0.03
 LONG = [step * 37 % 1000 + 5 for step in range(200)]  # tokens: more than a block of the KV cache
 GPU = pytest.mark.hw(capability=">=8.0")
+CPU = pytest.mark.hw("cpu")  # where vLLM repacks dense layers, and keeps a copy of a tied head
 # In a child of their own: an engine beside the folder's would share its process groups.
 EXPERTS = pytest.mark.isolated(group="rollout experts")
 EVERY_KIND = pytest.mark.parametrize("experts", ["qwen3-moe", "gpt-oss"], indirect=True)
@@ -93,12 +94,14 @@ def experts(request, tmp_path_factory, progress):
         yield engine, *zip(weights, map(logprobs_of, models), strict=True)
 
 
+@CPU
 @pytest.mark.reproduces("weight-reload-weight-name")
 def test_raw_load(engine, trained):
     load_raw(engine, trained.state_dict().items())
     check_reloaded(engine, logprobs_of(trained))
 
 
+@CPU
 @pytest.mark.reproduces("weight-reload-weight-name")
 def test_tied_head_not_sent(engine, trained):
     """A tied head is no parameter of its own: ``named_parameters()`` has none."""

@@ -6,7 +6,6 @@ import re
 from types import SimpleNamespace
 
 from pytest_rlregress.remedies.batch import align_batches, completion_mask, info_mask, union_batches
-from pytest_rlregress.scenarios.batch.masks import UNLIMITED
 from twins import broken, twin
 
 
@@ -75,6 +74,8 @@ def concat_fails_otherwise(monkeypatch):
 
 def broken_mask(function):
     def subject(tokenizer, prompt, completion, max_prompt_length, max_completion_length):
+        from pytest_rlregress.scenarios.batch.masks import UNLIMITED  # with hypothesis, which other folders do not need
+
         whole = completion_mask(tokenizer, prompt, completion, UNLIMITED, UNLIMITED)
         ids, mask = function(tokenizer, prompt, whole, max_completion_length)
         prompt_ids = whole.prompt_ids[-max_prompt_length:]
