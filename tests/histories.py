@@ -129,7 +129,7 @@ def make(
             runs = 0 if "hole" in kinds else 1 + bool(kinds & {"again", "flake"})
             for attempt in range(runs):
                 drawn = random.Random(f"{seed} {lane} {night} {attempt}")
-                begin = datetime.datetime.combine(date, datetime.time(2 + 3 * attempt), datetime.timezone.utc)
+                begin = datetime.datetime.combine(date, datetime.time(2 + 3 * attempt), datetime.UTC)
                 start = round(begin.timestamp() * 1000) + 60_000 * lanes.index(lane) + drawn.randrange(60_000)
                 path = _write(folder, start, record(lane, start, tests, now, drawn, attempt, traces=traces))
                 written.append((start, path))
@@ -207,7 +207,7 @@ def record(
 
 
 def _write(folder: Path, start: int, found: Mapping[str, Any]) -> Path:
-    moment = datetime.datetime.fromtimestamp(start / 1000, datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    moment = datetime.datetime.fromtimestamp(start / 1000, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     lane = found["results"]["extra"]["hardware"]["profile"]
     name = f"{moment}-{lane}-{found['reportId'][:6]}"
     if found["results"]["extra"]["state"] == "killed":

@@ -61,7 +61,7 @@ def history(text, selection=()):
 
 
 def _run(number, date, changed, state, selection):
-    start = datetime.datetime.combine(date, datetime.time(0), datetime.timezone.utc).timestamp() + number
+    start = datetime.datetime.combine(date, datetime.time(0), datetime.UTC).timestamp() + number
     return Run(
         id=str(number),
         path=Path(f"{number}.json"),
@@ -89,7 +89,7 @@ def kind(text, judge=judgement.judge):
 
 
 TABLE = {
-    # good, and bad as ever
+    # good, and bad as before
     "g": "new",
     "gg": "new",
     "u g": "new",
@@ -98,11 +98,25 @@ TABLE = {
     "g _ g": "steady",
     "g gu": "steady",
     "g ug": "steady",
-    "b": "known",
     "b b _ b": "known",
     "r r": "known",
     "b u b": "known",
+    "b - b": "known",
+    "b b+b": "known",
     "k r r": "known",
+    # bad where there is nothing to compare with
+    "b": "new failing",
+    "bb": "new failing",
+    "b+b": "new failing",
+    "k": "new failing",
+    "- b": "new failing",
+    "- - bb": "new failing",
+    "u b": "new failing",
+    "i b": "new failing",
+    "_ b": "new failing",
+    "r": "new",
+    "rr": "new",
+    "u r": "new",
     # worse: once, and again
     "g b": "unconfirmed",
     "g b b": "regression",
@@ -257,6 +271,7 @@ def test_every_history_is_judged(text):
     found = judged(text)
     assert found is None or found.kind in {
         *TRIPS, "hardware change", "unconfirmed", "flake", "repaired", "missing", "known", "steady", "new",
+        "new failing",
     }  # fmt: skip
     if not set(LETTERS) & set(text.split()[-1]):
         assert found is None
@@ -266,7 +281,17 @@ def test_every_history_is_judged(text):
 @given(st.sampled_from("grbk"), HISTORIES)
 def test_nothing_comes_of_a_word_that_never_changes(letter, text):
     constant = "".join(letter if sign in LETTERS else sign for sign in text.replace("~", ""))
-    assert kind(constant) in {"steady", "known", "new", None}
+    assert kind(constant) in {"steady", "known", "new", "new failing", None}
+
+
+@drawn
+@given(HISTORIES)
+def test_nothing_is_as_before_in_the_first_night_of_a_test(text):
+    points, _, last = history(text)
+    before = [point for point in points if point.run.night < last and rank(point.result.word) is not None]
+    found = kind(text)
+    assert not before or found not in {"new", "new failing"}
+    assert before or found not in {"known", "missing"}
 
 
 @drawn
@@ -319,6 +344,10 @@ TWINS = {
     "takes an interrupted run for the run before": ('if run.state == "complete":', "if True:"),
     "takes the worst of all of a night": ("group = _latest(said)", "group = said"),
     "takes the last run for all of a night": ("group = _latest(said)", "group = said[-1:]"),
+    "takes what fails at first for known": ('"known" if any(map(tells, earlier)) else _first(now)', '"known"'),
+    "takes what fails each night for new": ('"known" if any(map(tells, earlier)) else _first(now)', "_first(now)"),
+    "takes a skip for something to compare with": ("any(map(tells, earlier))", "earlier"),
+    "takes what is reproduced for failing": ('"new failing" if _rank(now) == 2 else "new"', '"new failing"'),
     "has a good test new each night": ('"new" if previous is None else', '"new" if True else'),
 }
 
@@ -439,6 +468,20 @@ def test_a_night(tmp_path):
     times = [point.result.seconds for _, point in found.slowest]
     assert times == sorted(times, reverse=True)
     assert {point.run.lane for _, point in found.slowest} == {"h100"}
+
+
+def test_what_fails_from_the_first_night_on_is_known_from_the_second(tmp_path):
+    found = _of(tmp_path, Event("bad", 0, GUARD, lane="cpu"), Event("bad", 4, OTHER, lane="cpu"), nights=5)
+    cpu, h100 = ([cell.word for cell in lane.cells[-6:]] for lane in found.lanes)
+    assert cpu == ["hole", "new failing", "known", "known", "known", "worse"]
+    assert h100 == ["hole", "good", "good", "good", "good", "good"]
+
+
+def test_a_new_test_that_fails(tmp_path):
+    found = _of(tmp_path, Event("gone", 0, GUARD, until=4), Event("bad", 4, GUARD, lane="cpu"))
+    cpu, h100 = found.lanes
+    assert [cell.word for cell in cpu.cells[-3:]] == ["good", "new failing", "known"]
+    assert [cell.word for cell in h100.cells[-3:]] == ["good", "good", "good"]
 
 
 def test_a_night_without_any_run_is_all_holes(tmp_path):

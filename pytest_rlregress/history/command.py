@@ -35,9 +35,10 @@ words, of a test on one kind of hardware, against the last run in which it was g
   hardware change  the same on other hardware: not comparable
   unconfirmed      worse, in the only run since: run it again
   flake            a rerun in the same night, with nothing changed, disagrees
+  new failing      fails, and has not run before: in the hardware's first run, or a new test
   missing          the hardware ran tonight, and this test did not; a skip is never a pass
   repaired         better than in the run before
-  known            bad as ever
+  known            bad as before: it has not been better
   HOLE             the hardware did not run: nothing is known, nothing is green
 
 Regressions and driver changes close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
@@ -228,7 +229,7 @@ def _page(night: Night, history: History) -> str:
     try:
         from pytest_rlregress.page import page
 
-        return page.render(night, history, datetime.datetime.now(datetime.timezone.utc))
+        return page.render(night, history, datetime.datetime.now(datetime.UTC))
     except ModuleNotFoundError as error:
         if error.name not in ("jinja2", "vl_convert"):
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlregress.history import upgrades, words
+from pytest_rlregress.history import headline, upgrades, words
 from pytest_rlregress.history.compare import Comparison
 from pytest_rlregress.history.facts import TRIPS, Change, Flaky, LaneNight, Night, Point, Problem, Run, Upgrade
 from pytest_rlregress.locks import Change as PackageChange
@@ -17,9 +17,11 @@ def as_json(found: Night | Comparison) -> dict[str, Any]:
     """A night, or a comparison."""
     if isinstance(found, Night):
         changes = [change for lane in found.lanes for change in lane.changes]
+        first = headline.of_night(found)
         about: dict[str, Any] = {
             "night": found.date.isoformat(),
-            "summary": words.of_night(found),
+            "summary": first.text,
+            "colour": first.colour,
             "lanes": list(map(_lane, found.lanes)),
             "upgrades": list(map(_upgrade, found.upgrades)),
             "flaky": list(map(_flaky, found.flaky)),
@@ -29,7 +31,7 @@ def as_json(found: Night | Comparison) -> dict[str, Any]:
         about = {
             "before": _run(found.before),
             "after": list(map(_run, found.after)),
-            "summary": words.headline(found.changes),
+            "summary": headline.of_comparison(found.changes),
         }
     told = [_change(change) for change in changes if change.kind != "steady"]
     problems = list(map(_problem, found.problems))

@@ -25,18 +25,21 @@ Kind = Literal[
     "flake",  # a rerun in the same night, with nothing changed, disagrees
     "repaired",  # better than in the run before
     "missing",  # the lane ran, this test did not, though it did before
-    "known",  # bad, as ever: it has not been good in this lane
+    "new failing",  # fails, and said nothing in this lane before: nothing to compare with
+    "known",  # bad as before: it has not been better in this lane
     "steady",  # good, as before
-    "new",  # good, and not seen before
+    "new",  # does not fail, and said nothing in this lane before
 ]
 #: Kinds for which ``--gate`` and ``--compare`` exit with 1.
 TRIPS: frozenset[str] = frozenset({"regression", "driver change"})
+#: Kinds that say something got worse, or may have.
+WORSE: tuple[Kind, ...] = ("regression", "driver change", "hardware change", "unconfirmed", "flake")
 
 
 def night_of(moment: float) -> datetime.date:
     """The night that a moment belongs to, in seconds since 1970."""
     noon = datetime.timedelta(hours=12)
-    return (datetime.datetime.fromtimestamp(moment, datetime.timezone.utc) + noon).date()
+    return (datetime.datetime.fromtimestamp(moment, datetime.UTC) + noon).date()
 
 
 @dataclass(frozen=True, slots=True)  # there are some hundred thousand of them
@@ -205,7 +208,7 @@ class Flaky:
 
 @dataclass(frozen=True)
 class Cell:
-    """One night of one lane at a glance: ``word`` is hole, good, worse, flake, known or interrupted."""
+    """One night of one lane at a glance: ``word`` is hole, good, worse, flake, new failing, known or interrupted."""
 
     date: datetime.date
     word: str

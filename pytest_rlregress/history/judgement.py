@@ -51,7 +51,7 @@ def weigh(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Chan
         return _change(test, _worse(better.run, bad), better, bad[0], now, bad)
     if previous is not None and _rank(previous) > _rank(now):
         return _change(test, "repaired", previous, None, now)
-    return _change(test, "known", None, bad[0], now, bad)
+    return _change(test, "known" if any(map(tells, earlier)) else _first(now), None, bad[0], now, bad)
 
 
 def missing(
@@ -87,7 +87,7 @@ def tells(point: Point) -> bool:
 
 
 def uneven(points: Sequence[Point]) -> bool:
-    """Whether anything but steady, known, new and missing can become of a test: its words or attempts differ."""
+    """Whether a test may be anything but steady, known, new (failing) and missing: its words or attempts differ."""
     return len({point.result.word for point in points}) > 1 or any(point.result.flaky for point in points)
 
 
@@ -131,6 +131,11 @@ def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None
         if found is not None:
             bad.append(point)
     return (None, bad[::-1]) if better == now else (bad[since], bad[:since][::-1])
+
+
+def _first(now: Point) -> Kind:
+    """Of a bad test that said nothing before: a documented failure that is reproduced does not fail."""
+    return "new failing" if _rank(now) == 2 else "new"
 
 
 def _worse(good: Run, bad: Sequence[Point]) -> Kind:

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_rlregress.history import upgrades, words
+from pytest_rlregress.history import headline, upgrades, words
 from pytest_rlregress.history.compare import Comparison
 from pytest_rlregress.history.facts import Change, LaneNight, Night
 from pytest_rlregress.history.words import Story
@@ -29,7 +29,7 @@ def markdown(found: Night | Comparison) -> str:
 def _night(night: Night) -> str:
     table = ["| hardware | tonight |", "| --- | --- |", *(_row(lane, night) for lane in night.lanes)]
     changes = [change for lane in night.lanes for change in lane.changes]
-    title = f"Night of {night.date}: {_plain(words.of_night(night))}"
+    title = f"Night of {night.date}: {_plain(headline.of_night(night).text)}"
     return _page(title, table, changes, len(night.problems), words.rates(night.flaky))
 
 
@@ -48,7 +48,7 @@ def _comparison(found: Comparison) -> str:
     differ = f"Differ: {_plain(words.between(found.before, found.after[0]))}"
     unlike = [line for text in words.unlike(found.after) for line in ("", _plain(text.strip()))]
     return _page(
-        f"Compared: {_plain(words.headline(found.changes))}",
+        f"Compared: {_plain(headline.of_comparison(found.changes))}",
         [*table, "", differ, *unlike],
         found.changes,
         len(found.problems),

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pytest_rlregress.history import flakes, upgrades
-from pytest_rlregress.history.facts import TRIPS, Cell, Change, LaneNight, Night, Point, Run
+from pytest_rlregress.history.facts import WORSE, Cell, Change, LaneNight, Night, Point, Run
 from pytest_rlregress.history.judgement import judge, tells, tonights, uneven
 from pytest_rlregress.history.selection import selecting
 from pytest_rlregress.records.reader import rank
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _NIGHTS = 30  # shown at a glance
 _SLOWEST = 20
-#: A cell is the first of these that one of its changes, or its runs, make it.
-_WORSE = TRIPS | {"hardware change", "unconfirmed"}
 
 Timelines = Mapping[str, Sequence[Point]]
 
@@ -79,7 +77,10 @@ def _lane(lane: str, runs: Sequence[Run], timelines: Timelines, date: datetime.d
     points = _nights(timelines, days)
     shown = {day: {test: tonights(found) for test, found in tests.items()} for day, tests in points.items()}
     suspects = {test: found for test, found in timelines.items() if len(found) < len(runs) or uneven(found)}
-    cells = [_cell(day, by_night.get(day, ()), shown[day], _changes(runs, suspects, day)) for day in days]
+    cells = []
+    for day in days:  # in the first night there is something to tell of each test, also of one that never changed since
+        told = timelines if runs and day == runs[0].night else suspects
+        cells.append(_cell(day, by_night.get(day, ()), shown[day], _changes(runs, told, day)))
     tonight = by_night.get(date, ())
     before = runs[: len(runs) - len(tonight)]
     asked = {selecting(run.selection) for run in tonight}
@@ -122,16 +123,15 @@ def _cell(date: datetime.date, runs: Sequence[Run], shown: Mapping[str, Point], 
     """A night at a glance. ``changes`` need not hold those of tests that are as they always were."""
     bad = sum(rank(point.result.word) == 2 for point in shown.values())
     kinds = {change.kind for change in changes}
+    worse = kinds & {*WORSE}
     if not runs:
         word = "hole"
-    elif kinds & _WORSE:
-        word = "worse"
-    elif "flake" in kinds:
-        word = "flake"
+    elif worse:
+        word = "flake" if worse == {"flake"} else "worse"
     elif "missing" in kinds or not any(map(tells, shown.values())) or all(run.state != "complete" for run in runs):
         word = "interrupted"
     else:
-        word = "known" if bad else "good"
+        word = "new failing" if "new failing" in kinds else "known" if bad else "good"
     return Cell(date, word, len(runs), bad)
 
 

@@ -137,7 +137,7 @@ def _remarks(file: _File) -> list[str]:
     """What is odd about a file that counts."""
     remarks, start = list(file.content.head["remarks"]), file.content.head["start"]
     if start > time.time() + _DAY_SECONDS:
-        moment = datetime.datetime.fromtimestamp(start, datetime.timezone.utc)
+        moment = datetime.datetime.fromtimestamp(start, datetime.UTC)
         remarks.append(
             f"from the future: it began on {moment:%Y-%m-%d %H:%M} UTC, by a clock that is wrong, or this one is"
         )

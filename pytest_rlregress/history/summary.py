@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_rlregress.history import upgrades, words
+from pytest_rlregress.history import headline, upgrades, words
 from pytest_rlregress.history.compare import Comparison
 from pytest_rlregress.history.facts import Change, LaneNight, Night, Problem
 from pytest_rlregress.history.words import Story
@@ -23,7 +23,7 @@ def lines(found: Night | Comparison) -> list[str]:
 def _night(night: Night) -> list[str]:
     width = max((len(lane.lane) for lane in night.lanes), default=0)
     return [
-        f"night of {night.date}: {words.of_night(night)} (times are UTC)",
+        f"night of {night.date} (times are UTC): {headline.of_night(night).text}",
         "",
         *(line for lane in night.lanes for line in _lane(lane, night, width)),
         *_stories((change for lane in night.lanes for change in lane.changes), words.rates(night.flaky)),
@@ -39,7 +39,7 @@ def _lane(lane: LaneNight, night: Night, width: int) -> list[str]:
 def _comparison(found: Comparison) -> list[str]:
     runs = [("before", found.before), *(("after", run) for run in found.after)]
     return [
-        f"compared: {words.headline(found.changes)} (times are UTC)",
+        f"compared (times are UTC): {headline.of_comparison(found.changes)}",
         "",
         *(f"  {role.ljust(6)}  {run.lane}, {words.run(run)}: {upgrades.near(run.path)}" for role, run in runs),
         f"  differ  {words.between(found.before, found.after[0])}",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_rlregress.history import upgrades
-from pytest_rlregress.history.facts import TRIPS, Change, Flaky, Kind, LaneNight, Night, Point, Run, Upgrade
+from pytest_rlregress.history.facts import TRIPS, Change, Flaky, Kind, LaneNight, Point, Run, Upgrade
 from pytest_rlregress.history.selection import selecting
 from pytest_rlregress.records.reader import rank
 from pytest_rlregress.stack import COMPONENTS
@@ -19,6 +19,7 @@ TOLD: tuple[Kind, ...] = (
     "driver change",
     "hardware change",
     "unconfirmed",
+    "new failing",
     "flake",
     "missing",
     "repaired",
@@ -33,7 +34,7 @@ class Story:
     """Tests of a lane that changed in the same way at the same time.
 
     Attributes:
-        happened: When it was good, since when it is bad, and in how many runs.
+        happened: When it was good or seen first, since when it is bad, and in how many runs.
         between: What else changed in between; "" where that is not the question.
         todo: What the command is for.
         command: What to run next; empty where there is nothing.
@@ -71,6 +72,8 @@ def _story(changes: Sequence[Change]) -> Story:
     if kind == "missing" and before is not None:
         ended = f"; tonight's run: {now.run.state}" if now and now.run.state != "complete" else ""
         return Story(kind, lane, told, f"did not run, though they did on {moment(before.run)}{ended}")
+    if kind == "new failing" and since is not None:
+        return Story(kind, lane, told, f"first seen {moment(since.run)}, nothing to compare with")
     if kind == "repaired" or before is None or since is None:
         return Story(kind, lane, told, "good again")
     happened = f"last good {moment(before.run)}, bad since {moment(since.run)}"
@@ -154,29 +157,6 @@ def unlike(runs: Sequence[Run]) -> list[str]:
     return [f"  the runs after it differ too: {between(runs[0], run)}" for run in others[:1]]
 
 
-def headline(changes: Iterable[Change], holes: Sequence[str] = (), unfinished: Sequence[str] = ()) -> str:
-    """What happened, in one line."""
-    counts = Counter(change.kind for change in changes)
-    parts = [_counted(counts[kind], kind) for kind in TOLD if counts[kind]]
-    parts += [f"no run on {', '.join(holes)}"] * bool(holes) + [f"not complete on {', '.join(unfinished)}"] * bool(
-        unfinished
-    )
-    calm = not any(counts[kind] for kind in TOLD if kind != "repaired")
-    return ", ".join([*parts, *["nothing got worse"] * (calm and not holes and not unfinished)])
-
-
-def of_night(night: Night) -> str:
-    """The headline of a night."""
-    changes = [change for lane in night.lanes for change in lane.changes]
-    holes = [lane.lane for lane in night.lanes if not lane.runs]
-    unfinished = [lane.lane for lane in night.lanes if lane.runs and all(run.state != "complete" for run in lane.runs)]
-    return headline(changes, holes, unfinished)
-
-
-def _counted(count: int, kind: Kind) -> str:
-    return plural(count, kind) if kind not in ("unconfirmed", "missing", "repaired") else f"{count} {kind}"
-
-
 def lane(of: LaneNight) -> str:
     """How a lane's night went, in a line."""
     if not of.runs:
@@ -207,7 +187,7 @@ def _clock(of: Run) -> str:
 
 
 def news(of: LaneNight, found: Iterable[Upgrade]) -> list[str]:
-    """What was installed since the last run, and what is bad as ever, in lines."""
+    """What was installed since the last run, and what fails as before, in lines."""
     tonight = {one.id for one in of.runs}
     lines = []
     for upgrade in found:
@@ -220,7 +200,7 @@ def news(of: LaneNight, found: Iterable[Upgrade]) -> list[str]:
     if known:
         more = f", and {len(known) - _KNOWN} more" * (len(known) > _KNOWN)
         told = ", ".join(f"{clean(change.test)} ({arrow(change)})" for change in known[:_KNOWN])
-        lines.append(f"known, bad as ever: {told}{more}")
+        lines.append(f"known, failing as before: {told}{more}")
     return lines
 
 
@@ -238,7 +218,7 @@ def tripped(changes: Iterable[Change]) -> bool:
 
 def moment(of: Run) -> str:
     """When a run began, UTC."""
-    return f"{datetime.datetime.fromtimestamp(of.start, datetime.timezone.utc):%Y-%m-%d %H:%M}"
+    return f"{datetime.datetime.fromtimestamp(of.start, datetime.UTC):%Y-%m-%d %H:%M}"
 
 
 def plural(count: int, noun: str) -> str:

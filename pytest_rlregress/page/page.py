@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress import catalogue
+from pytest_rlregress.history import headline
 from pytest_rlregress.history.facts import Night
 from pytest_rlregress.page import charts, evidence, tables, words
 
@@ -52,6 +53,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
     )
     page = environment.get_template("page.html.j2").render(
         night=night,
+        headline=headline.of_night(night),
         newest=newest,
         now=now,
         late=words.late(night, newest.night if newest else None, now),

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_rlregress.history.facts import Change, LaneNight, Night, Point, Upgrade
+from pytest_rlregress.history.facts import WORSE, Change, LaneNight, Night, Point, Upgrade
 from pytest_rlregress.history.words import between
 from pytest_rlregress.page import words
 from pytest_rlregress.records.reader import rank
@@ -54,7 +54,7 @@ def marks(kind: str = "", word: str = "") -> str:
     found = []
     if kind:
         found.append(f"kind:{kind.replace(' ', '-')}")
-        found += ["any:change"] * (kind not in words.QUIET) + ["any:worse"] * (kind in words.WORSE)
+        found += ["any:change"] * (kind not in words.QUIET) + ["any:worse"] * (kind in WORSE)
     if word:
         found += [f"word:{word.replace(' ', '-')}"] + ["any:failing"] * (rank(word) == 2)
     return " ".join(found)
@@ -147,7 +147,7 @@ class Changed:
 
 
 def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
-    """What changed since each lane's last run; what did earlier and still is bad; what fails as ever; what is new."""
+    """What changed since each lane's last run; what did earlier and still is bad; what fails as before; what is new."""
     order = list(words.KINDS)
     told: tuple[list[Changed], ...] = ([], [], [], [])
     for lane in night.lanes:
@@ -155,8 +155,10 @@ def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
             if change.kind == "steady" or (change.kind == "known" and not fails(change)):
                 continue
             tonight = {run.id for run in lane.runs}
-            if change.kind in ("known", "new"):
-                place = 2 if change.kind == "known" else 3
+            if change.kind == "known":
+                place = 2
+            elif change.kind == "new" or (change.kind == "new failing" and lane.last is None):
+                place = 3
             elif change.since is None or change.since.run.id in tonight or change.kind == "flake":
                 place = 0
             else:
@@ -173,7 +175,8 @@ def fails(change: Change) -> bool:
 
 
 def _changed(change: Change, anchors: Anchors) -> Changed:
-    before = change.before.result.word if change.before else "never good" if change.kind != "new" else "not seen"
+    never = "not seen" if change.kind in ("new", "new failing") else "never good"
+    before = change.before.result.word if change.before else never
     after = change.now.result.word if change.now else "did not run"
     return Changed(
         change,
@@ -243,7 +246,7 @@ def failing(night: Night) -> Iterator[tuple[LaneNight, Point, str, Change | None
         changes = {change.test: change for change in lane.changes}
         for test, point in lane.results.items():
             change = changes.get(test)
-            if rank(point.result.word) == 2 or (change and change.kind in words.WORSE):
+            if rank(point.result.word) == 2 or (change and change.kind in WORSE):
                 place = order.index(change.kind) if change else len(order)
                 found.append(((place, lane.lane, test), (lane, point, test, change)))
     return (one for _, one in sorted(found, key=lambda pair: pair[0]))

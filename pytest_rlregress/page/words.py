@@ -1,4 +1,4 @@
-"""How the page says things: one sentence on a night, times, sizes, and what its words mean."""
+"""How the page says things: tones, times, sizes, and what its words mean."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 from pytest_rlregress.history.facts import TRIPS, Kind, LaneNight, Night
+from pytest_rlregress.history.headline import Colour
 from pytest_rlregress.history.words import hardware as hardware
 from pytest_rlregress.history.words import plural as plural
 from pytest_rlregress.records.reader import rank
@@ -17,15 +18,14 @@ KINDS: dict[Kind, str] = {
     "driver change": "the same, but the GPU's driver is another one than when it was good",
     "hardware change": "the same, but on other hardware than when it was good: the two are not comparable",
     "unconfirmed": "got worse in the one run there has been since: a second run decides",
+    "new failing": "it fails, and has not run on this hardware before: nothing to compare with",
     "flake": "a rerun in the same night, with nothing changed, disagrees",
     "missing": "it ran before, and the hardware ran this night, but the test did not",
     "repaired": "better than in the run before",
-    "new": "good, and not seen before",
-    "known": "bad as ever: it has not been good on this hardware",
+    "new": "it does not fail, and has not run on this hardware before",
+    "known": "bad as before: it has not been better on this hardware",
     "steady": "good, as before",
 }
-#: Kinds that say something got worse, or may have.
-WORSE: tuple[Kind, ...] = ("regression", "driver change", "hardware change", "unconfirmed", "flake")
 #: Kinds of which nobody need be told.
 QUIET: frozenset[str] = frozenset({"known", "steady"})
 
@@ -41,11 +41,15 @@ VERDICTS = {
     "unavailable": "a component or the hardware is missing",
 }
 
+#: Tone of the headline by its colour.
+HEADLINES: dict[Colour, str] = {"green": "good", "amber": "warn", "red": "bad"}
+
 #: Of a night of a lane: its tone, and a sign beside the colour.
 CELLS = {
     "good": ("good", ""),
     "worse": ("bad", "✕"),
     "flake": ("warn", "~"),
+    "new failing": ("warn", "+"),
     "known": ("known", "•"),
     "interrupted": ("warn", "/"),
     "hole": ("hole", ""),
@@ -67,49 +71,13 @@ def kind_tone(kind: str) -> str:
     return {"repaired": "good", "new": "good", "known": "quiet", "steady": "quiet"}.get(kind, "warn")
 
 
-def sentence(night: Night) -> str:
-    """What matters of a night, in one sentence."""
-    ran = [lane for lane in night.lanes if lane.runs]
-    if not ran:
-        return "Nothing ran this night."
-    parts = [part for kind in WORSE for part in _worse(kind, ran)]
-    if not parts:
-        parts = [f"nothing got worse on {_listed([lane.lane for lane in ran])}"]
-    missing = [change.lane for lane in ran for change in lane.changes if change.kind == "missing"]
-    repaired = [lane.lane for lane in ran if any(change.kind == "repaired" for change in lane.changes)]
-    known = [
-        change.lane
-        for lane in ran
-        for change in lane.changes
-        if change.kind == "known" and change.now and rank(change.now.result.word) == 2
-    ]
-    cut = [lane.lane for lane in ran if any(run.state != "complete" for run in lane.runs)]
-    holes = [lane.lane for lane in night.lanes if not lane.runs]
-    parts += [f"{plural(len(missing), 'test')} missing on {_listed(sorted(set(missing)))}"] * bool(missing)
-    parts += [f"repaired on {_listed(repaired)}"] * bool(repaired)
-    parts += [f"{plural(len(known), 'test')} failing as ever on {_listed(sorted(set(known)))}"] * bool(known)
-    parts += [f"not every run on {_listed(cut)} was complete"] * bool(cut)
-    parts += [f"{_listed(holes)} did not run"] * bool(holes)
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def gravity(night: Night) -> str:
-    """``bad`` if something got worse for certain, ``warn`` if something ought to be looked at, else ``good``."""
-    kinds = {change.kind for lane in night.lanes for change in lane.changes}
-    if kinds & TRIPS:
-        return "bad"
-    complete = all(lane.runs and all(run.state == "complete" for run in lane.runs) for lane in night.lanes)
-    return "good" if complete and night.lanes and not kinds & {*WORSE, "missing"} else "warn"
-
-
 def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> str:
     """Says that there ought to be a newer run, or that there is a newer night than this; else empty."""
     if newest is None:
         return ""
     if newest > night.date:
         return f"There is a newer night than this one: {newest}."
-    missed = (now.astimezone(datetime.timezone.utc).date() - newest).days
+    missed = (now.astimezone(datetime.UTC).date() - newest).days
     if missed <= 0:
         return ""
     if missed == 1:
@@ -144,7 +112,7 @@ def ago(seconds: float) -> str:
 
 def moment(start: float) -> str:
     """Seconds since 1970 as a time that is the same for every reader."""
-    return f"{datetime.datetime.fromtimestamp(start, datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+    return f"{datetime.datetime.fromtimestamp(start, datetime.UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def duration(seconds: float | None) -> str:
@@ -168,24 +136,3 @@ def size(count: float) -> str:
 def version(line: str | None) -> str:
     """The version in a line of a lock; the whole line of what has none, "none" for no package."""
     return "none" if line is None else line.partition("==")[2] or line
-
-
-def _worse(kind: Kind, lanes: list[LaneNight]) -> list[str]:
-    """``2 regressions on h100 since 2026-11-18``, one for each lane that has any."""
-    said = []
-    for lane in lanes:
-        changes = [change for change in lane.changes if change.kind == kind]
-        if not changes:
-            continue
-        nights = sorted({change.since.run.night for change in changes if change.since})
-        since = f" since {nights[0]}" if nights and kind != "flake" else ""
-        more = " and later" if since and len(nights) > 1 else ""
-        noun = kind if kind in ("regression", "flake") else "test"
-        why = {"driver change": " worse after a driver change", "hardware change": " worse on changed hardware"}
-        why["unconfirmed"] = " worse in one run, unconfirmed,"
-        said.append(f"{plural(len(changes), noun)}{why.get(kind, '')} on {lane.lane}{since}{more}")
-    return said
-
-
-def _listed(names: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -1,0 +1,173 @@
+"""The first line on a night and its colour: what the page, Markdown, JSON and the terminal begin with."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from histories import LAST, Event, cases, make
+
+from pytest_rlregress.history import document, headline, markdown, night, store, summary, words
+from pytest_rlregress.history.compare import compare
+from pytest_rlregress.history.facts import Night
+
+GUARDS = [case.name for case in cases(30) if case.side == "guards" and case.word == "held"]
+ALL = [case.name for case in cases(12)]
+RAN = [case.name for case in cases(12) if case.word != "unavailable"]
+
+
+def opened(folder, *, events=(), nights=2, tests=12, lanes=("cpu",), expect=(), **options):
+    make(folder, nights=nights, lanes=lanes, tests=tests, events=events, traces=False, **options)
+    return night.of(store.open_history([folder], say=pytest.fail), expect=expect)
+
+
+FAILS = Event("bad", 0, GUARDS[0])
+NO_MORE = "Nothing to compare with yet."
+FIRST = [
+    ([], f"First run: none of 12 tests fails, 2 did not run. {NO_MORE}", "green"),
+    ([Event("bad", 0, name, "unavailable") for name in ALL], f"First run: no test ran. {NO_MORE}", "amber"),
+    ([Event("bad", 0, name, "absent") for name in ALL], f"First run: all 12 tests pass. {NO_MORE}", "green"),
+    ([Event("bad", 0, name, "reproduced") for name in ALL], f"First run: all 12 tests pass. {NO_MORE}", "green"),
+    ([FAILS], f"First run: 1 of 12 tests fails. {NO_MORE}", "amber"),
+    ([FAILS, Event("bad", 0, GUARDS[1], "hung")], f"First run: 2 of 12 tests fail. {NO_MORE}", "amber"),
+    ([FAILS, Event("again", 0)], f"First 2 runs: 1 of 12 tests fails. {NO_MORE}", "amber"),
+    (
+        [Event("flake", 0, GUARDS[0])],
+        f"1 flake on cpu; first 2 runs: 1 of 12 tests fails. {NO_MORE}",
+        "amber",
+    ),
+    (
+        [Event("interrupted", 0), FAILS],
+        f"First run: 1 of 12 tests fails; not every run on cpu was complete. {NO_MORE}",
+        "amber",
+    ),
+]
+LATER = [
+    ([], (), "Nothing got worse on cpu.", "green"),
+    ([FAILS], (), "Nothing got worse on cpu; 1 test fails as before.", "amber"),
+    (
+        [FAILS, Event("bad", 0, GUARDS[1], "crashed")],
+        (),
+        "Nothing got worse on cpu; 2 tests fail as before.",
+        "amber",
+    ),
+    ([Event("bad", 0, GUARDS[0], until=1)], (), "Nothing got worse on cpu; repaired on cpu.", "green"),
+    ([Event("gone", 0, GUARDS[0], until=1)], (), "Nothing got worse on cpu.", "green"),
+    (
+        [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])],
+        (),
+        "Nothing got worse on cpu; 1 new test fails on cpu.",
+        "amber",
+    ),
+    ([Event("gone", 1, GUARDS[0])], (), "Nothing got worse on cpu; 1 test missing on cpu.", "amber"),
+    (
+        [Event("bad", 1, name, "unavailable") for name in ALL],
+        (),
+        f"{len(RAN)} tests missing on cpu; no test ran on cpu.",
+        "amber",
+    ),
+    ([Event("bad", 0, name, "unavailable") for name in ALL], (), "No test ran on cpu.", "amber"),
+    ([], ("cpu", "h100"), "Nothing got worse on cpu; h100 did not run.", "amber"),
+    ([FAILS], ("h100",), "Nothing got worse on cpu; 1 test fails as before on cpu; h100 did not run.", "amber"),
+    ([Event("killed", 1)], (), "not every run on cpu was complete.", "amber"),
+    (
+        [Event("bad", 1, GUARDS[0], "hung")],
+        (),
+        "1 test worse in one run, unconfirmed, on cpu since 2026-11-20.",
+        "amber",
+    ),
+    (
+        [Event("bad", 1, GUARDS[0]), Event("bad", 1, GUARDS[1]), Event("again", 1)],
+        (),
+        "2 regressions on cpu since 2026-11-20.",
+        "red",
+    ),
+]
+
+
+@pytest.mark.parametrize(("events", "text", "colour"), FIRST)
+def test_a_first_night(tmp_path, events, text, colour):
+    tonight = opened(tmp_path, nights=1, events=events)
+    assert headline.of_night(tonight) == headline.Headline(text, colour)
+    assert not words.tripped(tonight.lanes[0].changes)
+    assert "known" not in {change.kind for change in tonight.lanes[0].changes}
+
+
+@pytest.mark.parametrize(("events", "expect", "text", "colour"), LATER)
+def test_a_later_night(tmp_path, events, expect, text, colour):
+    found = headline.of_night(opened(tmp_path, events=events, expect=expect))
+    assert found.text.endswith(text)
+    assert found.colour == colour
+
+
+def test_the_first_night_of_one_platform_among_others(tmp_path):
+    events = [Event("hole", 0, lane="h100"), Event("bad", 1, GUARDS[0], lane="h100")]
+    tonight = opened(tmp_path, lanes=("cpu", "h100"), events=events)
+    text = "Nothing got worse on cpu; first run on h100: 1 of 12 tests fails."
+    assert headline.of_night(tonight) == headline.Headline(text, "amber")
+    tonight = opened(
+        tmp_path / "two", nights=1, lanes=("cpu", "h100"), events=[Event("bad", 0, GUARDS[0], lane="h100")]
+    )
+    text = "First run on cpu: none of 12 tests fails, 2 did not run; first run on h100: 1 of 12 tests fails. "
+    assert headline.of_night(tonight) == headline.Headline(text + NO_MORE, "amber")
+
+
+def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp_path):
+    _, first, _ = make(tmp_path, nights=2, lanes=("cpu",), tests=12, events=[Event("again", 1)], traces=False)
+    record = json.loads(first.read_text())
+    record["results"]["extra"]["state"] = "interrupted"
+    first.write_text(json.dumps(record))
+    tonight = night.of(store.open_history([tmp_path], say=pytest.fail))
+    text = "Nothing got worse on cpu; not every run on cpu was complete."
+    assert headline.of_night(tonight) == headline.Headline(text, "amber")
+
+
+def test_a_driver_change_is_another_word(tmp_path):
+    events = [Event("driver", 1, value="580.1"), Event("bad", 1, GUARDS[0])]
+    found = headline.of_night(opened(tmp_path, nights=3, lanes=("h100",), events=events))
+    assert found == headline.Headline("1 test worse after a driver change on h100 since 2026-11-19.", "red")
+
+
+@pytest.mark.parametrize("lanes", [(), ("h100",)])
+def test_a_night_without_a_run(tmp_path, lanes):
+    history = store.open_history([tmp_path], say=pytest.fail)
+    tonight = night.of(history, LAST, lanes) if lanes else Night(LAST, (), (), (), (), ())
+    assert headline.of_night(tonight) == headline.Headline("Nothing ran this night.", "amber")
+
+
+@pytest.mark.parametrize("nights", [1, 2])
+def test_every_summary_begins_with_it(tmp_path, nights):
+    tonight = opened(tmp_path, nights=nights, events=[FAILS])
+    found = headline.of_night(tonight)
+    assert summary.lines(tonight)[0] == f"night of 2026-11-20 (times are UTC): {found.text}"
+    title = re.sub("&#(\\d+);", lambda code: chr(int(code[1])), markdown.markdown(tonight).partition("\n")[0])
+    assert title == f"## Night of 2026-11-20: {found.text}"
+    whole = document.as_json(tonight)
+    assert (whole["summary"], whole["colour"], whole["trips"]) == (found.text, "amber", False)
+
+
+def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
+    events = [Event("bad", 0, name) for name in GUARDS[:2]]
+    first = "\n".join(summary.lines(opened(tmp_path / "a", nights=1, events=events)))
+    assert "NEW FAILING on cpu: first seen 2026-11-20 02:00, nothing to compare with\n" in first
+    assert all(f"  {name}: regressed\n    AssertionError: 3 of 8 rows differ" in first for name in GUARDS[:2])
+    later = "\n".join(summary.lines(opened(tmp_path / "b", events=events)))
+    assert "known, failing as before: " in later
+    assert "NEW FAILING" not in later
+    for text in (first, later, markdown.markdown(opened(tmp_path / "a", nights=1, events=events))):
+        assert "as ever" not in text
+    assert "as before" not in first
+
+
+def test_a_comparison_says_what_fails_in_both(tmp_path):
+    before, after = make(tmp_path, nights=2, lanes=("cpu",), tests=12, events=[FAILS], traces=False)
+    found = compare(store.open_history([before, after], say=pytest.fail), before, [after])
+    assert headline.of_comparison(found.changes) == "nothing got worse, 1 test fails as before"
+
+
+def test_a_comparison_says_what_fails_and_was_not_there(tmp_path):
+    events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
+    before, after = make(tmp_path, nights=2, lanes=("cpu",), tests=12, events=events, traces=False)
+    found = compare(store.open_history([before, after], say=pytest.fail), before, [after])
+    assert headline.of_comparison(found.changes) == "1 new failing"
