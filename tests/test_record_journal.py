@@ -162,8 +162,8 @@ from pytest_rlregress.records.journal import Journal
 kept = Journal(pathlib.Path({str(path)!r}), json.loads(sys.argv[1]))
 assert not kept.problem
 if os.fork() == 0:  # as a test may, whose process then outlives the run
+    print("begun", flush=True)  # said by the fork: it has let go of the file by then
     time.sleep(100)
-print("begun", flush=True)
 sys.stdin.read()
 os._exit(0)
 """
