@@ -5,15 +5,21 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 
-.PHONY: help run test lint docs lock bench clean
+.PHONY: help run test test-slow matrix lint docs lock bench clean
 help: ## what can be made
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 run: $(INSTALLED) ## the main job on this machine's CPU: pytest --hw=cpu
 	$(BIN)/pytest --hw=cpu $(ARGS)
 
 test: $(INSTALLED) ## the harness' own tests
-	$(BIN)/pytest -n 2 $(ARGS)
+	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)
+
+test-slow: $(INSTALLED) ## those of them that take minutes: real bisects, a Ray cluster, a golden recorded
+	$(BIN)/pytest -n 2 -m slow $(ARGS)
+
+matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
+	$(BIN)/python requirements/support_matrix.py $(ARGS)
 
 lint: $(INSTALLED) ## ruff format and check, mypy strict, actionlint
 	$(BIN)/ruff format --check .
@@ -33,8 +39,8 @@ lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the 
 	$(LOCK) --extra gpu --extra bisect --extra report --python-version 3.12 --python-platform x86_64-manylinux_2_28 \
 	    --output-file requirements/gpu.txt $(ARGS)
 
-clean: ## remove the environment
-	rm -rf $(VENV)
+clean: ## remove the environments
+	rm -rf $(VENV) .matrix
 
 $(INSTALLED): pyproject.toml requirements/cpu.txt requirements/install.sh
 	requirements/install.sh $(VENV)

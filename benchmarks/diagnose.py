@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from benchmarks import measure
 
 MEGABYTES = 300
 PIECE_LINES = 20_000
@@ -43,21 +42,16 @@ def main() -> None:
         _write(log)
         size = log.stat().st_size
         script = (
-            "import sys; from pytest_rlregress.cli import main; from resource import *; code = main(sys.argv[1:]); "
-            "print(getrusage(RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
+            "import sys; from pytest_rlregress.cli import main; code = main(sys.argv[1:]); "
+            "from benchmarks.measure import peak_mib; print(peak_mib(), file=sys.stderr); sys.exit(code)"
         )
-        begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [sys.executable, "-c", script, "diagnose", str(log)], capture_output=True, text=True, check=False
-        )
-        elapsed, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != 1:
-        sys.exit(f"exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr}")
-    core = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+        done = measure.run([sys.executable, "-c", script, "diagnose", log])
+    if done.code != 1:
+        sys.exit(f"exit code {done.code}\n{done.out[-2000:]}{done.err}")
     print(f"\nrlregress diagnose, a log of {size / 1e6:.0f} MB, start included:")
-    print(f"  {size / 1e6 / core:7.1f} MB/s of one core's time     (wanted: at least 50)")
-    print(f"  {size / 1e6 / elapsed:7.1f} MB/s as the clock ran")
-    print(f"  {int(done.stderr.split()[-1]) / 1024:7.1f} MiB of memory at most")
+    print(f"  {size / 1e6 / done.core_seconds:7.1f} MB/s of one core's time     (wanted: at least 50)")
+    print(f"  {size / 1e6 / done.seconds:7.1f} MB/s as the clock ran")
+    print(f"  {float(done.err.split()[-1]):7.1f} MiB of memory at most")
 
 
 def _write(log: Path) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from benchmarks import measure
+
 LANES = ("cpu", "h100", "h200", "h20")
 NIGHTS, TESTS = 250, 330
 SCRIPT = """
-import json, resource, sys, time
+import json, sys, time
 from pathlib import Path
 from pytest_rlregress.history.store import open_history
 begun = time.process_time()
@@ -21,16 +21,17 @@ history = open_history([Path(sys.argv[1])], say=lambda text: None)
 opened = time.process_time()
 points = sum(len(points) for lane in history.lanes for points in history.timelines(lane).values())
 lined = time.process_time()
+from benchmarks.measure import peak_mib
 print(json.dumps({
     "parsed": history.parsed, "runs": len(history.runs), "points": points, "open": opened - begun,
-    "timelines": lined - opened, "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "timelines": lined - opened, "mib": peak_mib(),
 }))
 """
 
 
 def main() -> None:
     """Make the records, open them in fresh processes, print the times."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(measure.ROOT / "tests"))
     import histories
 
     with tempfile.TemporaryDirectory() as name:
@@ -66,6 +67,8 @@ def main() -> None:
 
 
 def _opened(folder: Path) -> dict[str, float]:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, folder], capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
+    done = measure.run([sys.executable, "-c", SCRIPT, folder])
+    if done.code:
+        sys.exit(done.err)
+    found: dict[str, float] = json.loads(done.out)
     return found

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
 
-from benchmarks.history import LANES, NIGHTS, ROOT, TESTS
+from benchmarks import measure
+from benchmarks.history import LANES, NIGHTS, TESTS
 
 
 def main() -> None:
     """Make the records, write their page twice, open it, print what that took."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(measure.ROOT / "tests"))
     import histories
 
     guards = [case.name for case in histories.cases(TESTS) if case.side == "guards"]
@@ -39,11 +38,10 @@ def main() -> None:
 
 def _written(folder: Path, page: Path) -> tuple[float, float]:
     command = [sys.executable, "-m", "pytest_rlregress.cli", "report", str(folder), "--output", str(page)]
-    begun, used = time.perf_counter(), getrusage(RUSAGE_CHILDREN)
-    cache = {"RLREGRESS_CACHE_DIR": str(page.parent / "cache")}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | cache)
-    elapsed, after = time.perf_counter() - begun, getrusage(RUSAGE_CHILDREN)
-    return elapsed, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    done = measure.run(command, env=os.environ | {"RLREGRESS_CACHE_DIR": str(page.parent / "cache")})
+    if done.code:
+        sys.exit(done.err)
+    return done.seconds, done.core_seconds
 
 
 def _opened(page: Path) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal as signals
-import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,18 +16,16 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.stack import COMPONENTS, Stack
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
 #: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
 SHIPPED = Path(__file__).parent / "scenarios"
 
 
 #: Versions of a component when they do not matter.
 ANY = "any"
+
+_DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+#: A function of one's own: ``package.module:function``.
+OWN_FUNCTION = re.compile(f"{_DOTTED}:{_DOTTED}")
 
 #: How a test can end that bears a signature: with an exception, by its process' death, or not at all.
 KINDS = ("failed", "crashed", "hung")
@@ -71,6 +69,8 @@ class Failure:
 
     Attributes:
         components: What its tests need, each with the versions in which the failure is known: ``<0.8``, or ``any``.
+        subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
+            ``package.module:function``. ``subjects.check`` looks it up.
         seen: When and where, in words.
         measured: What its tests show on the locked stack, and where that differs from what was documented.
     """
@@ -95,6 +95,16 @@ class Failure:
         if self.gone(stack):
             return "absent"
         return next((w.verdict for w in self.expected_where if w.holds(profile, stack)), self.expected)
+
+    def place(self, key: str) -> str:
+        """Where one of its keys was read, for messages."""
+        return f"{self.source}: failure {self.id}: key {key!r}"
+
+    @property
+    def subject_path(self) -> str | None:
+        """Where its subject can be imported from, for people."""
+        own = self.subject is None or ":" in self.subject
+        return self.subject if own else f"pytest_rlregress.remedies.{self.subject}"
 
     def gone(self, stack: Stack) -> str | None:
         """The installed release since which the failure is declared absent, or None."""
@@ -159,6 +169,15 @@ class _Entry:
             raise self.error(key, f"{value!r} is not allowed; allowed: reproduced, absent")
         return value
 
+    def subject(self) -> str | None:
+        if "subject" not in self.table:
+            return None
+        value = self.text("subject")
+        if not value.isidentifier() and not OWN_FUNCTION.fullmatch(value):
+            allowed = "a function of pytest_rlregress.remedies, or package.module:function"
+            raise self.error("subject", f"{value!r} is not allowed; allowed: {allowed}")
+        return value
+
 
 def _signature(entry: _Entry) -> Signature:
     entry.only({"kind", "exception", "message", "frames", "signal", "log", "note"})
@@ -211,7 +230,7 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
         source=path,
         seen=entry.text("seen", ""),
         measured=entry.text("measured", ""),
-        subject=entry.text("subject") if "subject" in table else None,
+        subject=entry.subject(),
         expected=entry.verdict("expected", "reproduced"),
         expected_where=tuple(_where(one) for one in nested if "expected_where" in one.place),
         absent_since=entry.versions("absent_since", Version),

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_rlregress import catalogue, hardware, settings, stack, subjects
 from pytest_rlregress.containment.child import Limits
+from pytest_rlregress.containment.inline import Inline
 from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.reports import add_to_text
 from pytest_rlregress.containment.worker import CHANNEL
@@ -103,6 +104,8 @@ class Harness:
         _ = self.catalogue
         if self.settings.hw:
             _ = self.profile
+            if self.profile.id == "cpu":
+                self._hide_gpus()
             self._choose_scenarios()
             # A night's run goes on when one test file cannot be imported; the run fails all the same.
             self._config.option.continue_on_collection_errors = True
@@ -110,6 +113,10 @@ class Harness:
             return False
         if not hasattr(self._config, "workerinput"):  # once a run, not in each of xdist's workers
             _usage(lambda: subjects.check(self.settings, self.catalogue))
+        inline = Inline(self._config, unavailable=self.unavailable, conclude=self._conclude)
+        if self.settings.inline or self._config.getoption("setupplan", False):  # a plan runs nothing
+            self._config.pluginmanager.register(inline, "rlregress-inline")
+            return True
         containment = Containment(
             self._config,
             limits=Limits(self.settings.timeout, self.settings.memory, self.settings.stall),
@@ -118,9 +125,17 @@ class Harness:
             unavailable=self.unavailable,
             conclude=self._conclude,
             every_file=every_file,
+            replacement=inline,
         )
         self._config.pluginmanager.register(containment, "rlregress-containment")
         return True
+
+    def _hide_gpus(self) -> None:
+        """Let no process of a run on the CPU see a GPU, until the session ends."""
+        _ = self.machine  # it is looked at as it was
+        patch = pytest.MonkeyPatch()
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        self._config.add_cleanup(patch.undo)
 
     def _choose_scenarios(self) -> None:
         """Without a path on the command line, run the shipped scenarios and the user's."""
@@ -169,7 +184,7 @@ class Harness:
         return "; ".join(missing.values()) or None
 
     def subject(self, item: pytest.Item) -> str | None:
-        """Name of the function under a failure's guards: the user's own, else the built-in remedy."""
+        """Name of the function under a failure's guards: the entry's subject, or what ini puts in its place."""
         side = self.side(item)
         if side is None or side.failure.subject is None:
             return None

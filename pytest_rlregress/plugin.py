@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,15 +48,44 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return _harness(config).list_profiles() if settings.resolve(config).hw == "list" else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
     """Hand collected tests with a marker of ours to the harness."""
-    if any(map(_ours, items)):
-        late = _open(config)
-        _harness(config).adopt(items)
+    late = False
+    with _usage_errors_shown(session, items):
+        if any(map(_ours, items)):
+            late = _open(config)
+            _harness(config).adopt(items)
+    with _usage_errors_shown(session, items):
+        yield
         containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
-        if late:  # registered while this very hook is being called
+        if late and containment is not None:  # registered while this very hook is being called
             containment.pytest_collection_modifyitems(items)
+
+
+@contextmanager
+def _usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
+    """In one of xdist's workers make a usage error one of collection: xdist loses what ends a worker."""
+    try:
+        yield
+    except pytest.UsageError as error:
+        if not hasattr(session.config, "workerinput"):
+            raise
+        nodeid = items[0].nodeid.partition("::")[0]
+        items.clear()
+        report = pytest.CollectReport(nodeid, "failed", str(error), [])
+        session.config.hook.pytest_collectreport(report=report)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Open for the first verdict that one of xdist's workers sends: without --hw only they know the tests."""
+    config: pytest.Config | None = getattr(getattr(report, "node", None), "config", None)
+    if config is not None and any(name == "rlregress_verdict" for name, _ in report.user_properties) and _open(config):
+        terminal: Any = config.pluginmanager.get_plugin("rlregress-terminal")
+        terminal.pytest_runtest_logreport(report)  # registered while this very hook is being called
 
 
 def _ours(item: pytest.Item) -> bool:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SHIPPED = Path(__file__).parent / "hardware_markers"
 FEATURES = ("bf16", "fp8", "fp4")  # what the tensor cores compute in

@@ -59,6 +59,7 @@ class Settings:
     timeout: float
     memory: int | None
     stall: float
+    inline: bool
     record_dir: Path | None
     update_goldens: bool
     goldens: Path
@@ -143,11 +144,14 @@ def _folder(text: str, base: Path) -> Path:
 
 
 def _assignments(text: str, _base: Path) -> dict[str, str]:
+    from pytest_rlregress.catalogue import OWN_FUNCTION
+
     pairs = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, target = (part.strip() for part in line.partition("="))
-        if not (name.isidentifier() and equals and target.count(":") == 1 and not target.startswith(":")):
-            raise ValueError("lines of the form remedy = package.module:function")
+        known = name.isidentifier() or OWN_FUNCTION.fullmatch(name)
+        if not (known and equals and OWN_FUNCTION.fullmatch(target)):
+            raise ValueError("lines of the form subject = package.module:function, the subject as in failures.toml")
         pairs[name] = target
     return pairs
 
@@ -207,6 +211,15 @@ OPTIONS = (
         metavar="SECONDS",
     ),
     Option(
+        "inline",
+        _truth,
+        False,
+        "Run contained tests in pytest's own process, for debugging: no limits, no leak check, and a crash ends the "
+        "session. --pdb and --trace imply it for a single test.",
+        flag="--rl-inline",
+        switch=True,
+    ),
+    Option(
         "record_dir",
         _folder,
         None,
@@ -236,7 +249,7 @@ OPTIONS = (
         "subjects",
         _assignments,
         {},
-        "Your implementations under the guards: remedy = package.module:function.",
+        "Your implementations under the guards: subject = package.module:function, the subject as in failures.toml.",
     ),
 )
 

@@ -1,97 +1,180 @@
-"""The code under a guard: the built-in remedy, or the user's own function of the same signature."""
+"""The code under a guard: the subject that the failure's entry names, or the user's own function in its place."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress import remedies
 
 if TYPE_CHECKING:
-    from pytest_rlregress.catalogue import Catalogue
+    from pytest_rlregress.catalogue import Catalogue, Failure
     from pytest_rlregress.settings import Settings
+
+_BOOT = (
+    # Until it has the path, not from the current folder: that may hold a json.py.
+    "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from pytest_rlregress.subjects import main; main(sys.argv[2])"
+)
+_HINT = (
+    "Modules are found as pytest finds them when it starts: installed, on PYTHONPATH or in a folder of ini pythonpath"
+)
 
 
 class SubjectError(ValueError):
-    """A subject that does not exist, cannot be imported or cannot be called like the remedy it replaces."""
+    """A subject that does not exist, cannot be imported or cannot be called like the one that it replaces."""
 
 
-def resolve(name: str, subjects: Mapping[str, str]) -> Callable[..., Any]:
-    """The function under the guards for remedy ``name``.
-
-    Args:
-        name: A function of ``pytest_rlregress.remedies``.
-        subjects: Ini ``rlregress_subjects``: remedy name to ``package.module:function``.
+def under_guards(failure: Failure, settings: Settings) -> Callable[..., Any]:
+    """The function under the guards of a failure that has a subject.
 
     Raises:
-        SubjectError: It cannot be imported, is not callable, or does not take the remedy's arguments.
+        SubjectError: It is not there, or not to be called like the entry's own; names the value's source.
     """
-    remedy: Callable[..., Any] = getattr(remedies, name)
-    if name not in subjects:
-        return remedy
-    module_name, _, attribute = subjects[name].partition(":")
+    assert failure.subject is not None
     try:
-        found: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise SubjectError(f"{name} = {subjects[name]}: cannot be imported: {type(error).__name__}: {error}") from error
-    wanted = inspect.signature(remedy)
+        return resolve(failure.subject, settings.subjects)
+    except SubjectError as error:
+        replaced = failure.subject in settings.subjects
+        source = settings.source["subjects"] if replaced else failure.place("subject")
+        raise SubjectError(f"{source}: {error}") from error.__cause__
+
+
+def resolve(subject: str, replaced: Mapping[str, str]) -> Callable[..., Any]:
+    """The function that an entry's ``subject`` stands for.
+
+    Args:
+        subject: A function of ``pytest_rlregress.remedies``, or ``package.module:function``.
+        replaced: Ini ``rlregress_subjects``: a ``subject`` to the ``package.module:function`` in its place.
+
+    Raises:
+        SubjectError: It cannot be imported, is not callable, or does not take the arguments of the one it replaces.
+    """
+    own = _imported(subject if ":" in subject else f"{remedies.__name__}:{subject}", subject)
+    if subject not in replaced:
+        return own
+    line = f"{subject} = {replaced[subject]}"
+    found = _imported(replaced[subject], line)
     try:
-        given = inspect.signature(found)
-        given.bind(**dict.fromkeys(wanted.parameters)) if _by_name(wanted) else given.bind(*wanted.parameters)
+        wanted = inspect.signature(own)
+    except (TypeError, ValueError):  # written in C: it says nothing of its arguments
+        return found
+    try:
+        _bind(inspect.signature(found), wanted)
     except (TypeError, ValueError) as error:
-        raise SubjectError(f"{name} = {subjects[name]}: must be callable like {name}{wanted}, but: {error}") from None
+        raise SubjectError(f"{line}: must be callable like {subject}{wanted}, but: {error}") from None
+    return found
+
+
+def _imported(path: str, called: str) -> Callable[..., Any]:
+    """What ``package.module:function`` names; a complaint says what it is ``called`` where it is asked for."""
+    module, _, names = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for name in names.split("."):
+            found = getattr(found, name)
+    except (Exception, SystemExit) as error:  # a script ends the process when it is imported
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        hint = f". {_HINT}" if missing and f"{module}.".startswith(f"{missing}.") else ""
+        why = f"{type(error).__name__}: {error}{hint}"
+        raise SubjectError(f"{called}: cannot be imported: {why}") from error
+    if not callable(found):
+        raise SubjectError(f"{called}: is not callable: its type is {type(found).__name__}")
     return found  # type: ignore[no-any-return]
 
 
-def _by_name(signature: inspect.Signature) -> bool:
-    return any(parameter.kind is parameter.KEYWORD_ONLY for parameter in signature.parameters.values())
+def _bind(given: inspect.Signature, wanted: inspect.Signature) -> None:
+    """Call by the arguments of ``wanted``: by name if one of them can only be given so."""
+    parameters = wanted.parameters.values()
+    by_name = any(one.kind is one.KEYWORD_ONLY for one in parameters)
+    in_order = (
+        {inspect.Parameter.POSITIONAL_ONLY}
+        if by_name
+        else {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    )
+    named = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY} - in_order
+    given.bind(
+        *(one.name for one in parameters if one.kind in in_order),
+        **{one.name: None for one in parameters if one.kind in named},
+    )
 
 
 def check(settings: Settings, catalogue: Catalogue) -> None:
-    """Check ini ``rlregress_subjects`` before anything runs.
+    """Check the subjects of all entries, and those of ini ``rlregress_subjects``, before anything runs.
 
     The user's modules are imported in another process: they may import torch, and the pytest process never does.
 
     Raises:
         SubjectError: Naming the value's source and what is allowed.
     """
-    if not settings.subjects:
-        return
-    source = settings.source["subjects"]
-    known = sorted({failure.subject for failure in catalogue.values() if failure.subject})
+    failures = [(failure, failure.subject) for failure in catalogue.values() if failure.subject]
+    shipped = [name for name, value in vars(remedies).items() if inspect.isfunction(value)]
+    for failure, subject in failures:
+        if ":" not in subject and subject not in shipped:
+            raise SubjectError(
+                f"{failure.place('subject')}: pytest_rlregress.remedies has no function {subject!r}. "
+                f"{_meant(subject, shipped)} A function of your own: package.module:function."
+            )
+    source, known = settings.source["subjects"], {subject for _, subject in failures}
     for name in settings.subjects:
         if name not in known:
-            close = get_close_matches(name, known) or known
-            raise SubjectError(f"{source}: no guard exercises {name!r}. Did you mean {' or '.join(close)}?")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest_rlregress.subjects",
-        json.dumps(sys.path),
-        json.dumps(settings.subjects),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise SubjectError(f"{source}: {done.stderr.strip().splitlines()[-1]}")
+            raise SubjectError(f"{source}: no guard exercises {name!r}. {_meant(name, known)}")
+    # The entries' own first: what replaces one is held against it.
+    _look_up(
+        [
+            *((failure.place("subject"), subject, {}) for failure, subject in failures if ":" in subject),
+            *((source, name, {name: path}) for name, path in settings.subjects.items()),
+        ]
+    )
 
 
-def main(path: str, subjects: str) -> None:
-    """Resolve every subject; the process ends with the first complaint."""
-    sys.path[:] = json.loads(path)
-    for name in json.loads(subjects):
+def _meant(name: str, known: Iterable[str]) -> str:
+    known = sorted(known)
+    same_function = [one for one in known if one.rpartition(":")[2] == name.rpartition(":")[2]]
+    close = same_function or get_close_matches(name, known)
+    return f"Did you mean {' or '.join(close)}?" if close else f"Allowed: {', '.join(known)}."
+
+
+def _look_up(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> None:
+    """Resolve subjects, each with the source that asks for it and what replaces it, in one process for all."""
+    if not asked:
+        return
+    questions = json.dumps([question for _, *question in asked])
+    command = [sys.executable, "-c", _BOOT, json.dumps(sys.path), questions]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
+    )
+    answers = list(map(json.loads, done.stdout.splitlines()))
+    for (source, *_), complaint in zip(asked, answers, strict=False):
+        if complaint:
+            raise SubjectError(f"{source}: {complaint}")
+    if len(answers) < len(asked):
+        from pytest_rlregress.containment.child import how_it_ended
+
+        source, subject, replaced = asked[len(answers)]
+        signal_name, _ = how_it_ended(done.returncode, raw=False)
+        how = signal_name or f"exit code {done.returncode}"
+        raise SubjectError(
+            f"{source}: {replaced.get(subject, subject)}: cannot be imported: the process that tried ended with {how}"
+        )
+
+
+def main(questions: str) -> None:
+    """Answer each question with a line of JSON: the complaint, "" for none. Ends the process, never returns."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a module prints when it is imported is no answer
+    for subject, replaced in json.loads(questions):
+        complaint = ""
         try:
-            resolve(name, json.loads(subjects))
+            resolve(subject, replaced)
         except SubjectError as error:
-            sys.exit(" ".join(str(error).split()))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+            complaint = " ".join(str(error).split())
+        print(json.dumps(complaint), file=answers, flush=True)
+    os._exit(0)  # the end of an imported stack takes a second, and a module may have started a thread

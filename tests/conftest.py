@@ -3,8 +3,12 @@ from __future__ import annotations
 import inspect
 import signal
 import sys
+import tempfile
 
 import pytest
+from installed import build_wheel
+from made_failures import FAILURES
+from short_paths import short_folder
 from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester"]
@@ -16,8 +20,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARED_MEMORY = ("test_faults", "test_leaks", "test_litter", "test_stack_faults")
 
 
-#: Files that take minutes, begun first: at the end no worker is left alone with one.
-LONG = ("test_twins.py", "test_bisect.py", "test_fleet.py", "test_goldens_run.py")
+#: Files that take a minute and more, the longest first, begun before the others: at the end no worker is left with one.
+LONG = ("test_goldens_run.py", "test_twins.py", "test_bisect.py", "test_fleet.py", "test_stack_faults.py")
 
 
 def pytest_configure(config):
@@ -26,7 +30,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in LONG)
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
 
 
 class ByFile(LoadScopeScheduling):
@@ -42,6 +47,33 @@ def pytest_xdist_make_scheduler(config, log):
     return ByFile(config, log)
 
 
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def temporary(monkeypatch):
+    """The temporary folder of this test and of what it starts, with a short path: see litter.session_folder."""
+    with short_folder() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        monkeypatch.setenv("TMPDIR", str(folder))
+        yield folder
+
+
+@pytest.fixture
+def short_column(pytester, monkeypatch):
+    """The documented failure ``short-column``, in the folder ``mine``."""
+    folder = pytester.mkdir("mine")
+    (folder / "failures.toml").write_text(FAILURES)
+    monkeypatch.setenv("RLREGRESS_SCENARIOS", str(folder))
+
+
+# Plugins of others that take longer to import than all else, and the one that changes the order of what tests read.
+_WITHOUT = [word for name in ("anyio", "hydra_pytest", "hypothesispytest", "randomly") for word in ("-p", f"no:{name}")]
+
+
 @pytest.fixture
 def run(pytester, monkeypatch):
     """Run pytest on test files in a process of its own: ``run("body", "--opt")`` or ``run({"name": "body"}, …)``."""
@@ -53,7 +85,7 @@ def run(pytester, monkeypatch):
         files = files if isinstance(files, dict) else {"test_it": files}
         if files:
             pytester.makepyfile(**files)
-        return pytester.runpytest_subprocess(*args, timeout=120)
+        return pytester.runpytest_subprocess(*_WITHOUT, *args, timeout=120)
 
     return run
 
@@ -66,7 +98,9 @@ ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 pid = os.fork()
 if pid == 0:
     import pytest
-    os._exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]]))
+    status = pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]])
+    sys.stdout.flush()
+    os._exit(status)
 while os.waitpid(-1, 0)[0] != pid:
     pass
 for process in psutil.Process().children(recursive=True):

@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import pytest
+from repacked import repack
 
 from pytest_rlregress import cli, locks
 from pytest_rlregress.bisect.packages import wishes
@@ -42,10 +43,16 @@ class Bench:
         self.folder, self.wheels, self.cache = folder, folder / "wheels", folder / "cache"
         self.wheels.mkdir()
         (folder / "test_thing.py").write_text(inspect.cleandoc(TEST))
-        here, names = locks.installed(), wishes.closure({HARNESS, "uv", "pypi-simple"}, wishes.of())
-        self.lock = Lock({name: here.lines[name] for name in names})
-        self.environ = {**os.environ, "UV_FIND_LINKS": str(self.wheels)}
-        self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        # Of this environment, so that nothing has to be in a cache or on an index.
+        asked = wishes.of()
+        used = {
+            name: repack(name, self.wheels)
+            for name in wishes.closure({HARNESS, "uv", "pypi-simple"}, asked) - {HARNESS}
+        }
+        for name in wishes.closure({"hatchling", "editables"}, asked) - used.keys():  # what the harness is built with
+            repack(name, self.wheels)
+        self.lock = Lock({**used, HARNESS: locks.installed().lines[HARNESS]})
+        self.environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def add(self, name, version, body, requires=()):
         wheel(self.wheels, name, version, requires, files={f"{name}.py": inspect.cleandoc(body)})
@@ -89,7 +96,19 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    bench = Bench(tmp_path_factory.mktemp("bisect"))
+    """Its folder of wheels is all that uv and pip are configured with; uv has a cache of its own."""
+    folder = tmp_path_factory.mktemp("bisect")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("UV_FIND_LINKS", str(folder / "wheels"))
+        monkeypatch.setenv("UV_CACHE_DIR", str(folder / "cache-of-uv"))
+        monkeypatch.setenv("UV_NO_CONFIG", "1")
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        yield _filled(Bench(folder))
+
+
+def _filled(bench):
     for version in ("1.0", "1.1", "1.2"):
         bench.thing(version)
     sdist(bench.wheels, "thing", "1.3")
@@ -123,12 +142,14 @@ def test_release_that_broke_it(bench):
     assert f"{len(trials)} trials known" in said
 
 
+@pytest.mark.slow
 def test_release_that_repaired_it(bench):
     rc, out, _, _ = bench.bisect("thing", "--good", "2.0", "--bad", "1.8", "test_thing.py::test_late")
     assert rc == 0
     assert "Repaired in thing 2.0; last bad: 1.8" in out.replace(" (date unknown)", "")
 
 
+@pytest.mark.slow
 def test_documented_failure_of_a_scenario_of_the_users(bench):
     folder = bench.folder / "mine"
     folder.mkdir()
@@ -163,6 +184,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
     assert answer["question"]["documented"]["remedy"] == "ask again"
 
 
+@pytest.mark.slow
 def test_what_lies_between_cannot_be_tested(bench):
     rc, out, _, answer = bench.bisect(
         "thing", "--good", "2.0", "--bad", "2.3", "test_thing.py::test_answer", "--jobs=2"
@@ -219,7 +241,6 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
 )
 def test_what_cannot_be_asked_is_said_in_a_sentence(bench, words, why, monkeypatch, capsys):
     monkeypatch.chdir(bench.folder)
-    monkeypatch.setenv("UV_FIND_LINKS", str(bench.wheels))
     try:
         rc = cli.main(["bisect", *words, "--no-network", f"--cache-dir={bench.cache}"])
     except SystemExit as refused:
@@ -230,6 +251,7 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(bench, words, why, monkeypat
     assert said.splitlines()[-1].startswith("rlregress"), said
 
 
+@pytest.mark.slow
 def test_interrupted_and_gone_on_with(bench):
     words = ("thing", "--good", "1.0", "--bad", "1.7", "test_thing.py::test_answer")
     process = bench.start(*words)
@@ -248,6 +270,7 @@ def test_interrupted_and_gone_on_with(bench):
     assert len(answer["tried"]) == len({one["label"] for one in answer["tried"]})
 
 
+@pytest.mark.slow
 def test_two_upgrades_that_only_break_together(bench):
     for name in ("one", "two", "three", "four"):
         for version in ("1", "2", "3"):
@@ -280,6 +303,7 @@ def test_two_upgrades_that_only_break_together(bench):
     assert f"no test went from good in {after} to bad in {before}" in said
 
 
+@pytest.mark.slow
 def test_disagreeing_runs_are_flaky_and_not_guessed(bench):
     for version in ("1", "2", "3"):
         body = f"""

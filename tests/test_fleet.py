@@ -249,6 +249,7 @@ def _relay(url):
         close()
 
 
+@pytest.mark.slow
 def test_each_card_on_its_own_node(crowd, ray):
     code, out, err = _ended(crowd.nodes)
     assert code == results.FAILED, out + err
@@ -269,6 +270,7 @@ def test_each_card_on_its_own_node(crowd, ray):
     assert "hole" not in out
 
 
+@pytest.mark.slow
 def test_a_card_that_no_node_has(room, ray):
     code, out, err = _ended(room.start("card-a,card-c"))
     assert (code, out) == (results.USAGE, "")
@@ -277,6 +279,7 @@ def test_a_card_that_no_node_has(room, ray):
     assert "accelerator_type:CARD-A" in err
 
 
+@pytest.mark.slow
 def test_a_killed_pytest(crowd):
     code, out, _ = _ended(crowd.killed)
     assert code == results.UNKNOWN
@@ -288,6 +291,7 @@ def test_a_killed_pytest(crowd):
     assert "hole" not in out
 
 
+@pytest.mark.slow
 def test_a_killed_job(crowd):
     code, out, _ = _ended(crowd.orphaned)
     assert code == results.UNKNOWN
@@ -296,6 +300,7 @@ def test_a_killed_job(crowd):
     _gone(int(re.search(r"waiting in (\d+)", out)[1]), 10)
 
 
+@pytest.mark.slow
 def test_a_node_without_the_harness(crowd):
     code, out, _ = _ended(crowd.missing)
     assert code == results.UNKNOWN
@@ -303,6 +308,7 @@ def test_a_node_without_the_harness(crowd):
     assert "a hole, not a pass: card-b" in out
 
 
+@pytest.mark.slow
 def test_ctrl_c_once_and_twice(room, ray):
     """Once, the jobs are stopped, and what they found comes back; with the second one it is not waited for."""
     once = room.start("card-a,card-c", "--wait", tests="test_slow")
@@ -328,6 +334,7 @@ def test_ctrl_c_once_and_twice(room, ray):
     _gone(left)  # the first one did stop it
 
 
+@pytest.mark.slow
 def test_the_time_is_over(room):
     code, out, _ = _ended(room.start("card-c", "--wait", "--timeout=2"))
     assert code == results.UNKNOWN
@@ -336,6 +343,7 @@ def test_the_time_is_over(room):
     assert "a hole, not a pass: card-c" in out
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_cut(room, ray):
     """Once, that costs no line and says none twice. For good, it is given up, and the job goes on."""
     with _relay(ray.url) as back, _relay(ray.url) as gone:
@@ -356,6 +364,7 @@ def test_a_connection_that_is_cut(room, ray):
     _becomes(ray, name, "SUCCEEDED")
 
 
+@pytest.mark.slow
 def test_what_ray_calls_the_cards_of_the_profiles(ray):
     """Ray's own reading of what NVML calls a card: the resource that its nodes have."""
     cards = {
@@ -604,5 +613,5 @@ def test_output_that_is_no_text(tmp_path):
     assert frames.said(found, "end")["exit"] == done.returncode == 0
     assert [file.problem for file in frames.unpack(found)] == [""]
     for process in psutil.process_iter():
-        if process.cmdline()[:2] == ["sleep", "20"]:
+        if _cmdline(process)[:2] == ["sleep", "20"]:
             process.kill()

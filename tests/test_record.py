@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from made_failures import FAILURES
 from record_checks import checked, named, strict, words
 
 from pytest_rlregress import locks, settings
@@ -23,16 +24,6 @@ from pytest_rlregress.records.collector import write
 from pytest_rlregress.records.reader import FORMAT, flipped, lock, state
 from pytest_rlregress.stack import Stack
 
-FAILURES = """
-[[failure]]
-id = "short-column"
-title = "A column is short"
-seen_on = "H20"
-components = {}
-cause = "c"
-remedy = "r"
-signature = [{ exception = "AssertionError", message = "column .* is short" }]
-"""
 PROPERTIES = {
     "rlregress_measured": {
         "key": {"device": 'a <b> & "c"', "torch": "2.13", "engine": "vllm 0.31", "attention": "x", "dtype": "float32"},

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+import needs
 import pytest
+from made_failures import FAILURES
 
-FAILURES = """
-[[failure]]
-id = "short-column"
-title = "A column is short"
-seen_on = "H20"
-components = {}
-cause = "c"
-remedy = "r"
+from pytest_rlregress.verdict import FAILING
 
-  [[failure.signature]]
-  exception = "AssertionError"
-  message = "column .* is short"
-
-  [[failure.signature]]
-  signal = "SIGFPE"
-"""
 SCENARIO = """
 import pytest
 
@@ -37,10 +25,9 @@ DOCUMENTED = "raise AssertionError('column x is short')"
 
 
 @pytest.fixture
-def scenario(pytester, run):
+def scenario(pytester, run, short_column):
     """Run one scenario under ``--hw``: ``scenario(act, remedy, *args)``."""
-    pytester.makeini("[pytest]\nrlregress_scenarios = mine\n")
-    folder = pytester.mkdir("mine")
+    folder = pytester.path / "mine"
 
     def scenario(act=DOCUMENTED, remedy="pass", *args, failures=FAILURES, hw="cpu", text=SCENARIO):
         (folder / "failures.toml").write_text(failures)
@@ -68,6 +55,9 @@ def test_verdicts(scenario, act, remedy, words, code):
     assert result.ret == code
     result.stdout.fnmatch_lines([f"*test_act* {words[0]} *", f"*test_remedy* {words[1]} *"])
     result.stdout.fnmatch_lines([f"short-column*H20*{words[0].lower()} 1/1*{words[1].lower()} 1/1*"])
+    if code:
+        failed = next(word for word in words if word.lower() in FAILING)
+        result.stdout.fnmatch_lines(["*short test summary info*", f"{failed} mine/test_scenario.py::test_*"])
 
 
 def test_returned(scenario):
@@ -119,6 +109,7 @@ def test_junit_carries_the_verdict_of_what_could_not_be_started(scenario, pytest
     }.items()
 
 
+@needs.stack
 def test_native_sigfpe_matches_the_documented_signature(pytester, run):
     """The catalogue's own sigfpe-embedding, from a real integer division by zero in a frame of the documented name."""
     folder = pytester.mkpydir("stand_in")
@@ -130,6 +121,7 @@ def test_native_sigfpe_matches_the_documented_signature(pytester, run):
         import pytest
 
         @pytest.mark.reproduces("sigfpe-embedding")
+        @pytest.mark.isolated(fresh=True)  # what it needs of the stack is not imported for it
         def test_act():
             from stand_in.vocab_parallel_embedding import apply
             apply()
@@ -235,6 +227,7 @@ def test_unknown_failure_id_is_a_usage_error(run):
     )
 
 
+@needs.stack
 def test_own_subject_is_under_the_guards_and_in_the_table(pytester, run):
     pytester.makeini("[pytest]\nrlregress_subjects = align_batches = mytrainer:align\n")
     pytester.makepyfile(mytrainer="def align(batches, from_memory_db):\n    return batches\n")
@@ -243,3 +236,26 @@ def test_own_subject_is_under_the_guards_and_in_the_table(pytester, run):
     result = run({}, *scenario)
     assert result.ret == 1
     result.stdout.fnmatch_lines(["dataproto-concat-keys*reproduced*regressed 2/2*mytrainer:align*"])
+
+
+def test_the_table_is_there_under_xdist_without_hw_too(run, short_column):
+    body = """
+        import pytest
+        @pytest.mark.reproduces("short-column")
+        def test_act(): raise AssertionError("column x is short")
+        @pytest.mark.guards("short-column")
+        def test_remedy(): pass
+    """
+    result = run(body, "-n2", "test_it.py")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["short-column*H20*reproduced 1/1*held 1/1*"])
+
+
+@pytest.mark.parametrize("options", [(), ("--hw=cpu",)], ids=["no-hw", "hw"])
+@pytest.mark.parametrize("marker", ['reproduces("short-colum")', "isolated(timeoutt=3)"])
+def test_a_wrong_marker_is_told_of_under_xdist_too(run, short_column, options, marker):
+    result = run(f"import pytest\n@pytest.mark.{marker}\ndef test_it(): pass", "-n2", *options, "test_it.py")
+    assert result.ret not in (pytest.ExitCode.OK, pytest.ExitCode.INTERNAL_ERROR)
+    assert any("Did you mean short-column?" in line or "timeoutt not allowed" in line for line in result.outlines)
+    assert result.stdout.str().count("ERROR collecting") == 1
+    assert "Traceback" not in result.stdout.str()

@@ -193,7 +193,7 @@ def test_plan(tmp_path, profiles, lanes):
     plan = Job("plan", tmp_path / "plan", PROFILES=profiles)
     plan.run("Plan")
     assert [lane["profile"] for lane in json.loads(plan.outputs["lanes"])] == lanes
-    in_twelve_hours = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=12)
+    in_twelve_hours = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=12)
     assert plan.outputs["night"] == in_twelve_hours.date().isoformat()
 
 
@@ -301,7 +301,7 @@ class Nights:
 
     def write(self, folder, record, hour):
         """A real record, as if it were of tonight."""
-        moment = datetime.datetime.combine(self.date, datetime.time(hour), datetime.timezone.utc)
+        moment = datetime.datetime.combine(self.date, datetime.time(hour), datetime.UTC)
         start, copy = round(moment.timestamp() * 1000), {**record, "reportId": str(uuid.uuid4())}
         summary = {**record["results"]["summary"], "start": start, "stop": start + 60_000}
         copy["results"] = {**record["results"], "summary": summary}
@@ -330,7 +330,7 @@ def test_nights(card, tmp_path):
 
     assert nights.tonight(good) == []
     assert (nights.report.outputs["closed"], "issue" in nights.report.outputs) == ("0", False)
-    assert "nothing got worse" in (nights.report.folder / "GITHUB_STEP_SUMMARY").read_text()
+    assert "all 2 tests pass" in (nights.report.folder / "GITHUB_STEP_SUMMARY").read_text()
 
     assert nights.tonight(bad) == []  # in one run only: not confirmed, nobody is told
     assert "unconfirmed" in (nights.report.folder / "GITHUB_STEP_SUMMARY").read_text()

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
+import documents
 import pytest
-
-CHECKOUT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```\w+ file=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+from installed import CHECKOUT
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory):
+def files():
+    """Those for the checkout; test_own_scenario.py has the others."""
+    printed = documents.files("writing-a-scenario.md")
+    found = {path: text for path, text in printed.items() if not path.startswith("lab/")}
+    assert len(found) == 5
+    return found
+
+
+@pytest.fixture(scope="module")
+def project(files, tmp_path_factory):
     copy = tmp_path_factory.mktemp("project")
     for name in ("pytest_rlregress", "scenarios", "fixtures", "hardware_markers", "tests"):
         shutil.copytree(CHECKOUT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CHECKOUT / "pyproject.toml", copy)
-    files = BLOCK.findall((CHECKOUT / "docs" / "writing-a-scenario.md").read_text())
-    assert len(files) == 5
-    for name, text in files:
-        path = copy / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    documents.write(files, copy)
     with (copy / "pytest_rlregress" / "remedies" / "__init__.py").open("a") as file:
         file.write("from pytest_rlregress.remedies.checkpoints import *\n")
     return copy
@@ -51,11 +52,10 @@ def test_twins(project):
     assert "5 passed" in printed, printed
 
 
-def test_files_are_as_the_linter_wants_them(project):
-    names = [name for name, _ in BLOCK.findall((CHECKOUT / "docs" / "writing-a-scenario.md").read_text())]
-    files = [name for name in names if name.endswith(".py")]
+def test_files_are_as_the_linter_wants_them(files, project):
+    names = [name for name in files if name.endswith(".py")]
     for command in (["check", "--no-cache"], ["format", "--diff"]):
         done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, *files], cwd=project, capture_output=True, text=True
+            [sys.executable, "-m", "ruff", *command, *names], cwd=project, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 REMOVED = object()  # the value of a key that an override like ~trainer.logger takes away
 

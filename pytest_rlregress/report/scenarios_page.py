@@ -41,7 +41,7 @@ def _entry(failure: Failure) -> str:
     facts = {
         "Seen": "; ".join(filter(None, (failure.seen_on, failure.seen))),
         "Cause": failure.cause,
-        "Remedy": failure.remedy + (f" (`pytest_rlregress.remedies.{failure.subject}`)" if failure.subject else ""),
+        "Remedy": failure.remedy + (f" (`{failure.subject_path}`)" if failure.subject else ""),
         "Known in": ", ".join(f"{name} ({versions})" for name, versions in failure.components.items()),
         "Expected": expected if failure.signatures else "",
         "Measured": " ".join(failure.measured.split()),

@@ -72,14 +72,13 @@ class Terminal:
         ]
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, Any] | None:
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Our words and letters for the report that carries a verdict; pytest's categories, so that its counts hold."""
         verdict = _properties(report).get("verdict")
         if verdict is None or report.when == "teardown":
             return None
         category = {"passed": "passed", "skipped": "skipped"}.get(report.outcome, "failed")
-        colour = {"passed": "green", "skipped": "yellow", "failed": "red"}[category]
-        return category, LETTERS[verdict], (verdict.upper(), {colour: True})
+        return category, LETTERS[verdict], verdict.upper()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a test's verdict to its failure's row."""
@@ -161,10 +160,10 @@ def table(rows: Iterable[Row]) -> list[str]:
 
 
 def _wrap(cell: str, width: int) -> list[str]:
-    """A cell in lines; a name that is too long breaks after a colon, or else after a _."""
+    """A cell in lines; a name that is too long breaks after a colon, or else after a dot or a _."""
     lines = [""]
     for part in re.split(r"(?<=[\s:])", cell):
-        for piece in [part] if len(part) <= width else re.split(r"(?<=_)", part):
+        for piece in [part] if len(part) <= width else re.split(r"(?<=[._])", part):
             if lines[-1] and len(lines[-1] + piece.rstrip()) > width:
                 lines.append("")
             lines[-1] += piece

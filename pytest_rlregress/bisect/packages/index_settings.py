@@ -6,16 +6,12 @@ import configparser
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 #: The index of those who configured none.
 PUBLIC = "https://pypi.org/simple"

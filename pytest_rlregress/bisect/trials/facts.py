@@ -10,7 +10,7 @@ from typing import Any
 from pytest_rlregress.verdict import Outcome
 
 
-class State(str, enum.Enum):
+class State(enum.StrEnum):
     """What a candidate is to one test."""
 
     GOOD = "good"

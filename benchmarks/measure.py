@@ -1,0 +1,60 @@
+"""What one process takes: its time by the clock, its core's time, its memory at most; of no other process before it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A process that has ended.
+
+    Attributes:
+        seconds: From its start to its end, by the clock.
+        core_seconds: User's and system's time, with that of the children that it waited for.
+    """
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    core_seconds: float
+
+
+def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> Ran:
+    """Run a command in the checkout, where it can import this package, and wait for it alone.
+
+    ``RUSAGE_CHILDREN`` would count every child that ends up waited for in the meantime.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        begun = time.perf_counter()
+        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=err)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    return Ran(process.returncode, *texts, seconds, used.ru_utime + used.ru_stime)
+
+
+def peak_mib() -> float:
+    """Resident memory of this process at most, in MiB, since its program began.
+
+    ``ru_maxrss`` is no such figure, neither its own nor what ``wait4`` gives: between fork and exec a process counts as
+    large as its parent, and that maximum stays.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "VmHWM":
+            return int(value.split()[0]) / 1024
+    raise OSError("/proc/self/status has no VmHWM")
