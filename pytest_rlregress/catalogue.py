@@ -73,6 +73,7 @@ class Failure:
             ``package.module:function``. ``subjects.check`` looks it up.
         seen: When and where, in words.
         measured: What its tests show on the locked stack, and where that differs from what was documented.
+        on_card: What came of its tests that need a GPU: on which card, stack and day, or that none has run yet.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Failure:
     source: Path
     seen: str = ""
     measured: str = ""
+    on_card: str = ""
     subject: str | None = None
     expected: str = "reproduced"
     expected_where: tuple[Where, ...] = ()
@@ -115,7 +117,7 @@ class Failure:
 
 
 _REQUIRED = {"id", "title", "seen_on", "components", "cause", "remedy"}
-_ALLOWED = _REQUIRED | {"seen", "measured", "subject", "expected", "expected_where", "absent_since", "signature"}
+_OPTIONAL = {"seen", "measured", "on_card", "subject", "expected", "expected_where", "absent_since", "signature"}
 
 
 class _Entry:
@@ -208,7 +210,7 @@ def _where(entry: _Entry) -> Where:
 
 def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
     entry = _Entry(path, f"failure {table.get('id', f'number {number}')}", table)
-    entry.only(_ALLOWED)
+    entry.only(_REQUIRED | _OPTIONAL)
     for key in sorted(_REQUIRED - table.keys()):
         raise entry.error(key, "missing")
     components = entry.versions("components", SpecifierSet, ANY)
@@ -230,6 +232,7 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
         source=path,
         seen=entry.text("seen", ""),
         measured=entry.text("measured", ""),
+        on_card=entry.text("on_card", ""),
         subject=entry.subject(),
         expected=entry.verdict("expected", "reproduced"),
         expected_where=tuple(_where(one) for one in nested if "expected_where" in one.place),

@@ -181,6 +181,9 @@ class Harness:
             if reason:
                 return f"needs {reason}"
         missing = _usage(partial(stack.missing, self.components(item)))
+        if not missing and self.profile.id == "cpu" and "vllm" in self.components(item):
+            build = self.stack.accelerator_of_vllm()
+            return f"vllm: built for {build}, this run is --hw=cpu" if build else None
         return "; ".join(missing.values()) or None
 
     def subject(self, item: pytest.Item) -> str | None:

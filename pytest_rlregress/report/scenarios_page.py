@@ -45,6 +45,7 @@ def _entry(failure: Failure) -> str:
         "Known in": ", ".join(f"{name} ({versions})" for name, versions in failure.components.items()),
         "Expected": expected if failure.signatures else "",
         "Measured": " ".join(failure.measured.split()),
+        "On a card": failure.on_card,
     }
     lines = [f"### {failure.id}", "", f"{failure.title}.", ""]
     lines += [f"- **{name}**: {text}" for name, text in facts.items() if text]

@@ -46,6 +46,7 @@ class Row:
     verdicts: dict[str, Counter[str]] = field(default_factory=lambda: {"reproduces": Counter(), "guards": Counter()})
     subjects: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
+    on_card: str = ""
 
 
 class Terminal:
@@ -99,6 +100,8 @@ class Terminal:
         for value, seen in ((properties.get("subject"), row.subjects), (properties.get("note"), row.notes)):
             if value:
                 seen[value] = None
+        if "hw" in report.keywords:
+            row.on_card = failure.on_card
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
@@ -154,7 +157,7 @@ def table(rows: Iterable[Row]) -> list[str]:
         cells = [row.failure, row.seen_on, *(_cell(side) for side in row.verdicts.values()), ", ".join(row.subjects)]
         wrapped = [_wrap(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
         lines += [_line(list(parts)) for parts in zip_longest(*wrapped, fillvalue="")]
-        for note in row.notes:
+        for note in filter(None, [*row.notes, row.on_card]):
             lines += textwrap.wrap(note, _WIDTH, initial_indent="    ", subsequent_indent="    ")[:_NOTE_LINES]
     return lines
 

@@ -254,6 +254,25 @@ def raw_load_reloads(monkeypatch):
     monkeypatch.setattr(Qwen2ForCausalLM, "load_weights", load_weights)
 
 
+@twin("weight-reload-weight-name", "reproduced", only="expert_weights_are_no_parameters-raw-gpt-oss")
+def expert_weights_are_no_parameters(monkeypatch):
+    """As vLLM's Triton kernels for MXFP4 leave them on a GPU (fused_moe/oracle/mxfp4.py)."""
+
+    def load_raw(engine, weights):
+        def load(model):
+            layers = [layer for layer in model.modules() if "w2_weight" in layer._parameters]
+            kept = [layer._parameters.pop("w2_weight") for layer in layers]
+            try:
+                model.load_weights(iter(weights))
+            finally:
+                for layer, parameter in zip(layers, kept, strict=True):
+                    layer._parameters["w2_weight"] = parameter
+
+        engine.llm.apply_model(load)
+
+    monkeypatch.setattr(f"{RELOAD}.load_raw", load_raw)
+
+
 @twin("weight-reload-weight-name", "changed", only="test_raw_load")
 def raw_load_fails_otherwise(monkeypatch):
     wrong = [("no.such.weight", None)]
