@@ -27,12 +27,12 @@ def main() -> None:
 
     from uv import find_uv_bin
 
-    from pytest_rlregress import locks
-    from pytest_rlregress.bisect.packages import index_settings, wishes
-    from pytest_rlregress.bisect.packages.environment import Environments
+    from pytest_rlregress.environments import index_settings, requirements
+    from pytest_rlregress.environments.environment import Environments
+    from pytest_rlregress.stack import locks
 
-    installed, asked = locks.installed(), wishes.of(metadata.distributions())
-    needed = wishes.closure(ROOTS, asked)
+    installed, asked = locks.installed(), requirements.of(metadata.distributions())
+    needed = requirements.closure(ROOTS, asked)
     base = locks.Lock({name: line for name, line in installed.lines.items() if name in needed})
     asked = {name: asked[name] for name in base.lines if name in asked}
     settings = index_settings.read(os.environ)

@@ -1,4 +1,4 @@
-"""The command ``rlregress``: what the harness knows, without running it. Each sub-command has a room of its own."""
+"""The command ``rlregress`` and its sub-commands."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 import sys
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.bisect import command as bisect
-from pytest_rlregress.diagnose import command as diagnose
-from pytest_rlregress.fleet import command as fleet
-from pytest_rlregress.history import command as history
-from pytest_rlregress.preflight import command as preflight
-from pytest_rlregress.report import listing
+from pytest_rlregress.bisect import bisect_command
+from pytest_rlregress.diagnose import diagnose_command
+from pytest_rlregress.list import list_command
+from pytest_rlregress.preflight import preflight_command
+from pytest_rlregress.report import report_command
+from pytest_rlregress.run import run_command
 
-COMMANDS = (listing, diagnose, preflight, bisect, history, fleet)
+COMMANDS = (list_command, diagnose_command, preflight_command, bisect_command, report_command, run_command)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,8 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
         description="Documented failures of the stack that trains LLMs with RL. To run them: pytest --hw=PROFILE",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for room in COMMANDS:
-        room.declare(commands)
+    for command in COMMANDS:
+        command.declare(commands)
     # argparse lets the words of a command end where its options begin: those after them come back as rest.
     options, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(options, "words") or any(word.startswith("-") for word in rest)):

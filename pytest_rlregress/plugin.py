@@ -13,7 +13,7 @@ from pytest_rlregress import settings
 from pytest_rlregress.fixtures.declare import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from pytest_rlregress.harness import Harness
+    from pytest_rlregress.session import Harness
 
 pytest.register_assert_rewrite("pytest_rlregress.scenarios")
 
@@ -97,7 +97,7 @@ def _open(config: pytest.Config) -> bool:
     run = _harness(config)
     if not run.open():
         return False
-    from pytest_rlregress.report.terminal import Terminal
+    from pytest_rlregress.terminal import Terminal
 
     terminal = Terminal(config, run)
     config.pluginmanager.register(terminal, "rlregress-terminal")
@@ -112,13 +112,13 @@ def _open(config: pytest.Config) -> bool:
 
         config.pluginmanager.register(Record(config, run, run.settings.record_dir), "rlregress-record")
     if os.environ.get("GITHUB_ACTIONS") == "true":
-        from pytest_rlregress.report.annotations import Annotations
+        from pytest_rlregress.annotations import Annotations
 
         config.pluginmanager.register(Annotations(config, run, terminal), "rlregress-annotations")
     return True
 
 
 def _harness(config: pytest.Config) -> Harness:
-    from pytest_rlregress import harness
+    from pytest_rlregress import session
 
-    return harness.of(config)
+    return session.of(config)

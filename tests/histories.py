@@ -45,12 +45,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress import locks
 from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.records import ctrf
 from pytest_rlregress.records.journal import SUFFIX
 from pytest_rlregress.records.reader import FORMAT
-from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.stack import COMPONENTS, locks
 
 LAST = datetime.date(2026, 11, 20)
 GOLDEN = "training/test_golden.py::test_golden[token]"

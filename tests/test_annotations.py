@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_rlregress import annotations
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.report import annotations
 
 FAILURES = """
 [[failure]]

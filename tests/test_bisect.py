@@ -13,13 +13,14 @@ import time
 import pytest
 from repacked import repack
 
-from pytest_rlregress import cli, locks
-from pytest_rlregress.bisect.packages import wishes
-from pytest_rlregress.bisect.packages.environment import Environments
-from pytest_rlregress.bisect.packages.index_settings import IndexSettings
-from pytest_rlregress.bisect.packages.specimen import HARNESS
+from pytest_rlregress import cli
+from pytest_rlregress.environments import requirements
+from pytest_rlregress.environments.contents import HARNESS
+from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.fixtures.wheel_index import sdist, wheel
-from pytest_rlregress.locks import Lock
+from pytest_rlregress.stack import locks
+from pytest_rlregress.stack.locks import Lock
 
 BROKEN = "raise ValueError('the answer is lost')"
 TEST = """
@@ -44,12 +45,14 @@ class Bench:
         self.wheels.mkdir()
         (folder / "test_thing.py").write_text(inspect.cleandoc(TEST))
         # Of this environment, so that nothing has to be in a cache or on an index.
-        asked = wishes.of()
+        asked = requirements.of()
         used = {
             name: repack(name, self.wheels)
-            for name in wishes.closure({HARNESS, "uv", "pypi-simple"}, asked) - {HARNESS}
+            for name in requirements.closure({HARNESS, "uv", "pypi-simple"}, asked) - {HARNESS}
         }
-        for name in wishes.closure({"hatchling", "editables"}, asked) - used.keys():  # what the harness is built with
+        for name in (
+            requirements.closure({"hatchling", "editables"}, asked) - used.keys()
+        ):  # what the harness is built with
             repack(name, self.wheels)
         self.lock = Lock({**used, HARNESS: locks.installed().lines[HARNESS]})
         self.environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -38,9 +38,9 @@ from pytest_rlregress.bisect.answers.answer import (
 )
 from pytest_rlregress.bisect.answers.progress import Progress, Window, among, between
 from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
-from pytest_rlregress.bisect.trials.facts import Run, Sighting, State, Trial
+from pytest_rlregress.bisect.trials.observations import Run, Sighting, State, Trial
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.verdicts import Outcome
 
 LAST_GOOD = Seen("4.57.6", "2026-01-16", "absent")
 FIRST_BAD = Seen("5.0.0", None, "reproduced", "Traceback\nE   ValueError: lengths differ\n")

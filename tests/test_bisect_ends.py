@@ -6,8 +6,8 @@ import pytest
 
 from pytest_rlregress.bisect.answers.answer import NotFound
 from pytest_rlregress.bisect.ends import prove
-from pytest_rlregress.bisect.trials.facts import Run, Sighting, Trial
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.bisect.trials.observations import Run, Sighting, Trial
+from pytest_rlregress.verdicts import Outcome
 
 OUTCOMES = {
     "passed": Outcome("passed"),

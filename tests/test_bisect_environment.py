@@ -16,11 +16,11 @@ import psutil
 import pytest
 from packaging.requirements import Requirement
 
-from pytest_rlregress.bisect.packages import installer
-from pytest_rlregress.bisect.packages.environment import Environments, NoSpace, NoUv, Unbuildable, size
-from pytest_rlregress.bisect.packages.index_settings import IndexSettings
+from pytest_rlregress.environments import uv
+from pytest_rlregress.environments.environment import Environments, NoSpace, NoUv, Unbuildable, size
+from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.fixtures.wheel_index import wheel
-from pytest_rlregress.locks import Lock, differences
+from pytest_rlregress.stack.locks import Lock, differences
 
 # A build backend without requirements: waits as long as a file named "wait" lies beside the distributions.
 _BACKEND = """
@@ -359,7 +359,7 @@ def test_a_build_that_fails_leaves_nothing(index, environments):
 def test_the_users_environment_is_not_touched(index, environments, monkeypatch, tmp_path):
     wheel(index, "model", "1.0")
     user = tmp_path / "user"
-    subprocess.run([installer._find(), "venv", "-q", "--python", sys.executable, user], check=True)
+    subprocess.run([uv._find(), "venv", "-q", "--python", sys.executable, user], check=True)
 
     def everything():
         return {path: path.lstat().st_mtime_ns for path in [user, *user.rglob("*")]}
@@ -372,7 +372,7 @@ def test_the_users_environment_is_not_touched(index, environments, monkeypatch, 
     built = environments().build(lock("model==1.0"))
     assert list(built.path.rglob("model-1.0.dist-info"))
     assert everything() == before
-    subprocess.run([installer._find(), "pip", "install", "-q", "--offline", *index.iterdir()], check=True)
+    subprocess.run([uv._find(), "pip", "install", "-q", "--offline", *index.iterdir()], check=True)
     assert everything() != before  # what would happen else
 
 
@@ -396,9 +396,9 @@ def test_bytecode_is_shared_with_the_environment_before_where_the_source_is_the_
 _BUILD = """
 import sys
 from pathlib import Path
-from pytest_rlregress.bisect.packages.environment import Environments, NoSpace
-from pytest_rlregress.bisect.packages.index_settings import IndexSettings
-from pytest_rlregress.locks import Lock
+from pytest_rlregress.environments.environment import Environments, NoSpace
+from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.stack.locks import Lock
 folder, index, *lines = sys.argv[1:]
 settings = IndexSettings(index_url=None, find_links=(index,))
 here = Environments(Path(folder), settings=settings, offline=True, say=lambda text: print(text, flush=True))
@@ -580,7 +580,7 @@ error: Failed to download `model==1.0`
       [stderr]
       a hundred lines
 """
-    assert installer.reason(said) == (
+    assert uv.reason(said) == (
         "Failed to download `model==1.0`: Failed to fetch: https://example.org/model.whl: the server said no"
     )
 
@@ -596,7 +596,7 @@ def test_what_takes_long_is_told(index, environments, monkeypatch):
     source(index, "slow", "1.0")
     (index / "wait").touch()
     told = []
-    monkeypatch.setattr(installer, "_TELL_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(uv, "_TELL_AFTER_SECONDS", 0.05)
     here = environments(say=lambda text: (told.append(text), (index / "wait").unlink(missing_ok=True)))
     here.build(lock("slow==1.0"))
     assert any(text.startswith("installing 1 packages: ") for text in told)

@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from packaging import tags
 
-from pytest_rlregress.bisect.packages.index import IndexProblem, Release, between, releases, yanked_between
-from pytest_rlregress.bisect.packages.index_settings import IndexSettings
+from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.environments.releases import IndexProblem, Release, between, releases, yanked_between
 from pytest_rlregress.fixtures.wheel_index import sdist, wheel
 
 pytest.importorskip("pypi_simple")
@@ -236,7 +236,7 @@ def test_the_reader_of_pages_is_asked_for_by_name(tmp_path, monkeypatch):
 
 
 def test_nothing_heavy_is_imported_before_an_index_is_asked():
-    module = "pytest_rlregress.bisect.packages.index"
+    module = "pytest_rlregress.environments.releases"
     code = f"import sys, {module}; print({{'requests', 'pypi_simple', 'bs4'}} & set(sys.modules))"
     assert (
         subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60).stdout == "set()\n"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.bisect.packages import index_settings
-from pytest_rlregress.bisect.packages.index import releases
-from pytest_rlregress.bisect.packages.index_settings import PUBLIC, IndexProblem
+from pytest_rlregress.environments import index_settings
+from pytest_rlregress.environments.index_settings import PUBLIC, IndexProblem
+from pytest_rlregress.environments.releases import releases
 from pytest_rlregress.fixtures.wheel_index import wheel
 
 

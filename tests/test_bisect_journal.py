@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.bisect.trials import journal
-from pytest_rlregress.bisect.trials.facts import Run, Sighting, Trial
 from pytest_rlregress.bisect.trials.journal import Journal, JournalError
+from pytest_rlregress.bisect.trials.observations import Run, Sighting, Trial
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.verdicts import Outcome
 
 QUESTION = {"package": "transformers", "ends": ["4.57.1", "5.10.4"], "python": "3.12.3"}
 
@@ -188,7 +188,7 @@ def test_two_at_once_are_caught_where_nothing_locks(path, monkeypatch):
 _HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from pytest_rlregress.bisect.trials.facts import Trial
+from pytest_rlregress.bisect.trials.observations import Trial
 from pytest_rlregress.bisect.trials.journal import Journal
 with Journal.open(Path(sys.argv[1]), {}) as opened:
     opened.add(Trial("a", "1"))
@@ -215,7 +215,7 @@ def test_one_that_was_killed_lets_go_even_where_its_children_live_on(path):
 _FULL = """
 import resource, signal, sys
 from pathlib import Path
-from pytest_rlregress.bisect.trials.facts import Trial
+from pytest_rlregress.bisect.trials.observations import Trial
 from pytest_rlregress.bisect.trials.journal import Journal, JournalError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with Journal.open(Path(sys.argv[1]), {}) as opened:

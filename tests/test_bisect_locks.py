@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from pytest_rlregress import locks
-from pytest_rlregress.locks import Change, Lock, LockError
+from pytest_rlregress.stack import locks
+from pytest_rlregress.stack.locks import Change, Lock, LockError
 
 
 def lock(*lines):

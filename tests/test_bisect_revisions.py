@@ -13,21 +13,21 @@ import pytest
 
 from pytest_rlregress.bisect import revisions
 from pytest_rlregress.bisect.answers.progress import Progress
-from pytest_rlregress.bisect.case import NoAnswer, follow
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.commits import opened
 from pytest_rlregress.bisect.checkout.worktree import CheckoutError
-from pytest_rlregress.bisect.packages.environment import Environment
-from pytest_rlregress.bisect.packages.index_settings import IndexSettings
-from pytest_rlregress.bisect.packages.installer import Installer
-from pytest_rlregress.bisect.packages.specimen import Specimen
+from pytest_rlregress.bisect.followed_test import NoAnswer, follow
 from pytest_rlregress.bisect.trials import trial
-from pytest_rlregress.bisect.trials.facts import Run, Sighting
 from pytest_rlregress.bisect.trials.journal import Journal
-from pytest_rlregress.bisect.trials.laboratory import Laboratory
+from pytest_rlregress.bisect.trials.observations import Run, Sighting
+from pytest_rlregress.bisect.trials.runner import Laboratory
 from pytest_rlregress.bisect.trials.trial import Request
-from pytest_rlregress.locks import Lock
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.environments.contents import Specimen
+from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.environments.uv import Installer
+from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.verdicts import Outcome
 
 PYPROJECT = """\
 [build-system]

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_rlregress.bisect.trials import sameness
-from pytest_rlregress.bisect.trials.facts import Run, Sighting, State
+from pytest_rlregress.bisect.trials.observations import Run, Sighting, State
 from pytest_rlregress.bisect.trials.sameness import agree, judge, normalised, seen, told
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.verdicts import Outcome
 
 TEST = "tests/test_it.py::test_it"
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN

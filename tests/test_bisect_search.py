@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.bisect import search
 from pytest_rlregress.bisect.search import Found, NotMonotone, Probe, Try, Window
-from pytest_rlregress.bisect.trials.facts import State
+from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN

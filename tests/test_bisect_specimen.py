@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress import locks
-from pytest_rlregress.bisect.packages import specimen
-from pytest_rlregress.locks import Lock, LockError
+from pytest_rlregress.environments import contents
+from pytest_rlregress.stack import locks
+from pytest_rlregress.stack.locks import Lock, LockError
 
 
 @pytest.fixture
@@ -16,13 +16,13 @@ def project(tmp_path):
 
 
 def test_all_of_this_environment():
-    found = specimen.of_this_environment("verl", None)
+    found = contents.of_this_environment("verl", None)
     assert found.lock == locks.installed()
     assert found.left_out == ()
 
 
 def test_what_tests_need_and_nothing_else():
-    found = specimen.of_this_environment("tokenizers", ["torch", "transformers", "linux"])
+    found = contents.of_this_environment("tokenizers", ["torch", "transformers", "linux"])
     assert {"torch", "transformers", "tokenizers", "pytest", "psutil", "hypothesis", "pytest-xdist"} <= {
         *found.lock.lines
     }
@@ -34,19 +34,19 @@ def test_what_tests_need_and_nothing_else():
 
 
 def test_the_package_itself_belongs_to_it_whatever_the_tests_need():
-    assert "ray" in specimen.of_this_environment("Ray", ["torch"]).lock.lines
+    assert "ray" in contents.of_this_environment("Ray", ["torch"]).lock.lines
 
 
 def test_a_project_that_is_not_installed_here_may_need_anything(project):
-    found = specimen.of_this_environment("torch", ["torch"], [project])
+    found = contents.of_this_environment("torch", ["torch"], [project])
     assert found.lock.lines == {**locks.installed().lines, "my-trainer": f"-e {project}"}
     with pytest.raises(LockError, match="names the project"):
-        specimen.of_this_environment("torch", ["torch"], [project / "nowhere"])
+        contents.of_this_environment("torch", ["torch"], [project / "nowhere"])
 
 
 def test_a_lock_of_others_gets_the_harness_and_what_it_lacks(project):
     here = locks.installed()
-    found = specimen.complete(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}), [project])
+    found = contents.complete(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}), [project])
     assert found.lines["torch"] == "torch==2.0"
     assert found.lines["psutil"] == "psutil==5.9"  # theirs, not ours
     assert found.lines["pytest"] == here.lines["pytest"]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.bisect.packages import wishes
+from pytest_rlregress.environments import requirements
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.locks import Change
+from pytest_rlregress.stack.locks import Change
 
 
 def asking(**wanted):
@@ -41,7 +41,7 @@ def site(tmp_path):
 
     def found(*folders):
         paths = [str(tmp_path / folder) for folder in folders or ["site"]]
-        return texts(wishes.of(metadata.distributions(path=paths)))
+        return texts(requirements.of(metadata.distributions(path=paths)))
 
     add.wishes = found
     return add
@@ -82,7 +82,7 @@ def test_a_line_that_is_no_requirement_and_one_from_a_url(site):
 
 @pytest.fixture(scope="module")
 def asked_here():
-    return wishes.of()
+    return requirements.of()
 
 
 def here():
@@ -97,7 +97,7 @@ def test_what_this_environment_breaks_is_what_uv_says_too(asked_here):
     said = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
     assert re.search(r"Checked \d+ packages", said)
     expected = set(re.findall(r"^The package `(\S+)` requires `([\w.-]+)", said, re.MULTILINE))
-    found = wishes.broken(here(), asked_here)
+    found = requirements.broken(here(), asked_here)
     assert {(name, canonicalize_name(wish.name)) for name, some in found.items() for wish in some} == expected
 
 
@@ -108,21 +108,21 @@ def test_what_is_missing_or_has_another_version_is_broken():
         gone=["nothing"],
     )
     versions = {"vllm": "0.31", "torch": "2.13.0+cpu", "numpy": "2.1", "ray": "3.0.dev1", "mine": "-e /mine"}
-    assert texts(wishes.broken(versions, asked)) == {"vllm": ["numpy<2", "torchvision"], "ray": ["click>=8"]}
+    assert texts(requirements.broken(versions, asked)) == {"vllm": ["numpy<2", "torchvision"], "ray": ["click>=8"]}
 
 
 def test_the_closure():
     asked = asking(trl=["Accelerate", "missing"], accelerate=["torch"], torch=["trl"], numpy=[], ray=["numpy"])
-    assert wishes.closure(["trl"], asked) == {"trl", "accelerate", "torch"}
-    assert wishes.closure(["Ray", "absent"], asked) == {"ray", "numpy"}
-    assert wishes.closure([], asked) == set()
+    assert requirements.closure(["trl"], asked) == {"trl", "accelerate", "torch"}
+    assert requirements.closure(["Ray", "absent"], asked) == {"ray", "numpy"}
+    assert requirements.closure([], asked) == set()
 
 
 def test_the_closure_in_this_environment_misses_nothing(asked_here):
-    found = wishes.closure(["transformers"], asked_here)
+    found = requirements.closure(["transformers"], asked_here)
     assert {"transformers", "tokenizers", "huggingface-hub", "numpy"} <= found < set(asked_here)
     there = {name: version for name, version in here().items() if name in found}
-    assert wishes.broken(there, asked_here) == {}
+    assert requirements.broken(there, asked_here) == {}
 
 
 # --- Which cannot be moved alone.
@@ -132,8 +132,8 @@ def test_the_closure_in_this_environment_misses_nothing(asked_here):
 class Ends:
     """Two sets of packages with what they ask for."""
 
-    old: tuple[dict[str, str], wishes.Wishes]
-    new: tuple[dict[str, str], wishes.Wishes]
+    old: tuple[dict[str, str], requirements.Wishes]
+    new: tuple[dict[str, str], requirements.Wishes]
 
     @property
     def changes(self):
@@ -198,15 +198,15 @@ def units_are_exact(together):
 
 
 def test_the_units_are_exactly_what_can_be_moved():
-    units_are_exact(wishes.together)
+    units_are_exact(requirements.together)
 
 
 def deaf_to_the_old(changes, old, new):
-    return wishes.together(changes, (old[0], {}), new)
+    return requirements.together(changes, (old[0], {}), new)
 
 
 def deaf_to_the_new(changes, old, new):
-    return wishes.together(changes, old, (new[0], {}))
+    return requirements.together(changes, old, (new[0], {}))
 
 
 def all_in_one(changes, old, new):
@@ -215,12 +215,12 @@ def all_in_one(changes, old, new):
 
 
 def each_alone(changes, old, new):
-    order, _, members = wishes.together(changes, (old[0], {}), (new[0], {}))
+    order, _, members = requirements.together(changes, (old[0], {}), (new[0], {}))
     return order, dict.fromkeys(order, frozenset()), members
 
 
 def in_any_order(changes, old, new):
-    order, needs, members = wishes.together(changes, old, new)
+    order, needs, members = requirements.together(changes, old, new)
     return tuple(reversed(order)), needs, members
 
 
@@ -236,9 +236,9 @@ def test_units_that_count_what_is_already_broken_are_caught(monkeypatch):
         wanted = asked.get(name, ()) if name in versions else ()
         return [wish for wish in wanted if wish.name in among and wish.name != name]
 
-    monkeypatch.setattr(wishes, "_kept", all_of_them)
+    monkeypatch.setattr(requirements, "_kept", all_of_them)
     with pytest.raises(AssertionError):
-        units_are_exact(wishes.together)
+        units_are_exact(requirements.together)
 
 
 def test_packages_that_hold_each_other_are_one_unit():
@@ -246,7 +246,9 @@ def test_packages_that_hold_each_other_are_one_unit():
     new = {"transformers": "5.0", "huggingface-hub": "1.0", "tokenizers": "0.23", "rich": "14", "trl": "1.0"}
     before = asking(transformers=["huggingface_hub<1", "tokenizers>=0.22"], trl=["transformers<5"])
     after = asking(transformers=["huggingface-hub>=1", "tokenizers>=0.22"], trl=["transformers>=4"])
-    order, needs, members = wishes.together(Ends((old, before), (new, after)).changes, (old, before), (new, after))
+    order, needs, members = requirements.together(
+        Ends((old, before), (new, after)).changes, (old, before), (new, after)
+    )
     assert order == ("rich", "tokenizers", "trl", "huggingface-hub + transformers")
     assert members["huggingface-hub + transformers"] == ("huggingface-hub", "transformers")
     assert needs == {
@@ -259,7 +261,7 @@ def test_packages_that_hold_each_other_are_one_unit():
 
 def test_packages_that_come_and_go():
     old, new = {"engine": "1", "six": "1"}, {"engine": "2", "kernels": "1"}
-    found = wishes.together(
+    found = requirements.together(
         [Change("engine", "1", "2"), Change("kernels", None, "1"), Change("six", "1", None)],
         (old, asking(engine=["six"])),
         (new, asking(engine=["kernels"], kernels=[])),
@@ -275,5 +277,5 @@ def test_packages_that_come_and_go():
 def test_what_comes_from_a_folder_may_be_any_version():
     changes = [Change("trainer", "-e /old", "-e /new"), Change("torch", "torch==2", "torch==3")]
     old, new = {"trainer": "-e /old", "torch": "2"}, {"trainer": "-e /new", "torch": "3"}
-    found = wishes.together(changes, (old, asking(torch=["trainer>=1"])), (new, asking(torch=["trainer>=2"])))
+    found = requirements.together(changes, (old, asking(torch=["trainer>=1"])), (new, asking(torch=["trainer>=2"])))
     assert found.needs == {"trainer": frozenset(), "torch": frozenset()}

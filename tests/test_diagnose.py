@@ -12,7 +12,7 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis
 from pytest_rlregress.diagnose.matching import name_test
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.verdicts import Outcome
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.log"))
 OTHER = "(WorkerDict pid=99) step:12 - actor/pg_loss:0.01 - critic/score/mean:0.5"

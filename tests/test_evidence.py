@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.containment.evidence import killed, libraries, memory
+from pytest_rlregress.containment.post_mortem import killed, libraries, memory
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 

@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.drawn import EXAMPLES
-from pytest_rlregress import profiles
-from pytest_rlregress.fleet import cluster, command, frames, job, results, watch
+from pytest_rlregress.hardware import profiles
 from pytest_rlregress.records import reader
+from pytest_rlregress.run import cluster, file_transfer, job, job_log, results, run_command
 
 #: A process that holds the cluster, tells what a test asks of it, and takes it down when its input ends.
 CLUSTER = """
@@ -50,8 +50,8 @@ with ray_cluster.start(nodes=2, num_cpus=4, resources=cards, dashboard=True) as 
 RUN = """
 import sys
 from pytest_rlregress.cli import main
-from pytest_rlregress.fleet import watch
-watch.RETRY_SECONDS, watch.PENDING_SECONDS = (0.5, 0.5), 0.5
+from pytest_rlregress.run import job_log
+job_log.RETRY_SECONDS, job_log.PENDING_SECONDS = (0.5, 0.5), 0.5
 sys.exit(main(["run", *sys.argv[1:]]))
 """
 TESTS = {
@@ -453,7 +453,7 @@ def test_bad_options(capsys, arguments, said):
 
 def test_options():
     parser = argparse.ArgumentParser()
-    command.declare(parser.add_subparsers())
+    run_command.declare(parser.add_subparsers())
     words = [
         "run",
         "--hw=h100, H20,h100",
@@ -496,17 +496,17 @@ def test_help_imports_no_ray():
 @given(contents=st.lists(st.binary(max_size=40_000), max_size=3), noise=st.sampled_from(["", "no end of line", "é"]))
 def test_files_come_through_the_log(contents, noise):
     names = [f"{number}.json" for number in range(len(contents))]
-    lines = [line for name, content in zip(names, contents, strict=True) for line in frames.pack(name, content)]
+    lines = [line for name, content in zip(names, contents, strict=True) for line in file_transfer.pack(name, content)]
     assert all(len(line) < 20_000 and "\n" not in line for line in lines)
-    found = [frames.find(noise + line) for line in lines]
+    found = [file_transfer.find(noise + line) for line in lines]
     assert {before for before, _ in found} <= {noise}
-    assert frames.unpack([frame for _, frame in found]) == [
-        frames.File(name, content) for name, content in zip(names, contents, strict=True)
+    assert file_transfer.unpack([frame for _, frame in found]) == [
+        file_transfer.File(name, content) for name, content in zip(names, contents, strict=True)
     ]
 
 
 def _framed(content, name="a.json"):
-    return [frames.find(line)[1] for line in frames.pack(name, content)]
+    return [file_transfer.find(line)[1] for line in file_transfer.pack(name, content)]
 
 
 @pytest.mark.parametrize(
@@ -525,8 +525,8 @@ def test_a_torn_record_is_said(tmp_path, harm, problem):
     lines = _framed(os.urandom(9000))
     assert len(lines) == 3
     whole = _framed(b"whole", "b.json")
-    close = frames.find(frames.note("end", exit=0, seconds=1))[1]
-    end = watch.End("SUCCEEDED", "", frames=(*harm(lines), *whole, close))
+    close = file_transfer.find(file_transfer.note("end", exit=0, seconds=1))[1]
+    end = job_log.End("SUCCEEDED", "", frames=(*harm(lines), *whole, close))
     found = results.outcome(results.Place("h100", "job", tmp_path, "http://head"), end, 1, "")
     assert problem in found.result
     assert found.code == results.UNKNOWN
@@ -537,8 +537,8 @@ def test_a_torn_record_is_said(tmp_path, harm, problem):
 def test_a_foreign_name_is_not_written(tmp_path, name):
     folder = tmp_path / "records"
     folder.mkdir()
-    close = frames.find(frames.note("end", exit=0, seconds=1))[1]
-    end = watch.End("SUCCEEDED", "", frames=(*_framed(b"x", name), close))
+    close = file_transfer.find(file_transfer.note("end", exit=0, seconds=1))[1]
+    end = job_log.End("SUCCEEDED", "", frames=(*_framed(b"x", name), close))
     found = results.outcome(results.Place("h100", "job", folder, "http://head"), end, 1, "")
     assert "not the name of a record" in found.result
     assert list(tmp_path.rglob("*")) == [folder]
@@ -559,11 +559,11 @@ def test_a_foreign_name_is_not_written(tmp_path, name):
     ],
 )
 def test_exit_codes(tmp_path, code, result, ours):
-    close = frames.find(frames.note("end", exit=code, seconds=1))[1]
+    close = file_transfer.find(file_transfer.note("end", exit=code, seconds=1))[1]
     place = results.Place("h100", "job", tmp_path, "http://head")
-    found = results.outcome(place, watch.End("FAILED", "", frames=(*_framed(b"x"), close)), 1, "")
+    found = results.outcome(place, job_log.End("FAILED", "", frames=(*_framed(b"x"), close)), 1, "")
     assert (found.result, found.code) == (result, ours)
-    lost = results.outcome(place, watch.End("FAILED", "", frames=(close,)), 1, "")
+    lost = results.outcome(place, job_log.End("FAILED", "", frames=(close,)), 1, "")
     assert lost.code == max(ours, results.USAGE if code == 4 else results.UNKNOWN)  # no record is no pass
     assert "a hole, not a pass: h100" in results.table([lost])
 
@@ -574,7 +574,7 @@ def test_a_log_from_several_connections(data, lines):
     """Each of them begins at the beginning, breaks off anywhere, and comes in pieces."""
     text = "".join(f"{line}\n" for line in lines)
     said = []
-    log = watch.Log(said.append)
+    log = job_log.Log(said.append)
     for end in [*data.draw(st.lists(st.integers(0, len(text)), max_size=3)), len(text)]:
         position = 0
         while position < end:
@@ -602,16 +602,14 @@ def test_output_that_is_no_text(tmp_path):
     )
     words = ["--", str(tmp_path / "test_it.py"), "-p", "no:cacheprovider"]
     begun = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest_rlregress.fleet.job", *words], cwd=tmp_path, capture_output=True
-    )
+    done = subprocess.run([sys.executable, "-m", "pytest_rlregress.run.job", *words], cwd=tmp_path, capture_output=True)
     assert time.monotonic() - begun < 18
     lines = done.stdout.decode().splitlines()
     assert max(map(len, lines)) < 70_000
     assert any(line.startswith("\ufffd and \ufffd xxx") for line in lines)
-    found = [frames.find(line)[1] for line in lines]
-    assert frames.said(found, "end")["exit"] == done.returncode == 0
-    assert [file.problem for file in frames.unpack(found)] == [""]
+    found = [file_transfer.find(line)[1] for line in lines]
+    assert file_transfer.said(found, "end")["exit"] == done.returncode == 0
+    assert [file.problem for file in file_transfer.unpack(found)] == [""]
     for process in psutil.process_iter():
         if _cmdline(process)[:2] == ["sleep", "20"]:
             process.kill()

@@ -15,7 +15,7 @@ from pytest_rlregress.goldens.comparison import compare
 from pytest_rlregress.goldens.differences import FACTOR, tolerances
 from pytest_rlregress.goldens.golden import FORMAT, GoldenError, as_json, find, nearest, read
 from pytest_rlregress.goldens.measured import NUMBERS
-from pytest_rlregress.profiles import SHIPPED
+from pytest_rlregress.hardware.profiles import SHIPPED
 
 
 def told(*runs, golden=GOLDEN, settings=SETTINGS):

@@ -16,7 +16,7 @@ from pytest_rlregress.goldens.golden import as_json, of_json, read
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
 MEASURES = """
 import pytest
-from pytest_rlregress.goldens.settle import DRAFT
+from pytest_rlregress.goldens.golden_test import DRAFT
 
 {mark}
 def test_measures(request):

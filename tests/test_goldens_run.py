@@ -13,9 +13,9 @@ from pytest_rlregress.goldens.golden import read
 
 # As few runs and steps as there can be; the shipped golden is measured from more.
 PLUGIN = """
-from pytest_rlregress.goldens import settle
+from pytest_rlregress.goldens import golden_test
 
-settle.STEPS, settle.REPEATED, settle.NUDGED, settle.OTHER_SEEDS = 2, 1, 1, 1
+golden_test.STEPS, golden_test.REPEATED, golden_test.NUDGED, golden_test.OTHER_SEEDS = 2, 1, 1, 1
 """
 TWINS = """
 import dataclasses
@@ -29,7 +29,7 @@ PROPERTY = "rlregress_golden"
 @pytest.fixture
 def settled(training_step, ray_cluster, request, progress):
     \"\"\"``settled()``: what came of a comparison.\"\"\"
-    from pytest_rlregress.goldens.settle import settle
+    from pytest_rlregress.goldens.golden_test import settle
 
     def settled():
         try:
@@ -69,15 +69,15 @@ def test_engine_that_rounds(settled, monkeypatch):
 
 
 def test_strict_in_speed(settled, monkeypatch, pytestconfig):
-    from pytest_rlregress import harness
-    from pytest_rlregress.goldens import measured, settle
+    from pytest_rlregress import session
+    from pytest_rlregress.goldens import measured, golden_test
 
     slow = lambda *args: {**measured.run_of(*args), "step_seconds": [9e9] * 2}
-    monkeypatch.setattr(settle, "run_of", slow)
+    monkeypatch.setattr(golden_test, "run_of", slow)
     found = settled()
     assert found["state"] == "agrees"
     assert "slower: step_seconds 9e+09" in " ".join(found["notes"])
-    run = harness.of(pytestconfig)
+    run = session.of(pytestconfig)
     monkeypatch.setitem(vars(run), "settings", dataclasses.replace(run.settings, strict=True))
     with pytest.raises(AssertionError, match="not as in the golden: token level: slower: step_seconds 9e"):
         settled()

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_rlregress import catalogue, hardware
 from pytest_rlregress.containment.child import Limits
-from pytest_rlregress.containment.places import limits_of
+from pytest_rlregress.containment.grouping import limits_of
 
 GIB = 2**30
 

@@ -13,9 +13,9 @@ import pynvml
 import pytest
 from record_checks import SCHEMA
 
-from pytest_rlregress import nvml
-from pytest_rlregress.nvml import Gpu
-from pytest_rlregress.records import surroundings
+from pytest_rlregress.hardware import nvml
+from pytest_rlregress.hardware.nvml import Gpu
+from pytest_rlregress.records import run_context
 
 MIB = 2**20
 
@@ -294,7 +294,7 @@ UNKNOWN = {
 
 def described(gpus):
     """What the record says of GPUs, once sure that its schema allows that."""
-    found = surroundings.devices(gpus)
+    found = run_context.devices(gpus)
     for device in found:
         jsonschema.Draft202012Validator({"$ref": "#/$defs/device", "$defs": SCHEMA["$defs"]}).validate(device)
     return found

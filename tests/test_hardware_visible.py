@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from pytest_rlregress import nvml
-from pytest_rlregress.nvml import Card, Gpu
+from pytest_rlregress.hardware import nvml
+from pytest_rlregress.hardware.nvml import Card, Gpu
 
 
 def card(index: int, name: str = "NVIDIA H100 80GB HBM3", uuid: str = "") -> Card:

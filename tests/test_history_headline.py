@@ -8,9 +8,11 @@ import re
 import pytest
 from histories import LAST, Event, cases, make
 
-from pytest_rlregress.history import document, headline, markdown, night, store, summary, words
-from pytest_rlregress.history.compare import compare
-from pytest_rlregress.history.facts import Night
+from pytest_rlregress.report import json_document, markdown, sentences, summary
+from pytest_rlregress.report.history import store
+from pytest_rlregress.report.judgement import headline, night
+from pytest_rlregress.report.judgement.comparison import compare
+from pytest_rlregress.report.judgement.facts import Night
 
 GUARDS = [case.name for case in cases(30) if case.side == "guards" and case.word == "held"]
 ALL = [case.name for case in cases(12)]
@@ -90,7 +92,7 @@ LATER = [
 def test_a_first_night(tmp_path, events, text, colour):
     tonight = opened(tmp_path, nights=1, events=events)
     assert headline.of_night(tonight) == headline.Headline(text, colour)
-    assert not words.tripped(tonight.lanes[0].changes)
+    assert not sentences.tripped(tonight.lanes[0].changes)
     assert "known" not in {change.kind for change in tonight.lanes[0].changes}
 
 
@@ -143,7 +145,7 @@ def test_every_summary_begins_with_it(tmp_path, nights):
     assert summary.lines(tonight)[0] == f"night of 2026-11-20 (times are UTC): {found.text}"
     title = re.sub("&#(\\d+);", lambda code: chr(int(code[1])), markdown.markdown(tonight).partition("\n")[0])
     assert title == f"## Night of 2026-11-20: {found.text}"
-    whole = document.as_json(tonight)
+    whole = json_document.as_json(tonight)
     assert (whole["summary"], whole["colour"], whole["trips"]) == (found.text, "amber", False)
 
 

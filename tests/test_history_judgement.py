@@ -20,11 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.history import flakes, judgement, night, store, upgrades
-from pytest_rlregress.history.facts import TRIPS, Point, Result, Run
-from pytest_rlregress.history.selection import selecting
-from pytest_rlregress.locks import Lock
 from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.history import store
+from pytest_rlregress.report.history.selection import selecting
+from pytest_rlregress.report.judgement import classify, flakes, night, upgrades
+from pytest_rlregress.report.judgement.facts import TRIPS, Point, Result, Run
+from pytest_rlregress.stack.locks import Lock
 
 WORDS = {
     "g": "held",
@@ -79,11 +80,11 @@ def _run(number, date, changed, state, selection):
     )
 
 
-def judged(text, judge=judgement.judge):
+def judged(text, judge=classify.judge):
     return judge(TEST, *history(text))
 
 
-def kind(text, judge=judgement.judge):
+def kind(text, judge=classify.judge):
     change = judged(text, judge)
     return change and change.kind
 
@@ -198,26 +199,26 @@ def test_kind(text, expected):
 
 def test_where_it_was_good_and_since_when_it_is_bad():
     points, runs, last = history("g g b u _ bk")
-    found = judgement.judge(TEST, points, runs, last)
+    found = classify.judge(TEST, points, runs, last)
     assert (found.kind, found.before, found.since, found.now) == ("regression", points[1], points[2], points[5])
     assert (found.nights, found.runs, found.failure, found.side) == (2, 3, "some-failure", "guards")
 
 
 def test_a_flake_has_both_words():
     points, runs, last = history("g gb")
-    found = judgement.judge(TEST, points, runs, last)
+    found = classify.judge(TEST, points, runs, last)
     assert (found.before.result.word, found.now.result.word, found.runs) == ("held", "regressed", 1)
 
 
 def test_missing_has_the_run_before_and_the_reason():
     points, runs, last = history("g u")
-    found = judgement.judge(TEST, points, runs, last)
+    found = classify.judge(TEST, points, runs, last)
     assert (found.before, found.now) == (points[0], points[1])
 
 
 def test_what_comes_later_is_not_known_yet():
     points, runs, last = history("g b g")
-    assert judgement.judge(TEST, points, runs, last - datetime.timedelta(days=1)).kind == "unconfirmed"
+    assert classify.judge(TEST, points, runs, last - datetime.timedelta(days=1)).kind == "unconfirmed"
 
 
 @pytest.mark.parametrize(
@@ -238,14 +239,14 @@ def test_what_comes_later_is_not_known_yet():
 def test_a_run_of_some_tests_makes_no_others_missing(before, tonight, expected):
     points, runs, last = history("g -")
     runs = [replace(runs[0], selection=before), replace(runs[1], selection=tonight)]
-    found = judgement.judge(TEST, [replace(points[0], run=runs[0])], runs, last)
+    found = classify.judge(TEST, [replace(points[0], run=runs[0])], runs, last)
     assert (found and found.kind) == expected
 
 
 def test_a_run_of_some_tests_does_not_hide_the_run_before_it():
     points, runs, last = history("g - -")
     runs[1] = replace(runs[1], selection=("-k", "mask"))
-    assert judgement.judge(TEST, points, runs, last).kind == "missing"
+    assert classify.judge(TEST, points, runs, last).kind == "missing"
 
 
 def test_what_chooses_tests():
@@ -298,7 +299,7 @@ def test_nothing_is_as_before_in_the_first_night_of_a_test(text):
 @given(HISTORIES)
 def test_a_gate_closes_for_what_repeats_and_nothing_speaks_against(text):
     points, runs, last = history(text)
-    found = judgement.judge(TEST, points, runs, last)
+    found = classify.judge(TEST, points, runs, last)
     if found is None or found.kind not in TRIPS:
         return
     said = [point for point in points if rank(point.result.word) is not None]
@@ -354,7 +355,7 @@ TWINS = {
 
 @pytest.mark.parametrize(("old", "new"), TWINS.values(), ids=TWINS)
 def test_the_table_catches_a_broken_judge(old, new):
-    source = Path(judgement.__file__).read_text(encoding="utf-8")
+    source = Path(classify.__file__).read_text(encoding="utf-8")
     assert source.count(old) == 1, "the twin is of a judge that is no more"
     twin = {"__name__": "twin"}
     exec(compile(source.replace(old, new), "twin", "exec"), twin)

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from record_checks import VALID
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.history import files, index, numbers, parsing
-from pytest_rlregress.history.files import HistoryError
-from pytest_rlregress.history.store import open_history
 from pytest_rlregress.records import reader
+from pytest_rlregress.report.history import index, parsing, record_files, step_numbers
+from pytest_rlregress.report.history.record_files import HistoryError
+from pytest_rlregress.report.history.store import open_history
 
 GOLDEN, HELD = histories.GOLDEN, next(case.name for case in histories.cases(9) if case.word == "held")
 MOMENT = 1_795_000_000
@@ -156,7 +156,7 @@ REDUCED = {"loss": 0.25, "step_seconds": 2.0, "tokens_per_second": 20.0, "agreem
 )
 def test_numbers(tests, expected):
     entries = [{"name": "test_good"}, *({"name": name, "extra": {"measured": {"runs": runs}}} for name, runs in tests)]
-    assert numbers.of(entries) == expected
+    assert step_numbers.of(entries) == expected
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_processes_that_build_it_at_the_same_time(folder, made):
         for path in made:
             edited(path, folder / f"{night}{path.name}", reportId=f"{night}{path.name}")
     script = (
-        "import sys; from pathlib import Path; from pytest_rlregress.history.store import open_history\n"
+        "import sys; from pathlib import Path; from pytest_rlregress.report.history.store import open_history\n"
         "sys.stdin.readline()\n"
         "history = open_history([Path(sys.argv[1])], say=print)\n"
         "print(len(history.runs), sum(len(p) for lane in history.lanes for p in history.timelines(lane).values()))"
@@ -538,7 +538,7 @@ FIRST = {"a": (0, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, "")}
 SECOND = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
 BROKEN = {
     "what changes is not seen": (index, "digest", lambda path: path.name),
-    "changes are not looked for": (files, "File", lambda path, mtime_ns, size: index.File(path, 0, 0)),
+    "changes are not looked for": (record_files, "File", lambda path, mtime_ns, size: index.File(path, 0, 0)),
     "what is no record is left out": (index, "_keep_problem", lambda db, key, problem: None),
     "a copy counts": (reader, "whole", lambda path: {**WHOLE(path), "reportId": path.name}),
 }

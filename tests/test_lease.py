@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from pytest_rlregress.containment import lease
-from pytest_rlregress.nvml import Gpu
+from pytest_rlregress.containment import gpu_lock
+from pytest_rlregress.hardware.nvml import Gpu
 
 GPUS = [Gpu(n, "NVIDIA H100 80GB HBM3", (9, 0), None, f"GPU-{n}aaaaaaa-1111-2222-3333-444444444444") for n in range(4)]
 SLICE = Gpu(0, "NVIDIA A100-SXM4-80GB MIG 3g.40gb", (8, 0), None, "MIG-GPU-1c6d4ef1/1/0", mig=True)
@@ -20,13 +20,13 @@ SLICE = Gpu(0, "NVIDIA A100-SXM4-80GB MIG 3g.40gb", (8, 0), None, "MIG-GPU-1c6d4
 HEAD = """
 import os, sys, time
 from pathlib import Path
-from pytest_rlregress.containment import lease
-from pytest_rlregress.nvml import Gpu
+from pytest_rlregress.containment import gpu_lock
+from pytest_rlregress.hardware.nvml import Gpu
 folder, count = Path(sys.argv[1]), int(sys.argv[3])
 gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(int(sys.argv[2]))]
-lease._MACHINE = folder
+gpu_lock._MACHINE = folder
 def take():
-    return lease.acquire(gpus, count, lambda line: print(line, flush=True))
+    return gpu_lock.acquire(gpus, count, lambda line: print(line, flush=True))
 """
 HOLD = HEAD + "mine = take(); print(*mine.uuids, flush=True); time.sleep(60)"
 # Marks every GPU that it holds with a file of its own, which nobody else's may be in the way of.
@@ -52,7 +52,7 @@ print(turns)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "_MACHINE", tmp_path)
+    monkeypatch.setattr(gpu_lock, "_MACHINE", tmp_path)
     return tmp_path
 
 
@@ -74,11 +74,11 @@ def start(folder):
 
 
 def acquire(gpus, count, say=pytest.fail):
-    return lease.acquire(gpus, count, say)
+    return gpu_lock.acquire(gpus, count, say)
 
 
 def locked(folder):
-    return sorted(path.name for path in folder.glob("rlregress-*/*") if lease._is_locked(path))
+    return sorted(path.name for path in folder.glob("rlregress-*/*") if gpu_lock._is_locked(path))
 
 
 def test_takes_the_first_ones_and_gives_them_back(folder):
@@ -128,7 +128,7 @@ def test_folder_of_others_is_refused(folder):
 
 
 def test_killed_holder_gives_way_and_is_named_before(start, monkeypatch):
-    monkeypatch.setattr(lease, "_SAY_SECONDS", 0.3)
+    monkeypatch.setattr(gpu_lock, "_SAY_SECONDS", 0.3)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # a worker is named as one
     gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(2)]
     holder = start(HOLD, 2, 2)
@@ -184,7 +184,7 @@ def test_whoever_dies_in_the_queue_is_forgotten(start, folder, monkeypatch):
     waiting.wait()
     mine.release()
     acquire(gpus, 1).release()
-    monkeypatch.setattr(lease, "_STALE_SECONDS", 0)
+    monkeypatch.setattr(gpu_lock, "_STALE_SECONDS", 0)
     acquire(gpus, 1).release()
     assert not list(folder.glob("rlregress-*/ticket-*"))
 

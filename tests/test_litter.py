@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.containment import litter
+from pytest_rlregress.containment import leftovers
 
 HOLDS_A_FOLDER = """
 import sys, time
-from pytest_rlregress.containment import litter
-print(litter.session_folder().path, flush=True)
+from pytest_rlregress.containment import leftovers
+print(leftovers.session_folder().path, flush=True)
 time.sleep(60)
 """
 HOLDS_AN_ENTRY = """
@@ -61,7 +61,7 @@ def start():
 def entry(monkeypatch):
     """``entry()``: a new entry of shared memory, apart from what others on this machine make and remove meanwhile."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rlr-test-") as folder:
-        monkeypatch.setattr(litter, "_SHARED_MEMORY", Path(folder))
+        monkeypatch.setattr(leftovers, "_SHARED_MEMORY", Path(folder))
 
         def entry():
             path = Path(folder, secrets.token_hex(4))
@@ -72,7 +72,7 @@ def entry(monkeypatch):
 
 
 def test_folder_leaves_room_for_the_sockets_of_ray(temporary):
-    folder = litter.session_folder()
+    folder = leftovers.session_folder()
     assert folder.path.parent == temporary
     assert len(folder.path.name) == len("rlr-XXXXXXXX")
     (folder.path / "ray" / "sockets").mkdir(parents=True)
@@ -89,10 +89,10 @@ def test_folder_of_a_killed_run_goes_and_of_a_living_one_stays(start, temporary)
     assert Path(gone).exists(), "swept by the second run while the first one was alive"
     killed.kill()
     killed.wait()
-    mine = litter.session_folder()
+    mine = leftovers.session_folder()
     assert sorted(temporary.iterdir()) == sorted([Path(living), mine.path, other])
-    litter.remove_if_abandoned(Path(living))
-    litter.remove_if_abandoned(mine.path)
+    leftovers.remove_if_abandoned(Path(living))
+    leftovers.remove_if_abandoned(mine.path)
     assert sorted(temporary.iterdir()) == sorted([Path(living), mine.path, other])
     mine.remove()
 
@@ -101,7 +101,7 @@ def test_folder_of_somebody_else_stays(temporary, monkeypatch):
     folder = temporary / "rlr-somebody"
     folder.mkdir()
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
-    litter.session_folder().remove()
+    leftovers.session_folder().remove()
     assert list(temporary.iterdir()) == [folder]
     assert not list(folder.iterdir())
 
@@ -109,10 +109,10 @@ def test_folder_of_somebody_else_stays(temporary, monkeypatch):
 def make_folders(count, results):
     lost = 0
     for _ in range(count):
-        folder = litter.session_folder()
+        folder = leftovers.session_folder()
         (folder.path / "file").write_text("mine")
         for other in Path(tempfile.gettempdir()).glob("rlr-*"):
-            litter.remove_if_abandoned(other)
+            leftovers.remove_if_abandoned(other)
         lost += (folder.path / "file").read_text() != "mine"
         folder.remove()
     results.put(lost)
@@ -129,13 +129,13 @@ def test_runs_that_start_and_sweep_at_once_do_not_take_each_others_folder(tempor
         maker.join()
         assert maker.exitcode == 0
     for folder in temporary.glob("rlr-*"):  # a sweeper that lost a race may leave an empty one for the next
-        litter.remove_if_abandoned(folder)
+        leftovers.remove_if_abandoned(folder)
     assert not list(temporary.glob("rlr-*"))
 
 
 @pytest.mark.parametrize("how", ["open", "mapped"])
 def test_what_a_descendant_made_goes_when_nobody_has_it_any_more(start, entry, how):
-    watch = litter.SharedMemoryWatch()
+    watch = leftovers.SharedMemoryWatch()
     path = entry()
     assert select.select(watch.sources(), [], [], 1)[0], "told of nothing"
     holder, _ = start(HOLDS_AN_ENTRY, str(path), how)
@@ -150,10 +150,10 @@ def test_what_a_descendant_made_goes_when_nobody_has_it_any_more(start, entry, h
 
 
 def test_what_others_made_stays(start, entry, monkeypatch):
-    watch = litter.SharedMemoryWatch()
+    watch = leftovers.SharedMemoryWatch()
     nobodys, anothers = entry(), entry()
     with monkeypatch.context() as patch:
-        patch.setattr(litter, "descendants", lambda pid: frozenset())  # the holder is a stranger
+        patch.setattr(leftovers, "descendants", lambda pid: frozenset())  # the holder is a stranger
         holder, _ = start(HOLDS_AN_ENTRY, str(anothers), "open")
         watch.look()
     holder.kill()
@@ -165,7 +165,7 @@ def test_what_others_made_stays(start, entry, monkeypatch):
 
 def test_entry_from_before_stays(start, entry):
     path = entry()
-    watch = litter.SharedMemoryWatch()
+    watch = leftovers.SharedMemoryWatch()
     entry()
     holder, _ = start(HOLDS_AN_ENTRY, str(path), "open")
     watch.look()
@@ -177,11 +177,11 @@ def test_entry_from_before_stays(start, entry):
 
 def test_entry_that_was_made_anew_is_another_one(entry):
     path = entry()
-    before = litter.shared_memory()
+    before = leftovers.shared_memory()
     entry()  # else the file system may hand out the number of the removed file again
     path.unlink()
     path.write_bytes(b"new")
-    assert path.name in {entry.name for entry in litter.shared_memory() - before}
+    assert path.name in {entry.name for entry in leftovers.shared_memory() - before}
 
 
 def test_entry_of_somebody_else_does_not_count(entry):
@@ -190,22 +190,22 @@ def test_entry_of_somebody_else_does_not_count(entry):
         os.chown(path, os.getuid() + 1, -1)
     if path.stat().st_uid == os.getuid():
         pytest.skip("only root can make a file of another user")
-    assert path.name not in {entry.name for entry in litter.shared_memory()}
+    assert path.name not in {entry.name for entry in leftovers.shared_memory()}
 
 
 def test_holder_of_a_semaphore_is_known_though_its_file_had_another_name():
-    before = litter.shared_memory()
+    before = leftovers.shared_memory()
     lock = multiprocessing.get_context("spawn").Lock()
     name = lock._semlock.name.removeprefix("/")
-    (made,) = (entry for entry in litter.shared_memory() - before if entry.name == f"sem.{name}")
-    assert litter.holders([made], [os.getpid()]) == {made: {os.getpid()}}
+    (made,) = (entry for entry in leftovers.shared_memory() - before if entry.name == f"sem.{name}")
+    assert leftovers.holders([made], [os.getpid()]) == {made: {os.getpid()}}
 
 
 def test_a_temporary_folder_too_deep_for_sockets_is_not_used(monkeypatch, tmp_path):
     deep = tmp_path / ("deep" * 12)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    folder = litter.session_folder()
+    folder = leftovers.session_folder()
     try:
         socket = folder.path / "c123456" / str(uuid.uuid4())  # as vLLM names one in a child's TMPDIR
         socket.parent.mkdir()

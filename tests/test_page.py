@@ -13,11 +13,12 @@ import histories
 import pytest
 from histories import Event
 
-from pytest_rlregress import page as package
-from pytest_rlregress.history import headline, night, store
-from pytest_rlregress.history.facts import Evidence, Night
-from pytest_rlregress.page import charts, evidence, tables, words
-from pytest_rlregress.page.page import render
+from pytest_rlregress.report import page as package
+from pytest_rlregress.report.history import store
+from pytest_rlregress.report.judgement import headline, night
+from pytest_rlregress.report.judgement.facts import Evidence, Night
+from pytest_rlregress.report.page import charts, evidence, formatting, tables
+from pytest_rlregress.report.page.page import render
 
 pytest.importorskip("jinja2")
 pytest.importorskip("vl_convert")
@@ -95,7 +96,7 @@ def test_what_fails_in_the_first_night_is_new_and_not_compared(tmp_path):
         ("new failing", GUARDS[0], "not seen"),
         ("new", new[1].change.test, "not seen"),
     ]
-    assert words.strip(tonight.lanes[0]).endswith("1 new failing (2026-11-20)")
+    assert formatting.strip(tonight.lanes[0]).endswith("1 new failing (2026-11-20)")
     assert "not seen on cpu before" in text(render(tonight, history, NOW))
 
 
@@ -119,7 +120,7 @@ def test_a_new_test_that_fails_is_a_change_since_the_last_run(tmp_path):
 )
 def test_it_says_when_there_ought_to_be_a_newer_run(rich, now, said):
     moment = datetime.datetime.fromisoformat(f"{now}+00:00")
-    assert words.late(rich[0], histories.LAST, moment) == said
+    assert formatting.late(rich[0], histories.LAST, moment) == said
     assert not said or said in text(render(*rich, moment))
 
 
@@ -134,7 +135,7 @@ def test_what_did_not_run_is_a_hole(rich, html):
     cells = re.findall(r'<td([^>]*data-hw="h20"[^>]*)>([^<]*)<', html)
     assert len(cells) == len(hole)
     assert all('class="first hole"' in attributes and said == "did not run" for attributes, said in cells)
-    strip = words.strip(rich[0].lanes[2])
+    strip = formatting.strip(rich[0].lanes[2])
     assert strip.startswith("h20, the last 30 nights: 23 without a run (")
     assert "2026-11-20, and earlier); 7 good" in strip
 
@@ -252,7 +253,7 @@ def test_a_record_that_is_gone_by_now_costs_only_its_evidence(tmp_path):
     [("killed by SIGSEGV in libcublas", "SIGSEGV"), ("SIGN of it", ""), ("died of SIGABRT.", "SIGABRT")],
 )
 def test_signals(said, signal):
-    assert words.signal("no such thing", said) == signal
+    assert formatting.signal("no such thing", said) == signal
 
 
 # -- plots --

@@ -10,7 +10,7 @@ import pytest
 from pytest_rlregress import catalogue, remedies
 from pytest_rlregress.cli import main
 from pytest_rlregress.hardware import Gpu, Machine
-from pytest_rlregress.preflight import command
+from pytest_rlregress.preflight import preflight_command
 from pytest_rlregress.preflight.rules import RULES
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -151,7 +151,7 @@ def test_what_is_not_installed_is_found_only_where_it_matters(
 
 def test_on_the_machine_of_the_run_its_packages_and_memory_count(preflight, monkeypatch):
     card = Gpu(0, "NVIDIA H100 NVL", (9, 0), 94 * 2**30, "GPU-0")
-    monkeypatch.setattr(command, "discover", lambda: Machine(gpus=(card,)))
+    monkeypatch.setattr(preflight_command, "discover", lambda: Machine(gpus=(card,)))
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: f"{setting} is not there")
     for hw in ("--hw=auto", "--hw=h100"):
         _, report = preflight(CONFIGS / V5, hw)

@@ -16,13 +16,13 @@ import pytest
 from made_failures import FAILURES
 from record_checks import checked, named, strict, words
 
-from pytest_rlregress import locks, settings
+from pytest_rlregress import settings
 from pytest_rlregress.catalogue import SHIPPED
-from pytest_rlregress.keys import key
-from pytest_rlregress.records import surroundings
+from pytest_rlregress.records import run_context
 from pytest_rlregress.records.collector import write
 from pytest_rlregress.records.reader import FORMAT, flipped, lock, state
-from pytest_rlregress.stack import Stack
+from pytest_rlregress.stack import Stack, locks
+from pytest_rlregress.test_ids import key
 
 PROPERTIES = {
     "rlregress_measured": {
@@ -306,7 +306,7 @@ def test_keys(tmp_path):
 
 
 def test_the_processor_is_the_one_that_is_here():
-    found = surroundings.cpu()
+    found = run_context.cpu()
     assert found["model"] in Path("/proc/cpuinfo").read_text() + platform.machine()
     assert 1 <= found["cores"] <= psutil.cpu_count()
 
@@ -330,5 +330,5 @@ def test_the_build_of_a_component_that_is_not_imported(tmp_path, monkeypatch, ve
     (tmp_path / "torch" / "version.py").write_text(file)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)  # other tests may have imported the real one
-    assert surroundings.builds(Stack({"torch": version})) == {"torch": wanted}
+    assert run_context.builds(Stack({"torch": version})) == {"torch": wanted}
     assert "torch" not in sys.modules

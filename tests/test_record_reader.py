@@ -9,7 +9,6 @@ import sys
 import pytest
 from record_checks import document
 
-from pytest_rlregress.locks import LockError
 from pytest_rlregress.records.reader import (
     BAD,
     FORMAT,
@@ -24,7 +23,8 @@ from pytest_rlregress.records.reader import (
     whole,
     word,
 )
-from pytest_rlregress.verdict import FAILING
+from pytest_rlregress.stack.locks import LockError
+from pytest_rlregress.verdicts import FAILING
 
 OTHERS = {
     "reportFormat": "CTRF",

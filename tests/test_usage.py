@@ -226,6 +226,8 @@ ON_GPUS = """
 def held():
     gpus = sys.modules["pynvml"].held
     with subprocess.Popen(["VLLM::Worker_TP0", "99"], executable="/bin/sleep") as process:
+        while not open(f"/proc/{process.pid}/cmdline").read():  # it is still becoming sleep
+            time.sleep(0.01)
         gpus[0].update({os.getpid(): 1 << 30, process.pid: 5 << 30, 1: 7 << 30})
         gpus[1].update({process.pid: 6 << 30})
         yield gpus

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.catalogue import Failure, Signature
-from pytest_rlregress.verdict import FAILING, Outcome, judge
+from pytest_rlregress.verdicts import FAILING, Outcome, judge
 
 FAILURE = Failure(
     id="sigfpe-in-gemm",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pytest_rlregress.bisect.answers.answer import NotFound
 from pytest_rlregress.bisect.trials import sameness
-from pytest_rlregress.bisect.trials.facts import Sighting, State, Trial
-from pytest_rlregress.bisect.trials.laboratory import Finding, finding
+from pytest_rlregress.bisect.trials.observations import Sighting, State, Trial
+from pytest_rlregress.bisect.trials.runner import Finding, finding
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_rlregress.bisect import conclusion, search
+from pytest_rlregress.bisect import build_answer, search
 from pytest_rlregress.bisect.answers import progress
 from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Skipped
 from pytest_rlregress.bisect.answers.progress import Window
-from pytest_rlregress.bisect.case import Case, NoAnswer, follow, skipped
-from pytest_rlregress.bisect.packages import index, specimen
-from pytest_rlregress.bisect.packages.index import Release
-from pytest_rlregress.bisect.packages.specimen import Specimen
+from pytest_rlregress.bisect.context import Workplace
+from pytest_rlregress.bisect.followed_test import Case, NoAnswer, follow, skipped
 from pytest_rlregress.bisect.search import NotMonotone
-from pytest_rlregress.bisect.trials.facts import State
-from pytest_rlregress.bisect.trials.laboratory import Candidate, Finding
-from pytest_rlregress.bisect.workplace import Workplace
-from pytest_rlregress.locks import Lock
+from pytest_rlregress.bisect.trials.observations import State
+from pytest_rlregress.bisect.trials.runner import Candidate, Finding
+from pytest_rlregress.environments import contents, releases
+from pytest_rlregress.environments.contents import Specimen
+from pytest_rlregress.environments.releases import Release
+from pytest_rlregress.stack.locks import Lock
 
 
 def bisect(work: Workplace) -> Answer:
@@ -29,7 +29,7 @@ def bisect(work: Workplace) -> Answer:
     """
     options, package = work.options, work.options.words[0]
     found = between(work, package, options.good, options.bad)
-    held = specimen.of_this_environment(package, work.needed, options.with_editable)
+    held = contents.of_this_environment(package, work.needed, options.with_editable)
     installed = held.lock.version(package)
     given = {installed: held.lock} if installed is not None else {}
     tried = span(work, found, held, given)
@@ -40,13 +40,13 @@ def bisect(work: Workplace) -> Answer:
             case = follow(good, bad, laboratory, work.progress)
             culprit = narrow(tried, case)
         except NoAnswer as error:
-            return conclusion.not_found(work, error.why, (good, bad), laboratory, held.lock, held.left_out)
+            return build_answer.not_found(work, error.why, (good, bad), laboratory, held.lock, held.left_out)
         last, first = culprit.last_good.label, culprit.first_bad.label
-        return conclusion.found(
+        return build_answer.found(
             work,
             case,
             held.lock,
-            conclusion.command(work, package, "--good", last, "--bad", first),
+            build_answer.command(work, package, "--good", last, "--bad", first),
             culprits=[culprit],
             edge=(tried.candidate(last), tried.candidate(first)),
             left_out=held.left_out,
@@ -90,12 +90,12 @@ def between(work: Workplace, package: str, good: str, bad: str) -> Between:
     Raises:
         IndexProblem: An end is not there, or cannot be installed here; or the index cannot be asked.
     """
-    released = index.releases(package, work.settings, work.options.cache_dir / "index", work.options.no_network)
+    released = releases.releases(package, work.settings, work.options.cache_dir / "index", work.options.no_network)
     try:
-        found = index.between(released, good, bad, work.options.pre)
-        yanked = index.yanked_between(released, good, bad)
-    except index.IndexProblem as error:
-        raise index.IndexProblem(f"{package}: {error}") from None
+        found = releases.between(released, good, bad, work.options.pre)
+        yanked = releases.yanked_between(released, good, bad)
+    except releases.IndexProblem as error:
+        raise releases.IndexProblem(f"{package}: {error}") from None
     work.progress.skipped(Skipped(f"{package} {one.version}", one.untestable) for one in found if one.untestable)
     return Between(
         package,

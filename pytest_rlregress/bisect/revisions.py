@@ -14,19 +14,19 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_rlregress import locks
-from pytest_rlregress.bisect import conclusion
+from pytest_rlregress.bisect import build_answer
 from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Seen, Skipped
 from pytest_rlregress.bisect.answers.progress import Window
-from pytest_rlregress.bisect.case import Case, NoAnswer, follow, skipped
 from pytest_rlregress.bisect.checkout import revision_step, worktree
 from pytest_rlregress.bisect.checkout.commits import Commits, opened
 from pytest_rlregress.bisect.checkout.worktree import CheckoutError, Commit, git
-from pytest_rlregress.bisect.packages import specimen
-from pytest_rlregress.bisect.packages.installer import Installer
-from pytest_rlregress.bisect.trials.facts import State
-from pytest_rlregress.bisect.trials.laboratory import Candidate
-from pytest_rlregress.bisect.workplace import Workplace
+from pytest_rlregress.bisect.context import Workplace
+from pytest_rlregress.bisect.followed_test import Case, NoAnswer, follow, skipped
+from pytest_rlregress.bisect.trials.observations import State
+from pytest_rlregress.bisect.trials.runner import Candidate
+from pytest_rlregress.environments import contents
+from pytest_rlregress.environments.uv import Installer
+from pytest_rlregress.stack import locks
 
 _SKIP = 125
 _PRINTED = 1_000_000
@@ -43,7 +43,7 @@ def bisect(work: Workplace) -> Answer:
         options.repo,
         options.revisions,
         request=work.request,
-        held=lambda name: specimen.of_this_environment(name, _needed(work, name), options.with_editable),
+        held=lambda name: contents.of_this_environment(name, _needed(work, name), options.with_editable),
         environments=work.environments,
         installer=Installer(work.settings, options.no_network, work.progress.say),
         folder=options.cache_dir / "worktrees",
@@ -56,13 +56,13 @@ def bisect(work: Workplace) -> Answer:
                 case = follow(good, bad, laboratory, work.progress)
                 found = narrow(commits, case)
             except NoAnswer as error:
-                return conclusion.not_found(work, error.why, ends, laboratory, held.lock, held.left_out)
+                return build_answer.not_found(work, error.why, ends, laboratory, held.lock, held.left_out)
             last, first = found.culprit.last_good.label, found.culprit.first_bad.label
-            return conclusion.found(
+            return build_answer.found(
                 work,
                 case,
                 held.lock,
-                conclusion.command(work, "--revisions", f"{last}..{first}", "--repo", str(options.repo)),
+                build_answer.command(work, "--revisions", f"{last}..{first}", "--repo", str(options.repo)),
                 culprits=[found.culprit],
                 edge=found.tested,
                 left_out=held.left_out,

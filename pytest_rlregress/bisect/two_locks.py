@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 
-from pytest_rlregress import locks
-from pytest_rlregress.bisect import conclusion, one_package, search
+from pytest_rlregress.bisect import build_answer, one_package, search
 from pytest_rlregress.bisect.answers import progress
 from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit
 from pytest_rlregress.bisect.answers.progress import Window
-from pytest_rlregress.bisect.case import Case, NoAnswer, follow
-from pytest_rlregress.bisect.packages import specimen, wishes
-from pytest_rlregress.bisect.packages.index import IndexProblem
-from pytest_rlregress.bisect.packages.specimen import Specimen
-from pytest_rlregress.bisect.packages.wishes import Wishes
+from pytest_rlregress.bisect.context import NoQuestion, Workplace
+from pytest_rlregress.bisect.followed_test import Case, NoAnswer, follow
 from pytest_rlregress.bisect.search import Found, Units
-from pytest_rlregress.bisect.trials.facts import State
-from pytest_rlregress.bisect.trials.laboratory import Candidate
-from pytest_rlregress.bisect.workplace import NoQuestion, Workplace
-from pytest_rlregress.locks import Change, Lock, differences
+from pytest_rlregress.bisect.trials.observations import State
+from pytest_rlregress.bisect.trials.runner import Candidate
+from pytest_rlregress.environments import contents, requirements
+from pytest_rlregress.environments.contents import Specimen
+from pytest_rlregress.environments.releases import IndexProblem
+from pytest_rlregress.environments.requirements import Wishes
 from pytest_rlregress.records import reader
+from pytest_rlregress.stack import locks
+from pytest_rlregress.stack.locks import Change, Lock, differences
 
 
 def bisect(work: Workplace) -> Answer:
@@ -35,7 +35,7 @@ def bisect(work: Workplace) -> Answer:
     options = work.options
     paths = options.good_lock or options.from_record, options.bad_lock or options.to_record
     read = locks.read if options.good_lock else reader.lock
-    good, bad = (specimen.complete(read(path), options.with_editable) for path in paths)
+    good, bad = (contents.complete(read(path), options.with_editable) for path in paths)
     if good == bad:
         raise NoQuestion(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
     changes = {change.name: change for change in differences(good, bad)}
@@ -45,19 +45,19 @@ def bisect(work: Workplace) -> Answer:
         try:
             case = follow(*ends, laboratory, work.progress)
         except NoAnswer as error:
-            return conclusion.not_found(work, error.why, ends, laboratory, good)
+            return build_answer.not_found(work, error.why, ends, laboratory, good)
         asked = _wishes(work, good), _wishes(work, bad)
-        together = wishes.together([*changes.values()], (_versions(good), asked[0]), (_versions(bad), asked[1]))
+        together = requirements.together([*changes.values()], (_versions(good), asked[0]), (_versions(bad), asked[1]))
         upgrades = Upgrades(good, changes, *together)
         found = reduce(upgrades, case)
         needed = upgrades.names(frozenset().union(*found.culprits))
         alone = [next(iter(units)) for units in found.culprits if len(units) == 1]
         culprits = [_release(work, upgrades, asked, case, unit, needed) for unit in alone]
-        return conclusion.found(
+        return build_answer.found(
             work,
             case,
             good.having(dict.fromkeys(changes)),
-            conclusion.command(work, *conclusion.asked(work)),
+            build_answer.command(work, *build_answer.asked(work)),
             culprits=[one for one in culprits if one is not None],
             edge=(ends[0], _candidate(good, changes, needed)),
             changed=_changed(upgrades, found),
@@ -149,7 +149,7 @@ def _release(
     held = Specimen(before, {**asked[0], **{name: asked[1][name] for name in others if name in asked[1]}})
     spans = [_between(work, upgrades.changes[name], held, after) for name in upgrades.members[unit]]
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
-    said = specimen.distributions(work.needed or ())
+    said = contents.distributions(work.needed or ())
     span = max(filter(None, spans), key=lambda one: (one.of.package in said, len(one.candidates)), default=None)
     if span is None:
         return None
@@ -176,7 +176,7 @@ def _between(work: Workplace, change: Change, held: Specimen, after: Lock) -> on
 
 
 def _wishes(work: Workplace, lock: Lock) -> Wishes:
-    return wishes.of(metadata.distributions(path=[str(work.environments.build(lock).packages)]))
+    return requirements.of(metadata.distributions(path=[str(work.environments.build(lock).packages)]))
 
 
 def _versions(lock: Lock) -> dict[str, str]:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.containment import evidence
+from pytest_rlregress.containment import post_mortem
 from pytest_rlregress.containment.logs import Logs
 from pytest_rlregress.containment.processes import descendants, own_memory
 from pytest_rlregress.containment.server import MESSAGE_BYTES
@@ -88,7 +88,7 @@ class _Beginning:
 
     log_size: int
     time: float = field(default_factory=time.monotonic)
-    memory: evidence.Memory = field(default_factory=evidence.memory)
+    memory: post_mortem.Memory = field(default_factory=post_mortem.memory)
 
 
 @dataclass
@@ -258,7 +258,7 @@ class Child:
         ended = self._said.exit or {}
         name, message = how_it_ended(ended["exit"])
         if name == "SIGKILL":
-            message += f"\n{evidence.killed(begun.memory, self._said.pid)}"
+            message += f"\n{post_mortem.killed(begun.memory, self._said.pid)}"
         return self._death("crashed", name, message, begun, ())
 
     def _end(self, kind: str, message: str, begun: _Beginning) -> Death:

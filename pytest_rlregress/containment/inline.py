@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.places import place_of
+from pytest_rlregress.containment.grouping import place_of
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.containment.worker import describe
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.verdicts import Outcome
 
 #: What tests lack that run in pytest's own process.
 PROTECTION = (

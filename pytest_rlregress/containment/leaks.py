@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import gpu_memory, litter
+from pytest_rlregress.containment import gpu_memory, leftovers
 from pytest_rlregress.containment.processes import Process, command, descendants, is_housekeeper, living
 
 # What first uses leave open, measured: a connection to Ray and a task 29 (11 after ray.shutdown()), an asyncio loop
@@ -44,7 +44,7 @@ class Seen:
 
     processes: frozenset[Process] = frozenset()
     descriptors: frozenset[tuple[int, str]] = frozenset()
-    shared: frozenset[litter.Entry] = frozenset()
+    shared: frozenset[leftovers.Entry] = frozenset()
     gpu: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
@@ -158,7 +158,7 @@ class Leaks:
     def _look(self) -> Seen:
         descriptors = _descriptors()
         processes = descendants(self._root, self._family)
-        shared = frozenset(entry for entry in litter.shared_memory() if not entry.name.startswith("sem."))
+        shared = frozenset(entry for entry in leftovers.shared_memory() if not entry.name.startswith("sem."))
         return Seen(processes, descriptors, shared, {**gpu_memory.allocated(), **self._used()})
 
     def _used(self) -> dict[tuple[str, str], int]:
@@ -236,7 +236,7 @@ class Leaks:
             named = [f"{count} {kind}" for kind, count in kinds.most_common()]
             words["descriptors"] = f"{len(opened)} file descriptors: {_list(named)}"
         # Another program of this user may have made an entry: it has it mapped then, and this one's processes have not.
-        holders = litter.holders(seen.shared) if seen.shared else {}
+        holders = leftovers.holders(seen.shared) if seen.shared else {}
         blamed = (entry for entry, pids in holders.items() if not pids or pids & set(ours))
         # One that its own program has just removed is nobody's any more.
         if entries := sorted(entry for entry in blamed if entry.path.exists()):

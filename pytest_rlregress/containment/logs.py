@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlregress.engine_log import EngineLog, plain
+from pytest_rlregress.logs.engine import EngineLog, plain
 
 _READ_BYTES = 2**16
 _TAIL_CHARACTERS = 4_000

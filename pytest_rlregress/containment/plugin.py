@@ -16,7 +16,7 @@ import pytest
 from pytest_rlregress.containment import inline
 from pytest_rlregress.containment.child import NO_CLUES, Child, Clues, Death, Limits
 from pytest_rlregress.containment.client import ContainmentError
-from pytest_rlregress.containment.places import CONTAINED, Place, limits_of, place_of, together, warm_modules
+from pytest_rlregress.containment.grouping import CONTAINED, Place, limits_of, place_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import (
     Heard,
@@ -33,8 +33,8 @@ from pytest_rlregress.containment.reruns import reruns_of, wanted
 from pytest_rlregress.containment.scheduling import ByPlace, write_places
 from pytest_rlregress.containment.usage import Said, decides
 from pytest_rlregress.containment.worker import key_of
-from pytest_rlregress.nvml import Gpu
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.hardware.nvml import Gpu
+from pytest_rlregress.verdicts import Outcome
 
 _PLACE: pytest.StashKey[Place] = pytest.StashKey()
 _KEY: pytest.StashKey[str] = pytest.StashKey()

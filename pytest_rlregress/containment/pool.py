@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import child_config, gpu_memory, litter
+from pytest_rlregress.containment import child_config, gpu_memory, leftovers
 from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Death, Hear, Limits
 from pytest_rlregress.containment.client import ContainmentError, Server
-from pytest_rlregress.containment.lease import Lease, acquire
-from pytest_rlregress.containment.places import Place
+from pytest_rlregress.containment.gpu_lock import Lease, acquire
+from pytest_rlregress.containment.grouping import Place
 from pytest_rlregress.containment.worker import Order
-from pytest_rlregress.nvml import Gpu
+from pytest_rlregress.hardware.nvml import Gpu
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Pool:
         self._children: dict[Place, _Held] = {}
         self._lease: Lease | None = None
         self._numbered, self._closed = 0, False
-        self._folder = litter.session_folder()
+        self._folder = leftovers.session_folder()
         #: Where xdist's workers write down which tests share a child.
         self.places = self._folder.path / "places.json"
 

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_rlregress.containment.child import NO_CLUES, Clues, Death
 from pytest_rlregress.containment.usage import is_subtest
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.verdicts import Outcome
 
 _LAST_LINES = 10
 _CAPTURED = "Captured stdout"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from pytest_rlregress.containment import litter, supervisor, worker
+from pytest_rlregress.containment import leftovers, supervisor, worker
 
 MESSAGE_BYTES = 65536
 _END_SECONDS = 15.0
@@ -94,7 +94,7 @@ def _end(supervisors: list[int], folder: Path) -> None:
     while time.monotonic() < deadline and any(map(psutil.pid_exists, supervisors)):
         time.sleep(0.02)
     supervisor.kill_descendants()
-    litter.sweep(folder.parent)  # another process of a killed run, such as xdist's controller, may have had one too
+    leftovers.sweep(folder.parent)  # another process of a killed run, such as xdist's controller, may have had one too
     os._exit(0)
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psutil
 
-from pytest_rlregress.containment.evidence import libraries
-from pytest_rlregress.containment.litter import SharedMemoryWatch
+from pytest_rlregress.containment.leftovers import SharedMemoryWatch
+from pytest_rlregress.containment.post_mortem import libraries
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _REAP_SECONDS = 10.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pytest_rlregress.diagnose import shapes
-from pytest_rlregress.diagnose.lines import Line
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.logs.lines import Line
+from pytest_rlregress.verdicts import Outcome
 
 # How much is held of a log.
 _SOURCES, _FRAMES, _MESSAGE_LINES, _CONTEXT_LINES = 64, 400, 30, 60

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pytest_rlregress.catalogue import Catalogue, Failure
 from pytest_rlregress.diagnose import matching
 from pytest_rlregress.diagnose.events import Chain
-from pytest_rlregress.diagnose.lines import Line
 from pytest_rlregress.diagnose.search import Search, parts
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.logs.lines import Line
+from pytest_rlregress.verdicts import Outcome
 
 _PLACES, _LINES, _UNKNOWN, _REFUSALS = 3, 12, 100, 10
 # So many times must "0/8 rollouts" stand there, and no rollout after it, before it is a stall and not a beginning.

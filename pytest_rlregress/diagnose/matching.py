@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from pytest_rlregress.catalogue import Failure, Signature
 from pytest_rlregress.diagnose.events import Assembler, Chain, Event
-from pytest_rlregress.diagnose.lines import Line
 from pytest_rlregress.diagnose.reader import near
 from pytest_rlregress.diagnose.search import Search, parts, worded
 from pytest_rlregress.diagnose.shapes import QUIET, tells, unwrapped
-from pytest_rlregress.verdict import Outcome, matches
+from pytest_rlregress.logs.lines import Line
+from pytest_rlregress.verdicts import Outcome, matches
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_rlregress.diagnose.lines import Line, clean
 from pytest_rlregress.diagnose.search import Search
+from pytest_rlregress.logs.lines import Line, clean
 
 _BLOCK_BYTES = 2**18
 # Lines given around a hit. Every frame of a traceback is a hit, so what follows spans what other workers put between.

@@ -15,12 +15,12 @@ from pytest_rlregress import settings
 from pytest_rlregress.goldens.checkout import CheckoutError, commit_for
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.golden import Golden, GoldenError, as_json, find, of_json
-from pytest_rlregress.goldens.settle import DRAFT
+from pytest_rlregress.goldens.golden_test import DRAFT
 from pytest_rlregress.records.collector import write
 from pytest_rlregress.stack import COMPONENTS
 
 if TYPE_CHECKING:
-    from pytest_rlregress.harness import Harness
+    from pytest_rlregress.session import Harness
 
 #: From the least to the largest usual value: a regression of speed by half is to be seen.
 _WIDE = 4

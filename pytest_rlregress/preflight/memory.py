@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import remedies
-from pytest_rlregress.preflight.run import Advice, Run, Unchecked
+from pytest_rlregress.preflight.rule_context import Advice, Run, Unchecked
 
 GIB = 2**30
 CUDA_CONTEXT = GIB  # the least of what predict_training_memory does not count

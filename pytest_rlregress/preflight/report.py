@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import Any
 
 from pytest_rlregress.preflight.document import Place
+from pytest_rlregress.preflight.rule_context import Advice, Run, Unchecked
 from pytest_rlregress.preflight.rules import RULES
-from pytest_rlregress.preflight.run import Advice, Run, Unchecked
 
 _WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # names are to be found again
 

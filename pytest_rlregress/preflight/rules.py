@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, lora_of, trainer_engine_oom
-from pytest_rlregress.preflight.run import Advice, Rule, Run, Unchecked
+from pytest_rlregress.preflight.rule_context import Advice, Rule, Run, Unchecked
 from pytest_rlregress.stack import Stack
 
 

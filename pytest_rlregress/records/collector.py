@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress.keys import key
-from pytest_rlregress.records import ctrf, surroundings
+from pytest_rlregress.records import ctrf, run_context
 from pytest_rlregress.records.journal import SUFFIX, Journal, Run
 from pytest_rlregress.records.reader import FORMAT
+from pytest_rlregress.test_ids import key
 
 if TYPE_CHECKING:
-    from pytest_rlregress.harness import Harness
+    from pytest_rlregress.session import Harness
 
 
 class Record:
@@ -52,7 +52,7 @@ class Record:
     @pytest.hookimpl(trylast=True)  # a run that another plugin refuses leaves no journal
     def pytest_sessionstart(self) -> None:
         """Look at what the run begins with, and begin the journal."""
-        extra = {"format": FORMAT, **surroundings.found(self._harness, self._config)}
+        extra = {"format": FORMAT, **run_context.found(self._harness, self._config)}
         start = round(self._start * 1000)
         head = ctrf.report([], start=start, stop=start, commit=extra["git"] and extra["git"]["commit"], extra=extra)
         self._run = Run(head)

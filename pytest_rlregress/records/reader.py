@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from pytest_rlregress import locks
-from pytest_rlregress.locks import Lock
 from pytest_rlregress.records import journal
-from pytest_rlregress.verdict import FAILING
+from pytest_rlregress.stack import locks
+from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.verdicts import FAILING
 
 #: How a run ended: it may still be going on, as far as can be told.
 State = Literal["complete", "interrupted", "killed", "running"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.engine_log import EngineLog
+from pytest_rlregress.logs.engine import EngineLog
 
 if TYPE_CHECKING:
     import torch

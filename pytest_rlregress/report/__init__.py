@@ -1,1 +1,1 @@
-"""What a run says: on the terminal."""
+"""``rlregress report``: what changed from one nightly run to the next, as a page, Markdown, JSON and text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.profiles import load_profiles
+from pytest_rlregress.hardware.profiles import load_profiles
 from pytest_rlregress.scenarios.memory.trainer import (
     GPT_OSS_20B,
     QWEN_7B,

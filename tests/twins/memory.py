@@ -109,7 +109,7 @@ def checkpoints_by_itself(monkeypatch):
 
 @twin("trainer-engine-oom", "absent", only="test_nothing_counts")
 def a_larger_card(monkeypatch):
-    from pytest_rlregress import profiles
+    from pytest_rlregress.hardware import profiles
     from pytest_rlregress.scenarios.memory import test_trainer_engine_oom
 
     cards = profiles.load_profiles()

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from pytest_rlregress.engine_log import EngineLog
+from pytest_rlregress.logs.engine import EngineLog
 from pytest_rlregress.remedies.rollout import clamp_max_tokens, reload_weights, watch_engine_log
 from twins import broken, twin
 

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_rlregress.bisect.trials.facts import State, Trial
+from pytest_rlregress.bisect.trials.observations import State, Trial
 
 
 @dataclass(frozen=True)

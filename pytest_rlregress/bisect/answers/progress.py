@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from pytest_rlregress.bisect.answers.answer import Skipped, Tried, counted, duration, shareable, shell
-from pytest_rlregress.bisect.trials.facts import State
+from pytest_rlregress.bisect.trials.observations import State
 
 _PLAIN = str.maketrans({"…": "...", "·": "-"})  # where standard error is not Unicode
 

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_rlregress import locks
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.worktree import Checkout, Commit, git
-from pytest_rlregress.bisect.packages.environment import Environment
-from pytest_rlregress.bisect.packages.installer import Installer, Unbuildable
-from pytest_rlregress.bisect.packages.specimen import Specimen
-from pytest_rlregress.bisect.trials.laboratory import Builder, Candidate, Laboratory
+from pytest_rlregress.bisect.trials.runner import Builder, Candidate, Laboratory
 from pytest_rlregress.bisect.trials.trial import Request
-from pytest_rlregress.locks import Lock
+from pytest_rlregress.environments.contents import Specimen
+from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.uv import Installer, Unbuildable
+from pytest_rlregress.stack import locks
+from pytest_rlregress.stack.locks import Lock
 
 
 class Commits:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.bisect.checkout.worktree import BUILD_FILES, CheckoutError, git
-from pytest_rlregress.locks import Lock, LockError, project_name
+from pytest_rlregress.stack.locks import Lock, LockError, project_name
 
 # Where a Python finds what could be imported by these names.
 _ORIGINS = """

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.bisect.trials.facts import Trial
+from pytest_rlregress.bisect.trials.observations import Trial
 
 #: The form of the file: raised when a line written by an older release can no longer be read.
 FORMAT = 1

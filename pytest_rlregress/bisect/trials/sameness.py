@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from pytest_rlregress.bisect.trials.facts import Run, Sighting, State
-from pytest_rlregress.verdict import Outcome
+from pytest_rlregress.bisect.trials.observations import Run, Sighting, State
+from pytest_rlregress.verdicts import Outcome
 
 #: Verdicts of a test that came out well.
 FINE = frozenset({"passed", "held", "absent"})

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from pytest_rlregress.bisect.trials.facts import Run, Sighting
+from pytest_rlregress.bisect.trials.observations import Run, Sighting
 from pytest_rlregress.containment.child import how_it_ended
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
@@ -26,7 +26,7 @@ STOP_SECONDS = 20.0
 OUTPUT = 20_000
 _GONE_SECONDS = 10.0
 _OPTIONS = (
-    *("-p", "pytest_rlregress.bisect.trials.witness", "-p", "no:cacheprovider"),
+    *("-p", "pytest_rlregress.bisect.trials.trial_plugin", "-p", "no:cacheprovider"),
     "-n0",  # a test to find is no night's run: what the user's configuration says of xdist is for those
     "--runxfail",  # whether it fails is asked, not whether that was expected
     *("--maxfail=0", "--continue-on-collection-errors", "--color=no", "-o", "rlregress_record_dir="),

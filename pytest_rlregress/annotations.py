@@ -1,0 +1,149 @@
+"""GitHub's log: what failed as annotations, in its workflow commands, where GITHUB_ACTIONS is "true".
+
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_rlregress.logs.engine import plain
+
+if TYPE_CHECKING:
+    from pytest_rlregress.session import Harness
+    from pytest_rlregress.terminal import Terminal
+
+#: As many of each kind does GitHub show of one step.
+SHOWN = 10
+_LINES = 5
+_TITLE = 255  # characters
+
+
+@dataclass
+class Annotation:
+    """One annotation, for all tests that give the same.
+
+    Attributes:
+        kind: ``error``, ``warning`` or ``notice``.
+        place: Properties ``file`` and ``line`` of the first of the tests, where it lies in the repository.
+        tests: Their names.
+    """
+
+    kind: str
+    title: str
+    message: str
+    place: Mapping[str, str]
+    tests: list[str] = field(default_factory=list)
+
+
+class Annotations:
+    """Collects what reports say, wherever the tests ran, and writes it at the end of the run."""
+
+    def __init__(self, config: pytest.Config, run: Harness, terminal: Terminal) -> None:
+        self._config, self._run, self._terminal = config, run, terminal
+        self._found: dict[tuple[str, ...], Annotation] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note what is worth an annotation; failures of one kind together."""
+        said = {name: str(value) for name, value in report.user_properties}
+        verdict, note = said.get("rlregress_verdict"), said.get("rlregress_note", "")
+        if verdict is None or report.when == "teardown":  # that one repeats the verdict
+            if report.failed:
+                what = "failed" if report.when == "call" else f"error in {report.when}"
+                self._add("error", f"{what}: {report.location[2]}", _why(report), report)
+            return
+        failure = self._run.catalogue[said["rlregress_failure"]]
+        if report.failed:
+            kind = "warning" if verdict == "unavailable" else "error"
+        elif verdict == "absent" and note:
+            kind = "notice"
+        else:
+            return
+        message = f"{_lines(note) or _why(report)}\nremedy: {failure.remedy}"
+        self._add(kind, f"{verdict}: {failure.id}", message, report, together=True)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file that could not be imported stands for its tests."""
+        if report.failed:
+            self._add("error", "error in collection", _why(report), report)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write the commands, each on a line of its own."""
+        found = [*self._found.values()]
+        if self._terminal.empty_hardware_run():
+            text = f"--hw={self._run.profile.id} ran no hardware test: nothing was proved about this hardware"
+            found.append(Annotation("warning", "no hardware test", text, {}))
+        for kind in ("error", "warning", "notice"):
+            for one in _at_most([annotation for annotation in found if annotation.kind == kind], SHOWN):
+                terminalreporter.write_line(command(one.kind, {**one.place, "title": one.title[:_TITLE]}, _text(one)))
+
+    def _add(
+        self,
+        kind: str,
+        title: str,
+        message: str,
+        report: pytest.TestReport | pytest.CollectReport,
+        together: bool = False,
+    ) -> None:
+        key = (kind, title, message) if together else (kind, title, report.nodeid)
+        one = self._found.setdefault(key, Annotation(kind, title, message, self._place(report)))
+        one.tests.append(report.nodeid.rpartition("/")[2])
+
+    def _place(self, report: pytest.TestReport | pytest.CollectReport) -> dict[str, str]:
+        """Where a test is in the repository; nothing for one that is elsewhere, such as in site-packages."""
+        location: Any = report.location
+        if location is None:
+            return {}
+        # Shipped scenarios are collected through a link, of which GitHub knows no lines.
+        path = (self._config.rootpath / location[0]).resolve()
+        top = Path(os.environ.get("GITHUB_WORKSPACE") or self._config.rootpath).resolve()
+        if not path.is_file() or not path.is_relative_to(top):
+            return {}
+        return {"file": path.relative_to(top).as_posix(), "line": str((location[1] or 0) + 1)}
+
+
+def command(kind: str, properties: Mapping[str, str], message: str) -> str:
+    """A workflow command, escaped as https://github.com/actions/toolkit does it (packages/core/src/command.ts)."""
+    given = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{kind} {given}::{_escaped(message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    text = plain(text.encode(errors="backslashreplace"))
+    for character in f"%\r\n{more}":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def _at_most(annotations: list[Annotation], count: int) -> list[Annotation]:
+    """The same where they are no more than that; else the last one tells of all that have no room."""
+    if len(annotations) <= count:
+        return annotations
+    rest = annotations[count - 1 :]
+    titles = "\n".join(one.title for one in rest)
+    return [*annotations[: count - 1], Annotation(rest[0].kind, f"{len(rest)} more", titles, {})]
+
+
+def _text(one: Annotation) -> str:
+    more = f" and {len(one.tests) - 1} more" if len(one.tests) > 1 else ""
+    return "\n".join([one.message, *(f"{test}{more}" for test in one.tests[:1])])
+
+
+def _why(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """What went wrong, as the report has it."""
+    crash: Any = getattr(report.longrepr, "reprcrash", None)
+    if crash:
+        return _lines(crash.message)
+    lines = str(report.longrepr).splitlines()  # longreprtext begins with the name of xdist's worker
+    return _lines("\n".join([line[1:].strip() for line in lines if line.startswith("E ")] or lines))
+
+
+def _lines(text: str) -> str:
+    """The first lines of a text."""
+    return "\n".join([line.rstrip() for line in text.splitlines() if line.strip()][:_LINES])

@@ -1,0 +1,121 @@
+"""``rlregress bisect``: which upgrade broke a test."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress import catalogue
+from pytest_rlregress.util import arguments, cache
+
+_MANUAL = """\
+three questions:
+  one package, its released versions between two ends
+    rlregress bisect transformers --good 4.57.1 --bad 5.10.4 batch/mask-length-drift
+  two locks, of which many packages differ: the smallest set of upgrades that does it, then the release of each
+    rlregress bisect --good-lock monday.txt --bad-lock tuesday.txt tests/test_mine.py::test_x
+    rlregress bisect --from-record last-good.json --to-record tonight.json
+  the commits of a checkout, of a dependency or of the trainer itself
+    rlregress bisect --revisions v1.2..main --repo ../trainer tests/test_mine.py::test_x
+
+TEST is a documented failure (rlregress list) or any pytest file or node id. Bad is what fails as the bad end does:
+another failure, a time-out, an environment that cannot be built are unknown, and said so. The bad end may be the older
+one: then it says which release repaired it. The environment you are in is never touched.
+
+An interrupted bisect goes on with the same command. Exit codes: 0 found, 1 not reproduced or not monotone, 2 the
+question could not be asked, 3 narrowed to what could not be tested.
+"""
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "bisect",
+        help="which upgrade broke a test",
+        description="Say which release, upgrade or commit made a test fail, and show the proof.",
+        epilog=_MANUAL,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="[PACKAGE] TEST", help="what is bisected, and the test")
+    _ends(parser.add_argument_group("the ends"))
+    trials = parser.add_argument_group("trials")
+    catalogue.declare(trials)
+    _trials(trials)
+    _environments(parser.add_argument_group("environments"))
+    output = parser.add_argument_group("the answer")
+    output.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, to be pasted into an issue")
+    output.add_argument("--json", type=Path, metavar="FILE", help="also as JSON")
+    parser.set_defaults(run=run)
+
+
+def _ends(group: Any) -> None:
+    group.add_argument("--good", metavar="VERSION", help="of PACKAGE: where the test is good")
+    group.add_argument("--bad", metavar="VERSION", help="of PACKAGE: where it is bad")
+    group.add_argument("--pre", action="store_true", help="pre-releases too")
+    group.add_argument("--good-lock", type=Path, metavar="FILE", help="pip freeze or a resolved requirements file")
+    group.add_argument("--bad-lock", type=Path, metavar="FILE")
+    group.add_argument("--from-record", type=Path, metavar="FILE", help="a record of pytest --rl-record-dir")
+    group.add_argument("--to-record", type=Path, metavar="FILE")
+    group.add_argument("--revisions", metavar="GOOD..BAD", help="commits of --repo")
+    group.add_argument("--repo", type=Path, metavar="DIR", help="a git checkout; its state and files are left alone")
+
+
+def _trials(group: Any) -> None:
+    group.add_argument("--hw", metavar="PROFILE", help="run the tests as this hardware profile, as pytest --hw does")
+    group.add_argument(
+        "--repeat",
+        type=arguments.count,
+        default=1,
+        metavar="N",
+        help="runs of each candidate; if they disagree it is unknown",
+    )
+    group.add_argument(
+        "--timeout",
+        type=arguments.setting("seconds"),
+        default=1800.0,
+        metavar="SECONDS",
+        help="for one run (default: 1800)",
+    )
+    group.add_argument("--pytest", default="", metavar="OPTIONS", help='more options for pytest: --pytest="-k one"')
+    group.add_argument(
+        "--jobs",
+        type=arguments.count,
+        default=1,
+        metavar="N",
+        help="2: build what may come next while a candidate is tried",
+    )
+    group.add_argument("--fresh", action="store_true", help="forget what an interrupted bisect has tried")
+
+
+def _environments(group: Any) -> None:
+    group.add_argument(
+        "--all-packages", action="store_true", help="hold all of this environment, not only what the test says it needs"
+    )
+    group.add_argument(
+        "--no-deps", action="store_true", help="move nothing but PACKAGE, whatever it and others require"
+    )
+    group.add_argument(
+        "--with-editable", type=Path, action="append", default=[], metavar="DIR", help="install this project editable"
+    )
+    group.add_argument("--no-network", action="store_true", help="use what is cached")
+    group.add_argument(
+        "--env-size-limit",
+        type=arguments.setting("memory"),
+        metavar="SIZE",
+        help="such as 20GiB: environments least recently used are removed above that",
+    )
+    group.add_argument(
+        "--cache-dir",
+        type=Path,
+        default=cache.folder(),
+        metavar="DIR",
+        help="environments and journals (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Bisect, print the answer; returns the exit code."""
+    from pytest_rlregress.bisect import dispatch  # all that it takes: not for those who ask for another command
+
+    return dispatch.ask(options)

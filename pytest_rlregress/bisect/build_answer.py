@@ -1,0 +1,152 @@
+"""What was found, put into an answer."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_rlregress.bisect.answers.answer import (
+    Answer,
+    ChangedSet,
+    Culprit,
+    Documented,
+    NotFound,
+    Question,
+    Seen,
+    Surroundings,
+)
+from pytest_rlregress.bisect.context import Workplace
+from pytest_rlregress.bisect.followed_test import Case, summary
+from pytest_rlregress.bisect.trials.runner import Candidate, Laboratory
+from pytest_rlregress.bisect.trials.sameness import documented
+from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.stack.locks import Lock
+
+
+def found(
+    work: Workplace,
+    case: Case,
+    held: Lock,
+    command: Sequence[str],
+    *,
+    culprits: Sequence[Culprit],
+    edge: tuple[Candidate, Candidate],
+    changed: ChangedSet | None = None,
+    left_out: Sequence[str] = (),
+    days: tuple[str | None, str | None] = (None, None),
+) -> Answer:
+    """The answer to a question that has one.
+
+    Args:
+        work: Where it was asked.
+        case: The test that was followed.
+        held: What was held fixed.
+        command: What shows it again.
+        culprits: Where the test flips.
+        edge: The last good candidate and the first bad one.
+        changed: For two locks.
+        left_out: Packages of this environment that were not there.
+        days: Of the good end and the bad end.
+    """
+    here, elsewhere = case.flips_too(*edge)
+    names = {name for culprit in culprits for name in culprit.name.split(", ")} | _moved(case.laboratory)
+    return Answer(
+        _question(work, *case.labels, case.ends.test, next(iter(sorted(documented(case.ends.bad))), None)),
+        case.points(days),
+        _surroundings(case.ends.hardware, held, names, left_out),
+        case.tried(),
+        case.laboratory.seconds_before + work.progress.elapsed,
+        tuple(command),
+        tuple(culprits),
+        changed,
+        here=tuple(here),
+        elsewhere=tuple(elsewhere),
+    )
+
+
+def not_found(
+    work: Workplace,
+    why: NotFound,
+    ends: tuple[Candidate, Candidate],
+    laboratory: Laboratory,
+    held: Lock,
+    left_out: Sequence[str] = (),
+) -> Answer:
+    """The answer to a question that has none."""
+    hardware = next((run.hardware for trial in laboratory.trials.values() for run in trial.runs), "")
+    rows = tuple(map(summary, laboratory.trials.values()))
+    verdicts = {row.label: row.verdict for row in rows}
+    good, bad = (Seen(candidate.label, verdict=verdicts.get(candidate.label, "")) for candidate in ends)
+    return Answer(
+        _question(work, good.label, bad.label, "", work.request.failure),
+        (good, bad),
+        _surroundings(hardware, held, _moved(laboratory), left_out),
+        rows,
+        laboratory.seconds_before + work.progress.elapsed,
+        command(work, *asked(work)),
+        not_found=replace(why, command=_swapped(work)) if why.kind == "swapped" else why,
+    )
+
+
+def _swapped(work: Workplace) -> tuple[str, ...]:
+    """The question with its ends exchanged."""
+    flags = asked(work)
+    for good, bad in (("--good", "--bad"), ("--good-lock", "--bad-lock"), ("--from-record", "--to-record")):
+        if good in flags:
+            one, other = flags.index(good) + 1, flags.index(bad) + 1
+            flags[one], flags[other] = flags[other], flags[one]
+    if work.options.revisions:
+        flags[1] = "..".join(reversed(work.options.revisions.split("..")))
+    return command(work, *flags)
+
+
+def asked(work: Workplace) -> list[str]:
+    """The ends, as they were given, and the package or checkout that they are of."""
+    options = work.options
+    flags = ("good", "bad", "good_lock", "bad_lock", "from_record", "to_record", "revisions", "repo")
+    given = [(flag, getattr(options, flag)) for flag in flags if getattr(options, flag) is not None]
+    package = options.words[:1] if options.good else []
+    return [*package, *(part for flag, value in given for part in (f"--{flag.replace('_', '-')}", str(value)))]
+
+
+def command(work: Workplace, *ends: str) -> tuple[str, ...]:
+    """The command that asks between these ends."""
+    options, flags = work.options, list(ends)
+    for name, value in (("hw", options.hw), ("pytest", options.pytest)):
+        flags += [f"--{name}", value] if value else []
+    flags += ["--repeat", str(options.repeat)] if options.repeat > 1 else []
+    switches = {"--pre": options.pre, "--all-packages": options.all_packages, "--no-deps": options.no_deps}
+    flags += [flag for flag, given in switches.items() if given]
+    flags += [part for folder in options.scenarios for part in ("--scenarios", str(folder))]
+    flags += [part for folder in options.with_editable for part in ("--with-editable", str(folder))]
+    tests = work.request.arguments or (work.request.failure or "",)
+    return ("rlregress", "bisect", *flags, *tests)
+
+
+def _question(work: Workplace, good: str, bad: str, test: str, failure_id: str | None) -> Question:
+    failure = work.known.get(failure_id or "")
+    documented = None if failure is None else Documented(failure.id, failure.title, failure.cause, failure.remedy)
+    asked_for = work.request.failure or " ".join(work.request.arguments)
+    return Question(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
+
+
+def _moved(laboratory: Laboratory) -> set[str]:
+    """The packages that differed from what is held fixed in some trial."""
+    return {line.split()[0] for trial in laboratory.trials.values() for line in trial.moved}
+
+
+def _surroundings(hardware: str, held: Lock, moved: set[str], left_out: Sequence[str]) -> Surroundings:
+    """Where it was tried; of the packages held fixed, the components of the stack."""
+    names = {name for component in COMPONENTS.values() for name in component.distributions} - moved
+    versions = {name: held.version(name) or "" for name in sorted(names) if name in held.lines}
+    where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
+    return Surroundings(platform.python_version(), where, hardware, versions, _left_out(left_out))
+
+
+def _left_out(names: Sequence[str]) -> tuple[str, ...]:
+    """How many packages, and which components of the stack are among them."""
+    known = {name for component in COMPONENTS.values() for name in component.distributions}
+    among = ", ".join(sorted(known.intersection(names)))
+    told = f"{len(names)} packages that the tests do not say they need{f', among them {among}' * bool(among)}"
+    return (told,) if names else ()

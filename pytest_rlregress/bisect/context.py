@@ -1,0 +1,165 @@
+"""What every kind of bisect works with: the tests that were named, where packages come from, where things are kept."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress import catalogue
+from pytest_rlregress.bisect.answers.progress import Progress
+from pytest_rlregress.bisect.trials import trial
+from pytest_rlregress.bisect.trials.journal import Journal
+from pytest_rlregress.bisect.trials.runner import Builder, Laboratory
+from pytest_rlregress.bisect.trials.trial import Request
+from pytest_rlregress.environments import index_settings
+from pytest_rlregress.environments.environment import Environments
+
+
+class NoQuestion(ValueError):
+    """What cannot be asked: the message says why, and what can."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What every kind of bisect works with.
+
+    Attributes:
+        options: The command line's.
+        known: The catalogue.
+        request: The tests.
+        progress: Told of everything.
+        environments: Where environments are built.
+        settings: Where packages come from.
+    """
+
+    options: argparse.Namespace
+    known: catalogue.Catalogue
+    request: Request
+    progress: Progress
+    environments: Environments
+    settings: index_settings.IndexSettings
+
+    @cached_property
+    def needed(self) -> tuple[str, ...] | None:
+        """Components of the stack that the tests say they need; None where one says nothing, or all is to be held."""
+        return None if self.options.all_packages else trial.needed(self.request)
+
+    @contextmanager
+    def laboratory(
+        self, question: Mapping[str, Any], builder: Builder | None = None, request: Request | None = None
+    ) -> Iterator[Laboratory]:
+        """Where the candidates of this question are tried, with what is known of them from before.
+
+        Args:
+            question: All that tells it from other questions, beside the tests.
+            builder: What builds environments, where these are not the usual ones.
+            request: The tests, where they are not run from where they were named.
+        """
+        asked = {
+            **question,
+            "tests": [*self.request.arguments, self.request.failure],
+            "options": self.request.options,
+            "contents": _contents(self.request, self.known),
+            "repeat": self.options.repeat,
+            "machine": [platform.node(), platform.machine(), platform.python_version()],
+        }
+        name = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+        path = self.options.cache_dir / "journals" / f"{name}.jsonl"
+        with Journal.open(path, asked, fresh=self.options.fresh) as journal:
+            self.progress.known(len(journal.trials))
+            laboratory = Laboratory(
+                builder or self.environments,
+                journal,
+                request or self.request,
+                repeat=self.options.repeat,
+                timeout=self.options.timeout,
+                jobs=self.options.jobs,
+                begins=self.progress.begins,
+                say=self.progress.say,
+            )
+            try:
+                yield laboratory
+            finally:
+                self.environments.close()  # first: it ends uv where that builds ahead
+                laboratory.close()
+
+
+@contextmanager
+def opened(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[Workplace]:
+    """The workplace for these tests: documented failures, files or node ids.
+
+    Raises:
+        NoQuestion: There is no such test.
+        CatalogueError: There is no such failure.
+        IndexProblem: pip's or uv's configuration cannot be read.
+        NoUv: uv is not installed.
+    """
+    known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
+    request = _request(tests, options, known)
+    settings = index_settings.read(os.environ)
+    environments = Environments(
+        options.cache_dir / "environments",
+        settings=settings,
+        offline=options.no_network,
+        limit=options.env_size_limit,
+        say=progress.say,
+    )
+    try:
+        yield Workplace(options, known, request, progress, environments, settings)
+    finally:
+        environments.close()
+
+
+def _request(tests: Sequence[str], options: argparse.Namespace, known: catalogue.Catalogue) -> Request:
+    if not tests:
+        raise NoQuestion("name the test: a documented failure (rlregress list), a file or a node id")
+    own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
+    try:
+        given = shlex.split(options.pytest)
+    except ValueError as error:
+        raise NoQuestion(f"--pytest {options.pytest!r} is no list of options: {error}") from None
+    more = (
+        *([f"--hw={options.hw}"] if options.hw else []),
+        *(["-o", f"rlregress_scenarios={own}"] if own else []),
+        *given,
+    )
+    found = [_shipped(test) if not _file(test).exists() else test for test in tests]
+    missing = [test for test in found if not _file(test).exists()]
+    if not missing:
+        return Request(tuple(found), options=more)
+    folder, _, failure_id = tests[0].rpartition("/")
+    if len(tests) > 1 or "::" in missing[0] or missing[0].endswith(".py"):
+        raise NoQuestion(f"no such test: {missing[0]}: there is no file {_file(missing[0])}")
+    failure = known.find(failure_id, "rlregress bisect")
+    if folder and failure.source.parent.name != folder:
+        raise NoQuestion(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
+    return Request(failure=failure.id, options=more)
+
+
+def _shipped(test: str) -> str:
+    """The node id of a shipped test that is named by its key; any other name as it is."""
+    found = catalogue.SHIPPED / test
+    return str(found) if _file(str(found)).is_file() else test
+
+
+def _contents(request: Request, known: catalogue.Catalogue) -> str:
+    """Stands for what the files of the tests hold: what was tried with other tests says nothing about these."""
+    paths = [_file(test) for test in request.arguments]
+    if request.failure:
+        paths.append(known[request.failure].source.parent)
+    files = sorted({file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])})
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def _file(test: str) -> Path:
+    return Path(test.partition("::")[0])

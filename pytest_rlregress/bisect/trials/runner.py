@@ -1,0 +1,172 @@
+"""Tries candidates: an environment for its lock, its runs, a line in the journal. Nothing is tried twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from pytest_rlregress.bisect.trials import sameness, trial
+from pytest_rlregress.bisect.trials.journal import Journal
+from pytest_rlregress.bisect.trials.observations import Run, Sighting, State, Trial
+from pytest_rlregress.environments.environment import Environment, NoSpace, Unbuildable
+from pytest_rlregress.stack.locks import Lock, differences
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to try.
+
+    Attributes:
+        label: In words, unique in a bisect: ``transformers 5.0.0``.
+        lock: Resolves it; raises Unbuildable where that cannot be.
+        base: The lock that is held fixed, against which is told what had to move.
+        subjects: The packages it is about: that they differ from the base is no news.
+    """
+
+    label: str
+    lock: Callable[[], Lock]
+    base: Lock
+    subjects: frozenset[str] = frozenset()
+
+
+class Builder(Protocol):
+    """Builds environments, and keeps them as long as they are needed."""
+
+    def build(self, lock: Lock) -> Environment:
+        """The environment of a lock; raises Unbuildable, or NoSpace where the disk is full."""
+
+    def trim(self, keep: Collection[str]) -> None:
+        """Those of other locks than these, by their digests, may be removed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a candidate is to one test, and why."""
+
+    state: State
+    reason: str
+
+
+class Laboratory:
+    """Tries candidates for the tests of one bisect.
+
+    Args:
+        environments: Builds them.
+        journal: What was tried before, and where it is written down.
+        request: The tests.
+        repeat: Runs of each candidate.
+        timeout: Seconds a run may take.
+        jobs: Environments that may be built at once, the one under trial included.
+        begins: Told what is tried now.
+        say: Takes a line for people.
+    """
+
+    def __init__(
+        self,
+        environments: Builder,
+        journal: Journal,
+        request: trial.Request,
+        *,
+        repeat: int,
+        timeout: float,
+        jobs: int,
+        begins: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._environments, self._journal, self._request = environments, journal, request
+        self._repeat, self._timeout, self._begins, self._say = repeat, timeout, begins, say
+        self._builders = ThreadPoolExecutor(jobs - 1) if jobs > 1 else None
+        self._ahead: dict[str, str] = {}  # label -> digest of what is built before its turn
+        self._known = {one.label: one for one in journal.trials.values()}
+        #: What the trials took that are known from before.
+        self.seconds_before = sum(trial.seconds for trial in journal.trials.values())
+        #: Every trial of this bisect, in the order in which they were asked for.
+        self.trials: dict[str, Trial] = {}
+
+    def narrow(self, tests: Iterable[str]) -> None:
+        """Run only these tests from now on."""
+        self._request = replace(self._request, tests=frozenset(tests))
+
+    def known(self, candidate: Candidate) -> Trial | None:
+        """The trial of a candidate, if it was tried."""
+        found = self._known.get(candidate.label)
+        if found is not None:
+            self.trials.setdefault(candidate.label, found)
+        return found
+
+    def try_(self, candidate: Candidate, followers: Sequence[Candidate] = ()) -> Trial:
+        """Try a candidate, once; meanwhile build environments for those that may follow.
+
+        Raises:
+            NoSpace: The disk is full.
+        """
+        found = self.known(candidate)
+        if found is None:
+            found = self._try(candidate, followers)
+            self._known[candidate.label] = self.trials[candidate.label] = found
+            if not found.trouble:  # what could not be built, such as without network, may be another time
+                self._journal.add(found)
+            self._ahead.pop(candidate.label, None)
+            self._environments.trim([found.digest, *self._ahead.values()])
+        return found
+
+    def _try(self, candidate: Candidate, followers: Sequence[Candidate]) -> Trial:
+        begun = time.monotonic()
+        self._begins(candidate.label)
+        try:
+            lock = candidate.lock()
+            twin = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
+            if twin is not None:  # the same set of packages by another name
+                return replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
+            environment = self._environments.build(lock)
+        except Unbuildable as error:
+            return Trial(candidate.label, "", trouble=str(error), build_seconds=time.monotonic() - begun)
+        built = time.monotonic() - begun
+        self._prefetch(followers)
+        runs = tuple(self._run(environment.python) for _ in range(self._repeat))
+        moved = (one for one in differences(candidate.base, lock) if one.name not in candidate.subjects)
+        return Trial(candidate.label, lock.digest, runs, "", built, tuple(map(str, moved)))
+
+    def _run(self, python: Path) -> Run:
+        return trial.run(python, self._request, timeout=self._timeout, say=self._say)
+
+    def _prefetch(self, followers: Sequence[Candidate]) -> None:
+        if self._builders is None:
+            return
+        for candidate in followers:
+            if candidate.label not in self._known and candidate.label not in self._ahead:
+                self._ahead[candidate.label] = ""
+                self._builders.submit(self._build, candidate)
+
+    def _build(self, candidate: Candidate) -> None:
+        """Build ahead; what goes wrong is told when the candidate's turn comes."""
+        with suppress(Unbuildable, NoSpace):
+            lock = candidate.lock()
+            self._ahead[candidate.label] = lock.digest
+            self._environments.build(lock)
+
+    def close(self) -> None:
+        """Build nothing more."""
+        if self._builders is not None:
+            self._builders.shutdown(wait=True, cancel_futures=True)
+
+
+def finding(trial: Trial, test: str, bad: Sighting | None, hardware: str = "") -> Finding:
+    """What a trial says of one test.
+
+    Args:
+        trial: What was tried.
+        test: The test's key.
+        bad: The test at the bad end, None while that is being proven.
+        hardware: What the bad end ran on.
+    """
+    if trial.trouble:
+        return Finding(State.UNKNOWN, trial.trouble)
+    return Finding(
+        *sameness.agree([sameness.judge(sameness.seen(run, test), run, bad, hardware) for run in trial.runs])
+    )

@@ -1,0 +1,205 @@
+"""pytest's side of a trial: runs the tests that were asked for, each contained, and writes down what came out of each.
+
+``trial.run`` loads this plugin with ``-p`` and gives it ``--rl-witness=REQUEST.json``. It writes JSON, an object a
+line, on disk as soon as a test has ended: a run that is killed leaves what it has seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_rlregress import catalogue, hardware, session
+from pytest_rlregress.bisect.trials.observations import Sighting
+from pytest_rlregress.bisect.trials.sameness import FINE
+from pytest_rlregress.containment.grouping import CONTAINED
+from pytest_rlregress.containment.reports import outcome_of
+from pytest_rlregress.containment.worker import CHANNEL, describe
+from pytest_rlregress.test_ids import key
+from pytest_rlregress.verdicts import Outcome
+
+#: Characters kept of a text, from its end.
+TEXT = 20_000
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_WORDS = {"skipped": "unavailable"}  # of an outcome without a side; the others are their own
+_LEAK = re.compile(r"(\w+ fixture '[^']*' )?leaked ")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option that says what is asked for; without it this plugin does nothing."""
+    parser.addoption("--rl-witness", dest="rl_witness", type=Path, help=argparse.SUPPRESS)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
+    """Write down a conftest file that cannot be imported: pytest ends before it looks at any test."""
+    try:
+        return (yield)
+    except Exception as error:
+        request, path = early_config.known_args_namespace.rl_witness, getattr(error, "path", None)
+        if request is not None and path is not None and error.__cause__ is not None:
+            test = Path(os.path.relpath(path, early_config.rootpath)).as_posix()
+            sighting = Sighting(test, _failed(error.__cause__), "uncollected", str(error))
+            _append(Path(json.loads(request.read_text())["seen"]), {"sighting": sighting})
+        raise
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Contain every test, and watch; not in the contained children, where this plugin is loaded too."""
+    if config.option.rl_witness is None or CHANNEL in config.stash:
+        return
+    if sys.platform == "linux":  # a bisect that is killed takes its run with it
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    request = json.loads(config.option.rl_witness.read_text())
+    run = session.of(config)
+    run.open(every_file=True)
+    if request["failure"] and config.args_source != pytest.Config.ArgsSource.ARGS:
+        config.args[:] = [_folder(run, request["failure"])]
+    config.pluginmanager.register(Witness(config, run, request), "rlregress-witness")
+
+
+def _folder(run: session.Harness, failure_id: str) -> str:
+    """Where a failure's tests are in this environment."""
+    try:
+        return str(run.catalogue.find(failure_id, "bisect").source.parent)
+    except catalogue.CatalogueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+class Witness:
+    """Chooses the tests of one run, and writes down what came out of each."""
+
+    def __init__(self, config: pytest.Config, run: session.Harness, request: Mapping[str, Any]) -> None:
+        self._config, self._run, self._request = config, run, request
+        self._items: dict[str, pytest.Item] = {}
+        self._plain: set[str] = set()
+        self._seen: dict[str, Sighting] = {}
+        self._write({"hardware": _hardware(run)})
+
+    # -- collection ------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, pytest.CollectReport, Any]:
+        """Write down a file that cannot be imported, or that skips all of its tests."""
+        report: Any = yield
+        if not report.passed:
+            if report.failed:  # pytest wraps an ImportError into an exception of its own
+                error = report.call.excinfo.value
+                report.rlregress_exception = _described(error.__cause__ or error)
+            outcome = outcome_of(report, getattr(collector, "death", None))
+            verdict = "uncollected" if report.failed else "unavailable"
+            test = key(collector.nodeid, collector.path)
+            self._write({"sighting": _cut(Sighting(test, outcome, verdict, report.longreprtext))})
+        return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
+        """Leave out what was not asked for, and mark the rest for containment: a file of plain tests shares a child."""
+        left_out = [item for item in items if not self._asked(item)]
+        if left_out:
+            items[:] = [item for item in items if self._asked(item)]
+            self._config.hook.pytest_deselected(items=left_out)
+        self._write({"needed": self._needed(items)})
+        for item in items:
+            self._items[item.nodeid] = item
+            if not any(map(item.get_closest_marker, CONTAINED)):
+                item.add_marker(pytest.mark.isolated(group=str(item.path)))
+                self._plain.add(item.nodeid)
+        yield
+
+    def _needed(self, items: list[pytest.Item]) -> list[str] | None:
+        """Components that the tests say they need; None where one of them says nothing, or none can be seen here."""
+        if not items or not all(any(map(item.get_closest_marker, ("reproduces", "guards", "needs"))) for item in items):
+            return None
+        return sorted({name for item in items for name in self._run.components(item)})
+
+    def _asked(self, item: pytest.Item) -> bool:
+        failure, tests = self._request["failure"], self._request["tests"]
+        sides = filter(None, map(item.get_closest_marker, ("reproduces", "guards")))
+        return (not failure or any(side.args[:1] == (failure,) for side in sides)) and (
+            tests is None or key(item.nodeid, item.path) in tests
+        )
+
+    # -- one test --------------------------------------------------------------------------------------------------
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what decides a test, and write it down at its end."""
+        before = self._seen.get(report.nodeid)
+        if report.when == "teardown":
+            if report.failed and before is not None and before.verdict in FINE and not self._plain_leak(report):
+                outcome = outcome_of(report, None)
+                before = replace(before, outcome=outcome, verdict="failed", text=report.longreprtext)
+            if before is not None:
+                self._write({"sighting": _cut(before)})
+        elif report.when == "call" or not report.passed:
+            self._seen[report.nodeid] = self._sighting(self._items[report.nodeid], report)
+
+    def _sighting(self, item: pytest.Item, report: pytest.TestReport) -> Sighting:
+        outcome, named = item.stash[session.CONCLUDED]
+        told = dict(report.user_properties)
+        came_out = (text for title, text in report.sections if title.endswith(": what came out"))
+        return Sighting(
+            key(item.nodeid, item.path),
+            outcome,
+            str(told.get("rlregress_verdict") or _WORDS.get(outcome.kind, outcome.kind)),
+            report.longreprtext if report.failed else next(came_out, ""),
+            str(told["rlregress_failure"]) if "rlregress_failure" in told else None,
+            str(told["rlregress_side"]) if "rlregress_side" in told else None,
+            named,
+        )
+
+    def _plain_leak(self, report: pytest.TestReport) -> bool:
+        """Whether a test failed only for what it left behind, which pytest itself would not mind."""
+        return report.nodeid in self._plain and _LEAK.match(outcome_of(report, None).message) is not None
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """The run came to its end."""
+        self._write({"ended": True})
+
+    def _write(self, record: Mapping[str, object]) -> None:
+        _append(Path(self._request["seen"]), record)
+
+
+def _hardware(run: session.Harness) -> str:
+    """The profile and the devices of the run, in words."""
+    devices = "; ".join(map(hardware.line, run.machine.gpus))
+    try:
+        profile = run.profile
+    except pytest.UsageError:  # a card that no profile is for
+        return devices
+    return profile.id if profile.is_cpu else f"{profile.id} of {devices}"
+
+
+def _failed(error: BaseException) -> Outcome:
+    seen = _described(error)
+    return Outcome("failed", "collect", tuple(seen["exceptions"]), seen["message"], tuple(seen["frames"]))
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    return describe(pytest.ExceptionInfo.from_exception(error))
+
+
+def _cut(sighting: Sighting) -> Sighting:
+    outcome = replace(sighting.outcome, log=sighting.outcome.log[-TEXT:])
+    return replace(sighting, outcome=outcome, text=sighting.text[-TEXT:])
+
+
+def _append(path: Path, record: Mapping[str, object]) -> None:
+    with path.open("ab") as file:
+        file.write(json.dumps(record, default=vars).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,83 @@
+"""What the environments of a bisect hold: what a test needs of this environment, and what must be in every lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from pytest_rlregress.environments import requirements
+from pytest_rlregress.stack import COMPONENTS, locks
+from pytest_rlregress.stack.locks import Lock
+
+#: The harness itself: what tries a candidate is the same everywhere.
+HARNESS = "pytest-rlregress"
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """The stack that is held fixed.
+
+    Attributes:
+        lock: Its packages.
+        wishes: What they ask of each other.
+        left_out: The packages of this environment that are not part of it, because the test does not need them.
+    """
+
+    lock: Lock
+    wishes: requirements.Wishes
+    left_out: tuple[str, ...] = ()
+
+
+def of_this_environment(package: str, needed: Iterable[str] | None, editable: Sequence[Path] = ()) -> Specimen:
+    """This environment, or the part of it that the tests need.
+
+    Args:
+        package: The package under bisect, which belongs to it.
+        needed: Components of the stack that the tests need; None for all that is installed.
+        editable: Folders of projects that are installed editable, whatever is installed of them here.
+    """
+    lock, asked = with_projects(locks.installed(), editable), requirements.of(metadata.distributions())
+    if needed is None or not _editables(lock) <= asked.keys():  # what a new project needs is not known
+        return Specimen(lock, asked)
+    roots = {canonicalize_name(package), *_harness(), *distributions(needed), *_editables(lock)}
+    kept = requirements.closure(roots, asked)
+    left_out = tuple(sorted(name for name in lock.lines if name not in kept))
+    held = lock.having(dict.fromkeys(left_out))
+    return Specimen(held, {name: asks for name, asks in asked.items() if name in held.lines}, left_out)
+
+
+def complete(lock: Lock, editable: Sequence[Path] = ()) -> Lock:
+    """A lock that someone else wrote, with this harness, what that needs and the lock lacks, and these projects."""
+    here = locks.installed()
+    missing = requirements.closure({HARNESS}, requirements.of(metadata.distributions())) - {*lock.lines, HARNESS}
+    added = {name: here.lines[name] for name in missing if name in here.lines}
+    return with_projects(lock.having({**added, HARNESS: here.lines[HARNESS]}), editable)
+
+
+def with_projects(lock: Lock, editable: Sequence[Path]) -> Lock:
+    """A lock with these projects installed editable.
+
+    Raises:
+        LockError: A folder holds no project.
+    """
+    return lock.having({locks.project_name(folder): f"-e {folder.resolve()}" for folder in editable})
+
+
+def distributions(components: Iterable[str]) -> set[str]:
+    """The packages that provide some components of the stack."""
+    return {name for component in components if component in COMPONENTS for name in COMPONENTS[component].distributions}
+
+
+def _harness() -> set[str]:
+    """The harness and the pytest plugins beside it: the user's pytest configuration may ask for those."""
+    plugins = (point.dist for point in metadata.entry_points(group="pytest11"))
+    return {HARNESS} | {canonicalize_name(plugin.name) for plugin in plugins if plugin is not None}
+
+
+def _editables(lock: Lock) -> set[str]:
+    """The user's own projects: tests need them without saying so."""
+    return {name for name, line in lock.lines.items() if line.startswith("-e ")}

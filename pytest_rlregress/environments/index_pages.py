@@ -1,0 +1,199 @@
+"""What package indexes and folders of links have of a package: their pages, over http(s) or from disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+from urllib.request import url2pathname
+
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
+
+from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings, shown
+
+_TIMEOUT_SECONDS = 60.0
+_NOTHING_THERE = (401, 403, 404, 410)  # some indexes refuse what they do not have: download.pytorch.org says 403
+
+
+@dataclass(frozen=True)
+class File:
+    """A wheel or sdist on an index.
+
+    Attributes:
+        name: The file's.
+        version: The release it belongs to.
+        python: Its Requires-Python, or None.
+        yanked: Why it was taken back, or None.
+        day: When it was uploaded, as ``2025-01-31``, or None where the index does not say.
+    """
+
+    name: str
+    version: str
+    python: str | None = None
+    yanked: str | None = None
+    day: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one index or folder has of a package; where that is nothing, what it said."""
+
+    place: str
+    files: tuple[File, ...]
+    said: str = "none"
+
+
+def ask(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[Answer]:
+    """What all indexes and folders have of a package, by its normalised name.
+
+    Args:
+        package: The name.
+        settings: Where to look.
+        cache: Folder in which the answers over http(s) are kept, one file for each index and package.
+        offline: Whether to read those instead of asking.
+
+    Raises:
+        IndexProblem: One cannot be reached, or answers with an error.
+    """
+
+    def at(place: str, page: str) -> Answer:
+        if not page.startswith(("http://", "https://")):
+            return _on_disk(page, package)
+        known = cache / f"{package}-{hashlib.sha256(shown(page).encode()).hexdigest()[:16]}.json"
+        if offline:
+            return _kept(known, settings.named(place))
+        return _keep(known, _over_http(place, page, package, settings))
+
+    answers = [at(place, place) for place in settings.find_links]
+    for index in settings.indexes:
+        answers.append(at(index, f"{index.rstrip('/')}/{package}/"))
+        if settings.first_match and answers[-1].files:
+            break
+    return answers
+
+
+def _kept(known: Path, place: str) -> Answer:
+    """What an index said before; one that was not asked has nothing that could be had now."""
+    try:
+        answer = json.loads(known.read_text(encoding="utf-8"))
+        return Answer(answer["place"], tuple(File(**file) for file in answer["files"]), answer["said"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Answer(place, (), "no answer is kept: run once without --no-network")
+
+
+def _keep(known: Path, answer: Answer) -> Answer:
+    """Writes all of it or nothing."""
+    half = known.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        half.write_text(json.dumps(asdict(answer)), encoding="utf-8")
+        os.replace(half, known)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            half.unlink()
+        raise IndexProblem(f"{known}: what the index answered cannot be kept: {error.strerror}") from None
+    return answer
+
+
+def _on_disk(page: str, package: str) -> Answer:
+    path = Path(url2pathname(urlparse(page).path) if page.startswith("file:") else page)
+    if page.endswith("/") and (path / "index.html").exists():
+        path /= "index.html"
+    try:
+        if path.is_dir():
+            versions = {name: _version(name, package) for name in sorted(os.listdir(path))}
+            return Answer(str(path), tuple(File(name, version) for name, version in versions.items() if version))
+        html = path.read_bytes()
+    except OSError as error:
+        return Answer(str(path), (), str(error.strerror))
+    return Answer(str(path), _on_page(_pypi_simple().ProjectPage.from_html(package, html, path.as_uri()), package))
+
+
+def _over_http(place: str, page: str, package: str, settings: IndexSettings) -> Answer:
+    pypi_simple = _pypi_simple()
+    response = _get(page, place, package, settings, accept=pypi_simple.ACCEPT_ANY)
+    status = f"{response.status_code} {response.reason}"
+    if response.status_code in _NOTHING_THERE:
+        return Answer(shown(place), (), status)
+    if response.status_code >= 400:
+        raise IndexProblem(f"{package}: {settings.named(place)} answered {status}. Try again later.")
+    try:
+        files = _on_page(pypi_simple.ProjectPage.from_response(response, package), package)
+    except (ValueError, pypi_simple.UnsupportedRepoVersionError) as error:
+        reason = shown(" ".join(str(error).split()))
+        raise IndexProblem(f"{package}: {settings.named(place)} is no package index: {reason}") from None
+    if page != place and any(file.day is None for file in files):
+        days = _days(place, package, settings)
+        files = tuple(replace(file, day=file.day or days.get(file.name)) for file in files)
+    return Answer(shown(place), files)
+
+
+def _days(index: str, package: str, settings: IndexSettings) -> dict[str, str]:
+    """The day of each file's upload, from the JSON beside an index, as its pages often leave it out."""
+    beside, replaced = re.subn(r"/simple/?$", f"/pypi/{package}/json", index)
+    if not replaced:
+        return {}
+    try:
+        found = _get(beside, index, package, settings, accept="application/json").json()["releases"]
+        return {file["filename"]: file["upload_time"][:10] for files in found.values() for file in files}
+    except (IndexProblem, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _get(url: str, place: str, package: str, settings: IndexSettings, accept: str) -> Any:
+    import requests
+
+    certificates = settings.certificate or True
+    try:
+        return requests.get(url, headers={"Accept": accept}, timeout=_TIMEOUT_SECONDS, verify=certificates)
+    except (requests.RequestException, OSError) as error:
+        raise IndexProblem(
+            f"{package}: {settings.named(place)} cannot be reached: {_reason(error)}. Check the network and the "
+            "settings, or take --no-network, which reads what was kept before."
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the objects that requests and urllib3 wrap it in."""
+    inner = error.args[0] if error.args and isinstance(error.args[0], Exception) else error
+    text = " ".join(str(getattr(inner, "reason", inner)).split())
+    return shown(re.sub(r"^.*?[)>]: ", "", text).rstrip("."))
+
+
+def _on_page(page: Any, package: str) -> tuple[File, ...]:
+    """The files of the package on a page of pypi-simple's."""
+    files = []
+    for link in page.packages:
+        name = unquote(urlparse(link.url).path.rpartition("/")[2])
+        version = _version(name, package)
+        if version:
+            yanked = (link.yanked_reason or "no reason given") if link.is_yanked else None
+            day = link.upload_time.date().isoformat() if link.upload_time else None
+            files.append(File(name, version, link.requires_python, yanked, day))
+    return tuple(files)
+
+
+def _version(file_name: str, package: str) -> str | None:
+    """The version of a wheel or sdist of this package; None for any other file."""
+    try:
+        wheel = file_name.endswith(".whl")
+        name, version = parse_wheel_filename(file_name)[:2] if wheel else parse_sdist_filename(file_name)
+    except ValueError:
+        return None
+    return str(version) if name == package else None
+
+
+def _pypi_simple() -> Any:
+    try:
+        import pypi_simple
+    except ImportError:
+        raise IndexProblem(
+            'package indexes are read with pypi-simple, which is not installed: pip install "pytest-rlregress[bisect]"'
+        ) from None
+    return pypi_simple

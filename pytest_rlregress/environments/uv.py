@@ -1,0 +1,238 @@
+"""Runs uv: with the user's index settings, ended when we end, its refusals in one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from pytest_rlregress.environments.index_settings import shown
+from pytest_rlregress.verdicts import on_one_line
+
+_TELL_AFTER_SECONDS = 5.0
+# These say which packages to take, which here the lock does.
+_NOT_OURS = frozenset(
+    f"UV_{name}"
+    for name in (
+        *("CONSTRAINT", "OVERRIDE", "EXCLUDE", "RESOLUTION", "PRERELEASE"),
+        *("REQUIRE_HASHES", "NO_EDITABLE", "COMPILE_BYTECODE"),
+    )
+)
+# A build such as 2.13.0+cpu, which only an index of PyTorch's own has; uv knows these by the label.
+_NO_SUCH_BUILD = re.compile(r"no version of \S+==[\w.]+\+(cpu|cu\d+|rocm[\d.]+|xpu)\b")
+_ADVICE = "Free some, or lower --env-size-limit; then the same command goes on from here."
+_DISK_FULL = re.compile(rf"\(os error ({errno.ENOSPC}|{errno.EDQUOT})\)")
+
+
+class Unbuildable(Exception):
+    """A set of packages that cannot be resolved or installed: the message is uv's reason, on one line.
+
+    Attributes:
+        text: All that uv said.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason)
+        self.text = text
+
+
+class NoSpace(Exception):
+    """The disk is full: the message says which, and what to do."""
+
+
+class NoUv(Exception):
+    """There is no uv: the message says how to get it."""
+
+
+class Settings(Protocol):
+    """Where packages come from."""
+
+    def for_uv(self) -> dict[str, str]:
+        """The environment variables that say so to uv."""
+
+
+class Installer:
+    """Runs uv.
+
+    Args:
+        settings: Where packages come from, beside what uv reads itself.
+        offline: Whether only uv's cache and local folders may be used.
+        say: Told of what takes longer.
+
+    Raises:
+        NoUv: uv is not installed.
+    """
+
+    def __init__(self, settings: Settings, offline: bool, say: Callable[[str], None]) -> None:
+        self.offline = offline
+        self._uv = _find()
+        self._say = say
+        self._variables = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
+        self._variables |= settings.for_uv()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._starting = threading.Lock()
+        self._stopped = False
+
+    def pip(
+        self,
+        doing: str,
+        *arguments: str,
+        files: Mapping[str, str],
+        offline: bool = False,
+        keep_open: Sequence[int] = (),
+    ) -> tuple[str, str]:
+        """Run ``uv pip``: what it wrote to ``out.txt``, and what it said.
+
+        Args:
+            doing: In words, for those who wait.
+            arguments: For uv; files by their names.
+            files: Name -> text, in the folder that uv is run for; ``uv.toml`` is its configuration.
+            offline: Whether to use no more than the cache this time.
+            keep_open: File descriptors that uv shall hold as long as it runs.
+
+        Raises:
+            Unbuildable: uv ended with an error.
+            NoSpace: The disk is full.
+            KeyboardInterrupt: It was interrupted, by the user or by `stop`.
+        """
+        with full_disk(), TemporaryDirectory(prefix="rlregress-") as name:
+            folder = Path(name)
+            for file, text in {"uv.toml": "", **files}.items():
+                (folder / file).write_text(text, encoding="utf-8")
+            variables = self._configured(folder)
+            options = [str(folder / one) if one in files or one == "out.txt" else one for one in arguments]
+            command = ["pip", *options, "--project", name, *["--offline"] * (offline or self.offline)]
+            try:
+                said = self.run(doing, *command, variables=variables, keep_open=keep_open)
+            except Unbuildable as error:
+                label = _NO_SUCH_BUILD.search(error.text)
+                if label is None or "--torch-backend" in command:
+                    raise
+                try:
+                    backend = ("--torch-backend", label[1])
+                    said = self.run(doing, *command, *backend, variables=variables, keep_open=keep_open)
+                except Unbuildable as other:
+                    reason = f"{error}; with --torch-backend {label[1]}: {other}"
+                    raise Unbuildable(reason, f"{error.text}\n{other.text}") from None
+            written = folder / "out.txt"
+            return written.read_text(encoding="utf-8") if written.exists() else "", said
+
+    def _configured(self, folder: Path) -> dict[str, str]:
+        """The environment in which uv reads the folder's uv.toml beside the user's own.
+
+        A file that the user names takes the place of both, so that one is joined with ours.
+        """
+        variables = dict(self._variables)
+        named = variables.get("UV_CONFIG_FILE")
+        if named or variables.pop("UV_NO_CONFIG", None):
+            ours = folder / "uv.toml"
+            with suppress(OSError):
+                theirs = Path(named).read_text(encoding="utf-8") if named else ""
+                ours.write_text(f"{theirs}\n{ours.read_text(encoding='utf-8')}", encoding="utf-8")
+                variables["UV_CONFIG_FILE"] = str(ours)
+        return variables
+
+    def run(
+        self, doing: str, *arguments: str, variables: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()
+    ) -> str:
+        """Run uv: what it said. Raises as `pip` does."""
+        with self._starting:
+            if self._stopped:
+                raise KeyboardInterrupt
+            uv = subprocess.Popen(
+                [self._uv, *arguments, "--color=never", "--no-progress"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
+                env=variables or self._variables,
+                pass_fds=keep_open,
+            )
+            self._running.add(uv)
+        try:
+            said = self._wait(uv, doing)
+        except BaseException:
+            _end(uv)
+            raise
+        finally:
+            self._running.discard(uv)
+        if self._stopped or uv.returncode in (-2, 130):  # SIGINT, as a signal and as uv tells of it
+            raise KeyboardInterrupt
+        if _DISK_FULL.search(said):
+            raise NoSpace(f"No space left on the disk: {reason(said)}. {_ADVICE}")
+        if uv.returncode:
+            raise Unbuildable(reason(said) or f"uv ended with exit code {uv.returncode}", said)
+        return said
+
+    def _wait(self, uv: subprocess.Popen[str], doing: str) -> str:
+        begun, patience = time.monotonic(), _TELL_AFTER_SECONDS
+        while True:
+            try:
+                return uv.communicate(timeout=patience)[1]
+            except subprocess.TimeoutExpired:
+                self._say(f"{doing}: {time.monotonic() - begun:.0f} s so far")
+                patience *= 2
+
+    def stop(self) -> None:
+        """End what runs, in other threads too, and start nothing more."""
+        with self._starting:
+            self._stopped = True
+            running = list(self._running)
+        for uv in running:
+            _end(uv)
+
+
+def reason(said: str) -> str:
+    """What uv gives as the reason of an error, on one line: without its progress, a build's output and credentials."""
+    error = re.search(r"^error: (.*)", said, re.MULTILINE | re.DOTALL)
+    text = re.split(r"\n\s*\[std(?:out|err)\]", error[1] if error else said)[0]
+    text = re.sub(r"^\s*cause: ", "\0", text, flags=re.MULTILINE)
+    causes = [shown(on_one_line(cause)) for cause in text.split("\0")]
+    if causes[0].startswith("No solution found") and len(causes) > 1:
+        del causes[0]
+    return ": ".join(causes).rstrip(".")
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Tell of a full disk as NoSpace."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NoSpace(f"No space left on the disk: {error}. {_ADVICE}") from None
+
+
+def _end(uv: subprocess.Popen[str]) -> None:
+    """End uv and what it started to build a package."""
+    from pytest_rlregress.containment.processes import descendants
+
+    for pid in (uv.pid, *(process.pid for process in descendants(uv.pid))):
+        with suppress(ProcessLookupError):
+            os.kill(pid, 15)
+    with suppress(subprocess.TimeoutExpired):
+        uv.wait(10)
+    uv.kill()
+
+
+def _find() -> str:
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise NoUv("uv is needed to build environments, and is not installed here: pip install uv")
+    return found

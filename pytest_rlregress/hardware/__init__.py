@@ -1,0 +1,34 @@
+"""The hardware: what NVML sees (nvml), the profiles (profiles), which of them fits (matching)."""
+
+from pytest_rlregress.hardware.matching import (
+    GIB,
+    describe_machine,
+    describe_profiles,
+    gib,
+    line,
+    match,
+    select,
+    skeleton,
+    unmet,
+)
+from pytest_rlregress.hardware.nvml import Gpu, Machine, discover
+from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile, load_profiles
+
+__all__ = [
+    "FEATURES",
+    "GIB",
+    "Gpu",
+    "HardwareError",
+    "Machine",
+    "Profile",
+    "describe_machine",
+    "describe_profiles",
+    "discover",
+    "gib",
+    "line",
+    "load_profiles",
+    "match",
+    "select",
+    "skeleton",
+    "unmet",
+]

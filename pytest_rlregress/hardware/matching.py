@@ -1,0 +1,233 @@
+"""Match the machine's GPUs to a hardware profile, and say what a test asks for that is not there."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import operator
+import re
+import textwrap
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from pytest_rlregress.hardware.nvml import Gpu, Machine
+from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile
+from pytest_rlregress.settings import UNITS
+
+GIB = 2**30
+COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+
+
+def misfit(gpu: Gpu, profile: Profile) -> str | None:
+    """Why a GPU is not of a profile: "" for another name altogether, None when it is."""
+    names = [name for name in profile.nvml_names if re.fullmatch(name, gpu.name)]
+    if gpu.mig and not any("MIG" in name for name in names):
+        whole = gpu.name.partition(" MIG")[0]
+        sliced = any(re.fullmatch(name, whole) for name in profile.nvml_names)
+        return "a MIG slice is not the whole card" if sliced else ""
+    if not names:
+        return ""
+    if gpu.capability != profile.capability:
+        return f"its capability is {dotted(gpu.capability)}, not {dotted(profile.capability)}"
+    if gpu.memory_bytes is not None and gpu.memory_bytes < profile.memory_gib * GIB:
+        return f"it has {gib(gpu.memory_bytes)}, not {profile.memory_gib:g} GiB"
+    return None
+
+
+def match(machine: Machine, profiles: Mapping[str, Profile]) -> Profile | None:
+    """The profile of the visible GPUs; None without GPUs, or when their model is unknown.
+
+    Raises HardwareError when they are of several models, or when two profiles claim one of them.
+    """
+    found: dict[str, tuple[Profile | None, Gpu]] = {}
+    for gpu in machine.gpus:
+        fits = [profile for profile in profiles.values() if misfit(gpu, profile) is None]
+        if len(fits) > 1:
+            both = " and ".join(f"{profile.id} ({profile.source})" for profile in fits)
+            raise HardwareError(f"The profiles {both} both match {gpu.name}. Make their nvml_names exclude each other.")
+        found.setdefault(fits[0].id if fits else gpu.name, (fits[0] if fits else None, gpu))
+    if len(found) > 1:
+        choices = "\n".join(f"  {gpu.uuid}  {gpu.name}" for _, gpu in found.values())
+        raise HardwareError(
+            f"The visible GPUs are of {len(found)} models, and a run is for one: set CUDA_VISIBLE_DEVICES, "
+            f"for example to one of\n{choices}"
+        )
+    return next((profile for profile, _ in found.values()), None)
+
+
+def select(hw: str, machine: Machine, profiles: Mapping[str, Profile]) -> Profile:
+    """The profile that --hw asks for, once sure that this machine is one; `auto` is what the machine is.
+
+    Raises HardwareError: unknown id, another machine, unknown card. `cpu` is always granted.
+    """
+    hw = hw.strip().lower()
+    if hw != "auto" and hw not in profiles:
+        close = difflib.get_close_matches(hw, profiles, n=3)
+        hint = f"Did you mean {' or '.join(close)}? " if close else ""
+        raise HardwareError(f"--hw={hw} is no hardware profile. {hint}Allowed: auto, list, {', '.join(profiles)}.")
+    if hw != "auto" and profiles[hw].is_cpu:
+        return profiles[hw]
+    found = match(machine, profiles)
+    if hw == "auto":
+        if found is None and machine.gpus:
+            raise HardwareError(unknown_card(machine, profiles))
+        return found or profiles["cpu"]
+    if found is not None and found.id == hw:
+        return found
+    has = "; ".join(dict.fromkeys(line(gpu) for gpu in machine.gpus)) or "no GPU"
+    note = f" ({machine.note})" if machine.note else ""
+    why = next((f" {r[0].upper()}{r[1:]}." for gpu in machine.gpus if (r := misfit(gpu, profiles[hw]))), "")
+    fit = [found.id] if found else []
+    fit += [profile.id for profile in profiles.values() if profile.is_cpu]
+    more = "" if found or not machine.gpus else " --hw=auto says how to add a profile for it."
+    raise HardwareError(
+        f"--hw={hw} asks for {profiles[hw].title}, but found was {has}{note}.{why} "
+        f"Profiles that fit here: {', '.join(fit)}.{more}"
+    )
+
+
+def unknown_card(machine: Machine, profiles: Mapping[str, Profile]) -> str:
+    """What to do about a card without a profile."""
+    gpu = machine.gpus[0]
+    near = [f" It is not {p.id}: {reason}." for p in profiles.values() if (reason := misfit(gpu, p))]
+    return (
+        f"No hardware profile matches {line(gpu)}.{''.join(near)} To add one, save this as FOLDER/ID.toml, "
+        "adjust the step, and name the folder in ini rlregress_hardware; or run with --hw=cpu.\n\n"
+        + skeleton(gpu, profiles)
+    )
+
+
+def skeleton(gpu: Gpu, profiles: Mapping[str, Profile]) -> str:
+    """A profile for this card as TOML: what NVML says, and the step of the smallest GPU profile."""
+    least = min((p for p in profiles.values() if not p.is_cpu), key=lambda p: p.memory_gib)
+    since = {"bf16": (8, 0), "fp8": (8, 9), "fp4": (10, 0)}
+    table = {
+        "title": gpu.name,
+        "nvml_names": [re.sub(r"([.()+*?\[\]{}|^$\\])", r"\\\1", gpu.name)],
+        "capability": dotted(gpu.capability),
+        "memory_gib": (gpu.memory_bytes or 0) // GIB,
+        "features": [feature for feature in FEATURES if gpu.capability >= since[feature]],
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    lines += ["", "[step]", *(f"{key} = {json.dumps(value)}" for key, value in least.step.items())]
+    return "\n".join(lines) + "\n"
+
+
+def unmet(
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    profile: Profile,
+    machine: Machine,
+    known: Collection[str] | None = None,
+) -> str | None:
+    """What a test marked `hw(*args, **kwargs)` needs and does not have here; None when it can run.
+
+    `args` are profile ids, of which one must be the run's; the keywords are about every visible GPU:
+    capability=">=9.0", memory=">=70GiB", count=2 (at least), feature="fp8". Under a CPU profile a test runs
+    only when it names it. Raises HardwareError for a keyword, a value or (given the `known` ids) an id that
+    means nothing.
+    """
+    for name in args:
+        if not isinstance(name, str) or (known is not None and name not in known):
+            allowed = ", ".join(known or ["the ids of profiles"])
+            raise HardwareError(f"hw({name!r}): no such hardware profile. Allowed: {allowed}.")
+    for key in kwargs:
+        if key not in REQUIREMENTS:
+            raise HardwareError(f"hw({key}=…): unknown keyword. Allowed: {', '.join(REQUIREMENTS)}.")
+    reasons = [REQUIREMENTS[key](value, profile, machine) for key, value in kwargs.items()]
+    if args and profile.id not in args:
+        return f"{' or '.join(args)}, this run is --hw={profile.id}"
+    if profile.is_cpu:
+        return None if args else f"a GPU, this run is --hw={profile.id}"
+    return next((reason for reason in reasons if reason), None)
+
+
+def capability_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
+    """Compare as versions: 12.0 is above 9.0."""
+    try:
+        wanted = SpecifierSet(value if type(value) is str and value else "?")
+    except InvalidSpecifier as error:
+        raise HardwareError(f"hw(capability={value!r}): not a comparison. Allowed: like '>=9.0'.") from error
+    short = next((gpu for gpu in machine.gpus if not wanted.contains(dotted(gpu.capability))), None)
+    return f"capability {value}, {short.name} has {dotted(short.capability)}" if short else None
+
+
+def memory_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
+    """Compare each GPU's total memory."""
+    found = re.fullmatch(r"\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?)\s*(GiB|MiB|GB|MB)\s*", str(value))
+    if not found:
+        raise HardwareError(f"hw(memory={value!r}): not a comparison. Allowed: like '>=70GiB', in GiB or GB.")
+    holds, limit = COMPARE[found[1]], float(found[2]) * UNITS[found[3]]
+    for gpu in machine.gpus:
+        if gpu.memory_bytes is None or not holds(gpu.memory_bytes, limit):
+            return f"memory {value}, {gpu.name} has {gib(gpu.memory_bytes)}"
+    return None
+
+
+def count_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
+    """At least so many visible GPUs."""
+    if type(value) is not int or value < 1:
+        raise HardwareError(f"hw(count={value!r}): not a number of GPUs. Allowed: 1, 2, …")
+    return f"{value} GPUs, {len(machine.gpus)} visible" if len(machine.gpus) < value else None
+
+
+def feature_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
+    """A feature that the profile has."""
+    if value not in FEATURES:
+        raise HardwareError(f"hw(feature={value!r}): unknown feature. Allowed: {', '.join(FEATURES)}.")
+    return None if value in profile.features else f"{value}, which {profile.title} does not have"
+
+
+REQUIREMENTS: dict[str, Callable[[Any, Profile, Machine], str | None]] = {
+    "capability": capability_unmet,
+    "memory": memory_unmet,
+    "count": count_unmet,
+    "feature": feature_unmet,
+}
+
+
+def describe_machine(machine: Machine, profiles: Mapping[str, Profile]) -> str:
+    """What this machine is, in lines of at most 100 columns."""
+    lines = [part for gpu in machine.gpus for part in (f"GPU {gpu.index}: {line(gpu)}", f"  {gpu.uuid}")]
+    lines += [f"driver {machine.driver}"] if machine.driver else []
+    lines += [machine.note]
+    try:
+        profile = select("auto", machine, profiles)
+    except HardwareError as error:
+        lines += str(error).splitlines()
+    else:
+        lines.append(f"--hw=auto is --hw={profile.id} ({profile.title})")
+    wrap = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False).wrap
+    return "\n".join(part for text in lines for part in wrap(text))
+
+
+def describe_profiles(profiles: Mapping[str, Profile], machine: Machine) -> str:
+    """The profiles with what each needs, in lines of at most 100 columns; * marks those that fit here."""
+    rows = [f"  {'--hw':<23}{'hardware':<31}{'capability':<12}{'memory':<10}{'features':<14}step"]
+    for profile in profiles.values():
+        fits = profile.is_cpu or (machine.gpus and all(misfit(gpu, profile) is None for gpu in machine.gpus))
+        memory = f"{profile.memory_gib:g} GiB" if profile.memory_gib else "-"
+        title = textwrap.shorten(profile.title, 30, placeholder="…")
+        rows.append(
+            f"{'*' if fits else ' '} {profile.id:<23}{title:<31}{dotted(profile.capability) or '-':<12}"
+            f"{memory:<10}{' '.join(profile.features) or '-':<14}{profile.step['dtype']}"
+        )
+    return "\n".join([*rows, "* fits this machine; memory is the least a card of that model reports"])
+
+
+def line(gpu: Gpu) -> str:
+    """A GPU in words."""
+    mig = "MIG slice, " if gpu.mig else ""
+    return f"{gpu.name} ({mig}capability {dotted(gpu.capability)}, {gib(gpu.memory_bytes)})"
+
+
+def dotted(capability: tuple[int, int] | None) -> str:
+    """Write a capability as NVIDIA does: (9, 0) is 9.0."""
+    return ".".join(str(part) for part in capability or ())
+
+
+def gib(memory_bytes: int | None) -> str:
+    """Memory in words."""
+    return "memory not reported" if memory_bytes is None else f"{memory_bytes / GIB:.1f} GiB"

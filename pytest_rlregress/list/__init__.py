@@ -1,0 +1,1 @@
+"""``rlregress list``: what the catalogue holds."""

@@ -1,0 +1,70 @@
+"""``rlregress list``: what the catalogue holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from typing import Any
+
+from pytest_rlregress import catalogue
+from pytest_rlregress.list.scenarios_page import page
+from pytest_rlregress.stack import Stack
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "list",
+        help="every documented failure, with cause and remedy",
+        description="Print every documented failure: where it was seen, what is expected of it on the installed stack, "
+        "its cause and its remedy.",
+    )
+    parser.add_argument("id", nargs="*", help="only these failures")
+    catalogue.declare(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="as a JSON list")
+    form.add_argument("--markdown", action="store_true", help="as a page, whatever is installed")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the failures that were asked for.
+
+    Raises:
+        CatalogueError: Unknown id, malformed catalogue.
+    """
+    known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
+    chosen = [known.find(failure_id, "rlregress list") for failure_id in options.id] or list(known.values())
+    if options.markdown:
+        print(page(chosen), end="")
+        return 0
+    stack = Stack.installed()
+    if options.json:
+        print(json.dumps([_as_json(failure, stack) for failure in chosen], indent=2))
+        return 0
+    for failure in chosen:
+        print(textwrap.fill(f"{failure.id}: {failure.title}", 100, subsequent_indent="    "))
+        for key, value in _as_json(failure, stack).items():
+            if key not in ("id", "title") and value:
+                text = ", ".join(map(" ".join, value.items())) if isinstance(value, dict) else str(value)
+                print(textwrap.fill(f"  {key.replace('_', ' ')}: {text}", 100, subsequent_indent="    "))
+        print()
+    print(f"{len(chosen)} failures")
+    return 0
+
+
+def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, object]:
+    return {
+        "id": failure.id,
+        "title": failure.title,
+        "seen_on": failure.seen_on,
+        "seen": failure.seen,
+        "components": dict(failure.components),
+        "cause": failure.cause,
+        "remedy": failure.remedy,
+        "subject": failure.subject,
+        "measured": failure.measured,
+        "on_card": failure.on_card,
+        "expected_here": failure.expects(None, stack) if failure.signatures else None,
+    }

@@ -1,0 +1,123 @@
+"""What a run runs on: the command, the stack, the hardware and the checkout. docs/record.md has the keys."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from pytest_rlregress.hardware import nvml
+from pytest_rlregress.stack import COMPONENTS, Stack, locks
+
+if TYPE_CHECKING:
+    from pytest_rlregress.session import Harness
+
+# Where a component says which build it is, for releases whose installed version does not: torch's from PyPI.
+_SAID_IN = {"torch": "version.py", "vllm": "_version.py"}
+
+
+def found(harness: Harness, config: pytest.Config) -> dict[str, Any]:
+    """All of it, in values of JSON."""
+    return {
+        "run": _run(config),
+        "stack": _stack(harness.stack),
+        "hardware": _hardware(harness),
+        "git": _git(config.rootpath),
+    }
+
+
+def cpu() -> dict[str, Any]:
+    """The processor's ``model``, and how many ``cores`` of it this process may use, logical ones."""
+    try:
+        told = re.search(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        told = None
+    model = told[1].strip() if told else platform.processor() or platform.machine()
+    return {"model": model, "cores": len(os.sched_getaffinity(0))}
+
+
+def devices(gpus: Sequence[nvml.Gpu]) -> list[dict[str, Any]]:
+    """Each GPU, with the state that it is in now."""
+    return [
+        {
+            "name": gpu.name,
+            "memory_bytes": gpu.memory_bytes,
+            "uuid": gpu.uuid,
+            "mig": gpu.mig,
+            "capability": ".".join(map(str, gpu.capability)),
+            **state,
+        }
+        for gpu, state in zip(gpus, nvml.states(gpus), strict=True)
+    ]
+
+
+def builds(stack: Stack) -> dict[str, str | None]:
+    """Which build torch and vllm are, "cpu" or "cu130", where they are installed; None where that is not said."""
+    return {name: stack.build(name) or _said(name, file) for name, file in _SAID_IN.items() if name in stack.versions}
+
+
+def _said(module: str, file: str) -> str | None:
+    """The local part of the version that a package's own file gives; the package is not imported."""
+    spec = importlib.util.find_spec(module)
+    try:
+        text = Path(spec.origin if spec and spec.origin else "").with_name(file).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    version = re.search(r"^__version__\b[^'\"\n]*['\"][^'\"+]+\+([^'\"]+)['\"]", text, re.MULTILINE)
+    return version[1] if version else None
+
+
+def _run(config: pytest.Config) -> dict[str, Any]:
+    """How pytest was called."""
+    return {
+        "arguments": [str(argument) for argument in config.invocation_params.args],
+        "host": platform.node(),
+        "workers": config.getoption("numprocesses", None) or None,
+    }
+
+
+def _stack(stack: Stack) -> dict[str, Any]:
+    """What is installed: all of it, as the lines that install it again, and the components by version."""
+    return {
+        "requirements": locks.installed().text.splitlines(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": {name: stack.versions[name] for name in COMPONENTS if name in stack.versions},
+        "builds": builds(stack),
+    }
+
+
+def _hardware(harness: Harness) -> dict[str, Any]:
+    """The profile of the run, the processor, and the GPUs that CUDA would see, as they are before the first test."""
+    try:
+        profile = harness.profile.id
+    except pytest.UsageError:  # without --hw a run goes on on a card that no profile knows
+        profile = None
+    return {
+        "profile": profile,
+        "driver": harness.machine.driver,
+        "cpu": cpu(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "devices": devices(harness.machine.gpus),
+    }
+
+
+def _git(folder: Path) -> dict[str, Any] | None:
+    """The commit of a checkout, and whether tracked files differ from it; None where git knows of none."""
+
+    def ask(*command: str) -> str:
+        asked = ["git", "--no-optional-locks", "-C", str(folder), *command]
+        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+    try:
+        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain", "-uno"))}
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,118 @@
+"""What happened, as a JSON object for scripts: docs/report.md has its keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_rlregress.report import sentences
+from pytest_rlregress.report.judgement import headline, upgrades
+from pytest_rlregress.report.judgement.comparison import Comparison
+from pytest_rlregress.report.judgement.facts import TRIPS, Change, Flaky, LaneNight, Night, Point, Problem, Run, Upgrade
+from pytest_rlregress.stack.locks import Change as PackageChange
+
+#: Raised when a key changes its meaning.
+FORMAT = 1
+
+
+def as_json(found: Night | Comparison) -> dict[str, Any]:
+    """A night, or a comparison."""
+    if isinstance(found, Night):
+        changes = [change for lane in found.lanes for change in lane.changes]
+        first = headline.of_night(found)
+        about: dict[str, Any] = {
+            "night": found.date.isoformat(),
+            "summary": first.text,
+            "colour": first.colour,
+            "lanes": list(map(_lane, found.lanes)),
+            "upgrades": list(map(_upgrade, found.upgrades)),
+            "flaky": list(map(_flaky, found.flaky)),
+        }
+    else:
+        changes = list(found.changes)
+        about = {
+            "before": _run(found.before),
+            "after": list(map(_run, found.after)),
+            "summary": headline.of_comparison(found.changes),
+        }
+    told = [_change(change) for change in changes if change.kind != "steady"]
+    problems = list(map(_problem, found.problems))
+    return {"format": FORMAT, **about, "trips": sentences.tripped(changes), "changes": told, "problems": problems}
+
+
+def _lane(lane: LaneNight) -> dict[str, Any]:
+    return {
+        "lane": lane.lane,
+        "word": lane.cells[-1].word,
+        "runs": list(map(_run, lane.runs)),
+        "last": lane.last and _run(lane.last),
+        "last_good": lane.last_good and _run(lane.last_good),
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "record": upgrades.near(run.path),
+        "start": run.start,
+        "night": run.night.isoformat(),
+        "state": run.state,
+        "lane": run.lane,
+        "devices": list(run.devices),
+        "driver": run.driver,
+        "commit": run.commit,
+        "dirty": run.dirty,
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    before, since = change.before, change.since
+    ends = (before.run, since.run) if before and since and before != since else None
+    return {
+        "kind": change.kind,
+        "trips": change.kind in TRIPS,
+        "lane": change.lane,
+        "test": change.test,
+        "failure": change.failure,
+        "side": change.side,
+        "before": before and _point(before),
+        "since": since and _point(since),
+        "now": change.now and _point(change.now),
+        "nights": change.nights,
+        "runs": change.runs,
+        "packages": _packages(upgrades.changed(*ends)) if ends else [],
+        "bisect": list(upgrades.bisect(*ends, change.test, change.failure)) if ends else [],
+        "again": list(upgrades.again(change.now.run, [change.test])) if change.now else [],
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    result = point.result
+    record = upgrades.near(point.run.path)
+    return {"word": result.word, "note": result.note, "night": point.run.night.isoformat(), "record": record}
+
+
+def _packages(changes: tuple[PackageChange, ...]) -> list[dict[str, Any]]:
+    return [{"name": change.name, "before": change.before, "after": change.after} for change in changes]
+
+
+def _upgrade(upgrade: Upgrade) -> dict[str, Any]:
+    return {
+        "lane": upgrade.lane,
+        "before": upgrades.near(upgrade.before.path),
+        "after": upgrades.near(upgrade.after.path),
+        "night": upgrade.after.night.isoformat(),
+        "packages": _packages(upgrade.changed),
+        "driver": upgrade.driver and list(upgrade.driver),
+        "commit": upgrade.commit and list(upgrade.commit),
+        "worse": [{"test": test, "before": before, "after": after} for test, before, after in upgrade.worse],
+        "better": [{"test": test, "before": before, "after": after} for test, before, after in upgrade.better],
+        "command": upgrade.command,
+    }
+
+
+def _flaky(one: Flaky) -> dict[str, Any]:
+    return {"lane": one.lane, "test": one.test, "failure": one.failure, "runs": one.runs, "bad": one.bad}
+
+
+def _problem(problem: Problem) -> dict[str, str]:
+    return {"file": upgrades.near(problem.path), "text": problem.text}

@@ -1,0 +1,1 @@
+"""What changed between runs and what that means: regressions, repairs, flakes, missing runs. Pure functions."""

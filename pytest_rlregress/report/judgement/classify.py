@@ -1,0 +1,174 @@
+"""What became of a test: something to get up for, or noise. Pure functions."""
+
+from __future__ import annotations
+
+import datetime
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.history.selection import selecting
+from pytest_rlregress.report.judgement.facts import Change, Kind, Point, Run
+
+
+def judge(test: str, points: Sequence[Point], lane_runs: Sequence[Run], night: datetime.date) -> Change | None:
+    """Judge one test in one lane on one night.
+
+    Args:
+        test: Its key.
+        points: Its timeline, ascending; what came after that night is left out.
+        lane_runs: Every run of the lane, ascending.
+        night: The night.
+
+    Returns:
+        None for a night without run, a test that was not asked for, and one that says as little as in the run before.
+    """
+    begin, end = bisect_left(lane_runs, night, key=_night), bisect_right(lane_runs, night, key=_night)
+    first, last = bisect_left(points, night, key=_night_of), bisect_right(points, night, key=_night_of)
+    earlier, tonight = points[:first], points[first:last]
+    return weigh(test, earlier, tonight) or missing(test, earlier, tonight, lane_runs[:begin], lane_runs[begin:end])
+
+
+def weigh(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Change | None:
+    """Judge what a test says tonight by what it said before; None if it says nothing tonight."""
+    said = [point for point in tonight if tells(point)]
+    if not said:
+        return None
+    wavering = _wavering(said)
+    if wavering:
+        now = worst(wavering)
+        return _change(test, "flake", min(wavering, key=_rank), now, now, [one for one in wavering if _bad(one)])
+    group = _latest(said)
+    now = group[-1]  # they agree
+    others = said[: said.index(group[0])]
+    previous = next(filter(tells, chain(reversed(others), reversed(earlier))), None)
+    if not _bad(now):
+        kind: Kind = "new" if previous is None else "repaired" if _bad(previous) else "steady"
+        return _change(test, kind, previous, None, now)
+    better, bad = _since_better(chain(reversed(said), reversed(earlier)), _rank(now))
+    if better is not None:
+        return _change(test, _worse(better.run, bad), better, bad[0], now, bad)
+    if previous is not None and _rank(previous) > _rank(now):
+        return _change(test, "repaired", previous, None, now)
+    return _change(test, "known" if any(map(tells, earlier)) else _first(now), None, bad[0], now, bad)
+
+
+def missing(
+    test: str, earlier: Sequence[Point], tonight: Sequence[Point], before: Sequence[Run], runs: Sequence[Run]
+) -> Change | None:
+    """Judge a test that says nothing tonight: missing if it said something in the run before.
+
+    The run before is the last that asked for the same tests, or in which the test was if it is there tonight too. One
+    that ended early counts only if it came to the test.
+
+    Args:
+        earlier: What came of the test before tonight.
+        tonight: What came of it tonight, such as a skip.
+        before: The lane's runs before tonight.
+        runs: Those of tonight.
+    """
+    asked = {selecting(run.selection) for run in runs}
+    points = {point.run.id: point for point in earlier[-len(before) :]} if runs else {}
+    for run in reversed(before):
+        point = points.get(run.id)
+        if selecting(run.selection) not in asked and not (point and tonight):
+            continue
+        if point is not None and tells(point):
+            return _change(test, "missing", point, None, tonight[-1] if tonight else None)
+        if run.state == "complete":
+            return None
+    return None
+
+
+def tells(point: Point) -> bool:
+    """Whether it says anything of the test: a skip, an interrupted test and one that could not run do not."""
+    return rank(point.result.word) is not None
+
+
+def uneven(points: Sequence[Point]) -> bool:
+    """Whether a test may be anything but steady, known, new (failing) and missing: its words or attempts differ."""
+    return len({point.result.word for point in points}) > 1 or any(point.result.flaky for point in points)
+
+
+def worst(points: Iterable[Point]) -> Point:
+    """The latest of the worst; one that says nothing only where none says anything."""
+    return max(points, key=lambda point: (_rank(point), point.run.start))
+
+
+def tonights(points: Sequence[Point]) -> Point:
+    """The worst of those under the last conditions of a night: what was changed since does not hide what is now."""
+    return worst(_latest([point for point in points if tells(point)] or points))
+
+
+def _latest(points: Sequence[Point]) -> list[Point]:
+    """Those under the conditions of the last."""
+    return [point for point in points if point.run.conditions == points[-1].run.conditions]
+
+
+def _wavering(said: Sequence[Point]) -> list[Point]:
+    """Those of a night that disagree though nothing was changed, or within one of which attempts disagree."""
+    for point in said:
+        same = [one for one in said if one.run.conditions == point.run.conditions]
+        if point.result.flaky or len({_rank(one) for one in same}) > 1:
+            return same
+    return []
+
+
+def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None, list[Point]]:
+    """Where a bad test was good last, and where it was bad since.
+
+    One that never was good may have got worse all the same: from reproduced to crashed.
+    """
+    bad: list[Point] = []
+    better, since = now, 0
+    for point in latest_first:
+        found = rank(point.result.word)
+        if found == 0:
+            return point, bad[::-1]
+        if found is not None and found < better:
+            better, since = found, len(bad)
+        if found is not None:
+            bad.append(point)
+    return (None, bad[::-1]) if better == now else (bad[since], bad[:since][::-1])
+
+
+def _first(now: Point) -> Kind:
+    """Of a bad test that said nothing before: a documented failure that is reproduced does not fail."""
+    return "new failing" if _rank(now) == 2 else "new"
+
+
+def _worse(good: Run, bad: Sequence[Point]) -> Kind:
+    if len(bad) == 1:
+        return "unconfirmed"
+    first = bad[0].run
+    if (good.lane, good.hardware) != (first.lane, first.hardware):
+        return "hardware change"
+    return "driver change" if good.driver != first.driver else "regression"
+
+
+def _change(
+    test: str, kind: Kind, before: Point | None, since: Point | None, now: Point | None, bad: Sequence[Point] = ()
+) -> Change:
+    about = now or before
+    assert about is not None
+    nights = len({point.run.night for point in bad})
+    result = about.result
+    return Change(kind, about.run.lane, test, result.failure, result.side, before, since, now, nights, len(bad))
+
+
+def _bad(point: Point) -> bool:
+    return _rank(point) > 0
+
+
+def _rank(point: Point) -> int:
+    found = rank(point.result.word)
+    return -1 if found is None else found
+
+
+def _night(run: Run) -> datetime.date:
+    return run.night
+
+
+def _night_of(point: Point) -> datetime.date:
+    return point.run.night

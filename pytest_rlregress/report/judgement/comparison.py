@@ -1,0 +1,64 @@
+"""Two runs, or one and its reruns after a change, against each other: no nights, no history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_rlregress.report.judgement.classify import missing, weigh
+from pytest_rlregress.report.judgement.facts import Change, Point, Problem, Run
+
+if TYPE_CHECKING:
+    from pytest_rlregress.report.history.store import History
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed between a run and those after it.
+
+    Attributes:
+        after: One run, and its reruns.
+        changes: One for each test that says something in either.
+    """
+
+    before: Run
+    after: tuple[Run, ...]
+    changes: tuple[Change, ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def compare(history: History, before: Path, after: Sequence[Path]) -> Comparison:
+    """Judge some runs against one before them, whatever their clocks say.
+
+    Args:
+        history: Of these files.
+        before: The record to compare with.
+        after: The records of runs after a change, all of the same: what is bad in one only is not confirmed.
+
+    Raises:
+        ValueError: One of them is no record, or two are of the same run.
+    """
+    first, *rest = (_run(history, path) for path in (before, *after))
+    if len({run.id for run in (first, *rest)}) <= len(rest):
+        raise ValueError(f"two of {', '.join(map(str, (before, *after)))} are of the same run: a copy confirms nothing")
+    tests: dict[str, dict[str, Point]] = {}
+    for lane in history.lanes:
+        for test, points in history.timelines(lane).items():
+            tests.setdefault(test, {}).update({point.run.id: point for point in points})
+    changes = []
+    for test, by_run in tests.items():
+        earlier, later = ([by_run[run.id] for run in runs if run.id in by_run] for runs in ([first], rest))
+        found = weigh(test, earlier, later) or missing(test, earlier, later, [first], rest)
+        if found is not None:
+            changes.append(found)
+    return Comparison(first, tuple(rest), tuple(changes), history.problems)
+
+
+def _run(history: History, path: Path) -> Run:
+    for run in history.runs:
+        if run.path.resolve() == path.resolve():
+            return run
+    reasons = [problem.text for problem in history.problems if problem.path.resolve() == path.resolve()]
+    raise ValueError(f"{path}: {'; '.join(reasons) or 'no record of a run. pytest --rl-record-dir=DIR writes one'}")

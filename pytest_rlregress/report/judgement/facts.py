@@ -1,0 +1,250 @@
+"""What the rooms of history and page agree on: runs, what came of their tests, and what changed.
+
+A *lane* is one hardware profile over time. A *night* lasts from noon to noon UTC and is named by the day it ends on.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pytest_rlregress.records.reader import State
+from pytest_rlregress.stack.locks import Change as PackageChange
+from pytest_rlregress.stack.locks import Lock
+
+#: What became of a test in a lane, against the last run in which it was good.
+Kind = Literal[
+    "regression",  # got worse, and every run since agrees: two of them at least
+    "driver change",  # the same, and the GPU's driver is another one than when it was good
+    "hardware change",  # the same, on other hardware than when it was good: the two are not comparable
+    "unconfirmed",  # got worse, in the one run there has been since
+    "flake",  # a rerun in the same night, with nothing changed, disagrees
+    "repaired",  # better than in the run before
+    "missing",  # the lane ran, this test did not, though it did before
+    "new failing",  # fails, and said nothing in this lane before: nothing to compare with
+    "known",  # bad as before: it has not been better in this lane
+    "steady",  # good, as before
+    "new",  # does not fail, and said nothing in this lane before
+]
+#: Kinds for which ``--gate`` and ``--compare`` exit with 1.
+TRIPS: frozenset[str] = frozenset({"regression", "driver change"})
+#: Kinds that say something got worse, or may have.
+WORSE: tuple[Kind, ...] = ("regression", "driver change", "hardware change", "unconfirmed", "flake")
+
+
+def night_of(moment: float) -> datetime.date:
+    """The night that a moment belongs to, in seconds since 1970."""
+    noon = datetime.timedelta(hours=12)
+    return (datetime.datetime.fromtimestamp(moment, datetime.UTC) + noon).date()
+
+
+@dataclass(frozen=True, slots=True)  # there are some hundred thousand of them
+class Result:
+    """What came of one test in one run.
+
+    Attributes:
+        word: Its verdict; for a test without side pytest's word (``records.reader``).
+        seconds: Set-up, call and teardown.
+        note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
+        flaky: It was run again within the run, and its attempts disagree.
+    """
+
+    word: str
+    seconds: float
+    failure: str | None = None
+    side: str | None = None
+    note: str = ""
+    flaky: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One record, without what came of its tests.
+
+    Attributes:
+        id: Of the run, not of the file: a copy has the same.
+        path: The record, or the journal of a run that was killed.
+        start: Seconds since 1970.
+        seconds: How long it took; None where the record does not say or its clock went backwards.
+        lane: Id of the hardware profile, "unknown" where there was none.
+        devices: Name of each GPU; none on a CPU.
+        driver: The GPUs' driver, None without one.
+        commit: Of the checkout that the tests are in.
+        lock: Every installed package.
+        components: Version of each component of the stack.
+        selection: pytest's arguments.
+        counts: Tests by word.
+        numbers: What the miniature step measured, by name: ``step_seconds`` (median), ``tokens_per_second`` (median),
+            ``peak_memory_bytes``, ``loss`` (of the last step), ``agreement`` (largest mean |Δ logprob|, nats).
+        extra: ``results.extra`` of the record as it was written.
+    """
+
+    id: str
+    path: Path
+    start: float
+    seconds: float | None
+    lane: str
+    state: State
+    devices: tuple[str, ...]
+    driver: str | None
+    commit: str | None
+    dirty: bool
+    lock: Lock
+    components: Mapping[str, str]
+    selection: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def night(self) -> datetime.date:
+        """The night that it belongs to."""
+        return night_of(self.start)
+
+    @cached_property
+    def hardware(self) -> tuple[object, ...]:
+        """Runs in which this is equal are comparable: the GPUs' names; without GPU the CPU's model and cores."""
+        cpu = (self.extra.get("hardware") or {}).get("cpu") or {}
+        return self.devices or (cpu.get("model"), cpu.get("cores"))
+
+    @cached_property
+    def conditions(self) -> tuple[object, ...]:
+        """Runs in which these are equal ought to agree."""
+        return self.lane, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What came of one test in one run, with the run: one step of its timeline."""
+
+    run: Run
+    result: Result
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of one test in one lane, on one night.
+
+    Attributes:
+        test: Its key.
+        before: Where it was last good before it got worse; None if it never was. For ``repaired`` and ``missing`` the
+            run before.
+        since: Where it was bad first since then; None for a good one.
+        now: The worst of tonight; None if it did not run.
+        nights: In how many nights it has been bad since ``since``.
+        runs: In how many runs.
+    """
+
+    kind: Kind
+    lane: str
+    test: str
+    failure: str | None
+    side: str | None
+    before: Point | None
+    since: Point | None
+    now: Point | None
+    nights: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that is no whole record, or what a reader of one should know: nothing is left out silently."""
+
+    path: Path
+    text: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a record holds of one failing test beside its result: texts, empty where there is none."""
+
+    message: str
+    trace: str
+    attempts: int = 1
+    file: str = ""
+    peak_memory: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """Two runs of a lane, one after the other, between which something else was installed, and what flipped there.
+
+    Attributes:
+        changed: The packages.
+        driver: The driver before and after, where it differs.
+        commit: The commit before and after, where it differs.
+        worse: Tests last good in ``before`` or earlier and first bad in ``after``, as of tonight or as of then.
+        better: Tests that went from bad to good there.
+        command: The bisect that would find the package, in one line for a shell; "" where nothing got worse.
+    """
+
+    lane: str
+    before: Run
+    after: Run
+    changed: tuple[PackageChange, ...]
+    driver: tuple[str | None, str | None] | None
+    commit: tuple[str | None, str | None] | None
+    worse: tuple[tuple[str, str, str], ...]  # test, word before, word after
+    better: tuple[tuple[str, str, str], ...]
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Flaky:
+    """A test that disagreed with itself under the same conditions: ``bad`` of ``runs`` runs in which it might have."""
+
+    lane: str
+    test: str
+    failure: str | None
+    runs: int
+    bad: int
+    last: Run
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One night of one lane at a glance: ``word`` is hole, good, worse, flake, new failing, known or interrupted."""
+
+    date: datetime.date
+    word: str
+    runs: int
+    bad: int
+
+
+@dataclass(frozen=True)
+class LaneNight:
+    """One lane on one night. Without runs it is a hole: nothing is known, and nothing is green.
+
+    Attributes:
+        runs: Those of the night, ascending.
+        last: The latest run before that night.
+        last_good: The latest run before it without a bad test.
+        results: The worst of the night, by test.
+        changes: One for each test that ran this night or in the run before.
+        cells: This night last, and those before it, holes included.
+    """
+
+    lane: str
+    runs: tuple[Run, ...]
+    last: Run | None
+    last_good: Run | None
+    results: Mapping[str, Point]
+    changes: tuple[Change, ...]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Night:
+    """Everything there is to say about one night: lanes by name, upgrades latest first, flaky by rate."""
+
+    date: datetime.date
+    lanes: tuple[LaneNight, ...]
+    upgrades: tuple[Upgrade, ...]
+    flaky: tuple[Flaky, ...]
+    slowest: tuple[tuple[str, Point], ...]  # test, and the slowest run of it this night
+    problems: tuple[Problem, ...]

@@ -1,0 +1,63 @@
+"""Tests that disagree with themselves though nothing was changed, and how often they do."""
+
+from __future__ import annotations
+
+import datetime
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+
+from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.judgement.classify import tells, uneven
+from pytest_rlregress.report.judgement.facts import Flaky, Point
+
+_NIGHTS = 90  # that a rate is taken over
+
+
+def of(lane: str, timelines: Mapping[str, Sequence[Point]], date: datetime.date) -> list[Flaky]:
+    """The flaky tests of a lane over the last three months up to a night."""
+    begin = date - datetime.timedelta(days=_NIGHTS - 1)
+    flaky = []
+    for test, points in timelines.items():
+        recent = points[bisect_left(points, begin, key=_night) : bisect_right(points, date, key=_night)]
+        found = _rate([point for point in recent if tells(point)]) if uneven(recent) else None
+        if found:
+            runs, bad = found
+            flaky.append(Flaky(lane, test, bad[-1].result.failure, len(runs), len(bad), bad[-1].run))
+    return flaky
+
+
+def _night(point: Point) -> datetime.date:
+    return point.run.night
+
+
+def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
+    """Of a test that disagreed with itself: the runs in which it might have, and the bad ones among them.
+
+    Only where it was better do bad runs under the same conditions speak of chance, and only if it was so again.
+    """
+    groups: dict[tuple[object, ...], list[Point]] = {}
+    for point in points:
+        groups.setdefault(point.run.conditions, []).append(point)
+    runs: list[Point] = []
+    bad: list[Point] = []
+    wavered = False
+    for group in groups.values():
+        ranks = [rank(point.result.word) or 0 for point in group]
+        best = min(ranks)
+        if best == 2:
+            continue
+        wrong = [point for point, found in zip(group, ranks, strict=True) if found > best]
+        retried = [point for point in group if point.result.flaky]
+        runs += group
+        bad += wrong + [point for point in retried if rank(point.result.word) == best]
+        wavered = (
+            wavered or bool(retried) or _went_back(wrong, [p for p, r in zip(group, ranks, strict=True) if r == best])
+        )
+    bad.sort(key=lambda point: point.run.start)
+    return (runs, bad) if wavered else None
+
+
+def _went_back(wrong: Sequence[Point], better: Sequence[Point]) -> bool:
+    """Whether a bad one is followed by a better one, or has one in the same night."""
+    nights = {point.run.night for point in better}
+    return any(point.run.night in nights or point.run.start < better[-1].run.start for point in wrong)

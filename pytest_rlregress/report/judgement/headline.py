@@ -1,0 +1,130 @@
+"""The first line on a night or a comparison, and its colour: what page, Markdown, JSON and terminal begin with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.judgement.classify import tells
+from pytest_rlregress.report.judgement.facts import TRIPS, WORSE, Change, Kind, LaneNight, Night
+from pytest_rlregress.report.sentences import TOLD, plural
+
+Colour = Literal["green", "amber", "red"]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What matters of a night, in a sentence.
+
+    Attributes:
+        colour: ``red`` if something got worse for certain; ``green`` if all that should have run did and no test fails
+            (a documented failure that is reproduced does not); else ``amber``.
+    """
+
+    text: str
+    colour: Colour
+
+
+def of_night(night: Night) -> Headline:
+    """The headline of a night."""
+    return Headline(_text(night), _colour(night))
+
+
+def of_comparison(changes: Iterable[Change]) -> str:
+    """The headline of a comparison of two runs."""
+    changes = list(changes)
+    counts = Counter(change.kind for change in changes)
+    parts = [_counted(counts[kind], kind) for kind in TOLD if counts[kind]]
+    parts += ["nothing got worse"] * (not any(counts[kind] for kind in TOLD if kind != "repaired"))
+    known = [change for change in changes if _fails_as_before(change)]
+    return ", ".join(parts + [f"{_failing(len(known))} as before"] * bool(known))
+
+
+def _colour(night: Night) -> Colour:
+    if any(change.kind in TRIPS for lane in night.lanes for change in lane.changes):
+        return "red"
+    complete = all(run.state == "complete" for lane in night.lanes for run in lane.runs)
+    good = all(lane.cells[-1].word == "good" for lane in night.lanes)
+    return "green" if night.lanes and complete and good else "amber"
+
+
+def _text(night: Night) -> str:
+    ran = [lane for lane in night.lanes if lane.runs]
+    if not ran:
+        return "Nothing ran this night."
+    several = len(night.lanes) > 1
+    first = [lane for lane in ran if lane.last is None]
+    later = [lane for lane in ran if lane.last is not None]
+    silent = [lane.lane for lane in later if not any(map(tells, lane.results.values()))]
+    compared = [lane.lane for lane in later if lane.lane not in silent]
+    parts = [part for kind in WORSE for part in _worse(kind, ran)]
+    parts += [f"nothing got worse on {_listed(compared)}"] * (not parts and bool(compared))
+    parts += [_first(lane, several) for lane in first]
+    for kind, noun in (("new failing", "new test"), ("missing", "test")):
+        lanes = [change.lane for lane in later for change in lane.changes if change.kind == kind]
+        verb = "missing" if kind == "missing" else "fail" + "s" * (len(lanes) == 1)
+        parts += [f"{plural(len(lanes), noun)} {verb} on {_listed(sorted(set(lanes)))}"] * bool(lanes)
+    repaired = [lane.lane for lane in ran if any(change.kind == "repaired" for change in lane.changes)]
+    parts += [f"repaired on {_listed(repaired)}"] * bool(repaired)
+    known = [change.lane for lane in ran for change in lane.changes if _fails_as_before(change)]
+    where = f" on {_listed(sorted(set(known)))}" if several else ""
+    parts += [f"{_failing(len(known))} as before{where}"] * bool(known)
+    cut = [lane.lane for lane in ran if any(run.state != "complete" for run in lane.runs)]
+    holes = [lane.lane for lane in night.lanes if not lane.runs]
+    parts += [f"no test ran on {_listed(silent)}"] * bool(silent)
+    parts += [f"not every run on {_listed(cut)} was complete"] * bool(cut)
+    parts += [f"{_listed(holes)} did not run"] * bool(holes)
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}.{' Nothing to compare with yet.' * (not later)}"
+
+
+def _first(lane: LaneNight, several: bool) -> str:
+    """``first run: 19 of 379 tests fail``: of a lane's first night."""
+    runs = "first run" if len(lane.runs) == 1 else f"first {len(lane.runs)} runs"
+    where = f" on {lane.lane}" * several
+    said = [rank(point.result.word) for point in lane.results.values()]
+    failing, silent, tests = said.count(2), said.count(None), plural(len(said), "test")
+    if silent == len(said):
+        told = "no test ran"
+    elif failing:
+        told = f"{failing} of {tests} fail{'s' * (failing == 1)}"
+    else:
+        told = f"none of {tests} fails, {silent} did not run" if silent else f"all {tests} pass"
+    return f"{runs}{where}: {told}"
+
+
+def _worse(kind: Kind, lanes: Sequence[LaneNight]) -> list[str]:
+    """``2 regressions on h100 since 2026-11-18``, one for each lane that has any."""
+    said = []
+    for lane in lanes:
+        changes = [change for change in lane.changes if change.kind == kind]
+        if not changes:
+            continue
+        nights = sorted({change.since.run.night for change in changes if change.since})
+        since = f" since {nights[0]}" if nights and kind != "flake" else ""
+        more = " and later" if since and len(nights) > 1 else ""
+        noun = kind if kind in ("regression", "flake") else "test"
+        why = {"driver change": " worse after a driver change", "hardware change": " worse on changed hardware"}
+        why["unconfirmed"] = " worse in one run, unconfirmed,"
+        said.append(f"{plural(len(changes), noun)}{why.get(kind, '')} on {lane.lane}{since}{more}")
+    return said
+
+
+def _fails_as_before(change: Change) -> bool:
+    return change.kind == "known" and change.now is not None and rank(change.now.result.word) == 2
+
+
+def _failing(count: int) -> str:
+    return f"{plural(count, 'test')} fail{'s' * (count == 1)}"
+
+
+def _counted(count: int, kind: Kind) -> str:
+    adjective = kind in ("unconfirmed", "new failing", "missing", "repaired")
+    return f"{count} {kind}" if adjective else plural(count, kind)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

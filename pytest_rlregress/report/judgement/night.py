@@ -1,0 +1,139 @@
+"""One night over all lanes: what came of it, what changed, and what its last weeks look like at a glance."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.history.selection import selecting
+from pytest_rlregress.report.judgement import flakes, upgrades
+from pytest_rlregress.report.judgement.classify import judge, tells, tonights, uneven
+from pytest_rlregress.report.judgement.facts import WORSE, Cell, Change, LaneNight, Night, Point, Run
+
+if TYPE_CHECKING:
+    from pytest_rlregress.report.history.store import History
+
+_NIGHTS = 30  # shown at a glance
+_SLOWEST = 20
+
+Timelines = Mapping[str, Sequence[Point]]
+
+
+def of(history: History, date: datetime.date | None = None, expect: Sequence[str] = ()) -> Night:
+    """Everything there is to say about one night.
+
+    Args:
+        history: The records.
+        date: The night; by default that of the newest record.
+        expect: Lanes that should have run: without a record of that night they are holes, as those are that ran before.
+
+    Raises:
+        ValueError: There is no record and no date.
+    """
+    if date is None:
+        if not history.runs:
+            raise ValueError("no record of a run, so no night to report on")
+        date = _newest(history.runs).night
+    runs = {lane: [run for run in history.runs if run.lane == lane and run.night <= date] for lane in history.lanes}
+    timelines = {lane: _until(history.timelines(lane), date) for lane in runs}
+    lanes = [_lane(lane, runs.get(lane, []), timelines.get(lane, {}), date) for lane in sorted({*runs, *expect})]
+    found = [upgrade for lane in runs for upgrade in upgrades.of(runs[lane], timelines[lane])]
+    flaky = [one for lane in runs for one in flakes.of(lane, timelines[lane], date)]
+    timed = [(test, _slow(points)) for lane in runs for test, points in _nights(timelines[lane], [date])[date].items()]
+    return Night(
+        date,
+        tuple(lanes),
+        tuple(sorted(found, key=lambda upgrade: upgrade.after.start, reverse=True)),
+        tuple(sorted(flaky, key=lambda one: (-one.bad / one.runs, one.lane, one.test))),
+        tuple(sorted(timed, key=lambda one: -one[1].result.seconds)[:_SLOWEST]),
+        history.problems,
+    )
+
+
+def _until(timelines: Timelines, date: datetime.date) -> Timelines:
+    """The timelines as they were on that night."""
+    cut = {test: points[: bisect_right(points, date, key=_night)] for test, points in timelines.items()}
+    return {test: points for test, points in cut.items() if points}
+
+
+def _night(point: Point) -> datetime.date:
+    return point.run.night
+
+
+def _newest(runs: Sequence[Run]) -> Run:
+    """The latest run by a clock that may be right."""
+    tomorrow = time.time() + 86_400
+    return next((run for run in reversed(runs) if run.start < tomorrow), runs[0])
+
+
+def _lane(lane: str, runs: Sequence[Run], timelines: Timelines, date: datetime.date) -> LaneNight:
+    days = [date - datetime.timedelta(days=back) for back in reversed(range(_NIGHTS))]
+    by_night = {night: tuple(group) for night, group in groupby(runs, key=lambda run: run.night)}
+    points = _nights(timelines, days)
+    shown = {day: {test: tonights(found) for test, found in tests.items()} for day, tests in points.items()}
+    suspects = {test: found for test, found in timelines.items() if len(found) < len(runs) or uneven(found)}
+    cells = []
+    for day in days:  # in the first night there is something to tell of each test, also of one that never changed since
+        told = timelines if runs and day == runs[0].night else suspects
+        cells.append(_cell(day, by_night.get(day, ()), shown[day], _changes(runs, told, day)))
+    tonight = by_night.get(date, ())
+    before = runs[: len(runs) - len(tonight)]
+    asked = {selecting(run.selection) for run in tonight}
+    good = (run for run in reversed(before) if _good(run) and (not tonight or selecting(run.selection) in asked))
+    return LaneNight(
+        lane,
+        tonight,
+        before[-1] if before else None,
+        next(good, None),
+        shown[date],
+        _changes(runs, timelines, date) if tonight else (),
+        tuple(cells),
+    )
+
+
+def _nights(timelines: Timelines, days: Sequence[datetime.date]) -> dict[datetime.date, dict[str, list[Point]]]:
+    """The timelines by night, for nights that follow each other."""
+    found: dict[datetime.date, dict[str, list[Point]]] = {day: {} for day in days}
+    for test, points in timelines.items():
+        for point in reversed(points):
+            if point.run.night < days[0]:
+                break
+            if point.run.night in found:
+                found[point.run.night].setdefault(test, []).insert(0, point)
+    return found
+
+
+def _changes(runs: Sequence[Run], timelines: Timelines, night: datetime.date) -> tuple[Change, ...]:
+    found = (judge(test, points, runs, night) for test, points in timelines.items())
+    return tuple(change for change in found if change is not None)
+
+
+def _good(run: Run) -> bool:
+    """Whether a run is one to go back to: whole, and nothing in it failed; a documented failure may be reproduced."""
+    ranks = [rank(word) for word, count in run.counts.items() if count]
+    return run.state == "complete" and 0 in ranks and 2 not in ranks
+
+
+def _cell(date: datetime.date, runs: Sequence[Run], shown: Mapping[str, Point], changes: Sequence[Change]) -> Cell:
+    """A night at a glance. ``changes`` need not hold those of tests that are as they always were."""
+    bad = sum(rank(point.result.word) == 2 for point in shown.values())
+    kinds = {change.kind for change in changes}
+    worse = kinds & {*WORSE}
+    if not runs:
+        word = "hole"
+    elif worse:
+        word = "flake" if worse == {"flake"} else "worse"
+    elif "missing" in kinds or not any(map(tells, shown.values())) or all(run.state != "complete" for run in runs):
+        word = "interrupted"
+    else:
+        word = "new failing" if "new failing" in kinds else "known" if bad else "good"
+    return Cell(date, word, len(runs), bad)
+
+
+def _slow(points: Sequence[Point]) -> Point:
+    return max(points, key=lambda point: point.result.seconds)

@@ -1,0 +1,132 @@
+"""What was installed between two runs of a lane, which tests flipped there, and the bisect that finds the cause."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pytest_rlregress import catalogue
+from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.judgement.classify import uneven
+from pytest_rlregress.report.judgement.facts import Point, Run, Upgrade
+from pytest_rlregress.stack.locks import Change as PackageChange
+from pytest_rlregress.stack.locks import differences
+
+_Flip = tuple[str, str, str]  # test, word before, word after
+
+
+def of(lane_runs: Sequence[Run], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
+    """The upgrades of a lane, earliest first; of those that only changed the commit the ones where a test flipped.
+
+    A test flips where all that is known of it until the next upgrade is worse, or better, than the last before: what
+    disagrees with itself after an upgrade is not the upgrade's doing.
+    """
+    stretches = _stretches(lane_runs)
+    place = {run.id: index for index, runs in enumerate(stretches) for run in runs}
+    worse: list[list[tuple[_Flip, str | None]]] = [[] for _ in stretches]
+    better: list[list[_Flip]] = [[] for _ in stretches]
+    for test, points in timelines.items():
+        for before, after in _steps(points, place) if uneven(points) else ():
+            flip = test, before.result.word, after[0].result.word
+            ranks, was = [_rank(point) for point in after], _rank(before)
+            if min(ranks) > was:
+                worse[place[after[0].run.id]].append((flip, after[0].result.failure))
+            elif max(ranks) < was:
+                better[place[after[0].run.id]].append(flip)
+    found = []
+    for index in range(1, len(stretches)):
+        last, first = stretches[index - 1][-1], stretches[index][0]
+        changed = tuple(differences(last.lock, first.lock))
+        driver = (last.driver, first.driver) if last.driver != first.driver else None
+        commit = (last.commit, first.commit) if last.commit != first.commit else None
+        if not (changed or driver or worse[index] or better[index]):
+            continue
+        flips = sorted(worse[index], key=lambda one: -(rank(one[0][2]) or 0))
+        command = shlex.join(bisect(last, first, flips[0][0][0], flips[0][1])) if flips else ""
+        told = tuple(flip for flip, _ in flips)
+        found.append(Upgrade(last.lane, last, first, changed, driver, commit, told, tuple(better[index]), command))
+    return found
+
+
+def _stretches(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs, parted where packages, driver or commit changed."""
+    found: list[list[Run]] = []
+    for run in runs:
+        if found and _installed(found[-1][-1]) == _installed(run):
+            found[-1].append(run)
+        else:
+            found.append([run])
+    return found
+
+
+def _installed(run: Run) -> tuple[str, str | None, str | None]:
+    return run.lock.digest, run.driver, run.commit
+
+
+def _steps(points: Sequence[Point], place: Mapping[str, int]) -> list[tuple[Point, list[Point]]]:
+    """For each stretch in which a test says something, but the first: its last word before, and all of it there."""
+    groups: list[list[Point]] = []
+    for point in points:
+        if rank(point.result.word) is None or point.run.id not in place:
+            continue
+        if groups and place[groups[-1][-1].run.id] == place[point.run.id]:
+            groups[-1].append(point)
+        else:
+            groups.append([point])
+    return [(groups[index - 1][-1], groups[index]) for index in range(1, len(groups))]
+
+
+def _rank(point: Point) -> int:
+    return rank(point.result.word) or 0
+
+
+def changed(before: Run, after: Run) -> tuple[PackageChange, ...]:
+    """The packages that differ between two runs, by name."""
+    return tuple(differences(before.lock, after.lock))
+
+
+def bisect(before: Run, after: Run, test: str, failure: str | None) -> tuple[str, ...]:
+    """The arguments of the bisect between two runs; empty where neither packages nor commit differ.
+
+    Two records hold both environments as they were, whatever is installed where it is asked. Commits can be bisected
+    where the current folder is a project that can be installed.
+    """
+    hw = () if after.lane == "unknown" else ("--hw", after.lane)
+    if before.lock.digest != after.lock.digest:
+        ends = "--from-record", near(before.path), "--to-record", near(after.path)
+    elif before.commit and after.commit and before.commit != after.commit and _is_project(Path.cwd()):
+        ends = "--revisions", f"{before.commit[:12]}..{after.commit[:12]}", "--repo", "."
+    else:
+        return ()
+    return "rlregress", "bisect", *ends, *hw, failure if failure and _shipped(test) else test
+
+
+def _is_project(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg"))
+
+
+def again(run: Run, tests: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of pytest that run some tests again as a run did, into the same folder of records."""
+    hw = () if run.lane == "unknown" else (f"--hw={run.lane}",)
+    named = [_module(test) if _shipped(test) else test for test in tests]
+    packages = ("--pyargs",) if any(map(_shipped, tests)) else ()
+    return "pytest", *hw, f"--rl-record-dir={near(run.path.parent)}", *packages, *named
+
+
+def near(path: Path) -> str:
+    """A path as it is named from the current folder, where it is in there."""
+    found = path.absolute()
+    return os.path.relpath(found) if found.is_relative_to(Path.cwd()) else str(found)
+
+
+def _shipped(test: str) -> bool:
+    file = test.partition("::")[0]
+    return not Path(file).is_absolute() and (catalogue.SHIPPED / file).is_file()
+
+
+def _module(test: str) -> str:
+    """A shipped test as ``pytest --pyargs`` takes it."""
+    file, colons, rest = test.partition("::")
+    return "pytest_rlregress.scenarios." + file.removesuffix(".py").replace("/", ".") + colons + rest

@@ -1,0 +1,93 @@
+"""What happened, as GitHub's Markdown: for a job's summary and the body of an issue.
+
+Names of tests and what they say are others' texts. They stand in ``<code>``, where GitHub looks for no mentions and no
+references, and all of their punctuation is written as character references, which never are Markdown or HTML.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from pytest_rlregress.report import sentences
+from pytest_rlregress.report.judgement import headline, upgrades
+from pytest_rlregress.report.judgement.comparison import Comparison
+from pytest_rlregress.report.judgement.facts import Change, LaneNight, Night
+from pytest_rlregress.report.sentences import Story
+
+_TESTS = 20  # of one story
+_CHARACTERS = 60_000  # an issue takes 65536
+
+Rates = Mapping[tuple[str, str], str]  # by lane and test
+
+
+def markdown(found: Night | Comparison) -> str:
+    """A night, or a comparison."""
+    return _night(found) if isinstance(found, Night) else _comparison(found)
+
+
+def _night(night: Night) -> str:
+    table = ["| hardware | tonight |", "| --- | --- |", *(_row(lane, night) for lane in night.lanes)]
+    changes = [change for lane in night.lanes for change in lane.changes]
+    title = f"Night of {night.date}: {_plain(headline.of_night(night).text)}"
+    return _page(title, table, changes, len(night.problems), sentences.rates(night.flaky))
+
+
+def _row(lane: LaneNight, night: Night) -> str:
+    told = "<br>".join(map(_plain, (sentences.lane(lane), *sentences.news(lane, night.upgrades))))
+    return f"| {_plain(lane.lane)} | {told} |"
+
+
+def _comparison(found: Comparison) -> str:
+    runs = [("before", found.before), *(("after", run) for run in found.after)]
+    table = ["| | run | record |", "| --- | --- | --- |"]
+    table += [
+        f"| {role} | {_plain(f'{run.lane}, {sentences.run(run)}')} | {_code(upgrades.near(run.path))} |"
+        for role, run in runs
+    ]
+    differ = f"Differ: {_plain(sentences.between(found.before, found.after[0]))}"
+    unlike = [line for text in sentences.unlike(found.after) for line in ("", _plain(text.strip()))]
+    return _page(
+        f"Compared: {_plain(headline.of_comparison(found.changes))}",
+        [*table, "", differ, *unlike],
+        found.changes,
+        len(found.problems),
+        {},
+    )
+
+
+def _page(title: str, head: Sequence[str], changes: Iterable[Change], problems: int, rates: Rates) -> str:
+    text = "\n".join([f"## {title}", "", *head, ""])
+    told = sentences.stories(changes)
+    for index, story in enumerate(told):
+        more = "\n".join(_story(story, rates))
+        if len(text) + len(more) > _CHARACTERS:
+            text += f"\nAnd {len(told) - index} more, which do not fit here.\n"
+            break
+        text += more
+    return text + (f"\n{sentences.plural(problems, 'remark')} about the records: see the page.\n" if problems else "")
+
+
+def _story(story: Story, rates: Rates) -> list[str]:
+    found = ["", f"### {story.kind.capitalize()} on {_plain(story.lane)}", "", _plain(story.happened) + ".", ""]
+    for change in story.changes[:_TESTS]:
+        note = f": {_code(sentences.note(change))}" if sentences.note(change) else ""
+        rate = rates.get((change.lane, change.test), "") if change.kind != "repaired" else ""
+        found.append(f"- {_code(change.test)} {_plain(sentences.arrow(change))}{note}" + (f" ({rate})" if rate else ""))
+    found += [f"- and {len(story.changes) - _TESTS} more"] * (len(story.changes) > _TESTS)
+    found += ["", f"Changed in between: {_plain(story.between)}."] if story.between else []
+    if story.command:
+        command = shlex.join(story.command)
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
+        found += ["", f"{story.todo.capitalize()}:", "", f"{fence}sh", command, fence]
+    return [*found, ""]
+
+
+def _code(text: str) -> str:
+    return f"<code>{_plain(text)}</code>"
+
+
+def _plain(text: str) -> str:
+    """A text that says what it says, whatever signs are in it."""
+    return re.sub(r"[!-+.:-@\[-`{-~]", lambda sign: f"&#{ord(sign[0])};", sentences.clean(text))

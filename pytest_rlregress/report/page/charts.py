@@ -1,0 +1,223 @@
+"""The page's plots: Vega-Lite specs, each lane's numbers as columns, and the script that draws them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.report.judgement.facts import Run, Upgrade
+from pytest_rlregress.report.page import formatting
+from pytest_rlregress.util import cache
+
+#: Runs of a lane in the table beside its plots: the newest.
+TABLE_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One plot of each lane; ``name`` is a key of ``Run.numbers``, which is shown in ``unit`` after scaling."""
+
+    name: str
+    title: str
+    unit: str
+    scale: float = 1.0
+    format: str = ".3~g"  # of d3
+
+
+METRICS = (
+    Metric("step_seconds", "Step time", "s"),
+    Metric("tokens_per_second", "Generation speed", "tokens/s", format=".3~s"),
+    Metric("peak_memory_bytes", "Peak memory", "GiB", 2**-30),
+    Metric("loss", "Loss of the last step", ""),
+    Metric("agreement", "Engine against trainer, mean |Δ log-probability|", "nats"),
+)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane's numbers.
+
+    Attributes:
+        columns: Of each metric one value a run, None for none; ``t`` in minutes since 1970. Where a night has no run
+            there is a row of None, at which lines break; ``lone`` are the rows that no line reaches.
+        changes: Minutes since 1970, and what was installed or exchanged then.
+        domains: What the vertical axis shows, by metric: ten per cent to both sides at least: noise is to look small.
+        labels: What each plot shows, in words, by metric.
+        table: Rows for readers, the newest first: night, a text for each metric, what changed.
+        left_out: Runs that are not in the table.
+    """
+
+    lane: str
+    columns: dict[str, list[float | None]]
+    changes: list[tuple[int, str]]
+    domains: dict[str, tuple[float, float]]
+    labels: dict[str, str]
+    table: list[tuple[str, list[str], str]]
+    left_out: int
+
+
+def lane(name: str, runs: Sequence[Run], upgrades: Sequence[Upgrade]) -> Lane | None:
+    """The numbers of a lane's runs, ascending; None if they have none."""
+    measured = [run for run in runs if run.numbers]
+    if not measured:
+        return None
+    changes = {upgrade.after.id: (upgrade, exchanged(upgrade)) for upgrade in upgrades if upgrade.lane == name}
+    rows: list[tuple[int, list[float | None]]] = []
+    before = None
+    for run in measured:
+        if before and (run.night - before.night).days > 1:
+            rows.append((round((before.start + run.start) / 120), [None] * len(METRICS)))
+        rows.append((round(run.start / 60), [_number(run, metric) for metric in METRICS]))
+        before = run
+    columns = {metric.name: [values[index] for _, values in rows] for index, metric in enumerate(METRICS)}
+    columns = {key: values for key, values in columns.items() if any(value is not None for value in values)}
+    return Lane(
+        name,
+        {"t": [t for t, _ in rows], **columns},
+        [(round(upgrade.after.start / 60), text) for upgrade, text in changes.values()],
+        {key: _domain(values) for key, values in columns.items()},
+        {metric.name: _label(name, metric, measured) for metric in METRICS},
+        [
+            (
+                formatting.moment(run.start),
+                [_text(run, metric) for metric in METRICS],
+                changes[run.id][1] if run.id in changes else "",
+            )
+            for run in measured[: -TABLE_ROWS - 1 : -1]
+        ],
+        max(0, len(measured) - TABLE_ROWS),
+    )
+
+
+def span(plots: Sequence[Lane]) -> tuple[float, float]:
+    """What the time axis of all plots shows, in minutes since 1970: from the first run to the last, a week at least."""
+    times = [t for plot in plots for t in plot.columns["t"] if t is not None]
+    end = max(times, default=0)
+    return min(end - 7 * 24 * 60, *times, end), end
+
+
+def exchanged(upgrade: Upgrade, most: int = 6) -> str:
+    """What differs between the two runs of an upgrade, in a line."""
+    said = [
+        f"{change.name} {formatting.version(change.before)} → {formatting.version(change.after)}"
+        for change in upgrade.changed
+    ]
+    said[most:] = [f"{len(said) - most} more packages"] * (len(said) > most)
+    if upgrade.driver:
+        said.append(f"driver {upgrade.driver[0] or 'none'} → {upgrade.driver[1] or 'none'}")
+    return ", ".join(said)
+
+
+def specs() -> dict[str, Any]:
+    """A Vega-Lite spec for each metric, over the data ``runs`` and ``changes``, both with ``t`` in ms since 1970.
+
+    Colours are styles, which the page defines for light and dark: ``value``, ``change``.
+    """
+    return {metric.name: _spec(metric) for metric in METRICS}
+
+
+def _spec(metric: Metric) -> dict[str, Any]:
+    x = {"field": "t", "type": "temporal", "scale": {"type": "utc"}, "title": None}
+    y = {
+        "field": metric.name,
+        "type": "quantitative",
+        "scale": {"zero": False, "nice": True},
+        "axis": {"format": metric.format, "tickCount": 4},
+        "title": None,
+    }
+    # Of a point that is nearest, and not under the pointer, Vega-Lite shows numbers and times, but no text.
+    run = {"timeUnit": "utcyearmonthdatehoursminutes", "field": "t", "title": "run"}
+    value = {"field": metric.name, "type": "quantitative", "title": metric.unit or "value", "format": ".5~g"}
+    change = {"field": "change", "type": "nominal", "title": "changed"}
+    nearest = {"type": "point", "on": "pointerover", "nearest": True, "encodings": ["x"], "clear": "pointerout"}
+    return {
+        "width": "container",
+        "height": 130,
+        "autosize": {"type": "fit", "contains": "padding"},
+        "data": {"name": "runs"},
+        "encoding": {"x": {**x, "axis": {"tickCount": 5, "grid": False, "labelOverlap": True}}},
+        "layer": [
+            {"data": {"name": "changes"}, "mark": {"type": "rule", "style": "change"}},
+            {"mark": {"type": "line", "style": "value"}, "encoding": {"y": y}},
+            {
+                "params": [{"name": "near", "select": nearest}],
+                "transform": [{"filter": f"isValid(datum['{metric.name}'])"}],
+                "mark": {"type": "point", "style": "dot", "filled": True, "size": 45},
+                "encoding": {
+                    "y": y,
+                    "opacity": {
+                        "condition": [
+                            {"param": "near", "empty": False, "value": 1},
+                            {"test": "datum.lone", "value": 0.6},
+                        ],
+                        "value": 0,
+                    },
+                    "tooltip": [run, value],
+                },
+            },
+            {
+                "data": {"name": "changes"},
+                "mark": {"type": "point", "style": "mark", "shape": "triangle-down", "filled": True, "size": 60},
+                "encoding": {"y": {"value": 3}, "tooltip": [run, change]},
+            },
+        ],
+    }
+
+
+def _number(run: Run, metric: Metric) -> float | None:
+    value = run.numbers.get(metric.name)
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value * metric.scale:.5g}")
+
+
+def _domain(values: Sequence[float | None]) -> tuple[float, float]:
+    known = [value for value in values if value is not None]
+    middle, half = (min(known) + max(known)) / 2, (max(known) - min(known)) / 2
+    half = max(half, abs(middle) / 10)
+    return float(f"{middle - half:.5g}"), float(f"{middle + half:.5g}")
+
+
+def _text(run: Run, metric: Metric) -> str:
+    value = run.numbers.get(metric.name)
+    return "" if value is None else f"{value * metric.scale:.5g}"
+
+
+def _label(name: str, metric: Metric, runs: Sequence[Run]) -> str:
+    values = [(run, value) for run in runs if (value := _number(run, metric)) is not None]
+    if not values:
+        return f"{metric.title} on {name}: no numbers"
+    low, high = (pick(value for _, value in values) for pick in (min, max))
+    last, value = values[-1]
+    return (
+        f"{metric.title} on {name}, {formatting.plural(len(values), 'run')} from {values[0][0].night} to {last.night}: "
+        f"last {value:g}, lowest {low:g}, highest {high:g} {metric.unit}".rstrip()
+    )
+
+
+@functools.cache
+def script() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, which defines ``vegaEmbed``.
+
+    Making it takes two seconds, so it is kept in the user's cache folder where that can be written to.
+    """
+    import vl_convert
+
+    folder = cache.folder()
+    kept = folder / f"vega-{metadata.version('vl-convert-python')}.js"
+    with contextlib.suppress(OSError):
+        return kept.read_text(encoding="utf-8")
+    made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
+            file.write(made)
+        Path(file.name).replace(kept)
+    return made

@@ -1,0 +1,119 @@
+"""What the page shows of each failing test: read from its record, cut to what a page can hold."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pytest_rlregress.catalogue import Failure
+from pytest_rlregress.report.judgement import upgrades
+from pytest_rlregress.report.judgement.facts import Change, Evidence, Night, Point
+from pytest_rlregress.report.page import formatting, tables
+
+if TYPE_CHECKING:
+    from pytest_rlregress.report.history.store import History
+
+#: Characters of one test's texts, of all together, and of each once those are spent.
+ONE, ALL, SPENT = 20_000, 500_000, 1_500
+#: Failing tests with evidence of their own.
+MOST = 200
+#: Runs in a test's own course.
+COURSE = 15
+
+#: As pytest, and the containment, begin a titled part of a report.
+_TITLE = re.compile(r"^-{4,} (?P<title>\S.*?) -{4,}$", re.MULTILINE)
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A titled text; ``cut`` are the characters that it lacks at its beginning."""
+
+    title: str
+    text: str
+    cut: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """One failing test in one lane, with all there is to know of it."""
+
+    anchor: str
+    lane: str
+    test: str
+    point: Point
+    change: Change | None
+    marks: str
+    signal: str
+    known: Failure | None
+    parts: tuple[Part, ...]
+    memory: tuple[tuple[str, str], ...]
+    attempts: int
+    course: tuple[tuple[str, int], ...]
+    again: str
+
+
+def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> tuple[list[Case], int]:
+    """The failing tests of a night, the gravest first, and how many more there are than a page should hold."""
+    found, left = [], ALL
+    every = list(tables.failing(night))
+    timelines = {lane: history.timelines(lane) for lane in {one.lane for one, *_ in every}}
+    for number, (lane, point, test, change) in enumerate(every[:MOST], 1):
+        try:
+            evidence = history.evidence(point.run, test)
+        except KeyError:  # the file is another one by now
+            evidence = Evidence("its record no longer has this test", "")
+        parts = _parts(evidence, ONE if left > 0 else SPENT)
+        left -= sum(len(part.text) for part in parts)
+        past = [one.result.word for one in timelines[lane.lane][test] if one.run.start <= point.run.start]
+        found.append(
+            Case(
+                f"evidence-{number}",
+                lane.lane,
+                test,
+                point,
+                change,
+                tables.marks(change.kind if change else "", point.result.word),
+                formatting.signal(point.result.note, evidence.message),
+                catalogue.get(point.result.failure or ""),
+                parts,
+                tuple(
+                    (name, formatting.size(size))
+                    for name, size in sorted(evidence.peak_memory.items(), key=lambda x: -x[1])
+                ),
+                evidence.attempts,
+                tuple((word, len(list(same))) for word, same in groupby(past[-COURSE:])),
+                shlex.join(upgrades.again(point.run, [test])),
+            )
+        )
+    return found, max(0, len(every) - MOST)
+
+
+def _parts(evidence: Evidence, room: int) -> tuple[Part, ...]:
+    """The trace by its titles; of long ones the end, which says what went wrong."""
+    texts, title, begin = [], "trace", 0
+    trace = _ANSI.sub("", evidence.trace)
+    for found in _TITLE.finditer(trace):
+        texts.append((title, trace[begin : found.start()]))
+        title, begin = found["title"], found.end()
+    texts.append((title, trace[begin:]))
+    if evidence.message and evidence.message not in trace:
+        texts.insert(0, ("message", _ANSI.sub("", evidence.message)))
+    texts = [(title, text.strip("\n")) for title, text in texts if text.strip()]
+    share = room // max(1, len(texts))
+    long = sum(len(text) > share for _, text in texts)
+    spare = sum(max(0, share - len(text)) for _, text in texts) // max(1, long)
+    return tuple(_cut(title, text, share + spare) for title, text in texts)
+
+
+def _cut(title: str, text: str, room: int) -> Part:
+    """The last lines that fit."""
+    if len(text) <= room:
+        return Part(title, text, 0)
+    kept = text[-room:]
+    kept = kept.partition("\n")[2] or kept
+    return Part(title, kept, len(text) - len(kept))

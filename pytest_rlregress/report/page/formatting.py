@@ -1,0 +1,138 @@
+"""How the page says things: tones, times, sizes, and what its words mean."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections import Counter
+
+from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.judgement.facts import TRIPS, Kind, LaneNight, Night
+from pytest_rlregress.report.judgement.headline import Colour
+from pytest_rlregress.report.sentences import hardware as hardware
+from pytest_rlregress.report.sentences import plural as plural
+
+#: What became of a test, the gravest first, each explained in the page's legend.
+KINDS: dict[Kind, str] = {
+    "regression": "got worse, and every run since agrees: two at least",
+    "driver change": "the same, but the GPU's driver is another one than when it was good",
+    "hardware change": "the same, but on other hardware than when it was good: the two are not comparable",
+    "unconfirmed": "got worse in the one run there has been since: a second run decides",
+    "new failing": "it fails, and has not run on this hardware before: nothing to compare with",
+    "flake": "a rerun in the same night, with nothing changed, disagrees",
+    "missing": "it ran before, and the hardware ran this night, but the test did not",
+    "repaired": "better than in the run before",
+    "new": "it does not fail, and has not run on this hardware before",
+    "known": "bad as before: it has not been better on this hardware",
+    "steady": "good, as before",
+}
+#: Kinds of which nobody need be told.
+QUIET: frozenset[str] = frozenset({"known", "steady"})
+
+VERDICTS = {
+    "reproduced": "the documented failure came out: it still happens here",
+    "absent": "the failing act did not fail",
+    "changed": "it failed some other way than documented",
+    "returned": "declared absent since a release, yet it came out",
+    "held": "the remedy works",
+    "regressed": "the remedy does not work",
+    "crashed": "the process died of a signal",
+    "hung": "it did not end in time",
+    "unavailable": "a component or the hardware is missing",
+}
+
+#: Tone of the headline by its colour.
+HEADLINES: dict[Colour, str] = {"green": "good", "amber": "warn", "red": "bad"}
+
+#: Of a night of a lane: its tone, and a sign beside the colour.
+CELLS = {
+    "good": ("good", ""),
+    "worse": ("bad", "✕"),
+    "flake": ("warn", "~"),
+    "new failing": ("warn", "+"),
+    "known": ("known", "•"),
+    "interrupted": ("warn", "/"),
+    "hole": ("hole", ""),
+}
+
+_SIGNAL = re.compile(r"\bSIG[A-Z]{2,}[0-9]*\b")
+
+
+def tone(word: str) -> str:
+    """``good``, ``documented``, ``bad`` or ``quiet``: how a verdict, or pytest's word, is drawn."""
+    found = rank(word)
+    return "quiet" if found is None else ("good", "documented", "bad")[found]
+
+
+def kind_tone(kind: str) -> str:
+    """The same for what became of a test."""
+    if kind in TRIPS:
+        return "bad"
+    return {"repaired": "good", "new": "good", "known": "quiet", "steady": "quiet"}.get(kind, "warn")
+
+
+def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> str:
+    """Says that there ought to be a newer run, or that there is a newer night than this; else empty."""
+    if newest is None:
+        return ""
+    if newest > night.date:
+        return f"There is a newer night than this one: {newest}."
+    missed = (now.astimezone(datetime.UTC).date() - newest).days
+    if missed <= 0:
+        return ""
+    if missed == 1:
+        return f"Nothing has run in the night to {newest + datetime.timedelta(days=1)} yet."
+    return f"Nothing has run since: {missed} nights without a run, to {newest + datetime.timedelta(days=missed)}."
+
+
+def strip(lane: LaneNight) -> str:
+    """The cells of a lane in words."""
+    counts = Counter(cell.word for cell in lane.cells)
+    said = []
+    for word, count in counts.most_common():
+        name = "without a run" if word == "hole" else word
+        dates = [str(cell.date) for cell in lane.cells if cell.word == word]
+        listed = "" if word == "good" else f" ({', '.join(dates[-8:])}{', and earlier' if len(dates) > 8 else ''})"
+        said.append(f"{count} {name}{listed}")
+    return f"{lane.lane}, the last {len(lane.cells)} nights: {'; '.join(said)}"
+
+
+def signal(*texts: str) -> str:
+    """The first signal that texts name; empty if none does."""
+    return next((found[0] for found in map(_SIGNAL.search, texts) if found), "")
+
+
+def ago(seconds: float) -> str:
+    """A span of time in its two largest units' worth of precision: ``3 hours``."""
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size * (2 if unit == "day" else 1):
+            return plural(int(seconds // size), unit)
+    return "less than a minute"
+
+
+def moment(start: float) -> str:
+    """Seconds since 1970 as a time that is the same for every reader."""
+    return f"{datetime.datetime.fromtimestamp(start, datetime.UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, or minutes and hours of many."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that fits."""
+    for least, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= least:
+            return f"{count / least:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def version(line: str | None) -> str:
+    """The version in a line of a lock; the whole line of what has none, "none" for no package."""
+    return "none" if line is None else line.partition("==")[2] or line

@@ -1,0 +1,109 @@
+"""Night and history as one HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlregress import catalogue
+from pytest_rlregress.report.judgement import headline
+from pytest_rlregress.report.judgement.facts import Night
+from pytest_rlregress.report.page import charts, evidence, formatting, tables
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from pytest_rlregress.report.history.store import History
+
+_HERE = Path(__file__).parent
+#: Rows of each table, the most telling first; the page says how many more there are.
+_UPGRADES, _FLAKY, _SLOWEST, _PROBLEMS = 40, 100, 15, 100
+
+
+def render(night: Night, history: History, now: datetime.datetime) -> str:
+    """The page on a night.
+
+    Args:
+        night: What is told.
+        history: All runs, for the plots and the evidence.
+        now: With a time zone. A reader's browser counts on from there.
+    """
+    import jinja2
+    from markupsafe import Markup
+
+    known = catalogue.load([catalogue.SHIPPED])
+    cases, more_cases = evidence.cases(night, history, known)
+    anchors = {(case.lane, case.test): case.anchor for case in cases}
+    by_lane = {name: [run for run in history.runs if run.lane == name] for name in history.lanes}
+    plots = [plot for name, runs in by_lane.items() if (plot := charts.lane(name, runs, night.upgrades))]
+    upgrades, more_upgrades = tables.upgrades(night, _UPGRADES)
+    newest = max(history.runs, key=lambda run: run.start, default=None)
+    styles, scripts = _text("style.css"), [_text("script.js")]
+    if plots:
+        scripts.insert(0, Markup(charts.script()))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("page.html.j2").render(
+        night=night,
+        headline=headline.of_night(night),
+        newest=newest,
+        now=now,
+        late=formatting.late(night, newest.night if newest else None, now),
+        grid=tables.grid(night, {name: failure.title for name, failure in known.items()}, anchors),
+        changed=tables.changed(night, anchors),
+        compared=tables.compared(night),
+        upgrades=upgrades,
+        more_upgrades=more_upgrades,
+        plots=plots,
+        data=_data(plots),
+        flaky=night.flaky[:_FLAKY],
+        more_flaky=max(0, len(night.flaky) - _FLAKY),
+        slowest=night.slowest[:_SLOWEST],
+        kinds={(lane.lane, change.test): change.kind for lane in night.lanes for change in lane.changes},
+        cases=cases,
+        more_cases=more_cases,
+        anchors=anchors,
+        problems=night.problems[:_PROBLEMS],
+        more_problems=max(0, len(night.problems) - _PROBLEMS),
+        formatting=formatting,
+        tables=tables,
+        metrics=charts.METRICS,
+        policy=_policy(styles, scripts),
+        styles=styles,
+        scripts=scripts,
+    )
+    return page.encode(errors="replace").decode()  # a record may hold halves of surrogate pairs, which no file can
+
+
+def _text(name: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup((_HERE / name).read_text(encoding="utf-8"))
+
+
+def _data(plots: list[charts.Lane]) -> dict[str, Any]:
+    return {
+        "specs": charts.specs(),
+        "span": charts.span(plots),
+        "lanes": {
+            plot.lane: {"columns": plot.columns, "changes": plot.changes, "domains": plot.domains} for plot in plots
+        },
+    }
+
+
+def _policy(styles: str, scripts: list[Markup]) -> str:
+    """A Content-Security-Policy: exactly the page's own style and scripts, and nothing from anywhere."""
+    hashes = " ".join(map(_hash, scripts))
+    return f"default-src 'none'; style-src {_hash(styles)}; script-src {hashes}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,258 @@
+"""The rows of the page's tables, of a night as it was judged; what they say is for the templates to lay out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.judgement.facts import WORSE, Change, LaneNight, Night, Point, Upgrade
+from pytest_rlregress.report.page import formatting
+from pytest_rlregress.report.sentences import between
+from pytest_rlregress.stack import COMPONENTS
+
+#: Row of the grid for tests that are a side of no documented failure.
+OTHER = "tests of no documented failure"
+
+#: Anchor of the evidence on a test of a lane.
+Anchors = Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class Count:
+    """So many tests of a cell with one verdict; ``anchor`` of the first one's evidence, "" without."""
+
+    word: str
+    number: int
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """One failure's tests of one side in one lane: ``kinds`` that are worth a word; no counts: none ran."""
+
+    lane: str
+    name: str
+    counts: tuple[Count, ...]
+    kinds: tuple[str, ...]
+    marks: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One failure in every lane: per lane reproduces and guards, or one cell for OTHER; None for a lane without run."""
+
+    failure: str
+    title: str
+    tests: tuple[str, ...]
+    lanes: tuple[tuple[str, tuple[Side, ...] | None], ...]
+
+
+def marks(kind: str = "", word: str = "") -> str:
+    """What the page's filter looks a row up by, as words of one attribute."""
+    found = []
+    if kind:
+        found.append(f"kind:{kind.replace(' ', '-')}")
+        found += ["any:change"] * (kind not in formatting.QUIET) + ["any:worse"] * (kind in WORSE)
+    if word:
+        found += [f"word:{word.replace(' ', '-')}"] + ["any:failing"] * (rank(word) == 2)
+    return " ".join(found)
+
+
+def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[Row]:
+    """Failure by lane, what needs a look first, then by name."""
+    tests: dict[tuple[str, str, str], dict[str, Change | None]] = defaultdict(dict)
+    for lane in night.lanes:
+        changes = {change.test: change for change in lane.changes}
+        if not lane.runs:
+            continue
+        for test, point in lane.results.items():
+            tests[lane.lane, point.result.failure or OTHER, point.result.side or ""][test] = changes.get(test)
+        for change in lane.changes:
+            if change.kind == "missing":
+                tests[lane.lane, change.failure or OTHER, change.side or ""][change.test] = change
+    failures = sorted({failure for _, failure, _ in tests})
+    rows = [
+        Row(
+            failure,
+            titles.get(failure, ""),
+            tuple(sorted({test for (_, of, _), some in tests.items() if of == failure for test in some})),
+            tuple((lane.lane, _sides(lane, failure, tests, anchors)) for lane in night.lanes),
+        )
+        for failure in failures
+    ]
+    return sorted(rows, key=lambda row: (_urgency(row), row.failure == OTHER, row.failure))
+
+
+def _sides(
+    lane: LaneNight,
+    failure: str,
+    tests: Mapping[tuple[str, str, str], Mapping[str, Change | None]],
+    anchors: Anchors,
+) -> tuple[Side, ...] | None:
+    if not lane.runs:
+        return None
+    names = ("",) if failure == OTHER else ("reproduces", "guards")
+    return tuple(_side(lane, name, tests.get((lane.lane, failure, name), {}), anchors) for name in names)
+
+
+def _side(lane: LaneNight, name: str, changes: Mapping[str, Change | None], anchors: Anchors) -> Side:
+    by_word: dict[str, list[str]] = defaultdict(list)
+    for test in changes:
+        by_word[lane.results[test].result.word if test in lane.results else "did not run"].append(test)
+    counts = tuple(
+        Count(word, len(some), next((anchors[lane.lane, test] for test in some if (lane.lane, test) in anchors), ""))
+        for word, some in sorted(by_word.items(), key=lambda item: (-_gravity(item[0]), item[0]))
+    )
+    kinds = {change.kind for change in changes.values() if change}
+    worth = {
+        change.kind
+        for change in changes.values()
+        if change and (change.kind not in ("new", *formatting.QUIET) or fails(change))
+    }
+    told = tuple(kind for kind in formatting.KINDS if kind in worth)
+    found = {*marks().split()}
+    for kind in kinds:
+        found |= {*marks(kind).split()}
+    for word in by_word:
+        found |= {*marks(word=word).split()}
+    return Side(lane.lane, name, counts, told, " ".join(sorted(found)))
+
+
+def _gravity(word: str) -> int:
+    found = rank(word)
+    return -1 if found is None else found
+
+
+def _urgency(row: Row) -> int:
+    """The place of a row: by the gravest kind in it, then by verdict."""
+    order = list(formatting.KINDS)
+    sides = [side for _, lane in row.lanes for side in lane or ()]
+    gravest = min((order.index(kind) for side in sides for kind in side.kinds if kind != "known"), default=len(order))  # type: ignore[arg-type]
+    failing = any(rank(count.word) == 2 for side in sides for count in side.counts)
+    return gravest if gravest < len(order) or not failing else len(order) - 1
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A test of which there is something to tell."""
+
+    change: Change
+    before: str
+    after: str
+    dates: str
+    anchor: str
+    marks: str
+
+
+def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
+    """What changed since each lane's last run; what did earlier and still is bad; what fails as before; what is new."""
+    order = list(formatting.KINDS)
+    told: tuple[list[Changed], ...] = ([], [], [], [])
+    for lane in night.lanes:
+        for change in lane.changes if lane.runs else ():
+            if change.kind == "steady" or (change.kind == "known" and not fails(change)):
+                continue
+            tonight = {run.id for run in lane.runs}
+            if change.kind == "known":
+                place = 2
+            elif change.kind == "new" or (change.kind == "new failing" and lane.last is None):
+                place = 3
+            elif change.since is None or change.since.run.id in tonight or change.kind == "flake":
+                place = 0
+            else:
+                place = 1
+            told[place].append(_changed(change, anchors))
+    for some in told:
+        some.sort(key=lambda row: (order.index(row.change.kind), row.change.lane, row.change.test))
+    return told
+
+
+def fails(change: Change) -> bool:
+    """Whether the test fails tonight; a documented failure that is reproduced does not."""
+    return change.now is not None and rank(change.now.result.word) == 2
+
+
+def _changed(change: Change, anchors: Anchors) -> Changed:
+    never = "not seen" if change.kind in ("new", "new failing") else "never good"
+    before = change.before.result.word if change.before else never
+    after = change.now.result.word if change.now else "did not run"
+    return Changed(
+        change,
+        before,
+        after,
+        _dates(change),
+        anchors.get((change.lane, change.test), ""),
+        marks(change.kind, change.now.result.word if change.now else ""),
+    )
+
+
+def _dates(change: Change) -> str:
+    """Since when, in words: ``held until 2026-11-16; regressed since 2026-11-17: 4 runs in 4 nights``."""
+    said = []
+    if change.kind == "flake":
+        return f"{formatting.plural(change.runs, 'bad run')} and a good one in the same night" if change.runs else ""
+    if change.before:
+        said.append(f"{change.before.result.word} until {change.before.run.night}")
+    if change.since:
+        times = f"{formatting.plural(change.runs, 'run')} in {formatting.plural(change.nights, 'night')}"
+        said.append(f"{change.since.result.word} since {change.since.run.night}: {times}")
+    return "; ".join(said)
+
+
+def compared(night: Night) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Each lane that ran: the run before and the last good one, when that was, and what else is installed since."""
+    told = []
+    for lane in night.lanes:
+        if not lane.runs:
+            continue
+        rows = []
+        for name, run in (("last run", lane.last), ("last good run", lane.last_good)):
+            if run is None:
+                rows.append((name, "", ""))
+                continue
+            rows.append((name, formatting.moment(run.start), between(run, lane.runs[-1]).replace(" -> ", " → ")))
+        told.append((lane.lane, rows))
+    return told
+
+
+def packages(upgrade: Upgrade, most: int = 8) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
+    """Package, before and after: those to show, components of the stack first, and the rest."""
+    ordered = sorted(upgrade.changed, key=lambda change: (change.name not in COMPONENTS, change.name))
+    rows = [(change.name, formatting.version(change.before), formatting.version(change.after)) for change in ordered]
+    return rows[:most], rows[most:]
+
+
+def upgrades(night: Night, most: int) -> tuple[list[list[Upgrade]], int]:
+    """Those to show, and how many are left out: first those at which something flipped, all the latest first.
+
+    The same upgrade in the same night is told once, of several lanes.
+    """
+    alike: dict[object, list[Upgrade]] = defaultdict(list)
+    for upgrade in night.upgrades:
+        alike[upgrade.after.night, upgrade.changed, upgrade.driver, upgrade.commit].append(upgrade)
+    groups = [sorted(group, key=lambda upgrade: upgrade.lane) for group in alike.values()]
+    telling = [any(upgrade.worse or upgrade.better for upgrade in group) for group in groups]
+    chosen = sorted(range(len(groups)), key=lambda index: (not telling[index], index))[:most]
+    return [groups[index] for index in sorted(chosen)], len(groups) - len(chosen)
+
+
+def failing(night: Night) -> Iterator[tuple[LaneNight, Point, str, Change | None]]:
+    """Tests of this night that have evidence worth reading, the gravest first: lane, what came of it, test, change."""
+    order = list(formatting.KINDS)
+    found = []
+    for lane in night.lanes:
+        changes = {change.test: change for change in lane.changes}
+        for test, point in lane.results.items():
+            change = changes.get(test)
+            if rank(point.result.word) == 2 or (change and change.kind in WORSE):
+                place = order.index(change.kind) if change else len(order)
+                found.append(((place, lane.lane, test), (lane, point, test, change)))
+    return (one for _, one in sorted(found, key=lambda pair: pair[0]))
+
+
+def tally(results: Mapping[str, Point]) -> Sequence[tuple[str, int]]:
+    """How many tests of each verdict, the gravest first."""
+    counts = Counter(point.result.word for point in results.values())
+    return sorted(counts.items(), key=lambda item: (-_gravity(item[0]), item[0]))

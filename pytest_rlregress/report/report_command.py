@@ -1,0 +1,254 @@
+"""``rlregress report``: what changed since last night, since when, because of what, and what to run next."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_rlregress.report.history.store import History
+    from pytest_rlregress.report.judgement.comparison import Comparison
+    from pytest_rlregress.report.judgement.facts import Night
+
+_PAGE = Path("report.html")
+_STDIN = _STDOUT = Path("-")
+_MANUAL = """\
+examples:
+  rlregress report records                                 the page, report.html, and a summary
+  rlregress report records --night today --expect h100,h200 --gate
+                                                           in CI: exit 1 if something got worse and repeats
+  rlregress report records --json - | jq '.changes[] | select(.trips) | .bisect'
+  rlregress report --compare before.json after.json again.json
+                                                           two runs, the second with a rerun; no nights
+
+words, of a test on one kind of hardware, against the last run in which it was good:
+  regression       worse, and every run since agrees, two at least: tonight's rerun, or last night's
+  driver change    the same, and the GPU's driver is another one
+  hardware change  the same on other hardware: not comparable
+  unconfirmed      worse, in the only run since: run it again
+  flake            a rerun in the same night, with nothing changed, disagrees
+  new failing      fails, and has not run before: in the hardware's first run, or a new test
+  missing          the hardware ran tonight, and this test did not; a skip is never a pass
+  repaired         better than in the run before
+  known            bad as before: it has not been better
+  HOLE             the hardware did not run: nothing is known, nothing is green
+
+Regressions and driver changes close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
+on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 2 what was asked for cannot be made; 130 interrupted.
+"""
+
+
+class ReportError(ValueError):
+    """What cannot be reported: the message says why, and what to do."""
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "report",
+        help="what changed between runs: a page, and a gate for CI",
+        description="Tell from the records of many runs what changed, since when, because of which upgrade, and what "
+        "to run next. Without an option that asks for something else it writes a page, report.html.",
+        epilog=_MANUAL,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "records",
+        nargs="*",
+        type=Path,
+        metavar="RECORDS",
+        help="folders of records (pytest --rl-record-dir), or records; - reads their names, one a line",
+    )
+    parser.add_argument("--compare", nargs="+", type=Path, metavar="RECORD", help="BEFORE AFTER [AFTER …], no folders")
+    parser.add_argument("--gate", action="store_true", help="exit with 1 if a verdict got worse and that repeats")
+    parser.add_argument(
+        "--night", type=_night, metavar="DATE", help="such as 2026-03-14, or today (default: of the newest record)"
+    )
+    parser.add_argument("--expect", default="", metavar="LIST", help="hardware that should have run, such as h100,h200")
+    parser.add_argument("--index", type=Path, metavar="FILE", help="where to keep what was read (default: in RECORDS)")
+    output = parser.add_argument_group("what is written; - is standard output")
+    output.add_argument("--output", type=Path, metavar="FILE", help="one HTML page, which needs no network")
+    output.add_argument("--markdown", type=Path, metavar="FILE", help="for a job's summary or an issue on GitHub")
+    output.add_argument("--json", type=Path, metavar="FILE", help="for scripts")
+    parser.set_defaults(run=run)
+
+
+def _night(text: str) -> datetime.date:
+    if text == "today":
+        from pytest_rlregress.report.judgement.facts import night_of
+
+        return night_of(time.time())
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no night. Allowed: a date such as 2026-03-14, or today"
+        ) from None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Report; returns the exit code."""
+    from pytest_rlregress.report.history.record_files import HistoryError  # not for those who ask for another command
+
+    try:
+        return _compare(options) if options.compare else _report(options)
+    except (ReportError, HistoryError, OSError) as error:
+        print(f"rlregress report: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("rlregress report: interrupted", file=sys.stderr)
+        return 130
+    except Exception:  # Python's exit code for it is 1, which says that the gate is closed
+        traceback.print_exc()
+        return 2
+
+
+def write_page(
+    sources: Sequence[Path], output: Path, *, date: datetime.date | None = None, expect: Sequence[str] = ()
+) -> Night:
+    """Write the page of a night.
+
+    Args:
+        sources: Records, and folders of records.
+        output: The page.
+        date: The night; by default that of the newest record.
+        expect: Hardware that should have run.
+
+    Raises:
+        HistoryError: A source is not there.
+        ReportError: There is no record, or what makes the page is not installed.
+        OSError: The page cannot be written.
+    """
+    history = _opened(sources, None)
+    night = _of(history, date, expect)
+    _write(output, _page(night, history))
+    return night
+
+
+def _report(options: argparse.Namespace) -> int:
+    sources = list(_sources(options.records))
+    if not sources:
+        raise ReportError("name the records: a folder that pytest --rl-record-dir wrote to, or --compare BEFORE AFTER")
+    history = _opened(sources, options.index)
+    night = _of(history, options.night, [name.strip() for name in options.expect.split(",") if name.strip()])
+    _tell(night, options)
+    unmade = ""
+    output = options.output or (None if options.gate or options.markdown or options.json else _PAGE)
+    if output is not None:
+        try:
+            _write(output, _page(night, history))
+            _say_to(options, f"page: {output}")
+        except (ReportError, OSError) as error:  # must not cost the gate too
+            unmade = str(error)
+            print(f"rlregress report: no page: {unmade}", file=sys.stderr)
+    changes = [change for lane in night.lanes for change in lane.changes]
+    return (options.gate and _gate(changes, options)) or 2 * bool(unmade)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from pytest_rlregress.report.judgement import comparison
+
+    if len(options.compare) < 2 or options.records or options.output or options.night or options.expect:
+        raise ReportError(
+            "--compare takes two records or more, BEFORE AFTER [AFTER …], and of the other options "
+            "only --gate, --markdown, --json and --index"
+        )
+    before, *after = options.compare
+    history = _opened(options.compare, options.index)
+    try:
+        found = comparison.compare(history, before, after)
+    except ValueError as error:
+        raise ReportError(str(error)) from None
+    _tell(found, options)
+    return _gate(found.changes, options)
+
+
+def _sources(given: Sequence[Path]) -> Iterator[Path]:
+    for path in given:
+        if path == _STDIN:
+            yield from (Path(line) for line in sys.stdin.read().splitlines() if line)
+        else:
+            yield path
+
+
+def _opened(sources: Sequence[Path], index: Path | None) -> History:
+    from pytest_rlregress.report.history import store
+
+    return store.open_history(sources, index=index, say=lambda text: print(text, file=sys.stderr))
+
+
+def _of(history: History, date: datetime.date | None, expect: Sequence[str]) -> Night:
+    from pytest_rlregress.report.judgement import night
+
+    if date is None and not history.runs:
+        reasons = [f"{problem.path}: {problem.text}" for problem in history.problems[:3]]
+        raise ReportError(f"no record to report on: {'; '.join(reasons) or 'no source was given'}")
+    return night.of(history, date, expect)
+
+
+def _tell(found: Night | Comparison, options: argparse.Namespace) -> None:
+    """The summary, and what is written of it."""
+    from pytest_rlregress.report import json_document, markdown, summary
+
+    if _STDOUT not in (options.markdown, options.json, options.output):
+        print("\n".join(summary.lines(found)))
+    if options.markdown:
+        _write(options.markdown, markdown.markdown(found))
+    if options.json:
+        _write(options.json, json.dumps(json_document.as_json(found), indent=2) + "\n")
+
+
+def _gate(changes: Sequence[Any], options: argparse.Namespace) -> int:
+    from pytest_rlregress.report import sentences
+
+    closed = sentences.tripped(changes)
+    _say_to(options, f"gate: {'closed, something got worse and repeats' if closed else 'open'}")
+    return int(closed)
+
+
+def _say_to(options: argparse.Namespace, line: str) -> None:
+    """Below the summary; on standard error where standard output is for a file."""
+    aside = _STDOUT in (options.markdown, options.json, options.output)
+    print(f"\n{line}", file=sys.stderr if aside else sys.stdout)
+
+
+def _page(night: Night, history: History) -> str:
+    """The page.
+
+    Raises:
+        ReportError: What makes it is not installed.
+    """
+    try:
+        from pytest_rlregress.report.page import page
+
+        return page.render(night, history, datetime.datetime.now(datetime.UTC))
+    except ModuleNotFoundError as error:
+        if error.name not in ("jinja2", "vl_convert"):
+            raise
+        raise ReportError(f"{error.name} is not installed: pip install 'pytest-rlregress[report]'") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is whole or not there; what is no file, such as a pipe, is written to."""
+    if path == _STDOUT:
+        sys.stdout.write(text)
+        return
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.partial")
+    try:
+        with open(partial, "x", encoding="utf-8") as file:
+            file.write(text)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

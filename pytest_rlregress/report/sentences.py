@@ -1,0 +1,235 @@
+"""What changed, in words that the terminal, Markdown and JSON share."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_rlregress.records.reader import rank
+from pytest_rlregress.report.history.selection import selecting
+from pytest_rlregress.report.judgement import upgrades
+from pytest_rlregress.report.judgement.facts import TRIPS, Change, Flaky, Kind, LaneNight, Point, Run, Upgrade
+from pytest_rlregress.stack import COMPONENTS
+
+#: What is told of in full, in this order. The rest is counted.
+TOLD: tuple[Kind, ...] = (
+    "regression",
+    "driver change",
+    "hardware change",
+    "unconfirmed",
+    "new failing",
+    "flake",
+    "missing",
+    "repaired",
+)
+_PACKAGES = 4
+_KNOWN = 3
+_AGAIN = 8  # tests that a command names; more are told by their files
+
+
+@dataclass(frozen=True)
+class Story:
+    """Tests of a lane that changed in the same way at the same time.
+
+    Attributes:
+        happened: When it was good or seen first, since when it is bad, and in how many runs.
+        between: What else changed in between; "" where that is not the question.
+        todo: What the command is for.
+        command: What to run next; empty where there is nothing.
+    """
+
+    kind: Kind
+    lane: str
+    changes: tuple[Change, ...]
+    happened: str
+    between: str = ""
+    todo: str = ""
+    command: tuple[str, ...] = ()
+
+
+def stories(changes: Iterable[Change]) -> list[Story]:
+    """What there is to tell, the most urgent first."""
+    groups: dict[tuple[object, ...], list[Change]] = {}
+    for change in changes:
+        if change.kind in TOLD:
+            ends = tuple(point and point.run.id for point in (change.before, change.since))
+            run = change.now.run.id if change.kind == "repaired" and change.now else ends
+            alike = (change.nights, change.runs) if change.kind != "repaired" else ()
+            groups.setdefault((change.kind, change.lane, run, alike), []).append(change)
+    found = [_story(group) for group in groups.values()]
+    return sorted(found, key=lambda story: (TOLD.index(story.kind), story.lane))
+
+
+def _story(changes: Sequence[Change]) -> Story:
+    first = sorted(changes, key=lambda change: -(_rank(change.now)))[0]
+    kind, lane, told = first.kind, first.lane, tuple(changes)
+    before, since, now = first.before, first.since, first.now
+    if kind == "flake":
+        retried = now is not None and now.result.flaky
+        return Story(kind, lane, told, "attempts within a run disagree" if retried else _wavering(first))
+    if kind == "missing" and before is not None:
+        ended = f"; tonight's run: {now.run.state}" if now and now.run.state != "complete" else ""
+        return Story(kind, lane, told, f"did not run, though they did on {moment(before.run)}{ended}")
+    if kind == "new failing" and since is not None:
+        return Story(kind, lane, told, f"first seen {moment(since.run)}, nothing to compare with")
+    if kind == "repaired" or before is None or since is None:
+        return Story(kind, lane, told, "good again")
+    happened = f"last good {moment(before.run)}, bad since {moment(since.run)}"
+    differs = between(before.run, since.run)
+    if kind == "unconfirmed":
+        command = upgrades.again(since.run, again_by([change.test for change in changes]))
+        happened = f"last good {moment(before.run)}, bad {moment(since.run)}, in the only run since"
+        return Story(kind, lane, told, happened, differs, "run it again to confirm", command)
+    happened += f": {plural(first.runs, 'run')} in {plural(first.nights, 'night')}"
+    if kind == "hardware change":
+        return Story(kind, lane, told, f"{happened}. Other hardware: not comparable", differs)
+    command = upgrades.bisect(before.run, since.run, first.test, first.failure)
+    return Story(kind, lane, told, happened, differs, "find the cause" if command else "", command)
+
+
+def _wavering(change: Change) -> str:
+    good, bad = change.before, change.now
+    if good is None or bad is None:
+        return "disagrees with itself, with nothing changed"
+    return f"{bad.result.word} {moment(bad.run)} and {good.result.word} {moment(good.run)}, with nothing changed"
+
+
+def between(before: Run, after: Run) -> str:
+    """What a record knows to differ between two runs."""
+    parts = []
+    packages = sorted(upgrades.changed(before, after), key=lambda change: change.name not in _DISTRIBUTIONS)
+    if packages:
+        more = [f"and {len(packages) - _PACKAGES} more"] * (len(packages) > _PACKAGES)
+        parts.append(", ".join([*map(str, packages[:_PACKAGES]), *more]))
+    if before.lane != after.lane:
+        parts.append(f"profile {before.lane} -> {after.lane}")
+    if before.hardware != after.hardware:
+        parts.append(f"hardware {hardware(before)} -> {hardware(after)}")
+    if before.driver != after.driver:
+        parts.append(f"driver {before.driver or 'none'} -> {after.driver or 'none'}")
+    if before.commit != after.commit:
+        parts.append(f"commit {(before.commit or 'none')[:12]} -> {(after.commit or 'none')[:12]}")
+    if after.dirty:
+        parts.append("files not committed")
+    return "; ".join(parts) or "nothing that a record knows of"
+
+
+_DISTRIBUTIONS = frozenset(name for component in COMPONENTS.values() for name in component.distributions)
+
+
+def again_by(tests: Sequence[str]) -> list[str]:
+    """What to name so that these tests run: they themselves, or their files."""
+    return list(tests) if len(tests) <= _AGAIN else sorted({test.partition("::")[0] for test in tests})
+
+
+def hardware(run: Run) -> str:
+    """What a run ran on: its GPUs, the CPU where there is none."""
+    if run.devices:
+        counted = Counter(run.devices)
+        return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counted.items())
+    model, cores = run.hardware
+    return f"{model}, {cores} cores" if model and cores else str(model or "no GPU")
+
+
+def arrow(change: Change) -> str:
+    """One test: its word before, and now."""
+    now = change.now.result.word if change.now else "not there"
+    if change.kind == "flake":
+        return now if change.before == change.now or change.before is None else f"{change.before.result.word}, {now}"
+    words = [point.result.word for point in (change.before, change.since, change.now) if point]
+    words = [word for index, word in enumerate(words) if not index or word != words[index - 1]]
+    return " -> ".join(words if change.now else [*words, now])
+
+
+def note(change: Change) -> str:
+    """Why, in a line; "" where the record does not say."""
+    about = change.now or change.before
+    if about is None or change.kind == "repaired" or (change.kind == "missing" and change.now is None):
+        return ""
+    return clean(about.result.note)
+
+
+def unlike(runs: Sequence[Run]) -> list[str]:
+    """Said where runs that ought to be reruns are none."""
+    others = [run for run in runs[1:] if run.conditions != runs[0].conditions]
+    return [f"  the runs after it differ too: {between(runs[0], run)}" for run in others[:1]]
+
+
+def lane(of: LaneNight) -> str:
+    """How a lane's night went, in a line."""
+    if not of.runs:
+        last = f"the last run was {moment(of.last)}" if of.last else "there is no earlier run either"
+        return f"HOLE: did not run; {last}"
+    words = Counter(point.result.word for point in of.results.values())
+    counted = ", ".join(
+        f"{count} {word}" for word, count in sorted(words.items(), key=lambda one: -(rank(one[0]) or 0))
+    )
+    runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in of.runs)
+    asked = {clean(" ".join(selecting(one.selection))) for one in of.runs} - {""}
+    only = f"; only {' and '.join(sorted(asked))}" if asked and all(selecting(one.selection) for one in of.runs) else ""
+    return f"{plural(len(of.results), 'test')}: {counted or 'none'} ({plural(len(of.runs), 'run')}: {runs}{only})"
+
+
+def run(of: Run) -> str:
+    """When a run began, and what is not as usual with it."""
+    asked = clean(" ".join(selecting(of.selection)))
+    return f"{moment(of)}{_odd(of)}{f', only {asked}' if asked else ''}"
+
+
+def _odd(of: Run) -> str:
+    return f" {of.state}" * (of.state != "complete") + " with files not committed" * of.dirty
+
+
+def _clock(of: Run) -> str:
+    return moment(of).rpartition(" ")[2]
+
+
+def news(of: LaneNight, found: Iterable[Upgrade]) -> list[str]:
+    """What was installed since the last run, and what fails as before, in lines."""
+    tonight = {one.id for one in of.runs}
+    lines = []
+    for upgrade in found:
+        if upgrade.after.id in tonight and (upgrade.changed or upgrade.driver):
+            flips = [f"{len(upgrade.worse)} worse"] * bool(upgrade.worse)
+            flips += [f"{len(upgrade.better)} better"] * bool(upgrade.better)
+            differs = between(upgrade.before, upgrade.after)
+            lines.append(f"since the run before: {differs} ({', '.join(flips) or 'nothing flipped'})")
+    known = [change for change in of.changes if change.kind == "known" and _rank(change.now) == 2]
+    if known:
+        more = f", and {len(known) - _KNOWN} more" * (len(known) > _KNOWN)
+        told = ", ".join(f"{clean(change.test)} ({arrow(change)})" for change in known[:_KNOWN])
+        lines.append(f"known, failing as before: {told}{more}")
+    return lines
+
+
+def rates(found: Iterable[Flaky]) -> dict[tuple[str, str], str]:
+    """How often tests disagreed with themselves, by lane and test."""
+    return {
+        (one.lane, one.test): f"flaky: {one.bad} of {plural(one.runs, 'run')} bad, nothing changed" for one in found
+    }
+
+
+def tripped(changes: Iterable[Change]) -> bool:
+    """Whether a gate closes: something got worse and repeats."""
+    return any(change.kind in TRIPS for change in changes)
+
+
+def moment(of: Run) -> str:
+    """When a run began, UTC."""
+    return f"{datetime.datetime.fromtimestamp(of.start, datetime.UTC):%Y-%m-%d %H:%M}"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def clean(text: str) -> str:
+    """A text of others on one line, without what would steer a terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+def _rank(point: Point | None) -> int:
+    return (rank(point.result.word) or 0) if point else 0

@@ -1,0 +1,146 @@
+"""What came back from a job: its records on this disk, and in words how it ended."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pytest_rlregress.run import file_transfer
+from pytest_rlregress.run.job_log import End
+
+#: Of a job, and the worst of the run: all passed, tests failed, bad input, or it is not known what the tests would say.
+GOOD, FAILED, USAGE, UNKNOWN = range(4)
+#: pytest's exit codes, in words and as one of ours.
+_PYTEST = {
+    0: ("passed", GOOD),
+    1: ("tests failed", FAILED),
+    2: ("interrupted", UNKNOWN),
+    3: ("an error of pytest", UNKNOWN),
+    4: ("refused by pytest: see its output", USAGE),
+    5: ("no tests", UNKNOWN),
+}
+#: A file's name comes from another machine, and the file is to stay in its folder.
+_RECORD = r"\w[\w.-]*\.jsonl?"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job is looked for, and where its records go."""
+
+    hardware: str
+    job: str
+    folder: Path
+    address: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came back from one hardware.
+
+    Attributes:
+        node: Host name and Ray's id of the node, as far as known.
+        result: How it ended, in words.
+        code: GOOD, FAILED, USAGE or UNKNOWN.
+        seconds: From its beginning on the node; if it never came to one, since it was submitted.
+        records: Of its run, or the journals of one that was killed.
+    """
+
+    hardware: str
+    node: str
+    result: str
+    code: int
+    seconds: float
+    records: tuple[Path, ...]
+
+
+def outcome(place: Place, end: End, seconds: float, stopped: str) -> Outcome:
+    """Write down the records that came back, and say how the job ended.
+
+    Args:
+        place: What it was.
+        end: How the watch saw it end.
+        seconds: From when it was submitted until now.
+        stopped: Why it was told to stop, if it was.
+    """
+    begin, close = (file_transfer.said(end.frames, kind) for kind in ("begin", "end"))
+    records, problems = _write(file_transfer.unpack(end.frames), place.folder)
+    if close:
+        result, code = _ended(int(close["exit"]))
+        if not records and not problems and code != USAGE:
+            problems.append("no record came back")
+    else:
+        result, code = _broke_off(end, bool(begin), place), UNKNOWN
+    return Outcome(
+        place.hardware,
+        f"{begin.get('node', '')} {end.node[:8]}".strip(),
+        "; ".join(filter(None, [stopped, result, *problems])),
+        UNKNOWN if problems or stopped else code,
+        float(close.get("seconds", seconds)),
+        tuple(records),
+    )
+
+
+def _ended(exit_code: int) -> tuple[str, int]:
+    if exit_code in _PYTEST:
+        return _PYTEST[exit_code]
+    try:  # 128 and the signal: pytest saw it coming, and ended in order
+        name = signal.Signals(-exit_code if exit_code < 0 else exit_code - 128).name
+    except ValueError:
+        return f"pytest ended with {exit_code}", UNKNOWN
+    return f"pytest was {'killed' if exit_code < 0 else 'ended'} by {name}", UNKNOWN
+
+
+def _broke_off(end: End, begun: bool, place: Place) -> str:
+    """Why there is no word of pytest's end."""
+    if not end.status:
+        look = f"ray job logs --address {place.address} {place.job}"
+        return f"it may still run, the cluster does not answer ({end.message}); {look} shows what it did"
+    if begun:
+        return "the job ended before pytest had: the node went down, or somebody stopped or killed it"
+    if any("No module named" in line and "pytest_rlregress" in line for line in end.tail):
+        version = metadata.version("pytest-rlregress")
+        return (
+            f"the node's Python does not have the harness: pip install pytest-rlregress=={version} there, or name "
+            "one that has it with --python"
+        )
+    if end.status == "PENDING":
+        return "never began; should its turn come, Ray stops it at once"
+    return f"never began: {end.message.strip().splitlines()[-1] if end.message.strip() else end.status}"
+
+
+def _write(files: Sequence[file_transfer.File], folder: Path) -> tuple[list[Path], list[str]]:
+    """The records on this disk, and what is wrong with the others."""
+    written, problems = [], []
+    for file in files:
+        problem = file.problem
+        if not re.fullmatch(_RECORD, file.name):
+            problem = problem or "not the name of a record"
+        path = folder / file.name
+        if not problem:
+            try:
+                partial = path.with_name(f".{path.name}.partial")
+                partial.write_bytes(file.content)
+                partial.replace(path)
+                written.append(path)
+            except OSError as error:
+                problem = f"cannot be written to {folder}: {error.strerror}"
+        if problem:
+            problems.append(f"record {file.name}: {problem}")
+    return written, problems
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """The end of the run: a line for each hardware, and a line for those of which nothing is known."""
+    rows = [("hardware", "node", "seconds", "record", "result")]
+    for one in outcomes:
+        records = " ".join(map(str, one.records)) or "none"
+        rows.append((one.hardware, one.node or "none", f"{one.seconds:.0f}", records, one.result))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = ["  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows]
+    holes = [one.hardware for one in outcomes if not one.records]
+    lines += [f"a hole, not a pass: {', '.join(holes)}"] * bool(holes)
+    return "\n".join(["", *lines])

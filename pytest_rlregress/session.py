@@ -1,0 +1,258 @@
+"""One run of the harness: settings, machine, stack and catalogue, and what its tests need, are promised and give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeVar
+
+import pytest
+
+from pytest_rlregress import catalogue, hardware, settings, stack, subjects
+from pytest_rlregress.containment.child import Limits
+from pytest_rlregress.containment.inline import Inline
+from pytest_rlregress.containment.plugin import Containment
+from pytest_rlregress.containment.reports import add_to_text
+from pytest_rlregress.containment.worker import CHANNEL
+from pytest_rlregress.verdicts import Judgement, Outcome, judge
+
+T = TypeVar("T")
+
+_KEY: pytest.StashKey[Harness] = pytest.StashKey()
+#: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
+#: Not on its report, which xdist can only send with plain values.
+CONCLUDED: pytest.StashKey[tuple[Outcome, tuple[str, ...]]] = pytest.StashKey()
+
+
+def of(config: pytest.Config) -> Harness:
+    """The harness of a pytest session."""
+    if _KEY not in config.stash:
+        config.stash[_KEY] = Harness(config)
+    return config.stash[_KEY]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a sided test claims: ``reproduces`` or ``guards`` a failure."""
+
+    name: str
+    failure: catalogue.Failure
+
+
+class Harness:
+    """Everything one run knows; each part is looked up when first asked for."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._opened = False
+        self._unavailable: dict[pytest.Item, str | None] = {}
+
+    # -- what the run is about -------------------------------------------------------------------------------------
+
+    @cached_property
+    def settings(self) -> settings.Settings:
+        """The resolved settings."""
+        return settings.resolve(self._config)
+
+    @cached_property
+    def catalogue(self) -> catalogue.Catalogue:
+        """Every documented failure: the shipped ones and those of ini ``rlregress_scenarios``."""
+        return _usage(lambda: catalogue.load([catalogue.SHIPPED, *self.settings.scenarios]))
+
+    @cached_property
+    def profiles(self) -> dict[str, hardware.Profile]:
+        """Every hardware profile: the shipped ones and those of ini ``rlregress_hardware``."""
+        return _usage(lambda: hardware.load_profiles(self.settings.hardware))
+
+    @cached_property
+    def machine(self) -> hardware.Machine:
+        """The machine as NVML sees it."""
+        return hardware.discover()
+
+    @cached_property
+    def profile(self) -> hardware.Profile:
+        """The profile of the run: the one ``--hw`` names, else the one that fits this machine."""
+        return _usage(lambda: hardware.select(self.settings.hw or "auto", self.machine, self.profiles))
+
+    @cached_property
+    def stack(self) -> stack.Stack:
+        """What is installed."""
+        return stack.Stack.installed()
+
+    # -- the course of a run ---------------------------------------------------------------------------------------
+
+    def list_profiles(self) -> int:
+        """Print the profiles with what each needs."""
+        print(hardware.describe_profiles(self.profiles, self.machine))
+        return 0
+
+    def open(self, *, every_file: bool = False) -> bool:
+        """Check the promises of the command line and contain tests from now on; False if there is nothing to report.
+
+        ``every_file``: no test file is imported here before a child has survived that.
+        """
+        if self._opened or self.settings.hw == "list":
+            return False
+        self._opened = True
+        missing = stack.missing(self.settings.require)
+        if missing:
+            raise pytest.UsageError(
+                f"{self.settings.source['require']} requires {', '.join(self.settings.require)}, but "
+                + "; ".join(missing.values())
+            )
+        _ = self.catalogue
+        if self.settings.hw:
+            _ = self.profile
+            if self.profile.id == "cpu":
+                self._hide_gpus()
+            self._choose_scenarios()
+            # A night's run goes on when one test file cannot be imported; the run fails all the same.
+            self._config.option.continue_on_collection_errors = True
+        if CHANNEL in self._config.stash:  # a contained child runs what it is told, in process
+            return False
+        if not hasattr(self._config, "workerinput"):  # once a run, not in each of xdist's workers
+            _usage(lambda: subjects.check(self.settings, self.catalogue))
+        inline = Inline(self._config, unavailable=self.unavailable, conclude=self._conclude)
+        if self.settings.inline or self._config.getoption("setupplan", False):  # a plan runs nothing
+            self._config.pluginmanager.register(inline, "rlregress-inline")
+            return True
+        containment = Containment(
+            self._config,
+            limits=Limits(self.settings.timeout, self.settings.memory, self.settings.stall),
+            gpus=() if self.settings.hw == "cpu" else self.machine.gpus,
+            components=self.components,
+            unavailable=self.unavailable,
+            conclude=self._conclude,
+            every_file=every_file,
+            replacement=inline,
+        )
+        self._config.pluginmanager.register(containment, "rlregress-containment")
+        return True
+
+    def _hide_gpus(self) -> None:
+        """Let no process of a run on the CPU see a GPU, until the session ends."""
+        _ = self.machine  # it is looked at as it was
+        patch = pytest.MonkeyPatch()
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        self._config.add_cleanup(patch.undo)
+
+    def _choose_scenarios(self) -> None:
+        """Without a path on the command line, run the shipped scenarios and the user's."""
+        if self._config.args_source != pytest.Config.ArgsSource.ARGS:
+            self._config.args[:] = [str(path) for path in (catalogue.SHIPPED, *self.settings.scenarios)]
+
+    def adopt(self, items: list[pytest.Item]) -> None:
+        """Check the markers of collected tests."""
+        for item in items:
+            self.side(item)
+            self.unavailable(item)
+
+    # -- what a test is, needs, and gives --------------------------------------------------------------------------
+
+    def side(self, item: pytest.Item) -> Side | None:
+        """Which side of which failure a test is; None for other tests."""
+        for name in ("reproduces", "guards"):
+            marker = item.get_closest_marker(name)
+            if marker is not None:
+                if len(marker.args) != 1 or marker.kwargs:
+                    raise pytest.UsageError(f"{item.nodeid}: {name}() takes one failure id.")
+                asked_by = f"{item.nodeid}: {name}"
+                return Side(name, _usage(partial(self.catalogue.find, marker.args[0], asked_by)))
+        return None
+
+    def components(self, item: pytest.Item) -> tuple[str, ...]:
+        """Components of the stack that a test needs."""
+        side = self.side(item)
+        named = [name for marker in item.iter_markers("needs") for name in marker.args]
+        return tuple(dict.fromkeys([*(side.failure.components if side else ()), *named]))
+
+    def unavailable(self, item: pytest.Item) -> str | None:
+        """Why a test cannot run here: hardware or components that are missing; None if it can."""
+        if item not in self._unavailable:
+            self._unavailable[item] = self._why_unavailable(item)
+        return self._unavailable[item]
+
+    def _why_unavailable(self, item: pytest.Item) -> str | None:
+        for marker in item.iter_markers("hw"):
+            reason = _usage(
+                partial(hardware.unmet, marker.args, marker.kwargs, self.profile, self.machine, known=self.profiles)
+            )
+            if reason:
+                return f"needs {reason}"
+        missing = _usage(partial(stack.missing, self.components(item)))
+        if not missing and self.profile.id == "cpu" and "vllm" in self.components(item):
+            build = self.stack.accelerator_of_vllm()
+            return f"vllm: built for {build}, this run is --hw=cpu" if build else None
+        return "; ".join(missing.values()) or None
+
+    def subject(self, item: pytest.Item) -> str | None:
+        """Name of the function under a failure's guards: the entry's subject, or what ini puts in its place."""
+        side = self.side(item)
+        if side is None or side.failure.subject is None:
+            return None
+        return self.settings.subjects.get(side.failure.subject, side.failure.subject)
+
+    def _conclude(self, item: pytest.Item, outcome: Outcome, report: pytest.TestReport) -> None:
+        """Judge a sided test and put the verdict on its report; name the documented failure a failed one looks like."""
+        if item.get_closest_marker("hw") is not None and not report.skipped:
+            report.user_properties.append(("rlregress_hardware", self.profile.id))
+        side = self.side(item)
+        if side is not None and not hasattr(report, "wasxfail"):
+            self._judge(item, side, outcome, report)
+        named: list[catalogue.Failure] = []
+        if report.failed:
+            from pytest_rlregress.diagnose.matching import name_test  # only runs with a failure pay for it
+
+            named = name_test(outcome, self.catalogue.values())
+            add_to_text(report, [_entry(failure) for failure in named])
+        item.stash[CONCLUDED] = outcome, tuple(failure.id for failure in named)
+
+    def _judge(self, item: pytest.Item, side: Side, outcome: Outcome, report: pytest.TestReport) -> None:
+        failure = side.failure
+        judgement = judge(
+            side.name,
+            outcome,
+            failure,
+            expected=failure.expects(self.profile.id, self.stack),
+            gone=failure.gone(self.stack),
+            strict=self.settings.strict,
+            promised=item.get_closest_marker("hw") is not None and self.unavailable(item) is None,
+        )
+        _mark(report, judgement)
+        properties = {
+            "failure": failure.id,
+            "side": side.name,
+            "verdict": judgement.verdict,
+            "note": judgement.note,
+            "subject": self.subject(item) or "",
+        }
+        report.user_properties.extend((f"rlregress_{key}", value) for key, value in properties.items() if value)
+
+
+def _entry(failure: catalogue.Failure) -> tuple[str, str]:
+    """A titled text for a failed test that bears a documented signature."""
+    lines = [failure.title, f"seen on: {failure.seen_on}", f"cause: {failure.cause}", f"remedy: {failure.remedy}"]
+    return f"this looks like {failure.id}", "\n".join(lines)
+
+
+def _mark(report: pytest.TestReport, judgement: Judgement) -> None:
+    """Make a report's outcome agree with the verdict, keeping what was seen as a section."""
+    if report.skipped and not judgement.fails:
+        return
+    if report.failed and not judgement.fails:
+        report.sections.append((f"{judgement.verdict}: what came out", report.longreprtext))
+        report.outcome, report.longrepr = "passed", None
+    elif judgement.fails:
+        if report.failed:
+            report.sections.insert(0, (judgement.verdict, judgement.note))
+        else:
+            report.outcome, report.longrepr = "failed", f"{judgement.verdict}: {judgement.note}"
+
+
+def _usage(ask: Callable[[], T]) -> T:
+    """Turn the rooms' own errors, which know no pytest, into usage errors (exit 4)."""
+    try:
+        return ask()
+    except (catalogue.CatalogueError, hardware.HardwareError, stack.StackError, subjects.SubjectError) as error:
+        raise pytest.UsageError(str(error)) from None

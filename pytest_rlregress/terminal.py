@@ -1,0 +1,210 @@
+"""The terminal: header, words and letters of the verdicts, the table at the end, and the rule on hardware runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_rlregress import hardware
+from pytest_rlregress.goldens.key import Key
+from pytest_rlregress.stack import COMPONENTS
+
+if TYPE_CHECKING:
+    from pytest_rlregress.session import Harness
+
+#: Letter of each verdict in the progress line: small ones are fine, capitals fail the run.
+LETTERS = {
+    "reproduced": "r",
+    "absent": "a",
+    "held": "h",
+    "unavailable": "u",
+    "changed": "C",
+    "returned": "B",
+    "regressed": "G",
+    "crashed": "K",
+    "hung": "H",
+}
+_WIDTH = 100
+_NOTE_LINES = 3  # what failed is printed in full above the table
+_COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "subject": 22}
+
+
+@dataclass
+class Row:
+    """One failure's line of the table."""
+
+    failure: str
+    seen_on: str
+    verdicts: dict[str, Counter[str]] = field(default_factory=lambda: {"reproduces": Counter(), "guards": Counter()})
+    subjects: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    on_card: str = ""
+
+
+class Terminal:
+    """Collects the verdicts from the reports, wherever the tests ran, and prints them."""
+
+    def __init__(self, config: pytest.Config, run: Harness) -> None:
+        self._config, self._run = config, run
+        self._rows: dict[str, Row] = {}
+        self._hardware_tests = 0
+        self._skips: Counter[str] = Counter()
+        self._goldens: dict[str, dict[str, Any]] = {}
+        self._unwritten = ""
+
+    def pytest_report_header(self) -> list[str]:
+        """The machine, the profile of the run and the stack."""
+        if not self._run.settings.hw:
+            return []
+        versions, machine = self._run.stack.versions, self._run.machine
+        asked = self._run.settings.hw == "auto"
+        return [
+            *(hardware.describe_machine(machine, self._run.profiles).splitlines() if asked else ()),
+            f"hardware: {self._run.profile.id} of {'; '.join(map(hardware.line, machine.gpus)) or 'no GPU'}",
+            "stack: " + ", ".join(f"{name} {versions[name]}" for name in COMPONENTS if name in versions),
+        ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Our words and letters for the report that carries a verdict; pytest's categories, so that its counts hold."""
+        verdict = _properties(report).get("verdict")
+        if verdict is None or report.when == "teardown":
+            return None
+        category = {"passed": "passed", "skipped": "skipped"}.get(report.outcome, "failed")
+        return category, LETTERS[verdict], verdict.upper()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add a test's verdict to its failure's row."""
+        properties = _properties(report)
+        if properties.get("hardware") and report.when == "call":
+            self._hardware_tests += 1
+        golden = json.loads(properties.get("golden", "{}"))
+        if golden and golden["state"] != "none":  # that is what 'not run here' says
+            self._goldens[report.nodeid] = golden
+        if report.skipped and isinstance(report.longrepr, tuple) and not hasattr(report, "wasxfail"):
+            self._skips[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        # The teardown report repeats the verdict.
+        if "verdict" not in properties or report.when == "teardown":
+            return
+        failure = self._run.catalogue[properties["failure"]]
+        row = self._rows.setdefault(failure.id, Row(failure.id, failure.seen_on))
+        row.verdicts[properties["side"]][properties["verdict"]] += 1
+        for value, seen in ((properties.get("subject"), row.subjects), (properties.get("note"), row.notes)):
+            if value:
+                seen[value] = None
+        if "hw" in report.keywords:
+            row.on_card = failure.on_card
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """A hardware run in which no hardware test executed fails; so does one whose report cannot be written."""
+        if self.empty_hardware_run() and session.exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        ):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        try:
+            yield
+        except OSError as error:  # a full disk must not cost the summary too
+            self._unwritten = str(error)
+            session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
+
+    def empty_hardware_run(self) -> bool:
+        """Whether the run was to prove something about hardware and no hardware test executed."""
+        worker = hasattr(self._config, "workerinput")
+        asked = self._run.settings.hw is not None and not self._config.option.collectonly
+        return asked and not worker and self._run.profile.id != "cpu" and self._hardware_tests == 0
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """The verdict table, the skips with their reasons, and what made a hardware run void."""
+        write = terminalreporter.write_line
+        if self._rows:
+            terminalreporter.write_sep("=", "verdicts")
+            for line in table(self._rows[key] for key in self._run.catalogue if key in self._rows):
+                write(line)
+        if self._goldens:
+            terminalreporter.write_sep("=", "goldens")
+            for line in (line for golden in self._goldens.values() for line in _golden(golden)):
+                for part in textwrap.wrap(line, _WIDTH, subsequent_indent="    ", break_on_hyphens=False):
+                    write(part)
+        if self._skips:
+            terminalreporter.write_sep("=", "not run here")
+            for reason, count in self._skips.items():
+                for line in textwrap.wrap(f"{count} x {reason}", _WIDTH, subsequent_indent="    "):
+                    write(line)
+        if self._unwritten:
+            write(f"FAILED: a report could not be written: {self._unwritten}", red=True)
+        if self.empty_hardware_run():
+            write(
+                f"FAILED: --hw={self._run.profile.id} ran no hardware test: nothing was proved about this hardware "
+                "(hardware tests carry the marker hw; see 'not run here' for what was skipped).",
+                red=True,
+            )
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """The verdict table in at most 100 columns: a line a failure, its notes below it."""
+    lines = [_line(list(_COLUMNS)), "-" * _WIDTH]
+    for row in rows:
+        cells = [row.failure, row.seen_on, *(_cell(side) for side in row.verdicts.values()), ", ".join(row.subjects)]
+        wrapped = [_wrap(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
+        lines += [_line(list(parts)) for parts in zip_longest(*wrapped, fillvalue="")]
+        for note in filter(None, [*row.notes, row.on_card]):
+            lines += textwrap.wrap(note, _WIDTH, initial_indent="    ", subsequent_indent="    ")[:_NOTE_LINES]
+    return lines
+
+
+def _wrap(cell: str, width: int) -> list[str]:
+    """A cell in lines; a name that is too long breaks after a colon, or else after a dot or a _."""
+    lines = [""]
+    for part in re.split(r"(?<=[\s:])", cell):
+        for piece in [part] if len(part) <= width else re.split(r"(?<=[._])", part):
+            if lines[-1] and len(lines[-1] + piece.rstrip()) > width:
+                lines.append("")
+            lines[-1] += piece
+    return [line.rstrip() for line in lines]
+
+
+def _line(cells: list[str]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)).rstrip()
+
+
+def _cell(verdicts: Counter[str]) -> str:
+    """The verdict that matters most, with how many of the tests gave it."""
+    order = [
+        "crashed",
+        "hung",
+        "regressed",
+        "changed",
+        "returned",
+        "reproduced",
+        "absent",
+        "held",
+        "unavailable",
+    ]
+    worst = next((verdict for verdict in order if verdicts[verdict]), "")
+    return f"{worst} {verdicts[worst]}/{verdicts.total()}" if worst else "-"
+
+
+def _golden(found: dict[str, Any]) -> list[str]:
+    """What came of comparing a test's numbers with those recorded, each in a line."""
+    words = {"max": "max |Δ|", "drift": "mean Δ"}
+    used = [f"{words[name]} {share:.0%}" for name, share in found["used"].items() if share is not None]
+    about = f"{found['state']}: {Key(**found['key'])}" + (f"; of its tolerance used: {', '.join(used)}" if used else "")
+    return [about, *(f"  {line}" for line in found["differences"]), *(f"  notice: {line}" for line in found["notes"])]
+
+
+def _properties(report: pytest.TestReport) -> dict[str, str]:
+    return {
+        name.removeprefix("rlregress_"): str(value)
+        for name, value in getattr(report, "user_properties", ())
+        if name.startswith("rlregress_")
+    }

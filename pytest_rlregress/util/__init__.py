@@ -1,0 +1,1 @@
+"""What several packages need and is about none of them."""
