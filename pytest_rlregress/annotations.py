@@ -16,7 +16,7 @@ import pytest
 from pytest_rlregress.logs.engine import plain
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Harness
+    from pytest_rlregress.session import Session
     from pytest_rlregress.terminal import Terminal
 
 #: As many of each kind does GitHub show of one step.
@@ -45,7 +45,7 @@ class Annotation:
 class Annotations:
     """Collects what reports say, wherever the tests ran, and writes it at the end of the run."""
 
-    def __init__(self, config: pytest.Config, run: Harness, terminal: Terminal) -> None:
+    def __init__(self, config: pytest.Config, run: Session, terminal: Terminal) -> None:
         self._config, self._run, self._terminal = config, run, terminal
         self._found: dict[tuple[str, ...], Annotation] = {}
 

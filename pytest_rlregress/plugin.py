@@ -13,7 +13,7 @@ from pytest_rlregress import settings
 from pytest_rlregress.fixtures.declare import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Harness
+    from pytest_rlregress.session import Session
 
 pytest.register_assert_rewrite("pytest_rlregress.scenarios")
 
@@ -118,7 +118,7 @@ def _open(config: pytest.Config) -> bool:
     return True
 
 
-def _harness(config: pytest.Config) -> Harness:
+def _harness(config: pytest.Config) -> Session:
     from pytest_rlregress import session
 
     return session.of(config)

@@ -19,16 +19,16 @@ from pytest_rlregress.verdicts import Judgement, Outcome, judge
 
 T = TypeVar("T")
 
-_KEY: pytest.StashKey[Harness] = pytest.StashKey()
+_KEY: pytest.StashKey[Session] = pytest.StashKey()
 #: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
 #: Not on its report, which xdist can only send with plain values.
 CONCLUDED: pytest.StashKey[tuple[Outcome, tuple[str, ...]]] = pytest.StashKey()
 
 
-def of(config: pytest.Config) -> Harness:
+def of(config: pytest.Config) -> Session:
     """The harness of a pytest session."""
     if _KEY not in config.stash:
-        config.stash[_KEY] = Harness(config)
+        config.stash[_KEY] = Session(config)
     return config.stash[_KEY]
 
 
@@ -40,7 +40,7 @@ class Side:
     failure: catalogue.Failure
 
 
-class Harness:
+class Session:
     """Everything one run knows; each part is looked up when first asked for."""
 
     def __init__(self, config: pytest.Config) -> None:

@@ -18,7 +18,7 @@ from pytest_rlregress.goldens.key import Key
 from pytest_rlregress.stack import COMPONENTS
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Harness
+    from pytest_rlregress.session import Session
 
 #: Letter of each verdict in the progress line: small ones are fine, capitals fail the run.
 LETTERS = {
@@ -38,7 +38,7 @@ _COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "subje
 
 
 @dataclass
-class Row:
+class VerdictRow:
     """One failure's line of the table."""
 
     failure: str
@@ -52,9 +52,9 @@ class Row:
 class Terminal:
     """Collects the verdicts from the reports, wherever the tests ran, and prints them."""
 
-    def __init__(self, config: pytest.Config, run: Harness) -> None:
+    def __init__(self, config: pytest.Config, run: Session) -> None:
         self._config, self._run = config, run
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, VerdictRow] = {}
         self._hardware_tests = 0
         self._skips: Counter[str] = Counter()
         self._goldens: dict[str, dict[str, Any]] = {}
@@ -95,7 +95,7 @@ class Terminal:
         if "verdict" not in properties or report.when == "teardown":
             return
         failure = self._run.catalogue[properties["failure"]]
-        row = self._rows.setdefault(failure.id, Row(failure.id, failure.seen_on))
+        row = self._rows.setdefault(failure.id, VerdictRow(failure.id, failure.seen_on))
         row.verdicts[properties["side"]][properties["verdict"]] += 1
         for value, seen in ((properties.get("subject"), row.subjects), (properties.get("note"), row.notes)):
             if value:
@@ -150,7 +150,7 @@ class Terminal:
             )
 
 
-def table(rows: Iterable[Row]) -> list[str]:
+def table(rows: Iterable[VerdictRow]) -> list[str]:
     """The verdict table in at most 100 columns: a line a failure, its notes below it."""
     lines = [_line(list(_COLUMNS)), "-" * _WIDTH]
     for row in rows:

@@ -22,28 +22,28 @@ from pytest_rlregress.bisect.answers import answer as showing
 from pytest_rlregress.bisect.answers import rendering as module
 from pytest_rlregress.bisect.answers.answer import (
     Answer,
+    BisectQuestion,
     ChangedSet,
     Culprit,
     Documented,
     NotFound,
-    Question,
-    Seen,
+    RunContext,
+    SeenFailure,
     Skipped,
-    Surroundings,
     Tried,
     duration,
     shareable,
     shell,
     tried,
 )
-from pytest_rlregress.bisect.answers.progress import Progress, Window, among, between
+from pytest_rlregress.bisect.answers.progress import Progress, ProgressWindow, among, between
 from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
-from pytest_rlregress.bisect.trials.observations import Run, Sighting, State, Trial
+from pytest_rlregress.bisect.trials.observations import Observation, State, Trial, TrialRun
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.verdicts import Outcome
 
-LAST_GOOD = Seen("4.57.6", "2026-01-16", "absent")
-FIRST_BAD = Seen("5.0.0", None, "reproduced", "Traceback\nE   ValueError: lengths differ\n")
+LAST_GOOD = SeenFailure("4.57.6", "2026-01-16", "absent")
+FIRST_BAD = SeenFailure("5.0.0", None, "reproduced", "Traceback\nE   ValueError: lengths differ\n")
 CULPRIT = Culprit(
     "transformers",
     LAST_GOOD,
@@ -53,7 +53,7 @@ CULPRIT = Culprit(
     skipped=(Skipped("5.0.1", "flaky: 2 good, 1 bad of 3"), Skipped("5.0.2", "yanked: broken metadata")),
 )
 ANSWER = Answer(
-    Question(
+    BisectQuestion(
         "batch/mask-length-drift",
         "transformers 4.57.1",
         "transformers 5.10.4",
@@ -61,8 +61,11 @@ ANSWER = Answer(
             "batch/mask-length-drift", "The mask is longer than the ids", "len() counts keys", "return_dict=False"
         ),
     ),
-    (Seen("transformers 4.57.1", "2025-10-14", "absent"), Seen("transformers 5.10.4", None, "reproduced", "E  other")),
-    Surroundings("3.12.3", "Linux x86_64", "cpu: no GPU", {"torch": "2.13.0+cpu"}, ("verl 0.9: not needed",)),
+    (
+        SeenFailure("transformers 4.57.1", "2025-10-14", "absent"),
+        SeenFailure("transformers 5.10.4", None, "reproduced", "E  other"),
+    ),
+    RunContext("3.12.3", "Linux x86_64", "cpu: no GPU", {"torch": "2.13.0+cpu"}, ("verl 0.9: not needed",)),
     (
         Tried("transformers 4.57.1", State.GOOD, "absent", 12.34),
         Tried("transformers 5.10.4", State.BAD, "reproduced", 14.0),
@@ -212,14 +215,14 @@ def test_an_answer_is_something_and_one_thing(changes):
 
 def test_a_trial_in_one_line():
     def run(verdict, key="t"):
-        return Run({key: Sighting(key, Outcome("passed"), verdict)}, seconds=2.0)
+        return TrialRun({key: Observation(key, Outcome("passed"), verdict)}, seconds=2.0)
 
     def line(*runs):
         return tried(Trial("x 1", "0", runs, build_seconds=3.0), "t", State.GOOD)
 
     assert line(run("absent"), run("absent")) == Tried("x 1", State.GOOD, "absent", 7.0, 2)
     assert line(run("absent"), run("reproduced"), run("absent")).verdict == "2 absent, 1 reproduced"
-    assert line(run("absent", "other"), Run(trouble="no such test")).verdict == ""
+    assert line(run("absent", "other"), TrialRun(trouble="no such test")).verdict == ""
 
 
 @pytest.mark.parametrize(
@@ -427,9 +430,9 @@ def a_bisect(progress):
     progress.begins("building transformers 4.57.1")
     progress.tried(Tried("transformers 4.57.1", State.GOOD, "absent", 30.0), role="good end")
     progress.say("torch is copied, not linked")
-    progress.tried(Tried("transformers 5.0.0", State.BAD, "reproduced", 14.0), Window("4.57.6 … 5.0.0", 2, 2))
+    progress.tried(Tried("transformers 5.0.0", State.BAD, "reproduced", 14.0), ProgressWindow("4.57.6 … 5.0.0", 2, 2))
     unknown = Tried("transformers 5.0.1", State.UNKNOWN, "2 absent, 1 reproduced", 20.4, 3, "flaky: 2 good, 1 bad of 3")
-    progress.tried(unknown, Window("4.57.6 … 5.0.0", 0, 0))
+    progress.tried(unknown, ProgressWindow("4.57.6 … 5.0.0", 0, 0))
 
 
 LINES = """\

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_rlregress.bisect.answers.answer import NotFound
 from pytest_rlregress.bisect.ends import prove
-from pytest_rlregress.bisect.trials.observations import Run, Sighting, Trial
+from pytest_rlregress.bisect.trials.observations import Observation, Trial, TrialRun
 from pytest_rlregress.verdicts import Outcome
 
 OUTCOMES = {
@@ -21,11 +21,13 @@ def trial(label, *runs, trouble="", hardware="cpu"):
     """A trial of these runs, each the verdicts of its tests: ``{"a": "passed"}``."""
 
     def sighting(test, word):
-        return Sighting(f"t.py::{test}", OUTCOMES[word], "failed" if word == "otherwise" else word)
+        return Observation(f"t.py::{test}", OUTCOMES[word], "failed" if word == "otherwise" else word)
 
     def run(verdicts):
         seen = [sighting(test, word) for test, word in verdicts.items()]
-        return Run({one.test: one for one in seen}, hardware, trouble="" if verdicts else "no such test here: t.py")
+        return TrialRun(
+            {one.test: one for one in seen}, hardware, trouble="" if verdicts else "no such test here: t.py"
+        )
 
     return Trial(label, label, tuple(map(run, runs)), trouble)
 

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.bisect.trials import journal
-from pytest_rlregress.bisect.trials.journal import Journal, JournalError
-from pytest_rlregress.bisect.trials.observations import Run, Sighting, Trial
+from pytest_rlregress.bisect.trials.journal import JournalError, TrialJournal
+from pytest_rlregress.bisect.trials.observations import Observation, Trial, TrialRun
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.verdicts import Outcome
 
 QUESTION = {"package": "transformers", "ends": ["4.57.1", "5.10.4"], "python": "3.12.3"}
 
 OUTCOME = Outcome("failed", exceptions=("builtins.ValueError",), message="two\nlines", frames=("a.py:f",), log="\u2028")
-SIGHTING = Sighting("batch/test_x.py::test_y", OUTCOME, "reproduced", "E  x", "batch/x", "reproduces", ("batch/x",))
-RUNS = (Run({SIGHTING.test: SIGHTING}, "cpu: no GPU", 14.1), Run(trouble="no such test", output="…"))
+SIGHTING = Observation("batch/test_x.py::test_y", OUTCOME, "reproduced", "E  x", "batch/x", "reproduces", ("batch/x",))
+RUNS = (TrialRun({SIGHTING.test: SIGHTING}, "cpu: no GPU", 14.1), TrialRun(trouble="no such test", output="…"))
 TRIED = Trial("transformers 5.0.0", "0123456789abcdef", RUNS, "", 3.5, ("tokenizers 1 -> 2",))
 UNBUILDABLE = Trial("transformers 5.0.1", "", trouble="needs tokenizers<1")
 OTHER = Trial("transformers 5.0.2", "", trouble="no wheel")
@@ -32,21 +32,21 @@ def path(tmp_path):
 
 
 def write(path, *trials, **options):
-    with Journal.open(path, QUESTION, **options) as opened:
+    with TrialJournal.open(path, QUESTION, **options) as opened:
         for one in trials:
             opened.add(one)
     return path.read_bytes()
 
 
 def read(path, question=QUESTION):
-    with Journal.open(path, question) as opened:
+    with TrialJournal.open(path, question) as opened:
         return list(opened.trials.values())
 
 
 def refused(path, question=QUESTION, **options):
     """Why a journal is not gone on with, in one sentence that names it; the file is as it was."""
     before = path.read_bytes()
-    with pytest.raises(JournalError) as caught, Journal.open(path, question, **options):
+    with pytest.raises(JournalError) as caught, TrialJournal.open(path, question, **options):
         pass
     assert path.read_bytes() == before
     message = str(caught.value)
@@ -66,8 +66,8 @@ texts = st.text(max_size=9)
 tuples = st.lists(texts, max_size=2).map(tuple)
 seconds = st.floats(0, allow_nan=False)
 outcomes = st.builds(Outcome, texts, texts, tuples, texts, tuples, st.none() | texts, texts)
-sightings = st.builds(Sighting, texts, outcomes, texts, texts, st.none() | texts, st.none() | texts, tuples)
-runs = st.builds(Run, st.dictionaries(texts, sightings, max_size=2), texts, seconds, texts, texts)
+sightings = st.builds(Observation, texts, outcomes, texts, texts, st.none() | texts, st.none() | texts, tuples)
+runs = st.builds(TrialRun, st.dictionaries(texts, sightings, max_size=2), texts, seconds, texts, texts)
 trials = st.builds(Trial, texts, texts, st.lists(runs, max_size=2).map(tuple), texts, seconds, tuples)
 
 
@@ -81,7 +81,7 @@ def test_any_trial_is_read_as_it_was_written(tmp_path_factory, drawn):
 
 def cut_everywhere(path):
     """Where a journal was cut with another outcome than that its whole lines survive, and nothing else is in it."""
-    kept = [Trial("a", "1", (Run({"t": Sighting("t", Outcome("passed"), "absent")}),)), UNBUILDABLE]
+    kept = [Trial("a", "1", (TrialRun({"t": Observation("t", Outcome("passed"), "absent")}),)), UNBUILDABLE]
     content = write(path, *kept)
     lines = content.splitlines(keepends=True)
     for length in range(len(content) + 1):
@@ -171,7 +171,7 @@ def test_a_first_line_of_nonsense_is_damaged(path, content):
 
 
 def test_two_at_once_are_refused_until_the_first_ends(path):
-    with Journal.open(path, QUESTION) as first:
+    with TrialJournal.open(path, QUESTION) as first:
         first.add(TRIED)
         for fresh in (False, True):
             assert "already running" in refused(path, fresh=fresh)
@@ -181,7 +181,7 @@ def test_two_at_once_are_refused_until_the_first_ends(path):
 
 def test_two_at_once_are_caught_where_nothing_locks(path, monkeypatch):
     monkeypatch.setattr(journal.fcntl, "flock", lambda *_: None)
-    with Journal.open(path, QUESTION), pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+    with TrialJournal.open(path, QUESTION), pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         refused(path)
 
 
@@ -189,8 +189,8 @@ _HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
 from pytest_rlregress.bisect.trials.observations import Trial
-from pytest_rlregress.bisect.trials.journal import Journal
-with Journal.open(Path(sys.argv[1]), {}) as opened:
+from pytest_rlregress.bisect.trials.journal import TrialJournal
+with TrialJournal.open(Path(sys.argv[1]), {}) as opened:
     opened.add(Trial("a", "1"))
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
     print(child.pid, flush=True)
@@ -216,9 +216,9 @@ _FULL = """
 import resource, signal, sys
 from pathlib import Path
 from pytest_rlregress.bisect.trials.observations import Trial
-from pytest_rlregress.bisect.trials.journal import Journal, JournalError
+from pytest_rlregress.bisect.trials.journal import TrialJournal, JournalError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-with Journal.open(Path(sys.argv[1]), {}) as opened:
+with TrialJournal.open(Path(sys.argv[1]), {}) as opened:
     opened.add(Trial("a", "1"))
     size = Path(sys.argv[1]).stat().st_size
     for limit in (size, size + 10):
@@ -254,5 +254,8 @@ def test_each_line_is_one_write_and_is_synced_and_so_is_the_new_file_s_name(path
 def test_where_it_cannot_be_is_told(path):
     path.parent.mkdir()
     path.mkdir()
-    with pytest.raises(JournalError, match=r"journal\.jsonl: the journal cannot be opened: "), Journal.open(path, {}):
+    with (
+        pytest.raises(JournalError, match=r"journal\.jsonl: the journal cannot be opened: "),
+        TrialJournal.open(path, {}),
+    ):
         pass

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import Change, Lock, LockError
+from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
 
 
 def lock(*lines):
@@ -80,9 +80,9 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_differences_are_the_packages_that_changed_came_or_went():
     before, after = lock("a==1", "b==1", "c==1"), lock("a==1", "b==2", "d==1")
     assert locks.differences(before, after) == [
-        Change("b", "b==1", "b==2"),
-        Change("c", "c==1", None),
-        Change("d", None, "d==1"),
+        PackageChange("b", "b==1", "b==2"),
+        PackageChange("c", "c==1", None),
+        PackageChange("d", None, "d==1"),
     ]
     assert [str(change) for change in locks.differences(before, after)] == ["b 1 -> 2", "c 1 -> none", "d none -> 1"]
 

@@ -15,14 +15,14 @@ from pytest_rlregress.bisect import revisions
 from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.commits import opened
-from pytest_rlregress.bisect.checkout.worktree import CheckoutError
+from pytest_rlregress.bisect.checkout.worktree import WorktreeError
 from pytest_rlregress.bisect.followed_test import NoAnswer, follow
 from pytest_rlregress.bisect.trials import trial
-from pytest_rlregress.bisect.trials.journal import Journal
-from pytest_rlregress.bisect.trials.observations import Run, Sighting
-from pytest_rlregress.bisect.trials.runner import Laboratory
+from pytest_rlregress.bisect.trials.journal import TrialJournal
+from pytest_rlregress.bisect.trials.observations import Observation, TrialRun
+from pytest_rlregress.bisect.trials.runner import TrialRunner
 from pytest_rlregress.bisect.trials.trial import Request
-from pytest_rlregress.environments.contents import Specimen
+from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.uv import Installer
@@ -142,7 +142,7 @@ class Counted(Installer):
 
 
 def _nothing(name):
-    return Specimen(Lock({}), {})
+    return EnvironmentContents(Lock({}), {})
 
 
 class Bisect:
@@ -158,12 +158,12 @@ class Bisect:
         where = {"held": _nothing, "installer": self.installer, "folder": self.folder / "worktrees"}
         with (
             opened(repo, spec, request=request, environments=environments, **where) as commits,
-            Journal.open(self.folder / "journal", {"revisions": spec}) as journal,
+            TrialJournal.open(self.folder / "journal", {"revisions": spec}) as journal,
             commits.folder(),
         ):
             progress = Progress()
             how = {"repeat": 1, "timeout": 100, "jobs": 1, "begins": progress.begins, "say": progress.say}
-            laboratory = Laboratory(commits, journal, commits.request, **how)
+            laboratory = TrialRunner(commits, journal, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
             return revisions.narrow(commits, follow(*ends, laboratory, progress))
 
@@ -176,7 +176,7 @@ class Bisect:
         if ended.returncode:
             name, _, message = ended.stderr.splitlines()[-1].partition(": ")
             outcome = Outcome("failed", exceptions=(name,), message=message)
-        return Run({"test_it.py::test_answer": Sighting("test_it.py::test_answer", outcome, outcome.kind)})
+        return TrialRun({"test_it.py::test_answer": Observation("test_it.py::test_answer", outcome, outcome.kind)})
 
 
 @pytest.fixture
@@ -288,21 +288,21 @@ def test_what_is_imported_from_elsewhere_says_nothing_about_a_commit(quick, repo
     ],
 )
 def test_bad_revisions_are_told(repository, spec, reason):
-    with pytest.raises(CheckoutError, match=reason):
+    with pytest.raises(WorktreeError, match=reason):
         worktree.ends(worktree.checkout(repository), spec)
 
 
 def test_a_bad_checkout_is_told(repository, tmp_path, monkeypatch):
-    with pytest.raises(CheckoutError, match=r"--repo .*/missing: no such folder"):
+    with pytest.raises(WorktreeError, match=r"--repo .*/missing: no such folder"):
         worktree.checkout(tmp_path / "missing")
-    with pytest.raises(CheckoutError, match=r"no git checkout .*not a git repository"):
+    with pytest.raises(WorktreeError, match=r"no git checkout .*not a git repository"):
         worktree.checkout(tmp_path)
     _git("clone", "-q", "--depth=1", f"file://{repository}", str(tmp_path / "shallow"))
-    with pytest.raises(CheckoutError, match=r"no revision '7'; it is a shallow clone: git fetch --unshallow"):
+    with pytest.raises(WorktreeError, match=r"no revision '7'; it is a shallow clone: git fetch --unshallow"):
         worktree.ends(worktree.checkout(tmp_path / "shallow"), "7..main")
     worktree._of_a_repository.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CheckoutError, match="git was not found on the PATH"):
+    with pytest.raises(WorktreeError, match="git was not found on the PATH"):
         worktree.checkout(repository)
 
 
@@ -321,7 +321,7 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
         path = Path(other.stdout.readline().strip())
         found = worktree.checkout(repository)
         with (
-            pytest.raises(CheckoutError, match="another bisect of it is running"),
+            pytest.raises(WorktreeError, match="another bisect of it is running"),
             worktree.worktree(found, folder, "1"),
         ):
             pass
@@ -374,7 +374,7 @@ def test_a_project_s_name(tmp_path, files, lock, name):
 
 def test_a_project_that_computes_its_name_is_told(tmp_path):
     (tmp_path / "setup.py").write_text("setup(name=NAME)")
-    with pytest.raises(CheckoutError, match="says the project's name; where one computes it, install"):
+    with pytest.raises(WorktreeError, match="says the project's name; where one computes it, install"):
         editable.name(tmp_path, tmp_path, Lock({}))
 
 
@@ -383,7 +383,7 @@ def test_tests_elsewhere_and_projects_beside(repository, tmp_path):
     where = {"environments": None, "installer": None, "folder": tmp_path / "worktrees"}
     here, request = Path.cwd(), Request((str(tmp_path / "test_mine.py"),))
     with (
-        opened(repository, "7..8", held=lambda _: Specimen(lock, {}), request=request, **where) as commits,
+        opened(repository, "7..8", held=lambda _: EnvironmentContents(lock, {}), request=request, **where) as commits,
         commits.folder(),
     ):
         assert commits.request == request

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_rlregress.bisect.trials import sameness
-from pytest_rlregress.bisect.trials.observations import Run, Sighting, State
+from pytest_rlregress.bisect.trials.observations import Observation, State, TrialRun
 from pytest_rlregress.bisect.trials.sameness import agree, judge, normalised, seen, told
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.verdicts import Outcome
@@ -20,20 +20,22 @@ GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
 
 def failed(message, *classes, verdict="failed", named=(), failure=None, **outcome):
     names = tuple(classes) or ("builtins.RuntimeError",)
-    return Sighting(TEST, Outcome("failed", "call", names, message, **outcome), verdict, failure=failure, named=named)
+    return Observation(
+        TEST, Outcome("failed", "call", names, message, **outcome), verdict, failure=failure, named=named
+    )
 
 
 def crashed(signal, message=None):
     message = message or f"died of {signal} (whatever)"
-    return Sighting(TEST, Outcome("crashed", "call", message=message, signal=signal), "crashed")
+    return Observation(TEST, Outcome("crashed", "call", message=message, signal=signal), "crashed")
 
 
 def hung(*frames, message="no end after 60 s"):
-    return Sighting(TEST, Outcome("hung", "call", message=message, frames=frames), "hung")
+    return Observation(TEST, Outcome("hung", "call", message=message, frames=frames), "hung")
 
 
 def ended(verdict, kind="passed", message="", **more):
-    return Sighting(TEST, Outcome(kind, message=message), verdict, **more)
+    return Observation(TEST, Outcome(kind, message=message), verdict, **more)
 
 
 def sided(verdict, *classes, message="", failure="drift"):
@@ -149,14 +151,14 @@ PLAIN = {
 def check_table(judge):
     for name, (one, other) in SAME.items():
         for this, bad in ((one, other), (other, one), (one, one)):
-            assert judge(this, Run(), bad)[0] is BAD, name
+            assert judge(this, TrialRun(), bad)[0] is BAD, name
     for name, (one, other) in OTHER.items():
         for this, bad in ((one, other), (other, one)):
-            state, reason = judge(this, Run(), bad)
+            state, reason = judge(this, TrialRun(), bad)
             assert (state, reason) == (UNKNOWN, f"fails otherwise: {told(this)}"), name
     for name, (this, state, reason) in PLAIN.items():
         for bad in (failed("x"), None):
-            assert judge(this, Run(), bad) == (state, reason), name
+            assert judge(this, TrialRun(), bad) == (state, reason), name
 
 
 def test_table():
@@ -207,9 +209,9 @@ def two_of_one_failure(draw):
 def check_drawn(one, other_class):
     name, first, second = one
     bad = failed(first, f"a.{name}")
-    assert judge(failed(second, f"b.{name}"), Run(), bad)[0] is BAD
+    assert judge(failed(second, f"b.{name}"), TrialRun(), bad)[0] is BAD
     if other_class != name:
-        assert judge(failed(second, f"b.{other_class}"), Run(), bad)[0] is UNKNOWN
+        assert judge(failed(second, f"b.{other_class}"), TrialRun(), bad)[0] is UNKNOWN
 
 
 def test_the_same_with_other_numbers_and_never_with_another_class():
@@ -235,11 +237,11 @@ def test_normalised_twice_is_normalised_once(one):
 
 def test_any_failure_is_bad_while_the_ends_are_proven():
     for one in (failed("x"), crashed("SIGFPE"), hung(), sided("reproduced"), sided("changed")):
-        assert judge(one, Run(), None) == (BAD, told(one))
+        assert judge(one, TrialRun(), None) == (BAD, told(one))
 
 
 def test_another_machine_says_nothing():
-    lost, kept = Run(hardware="cpu"), Run(hardware="h100 of NVIDIA H100")
+    lost, kept = TrialRun(hardware="cpu"), TrialRun(hardware="h100 of NVIDIA H100")
     for sighting in (ended("passed"), failed("x")):
         state, reason = judge(sighting, lost, failed("x"), kept.hardware)
         assert state is UNKNOWN
@@ -249,17 +251,20 @@ def test_another_machine_says_nothing():
 
 def test_what_was_not_seen_says_why():
     bad = failed("x")
-    assert judge(None, Run(trouble="the run had no end after 9 s"), bad) == (UNKNOWN, "the run had no end after 9 s")
+    assert judge(None, TrialRun(trouble="the run had no end after 9 s"), bad) == (
+        UNKNOWN,
+        "the run had no end after 9 s",
+    )
     file = replace(
         failed("No module named 'x'", "builtins.ImportError"), test="tests/test_it.py", verdict="uncollected"
     )
-    other = Run({file.test: file})
+    other = TrialRun({file.test: file})
     assert judge(None, other, bad) == (UNKNOWN, f"was not run: {told(file)}")
     assert seen(other, TEST) is file
     assert seen(other, "tests/test_other.py::test_it") is None
     conftest = replace(file, test="tests/conftest.py")
-    assert seen(Run({conftest.test: conftest}), TEST) is conftest
-    assert seen(Run({TEST: bad, conftest.test: conftest}), TEST) is bad
+    assert seen(TrialRun({conftest.test: conftest}), TEST) is conftest
+    assert seen(TrialRun({TEST: bad, conftest.test: conftest}), TEST) is bad
 
 
 def test_repeats_agree_or_are_flaky():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.bisect import search
-from pytest_rlregress.bisect.search import Found, NotMonotone, Probe, Try, Window
+from pytest_rlregress.bisect.search import NotMonotone, Probe, SearchResult, Try, Window
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
@@ -327,12 +327,12 @@ def not_verified(order, needs, known):
     step = search.first_bad([known.get(prefix) for prefix in prefixes])
     if isinstance(step, Probe):
         return Try(prefixes[step.index])
-    return Found((frozenset(order[step.last_good : step.first_bad]),), proven=True)
+    return SearchResult((frozenset(order[step.last_good : step.first_bad]),), proven=True)
 
 
 def not_minimal(order, needs, known):
     step = search._narrowed(order, needs, known)
-    return step if isinstance(step, Try) else Found(tuple(frozenset({unit}) for unit in step), proven=True)
+    return step if isinstance(step, Try) else SearchResult(tuple(frozenset({unit}) for unit in step), proven=True)
 
 
 def without_needs(order, needs, known):
@@ -341,7 +341,7 @@ def without_needs(order, needs, known):
 
 def always_proven(order, needs, known):
     step = search.culprits(order, needs, known)
-    return Found(step.culprits, proven=True) if isinstance(step, Found) else step
+    return SearchResult(step.culprits, proven=True) if isinstance(step, SearchResult) else step
 
 
 @pytest.mark.parametrize(
@@ -378,14 +378,14 @@ def test_one_culprit_among_many_costs_twice_the_logarithm_at_most():
         needs = {culprit: frozenset(f"{other:03}" for other in range(index) if pick.random() < 0.1)}
         world = numbered(count, lambda subset, culprit=culprit: BAD if culprit in subset else GOOD, needs)
         found, known = trials(search.culprits, world)
-        assert found == Found((frozenset({culprit}),), proven=True)
+        assert found == SearchResult((frozenset({culprit}),), proven=True)
         assert len(known) <= 2 * math.ceil(math.log2(count)) + 2
 
 
 def test_upgrades_that_only_break_together():
     together = {"003", "041", "077"}
     found, known = trials(search.culprits, numbered(100, lambda subset: BAD if together <= subset else GOOD))
-    assert found == Found(tuple(frozenset({unit}) for unit in sorted(together)), proven=True)
+    assert found == SearchResult(tuple(frozenset({unit}) for unit in sorted(together)), proven=True)
     assert len(known) <= 2 + 3 * (math.ceil(math.log2(100)) + 2)
 
 
@@ -396,7 +396,7 @@ def test_units_that_only_work_beside_each_other_do_not_hide_the_culprit():
         return BAD if "030" in subset else GOOD
 
     found, known = trials(search.culprits, numbered(100, state))
-    assert found == Found((frozenset({"030"}),), proven=True)
+    assert found == SearchResult((frozenset({"030"}),), proven=True)
     assert len(known) <= 6 * math.ceil(math.log2(100))
 
 
@@ -406,21 +406,21 @@ def test_units_that_cannot_be_told_apart_are_named_together():
         return UNKNOWN if len(both) == 1 else BAD if both else GOOD
 
     found, _ = trials(search.culprits, numbered(100, state))
-    assert found == Found((frozenset({"010", "060"}),), proven=True)
+    assert found == SearchResult((frozenset({"010", "060"}),), proven=True)
 
 
 def test_a_need_of_the_culprit_that_could_not_be_tried_alone_is_named_with_it():
     needs = {"a": frozenset(), "b": frozenset("a"), "c": frozenset()}
     states = {"": GOOD, "a": UNKNOWN, "c": GOOD, "ab": BAD, "ac": UNKNOWN, "abc": BAD}
     found, _ = trials(search.culprits, World(tuple("abc"), needs, {frozenset(k): v for k, v in states.items()}))
-    assert found == Found((frozenset("ab"),), proven=True)
+    assert found == SearchResult((frozenset("ab"),), proven=True)
 
 
 def test_a_companion_that_could_not_be_left_behind_is_not_proven():
     states = {"": GOOD, "a": UNKNOWN, "b": GOOD, "ab": BAD}
     needs = dict.fromkeys("ab", frozenset())
     found, _ = trials(search.culprits, World(tuple("ab"), needs, {frozenset(k): v for k, v in states.items()}))
-    assert found == Found((frozenset("a"), frozenset("b")), proven=False)
+    assert found == SearchResult((frozenset("a"), frozenset("b")), proven=False)
 
 
 @pytest.mark.parametrize(("none", "all_"), [(BAD, BAD), (GOOD, GOOD), (UNKNOWN, BAD), (GOOD, None)])

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from pytest_rlregress.environments import requirements
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.stack.locks import Change
+from pytest_rlregress.stack.locks import PackageChange
 
 
 def asking(**wanted):
@@ -139,7 +139,7 @@ class Ends:
     def changes(self):
         old, new = self.old[0], self.new[0]
         names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-        return [Change(name, old.get(name), new.get(name)) for name in names]
+        return [PackageChange(name, old.get(name), new.get(name)) for name in names]
 
     def valid(self, moved):
         """Whether each package has what it asks for in its chosen version, but for what its own end breaks."""
@@ -262,7 +262,7 @@ def test_packages_that_hold_each_other_are_one_unit():
 def test_packages_that_come_and_go():
     old, new = {"engine": "1", "six": "1"}, {"engine": "2", "kernels": "1"}
     found = requirements.together(
-        [Change("engine", "1", "2"), Change("kernels", None, "1"), Change("six", "1", None)],
+        [PackageChange("engine", "1", "2"), PackageChange("kernels", None, "1"), PackageChange("six", "1", None)],
         (old, asking(engine=["six"])),
         (new, asking(engine=["kernels"], kernels=[])),
     )
@@ -275,7 +275,7 @@ def test_packages_that_come_and_go():
 
 
 def test_what_comes_from_a_folder_may_be_any_version():
-    changes = [Change("trainer", "-e /old", "-e /new"), Change("torch", "torch==2", "torch==3")]
+    changes = [PackageChange("trainer", "-e /old", "-e /new"), PackageChange("torch", "torch==2", "torch==3")]
     old, new = {"trainer": "-e /old", "torch": "2"}, {"trainer": "-e /new", "torch": "3"}
     found = requirements.together(changes, (old, asking(torch=["trainer>=1"])), (new, asking(torch=["trainer>=2"])))
     assert found.needs == {"trainer": frozenset(), "torch": frozenset()}

@@ -501,7 +501,7 @@ def test_files_come_through_the_log(contents, noise):
     found = [file_transfer.find(noise + line) for line in lines]
     assert {before for before, _ in found} <= {noise}
     assert file_transfer.unpack([frame for _, frame in found]) == [
-        file_transfer.File(name, content) for name, content in zip(names, contents, strict=True)
+        file_transfer.TransferredFile(name, content) for name, content in zip(names, contents, strict=True)
     ]
 
 
@@ -527,7 +527,7 @@ def test_a_torn_record_is_said(tmp_path, harm, problem):
     whole = _framed(b"whole", "b.json")
     close = file_transfer.find(file_transfer.note("end", exit=0, seconds=1))[1]
     end = job_log.End("SUCCEEDED", "", frames=(*harm(lines), *whole, close))
-    found = results.outcome(results.Place("h100", "job", tmp_path, "http://head"), end, 1, "")
+    found = results.outcome(results.RecordFolder("h100", "job", tmp_path, "http://head"), end, 1, "")
     assert problem in found.result
     assert found.code == results.UNKNOWN
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b.json", b"whole")]
@@ -539,7 +539,7 @@ def test_a_foreign_name_is_not_written(tmp_path, name):
     folder.mkdir()
     close = file_transfer.find(file_transfer.note("end", exit=0, seconds=1))[1]
     end = job_log.End("SUCCEEDED", "", frames=(*_framed(b"x", name), close))
-    found = results.outcome(results.Place("h100", "job", folder, "http://head"), end, 1, "")
+    found = results.outcome(results.RecordFolder("h100", "job", folder, "http://head"), end, 1, "")
     assert "not the name of a record" in found.result
     assert list(tmp_path.rglob("*")) == [folder]
 
@@ -560,7 +560,7 @@ def test_a_foreign_name_is_not_written(tmp_path, name):
 )
 def test_exit_codes(tmp_path, code, result, ours):
     close = file_transfer.find(file_transfer.note("end", exit=code, seconds=1))[1]
-    place = results.Place("h100", "job", tmp_path, "http://head")
+    place = results.RecordFolder("h100", "job", tmp_path, "http://head")
     found = results.outcome(place, job_log.End("FAILED", "", frames=(*_framed(b"x"), close)), 1, "")
     assert (found.result, found.code) == (result, ours)
     lost = results.outcome(place, job_log.End("FAILED", "", frames=(close,)), 1, "")

@@ -10,7 +10,7 @@ import pytest
 from made_goldens import GOLDEN, KEY, but, keep
 
 from pytest_rlregress import stack
-from pytest_rlregress.goldens.checkout import CheckoutError, commit_for
+from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
 from pytest_rlregress.goldens.golden import as_json, of_json, read
 
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
@@ -143,23 +143,23 @@ def test_where_goldens_may_be_written(checkout, tmp_path):
     keep(folder / "kept")
     subprocess.run([*GIT, "add", "."], check=True, cwd=folder)
     assert commit_for(folder / "kept", shipped) == head
-    with pytest.raises(CheckoutError, match=r"not clean.*: kept/nvidia.*json changed"):
+    with pytest.raises(UncleanCheckout, match=r"not clean.*: kept/nvidia.*json changed"):
         commit_for(folder, shipped)
     subprocess.run([*GIT, "reset", "-q"], check=True, cwd=folder)
 
     shipped.mkdir(parents=True)
-    with pytest.raises(CheckoutError, match=r"that of an installed package.*ini rlregress_goldens"):
+    with pytest.raises(UncleanCheckout, match=r"that of an installed package.*ini rlregress_goldens"):
         commit_for(shipped, shipped)
     (shipped.parent / "__init__.py").touch()
     subprocess.run([*GIT, "add", "package"], check=True, cwd=folder)
     subprocess.run([*GIT, "commit", "-qm", "package"], check=True, cwd=folder)
     assert commit_for(shipped, shipped) != head
-    with pytest.raises(CheckoutError, match="is ignored by git"):
+    with pytest.raises(UncleanCheckout, match="is ignored by git"):
         commit_for(folder / "ignored" / "goldens", shipped)
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.mkdir()
-    with pytest.raises(CheckoutError, match="in no git checkout"):
+    with pytest.raises(UncleanCheckout, match="in no git checkout"):
         commit_for(outside, shipped)
     (folder / "test_it.py").write_text("")
-    with pytest.raises(CheckoutError, match=r"not clean, .*: test_it.py changed. Commit or stash that first"):
+    with pytest.raises(UncleanCheckout, match=r"not clean, .*: test_it.py changed. Commit or stash that first"):
         commit_for(folder / "kept", shipped)

@@ -24,7 +24,7 @@ from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.history import store
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import classify, flakes, night, upgrades
-from pytest_rlregress.report.judgement.facts import TRIPS, Point, Result, Run
+from pytest_rlregress.report.judgement.facts import TRIPS, Point, RecordedRun, Result
 from pytest_rlregress.stack.locks import Lock
 
 WORDS = {
@@ -63,7 +63,7 @@ def history(text, selection=()):
 
 def _run(number, date, changed, state, selection):
     start = datetime.datetime.combine(date, datetime.time(0), datetime.UTC).timestamp() + number
-    return Run(
+    return RecordedRun(
         id=str(number),
         path=Path(f"{number}.json"),
         start=start,

@@ -376,10 +376,10 @@ def test_clocks_that_are_wrong(folder, made):
 JOURNAL = """
 import json, sys, time
 from pathlib import Path
-from pytest_rlregress.records.journal import Journal
+from pytest_rlregress.records.journal import RunJournal
 record = json.loads(Path(sys.argv[1]).read_text())
 tests, record["results"]["tests"] = record["results"]["tests"], []
-journal = Journal(Path(sys.argv[2]), record)
+journal = RunJournal(Path(sys.argv[2]), record)
 journal.write([{"at": record["results"]["summary"]["start"] + 9, "nodeid": t["name"], "test": t} for t in tests[:4]])
 print("written", flush=True)
 time.sleep(60)
@@ -538,7 +538,7 @@ FIRST = {"a": (0, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, "")}
 SECOND = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
 BROKEN = {
     "what changes is not seen": (index, "digest", lambda path: path.name),
-    "changes are not looked for": (record_files, "File", lambda path, mtime_ns, size: index.File(path, 0, 0)),
+    "changes are not looked for": (record_files, "File", lambda path, mtime_ns, size: index.IndexedFile(path, 0, 0)),
     "what is no record is left out": (index, "_keep_problem", lambda db, key, problem: None),
     "a copy counts": (reader, "whole", lambda path: {**WHOLE(path), "reportId": path.name}),
 }

@@ -220,7 +220,7 @@ def test_a_long_trace_keeps_its_end():
     assert first.text.startswith("line ")
     assert first.cut + len(first.text) == len("\n".join(lines))
     assert len(first.text) + len(log.text) <= 2000
-    assert log == evidence.Part("log", "short", 0)
+    assert log == evidence.ShownText("log", "short", 0)
 
 
 def test_all_traces_together_have_a_limit(tmp_path):

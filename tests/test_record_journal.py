@@ -158,8 +158,8 @@ def test_a_run_goes_on_as_long_as_its_own_process_does(tmp_path):
     path = tmp_path / "a.partial.jsonl"
     script = f"""
 import json, os, pathlib, sys, time
-from pytest_rlregress.records.journal import Journal
-kept = Journal(pathlib.Path({str(path)!r}), json.loads(sys.argv[1]))
+from pytest_rlregress.records.journal import RunJournal
+kept = RunJournal(pathlib.Path({str(path)!r}), json.loads(sys.argv[1]))
 assert not kept.problem
 if os.fork() == 0:  # as a test may, whose process then outlives the run
     print("begun", flush=True)  # said by the fork: it has let go of the file by then
@@ -227,7 +227,7 @@ def test_a_full_disk(pytester, light, size):
 
 
 def test_a_folder_without_room_for_a_journal(tmp_path):
-    kept = journal.Journal(tmp_path / "none" / "a.partial.jsonl", document())
+    kept = journal.RunJournal(tmp_path / "none" / "a.partial.jsonl", document())
     kept.write([known("a", "passed")])
     kept.close(keep=False)
     assert kept.problem == f"{kept.path}: No such file or directory"

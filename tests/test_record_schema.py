@@ -11,7 +11,7 @@ import pytest
 from record_checks import SCHEMA, VALID, checked
 
 from pytest_rlregress.records import ctrf, reader
-from pytest_rlregress.records.journal import Run
+from pytest_rlregress.records.journal import RunState
 
 KEY = {"device": "NVIDIA H100 80GB HBM3", "torch": "2.13", "engine": "vllm 0.31", "attention": "x", "dtype": "bfloat16"}
 SERIES = {
@@ -92,7 +92,7 @@ LIBRARIES = {"libcublas": [{"path": "/a/libcublas.so.12", "version": "12.4.5.8"}
 
 def full():
     """A record in which each key is used."""
-    run = Run(ctrf.report([], start=1, stop=1, commit="ab" * 20, extra=EXTRA))
+    run = RunState(ctrf.report([], start=1, stop=1, commit="ab" * 20, extra=EXTRA))
     run.hear({"at": 9, "nodeid": "a", "test": TEST, "libraries": LIBRARIES})
     return json.loads(json.dumps(run.record("complete")))
 

@@ -7,7 +7,7 @@ import os
 import needs
 import pytest
 
-from pytest_rlregress.containment.client import Server
+from pytest_rlregress.containment.client import WarmServer
 
 STARTS_A_PROCESS = """
 import os, subprocess, sys, threading, time
@@ -24,7 +24,7 @@ def ready(temporary, monkeypatch):
     def ready(module, body=None, **variables):
         if body is not None:
             (temporary / f"{module}.py").write_text(body)
-        server = Server((module,), {**os.environ, **variables}, temporary / "log")
+        server = WarmServer((module,), {**os.environ, **variables}, temporary / "log")
         try:
             return server.ready(print), server.safe(print)
         finally:

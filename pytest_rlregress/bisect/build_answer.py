@@ -8,25 +8,25 @@ from dataclasses import replace
 
 from pytest_rlregress.bisect.answers.answer import (
     Answer,
+    BisectQuestion,
     ChangedSet,
     Culprit,
     Documented,
     NotFound,
-    Question,
-    Seen,
-    Surroundings,
+    RunContext,
+    SeenFailure,
 )
-from pytest_rlregress.bisect.context import Workplace
-from pytest_rlregress.bisect.followed_test import Case, summary
-from pytest_rlregress.bisect.trials.runner import Candidate, Laboratory
+from pytest_rlregress.bisect.context import BisectContext
+from pytest_rlregress.bisect.followed_test import FollowedTest, summary
+from pytest_rlregress.bisect.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.bisect.trials.sameness import documented
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import Lock
 
 
 def found(
-    work: Workplace,
-    case: Case,
+    work: BisectContext,
+    case: FollowedTest,
     held: Lock,
     command: Sequence[str],
     *,
@@ -66,10 +66,10 @@ def found(
 
 
 def not_found(
-    work: Workplace,
+    work: BisectContext,
     why: NotFound,
     ends: tuple[Candidate, Candidate],
-    laboratory: Laboratory,
+    laboratory: TrialRunner,
     held: Lock,
     left_out: Sequence[str] = (),
 ) -> Answer:
@@ -77,7 +77,7 @@ def not_found(
     hardware = next((run.hardware for trial in laboratory.trials.values() for run in trial.runs), "")
     rows = tuple(map(summary, laboratory.trials.values()))
     verdicts = {row.label: row.verdict for row in rows}
-    good, bad = (Seen(candidate.label, verdict=verdicts.get(candidate.label, "")) for candidate in ends)
+    good, bad = (SeenFailure(candidate.label, verdict=verdicts.get(candidate.label, "")) for candidate in ends)
     return Answer(
         _question(work, good.label, bad.label, "", work.request.failure),
         (good, bad),
@@ -89,7 +89,7 @@ def not_found(
     )
 
 
-def _swapped(work: Workplace) -> tuple[str, ...]:
+def _swapped(work: BisectContext) -> tuple[str, ...]:
     """The question with its ends exchanged."""
     flags = asked(work)
     for good, bad in (("--good", "--bad"), ("--good-lock", "--bad-lock"), ("--from-record", "--to-record")):
@@ -101,7 +101,7 @@ def _swapped(work: Workplace) -> tuple[str, ...]:
     return command(work, *flags)
 
 
-def asked(work: Workplace) -> list[str]:
+def asked(work: BisectContext) -> list[str]:
     """The ends, as they were given, and the package or checkout that they are of."""
     options = work.options
     flags = ("good", "bad", "good_lock", "bad_lock", "from_record", "to_record", "revisions", "repo")
@@ -110,7 +110,7 @@ def asked(work: Workplace) -> list[str]:
     return [*package, *(part for flag, value in given for part in (f"--{flag.replace('_', '-')}", str(value)))]
 
 
-def command(work: Workplace, *ends: str) -> tuple[str, ...]:
+def command(work: BisectContext, *ends: str) -> tuple[str, ...]:
     """The command that asks between these ends."""
     options, flags = work.options, list(ends)
     for name, value in (("hw", options.hw), ("pytest", options.pytest)):
@@ -124,24 +124,24 @@ def command(work: Workplace, *ends: str) -> tuple[str, ...]:
     return ("rlregress", "bisect", *flags, *tests)
 
 
-def _question(work: Workplace, good: str, bad: str, test: str, failure_id: str | None) -> Question:
+def _question(work: BisectContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectQuestion:
     failure = work.known.get(failure_id or "")
     documented = None if failure is None else Documented(failure.id, failure.title, failure.cause, failure.remedy)
     asked_for = work.request.failure or " ".join(work.request.arguments)
-    return Question(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
+    return BisectQuestion(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
 
 
-def _moved(laboratory: Laboratory) -> set[str]:
+def _moved(laboratory: TrialRunner) -> set[str]:
     """The packages that differed from what is held fixed in some trial."""
     return {line.split()[0] for trial in laboratory.trials.values() for line in trial.moved}
 
 
-def _surroundings(hardware: str, held: Lock, moved: set[str], left_out: Sequence[str]) -> Surroundings:
+def _surroundings(hardware: str, held: Lock, moved: set[str], left_out: Sequence[str]) -> RunContext:
     """Where it was tried; of the packages held fixed, the components of the stack."""
     names = {name for component in COMPONENTS.values() for name in component.distributions} - moved
     versions = {name: held.version(name) or "" for name in sorted(names) if name in held.lines}
     where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
-    return Surroundings(platform.python_version(), where, hardware, versions, _left_out(left_out))
+    return RunContext(platform.python_version(), where, hardware, versions, _left_out(left_out))
 
 
 def _left_out(names: Sequence[str]) -> tuple[str, ...]:

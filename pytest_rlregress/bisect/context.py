@@ -18,19 +18,19 @@ from typing import Any
 from pytest_rlregress import catalogue
 from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.trials import trial
-from pytest_rlregress.bisect.trials.journal import Journal
-from pytest_rlregress.bisect.trials.runner import Builder, Laboratory
+from pytest_rlregress.bisect.trials.journal import TrialJournal
+from pytest_rlregress.bisect.trials.runner import Builder, TrialRunner
 from pytest_rlregress.bisect.trials.trial import Request
 from pytest_rlregress.environments import index_settings
 from pytest_rlregress.environments.environment import Environments
 
 
-class NoQuestion(ValueError):
+class NoBisect(ValueError):
     """What cannot be asked: the message says why, and what can."""
 
 
 @dataclass(frozen=True)
-class Workplace:
+class BisectContext:
     """What every kind of bisect works with.
 
     Attributes:
@@ -57,7 +57,7 @@ class Workplace:
     @contextmanager
     def laboratory(
         self, question: Mapping[str, Any], builder: Builder | None = None, request: Request | None = None
-    ) -> Iterator[Laboratory]:
+    ) -> Iterator[TrialRunner]:
         """Where the candidates of this question are tried, with what is known of them from before.
 
         Args:
@@ -75,9 +75,9 @@ class Workplace:
         }
         name = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
         path = self.options.cache_dir / "journals" / f"{name}.jsonl"
-        with Journal.open(path, asked, fresh=self.options.fresh) as journal:
+        with TrialJournal.open(path, asked, fresh=self.options.fresh) as journal:
             self.progress.known(len(journal.trials))
-            laboratory = Laboratory(
+            laboratory = TrialRunner(
                 builder or self.environments,
                 journal,
                 request or self.request,
@@ -95,11 +95,11 @@ class Workplace:
 
 
 @contextmanager
-def opened(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[Workplace]:
+def opened(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[BisectContext]:
     """The workplace for these tests: documented failures, files or node ids.
 
     Raises:
-        NoQuestion: There is no such test.
+        NoBisect: There is no such test.
         CatalogueError: There is no such failure.
         IndexProblem: pip's or uv's configuration cannot be read.
         NoUv: uv is not installed.
@@ -115,19 +115,19 @@ def opened(options: argparse.Namespace, tests: Sequence[str], progress: Progress
         say=progress.say,
     )
     try:
-        yield Workplace(options, known, request, progress, environments, settings)
+        yield BisectContext(options, known, request, progress, environments, settings)
     finally:
         environments.close()
 
 
 def _request(tests: Sequence[str], options: argparse.Namespace, known: catalogue.Catalogue) -> Request:
     if not tests:
-        raise NoQuestion("name the test: a documented failure (rlregress list), a file or a node id")
+        raise NoBisect("name the test: a documented failure (rlregress list), a file or a node id")
     own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
     try:
         given = shlex.split(options.pytest)
     except ValueError as error:
-        raise NoQuestion(f"--pytest {options.pytest!r} is no list of options: {error}") from None
+        raise NoBisect(f"--pytest {options.pytest!r} is no list of options: {error}") from None
     more = (
         *([f"--hw={options.hw}"] if options.hw else []),
         *(["-o", f"rlregress_scenarios={own}"] if own else []),
@@ -139,10 +139,10 @@ def _request(tests: Sequence[str], options: argparse.Namespace, known: catalogue
         return Request(tuple(found), options=more)
     folder, _, failure_id = tests[0].rpartition("/")
     if len(tests) > 1 or "::" in missing[0] or missing[0].endswith(".py"):
-        raise NoQuestion(f"no such test: {missing[0]}: there is no file {_file(missing[0])}")
+        raise NoBisect(f"no such test: {missing[0]}: there is no file {_file(missing[0])}")
     failure = known.find(failure_id, "rlregress bisect")
     if folder and failure.source.parent.name != folder:
-        raise NoQuestion(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
+        raise NoBisect(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
     return Request(failure=failure.id, options=more)
 
 

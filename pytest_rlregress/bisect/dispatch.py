@@ -11,8 +11,8 @@ from pytest_rlregress.bisect import context, one_package, revisions, two_locks
 from pytest_rlregress.bisect.answers.answer import Answer
 from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
-from pytest_rlregress.bisect.checkout.worktree import CheckoutError
-from pytest_rlregress.bisect.context import NoQuestion
+from pytest_rlregress.bisect.checkout.worktree import WorktreeError
+from pytest_rlregress.bisect.context import NoBisect
 from pytest_rlregress.bisect.trials.journal import JournalError
 from pytest_rlregress.environments.environment import NoSpace, NoUv
 from pytest_rlregress.environments.releases import IndexProblem
@@ -21,7 +21,7 @@ from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack.locks import LockError
 
 #: What keeps a bisect from its answer, each in a sentence for people.
-PROBLEMS = (NoQuestion, LockError, IndexProblem, RecordError, JournalError, CheckoutError, NoSpace, NoUv, OSError)
+PROBLEMS = (NoBisect, LockError, IndexProblem, RecordError, JournalError, WorktreeError, NoSpace, NoUv, OSError)
 
 
 def ask(options: argparse.Namespace) -> int:
@@ -59,10 +59,10 @@ def _answer(options: argparse.Namespace, progress: Progress) -> Answer:
     }
     chosen = [way for way, (_, *ends) in ways.items() if any(ends)]
     if len(chosen) != 1 or not all(ways[chosen[0]]):
-        raise NoQuestion(f"give two ends, one pair of {', '.join(ways)}. rlregress bisect --help has examples")
+        raise NoBisect(f"give two ends, one pair of {', '.join(ways)}. rlregress bisect --help has examples")
     tests = options.words[1:] if options.good else options.words
     if options.good and not options.words:
-        raise NoQuestion("name the package that --good and --bad are releases of: rlregress bisect PACKAGE … TEST")
+        raise NoBisect("name the package that --good and --bad are releases of: rlregress bisect PACKAGE … TEST")
     if options.from_record and not tests:
         tests = _flipped(options.from_record, options.to_record)
         progress.say(f"went from good to bad: {tests[0]}")
@@ -74,9 +74,9 @@ def _flipped(before: Path, after: Path) -> list[str]:
     """What went from good to bad between two records, the one failure or test that did."""
     found = list(dict.fromkeys(flip.failure or flip.test for flip in reader.flipped(before, after)))
     if not found:
-        raise NoQuestion(f"no test went from good in {before} to bad in {after}: name one")
+        raise NoBisect(f"no test went from good in {before} to bad in {after}: name one")
     if len(found) > 1:
-        raise NoQuestion(f"{len(found)} went from good to bad, name one of them: {', '.join(found)}")
+        raise NoBisect(f"{len(found)} went from good to bad, name one of them: {', '.join(found)}")
     return found
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pytest_rlregress.bisect.answers.answer import NotFound
 from pytest_rlregress.bisect.trials import sameness
-from pytest_rlregress.bisect.trials.observations import Sighting, State, Trial
-from pytest_rlregress.bisect.trials.runner import Finding, finding
+from pytest_rlregress.bisect.trials.observations import Observation, State, Trial
+from pytest_rlregress.bisect.trials.runner import TrialResult, finding
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Ends:
     """
 
     test: str
-    bad: Sighting
+    bad: Observation
     hardware: str
     others: tuple[str, ...]
 
@@ -48,7 +48,7 @@ def prove(good: Trial, bad: Trial) -> Ends | NotFound:
     return _why_not(good, bad, found.values())
 
 
-def _why_not(good: Trial, bad: Trial, found: Iterable[tuple[Finding, Finding]]) -> NotFound:
+def _why_not(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialResult]]) -> NotFound:
     pairs = list(found)
     for label, end in ((good.label, 0), (bad.label, 1)):
         unsure = next((pair[end] for pair in pairs if pair[end].reason.startswith("flaky")), None)

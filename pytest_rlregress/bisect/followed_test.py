@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from pytest_rlregress.bisect.answers.answer import NotFound, Seen, Skipped, Tried, tried
-from pytest_rlregress.bisect.answers.progress import Progress, Window
+from pytest_rlregress.bisect.answers.answer import NotFound, SeenFailure, Skipped, Tried, tried
+from pytest_rlregress.bisect.answers.progress import Progress, ProgressWindow
 from pytest_rlregress.bisect.ends import Ends, prove, tests
 from pytest_rlregress.bisect.trials.observations import State, Trial
-from pytest_rlregress.bisect.trials.runner import Candidate, Finding, Laboratory, finding
+from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult, TrialRunner, finding
 from pytest_rlregress.bisect.trials.sameness import seen
 
 
@@ -21,7 +21,7 @@ class NoAnswer(Exception):
         self.why = why
 
 
-class Case:
+class FollowedTest:
     """What candidates are to one test; says of each trial what came out.
 
     Attributes:
@@ -30,18 +30,23 @@ class Case:
         laboratory: Where candidates are tried.
     """
 
-    def __init__(self, ends: Ends, good: Candidate, bad: Candidate, laboratory: Laboratory, progress: Progress) -> None:
+    def __init__(
+        self, ends: Ends, good: Candidate, bad: Candidate, laboratory: TrialRunner, progress: Progress
+    ) -> None:
         self.ends, self.laboratory, self.labels = ends, laboratory, (good.label, bad.label)
         self._good, self._bad, self._progress = good, bad, progress
 
-    def judge(self, candidate: Candidate) -> Finding | None:
+    def judge(self, candidate: Candidate) -> TrialResult | None:
         """What a candidate is, None before it was tried."""
         trial = self.laboratory.known(candidate)
         return None if trial is None else finding(trial, self.ends.test, self.ends.bad, self.ends.hardware)
 
     def try_(
-        self, candidate: Candidate, window: Callable[[State], Window | None], followers: Sequence[Candidate] = ()
-    ) -> Finding:
+        self,
+        candidate: Candidate,
+        window: Callable[[State], ProgressWindow | None],
+        followers: Sequence[Candidate] = (),
+    ) -> TrialResult:
         """Try a candidate, and say what came out, and what is left given that."""
         known = self.laboratory.known(candidate) is not None
         trial = self.laboratory.try_(candidate, followers)
@@ -51,15 +56,15 @@ class Case:
             self._progress.tried(row, window(found.state), moved=trial.moved)
         return found
 
-    def seen(self, candidate: Candidate, label: str, date: str | None = None, title: str = "") -> Seen:
+    def seen(self, candidate: Candidate, label: str, date: str | None = None, title: str = "") -> SeenFailure:
         """The test as it was at a candidate."""
         trial = self.laboratory.known(candidate)
         sighting = seen(trial.runs[0], self.ends.test) if trial is not None and trial.runs else None
         if sighting is None:
-            return Seen(label, date, title=title)
-        return Seen(label, date, sighting.verdict, sighting.text or sighting.outcome.message, title)
+            return SeenFailure(label, date, title=title)
+        return SeenFailure(label, date, sighting.verdict, sighting.text or sighting.outcome.message, title)
 
-    def points(self, days: tuple[str | None, str | None]) -> tuple[Seen, Seen]:
+    def points(self, days: tuple[str | None, str | None]) -> tuple[SeenFailure, SeenFailure]:
         """The two ends, with the days that they are of."""
         return self.seen(self._good, self._good.label, days[0]), self.seen(self._bad, self._bad.label, days[1])
 
@@ -88,7 +93,7 @@ class Case:
         return here, elsewhere
 
 
-def follow(good: Candidate, bad: Candidate, laboratory: Laboratory, progress: Progress) -> Case:
+def follow(good: Candidate, bad: Candidate, laboratory: TrialRunner, progress: Progress) -> FollowedTest:
     """Prove the ends: the test that is good at one and bad at the other.
 
     Raises:
@@ -105,7 +110,7 @@ def follow(good: Candidate, bad: Candidate, laboratory: Laboratory, progress: Pr
     if isinstance(ends, NotFound):
         raise NoAnswer(ends)
     laboratory.narrow([ends.test, *ends.others])
-    return Case(ends, good, bad, laboratory, progress)
+    return FollowedTest(ends, good, bad, laboratory, progress)
 
 
 def summary(trial: Trial) -> Tried:
@@ -120,7 +125,7 @@ def summary(trial: Trial) -> Tried:
     return Tried(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
 
 
-def skipped(labelled: Iterable[tuple[str, Finding | None]]) -> tuple[Skipped, ...]:
+def skipped(labelled: Iterable[tuple[str, TrialResult | None]]) -> tuple[Skipped, ...]:
     """Those that say nothing, with the reason."""
     return tuple(
         Skipped(label, found.reason if found else "not tried")

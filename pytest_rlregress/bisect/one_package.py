@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pytest_rlregress.bisect import build_answer, search
 from pytest_rlregress.bisect.answers import progress
 from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Skipped
-from pytest_rlregress.bisect.answers.progress import Window
-from pytest_rlregress.bisect.context import Workplace
-from pytest_rlregress.bisect.followed_test import Case, NoAnswer, follow, skipped
+from pytest_rlregress.bisect.answers.progress import ProgressWindow
+from pytest_rlregress.bisect.context import BisectContext
+from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow, skipped
 from pytest_rlregress.bisect.search import NotMonotone
 from pytest_rlregress.bisect.trials.observations import State
-from pytest_rlregress.bisect.trials.runner import Candidate, Finding
+from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult
 from pytest_rlregress.environments import contents, releases
-from pytest_rlregress.environments.contents import Specimen
+from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.releases import Release
 from pytest_rlregress.stack.locks import Lock
 
 
-def bisect(work: Workplace) -> Answer:
+def bisect(work: BisectContext) -> Answer:
     """Which release of a package, between two.
 
     Raises:
@@ -84,7 +84,7 @@ class Span:
         )
 
 
-def between(work: Workplace, package: str, good: str, bad: str) -> Between:
+def between(work: BisectContext, package: str, good: str, bad: str) -> Between:
     """What the index has from one version of a package to another.
 
     Raises:
@@ -105,7 +105,7 @@ def between(work: Workplace, package: str, good: str, bad: str) -> Between:
     )
 
 
-def span(work: Workplace, among: Between, held: Specimen, given: Mapping[str, Lock]) -> Span:
+def span(work: BisectContext, among: Between, held: EnvironmentContents, given: Mapping[str, Lock]) -> Span:
     """The candidates.
 
     Args:
@@ -127,7 +127,7 @@ def span(work: Workplace, among: Between, held: Specimen, given: Mapping[str, Lo
     return Span(among, tuple(map(candidate, among.releases)))
 
 
-def narrow(span: Span, case: Case) -> Culprit:
+def narrow(span: Span, case: FollowedTest) -> Culprit:
     """Try releases until the place is found where the test flips; both ends were tried.
 
     Raises:
@@ -146,28 +146,28 @@ def narrow(span: Span, case: Case) -> Culprit:
         case.try_(span.candidates[step.index], lambda _: _window(span, case), followers)
 
 
-def _findings(span: Span, case: Case) -> list[Finding | None]:
+def _findings(span: Span, case: FollowedTest) -> list[TrialResult | None]:
     return [
-        Finding(State.UNKNOWN, release.untestable) if release.untestable else case.judge(candidate)
+        TrialResult(State.UNKNOWN, release.untestable) if release.untestable else case.judge(candidate)
         for release, candidate in zip(span.of.releases, span.candidates, strict=True)
     ]
 
 
-def _states(span: Span, case: Case) -> list[State | None]:
+def _states(span: Span, case: FollowedTest) -> list[State | None]:
     return [None if one is None else one.state for one in _findings(span, case)]
 
 
-def _window(span: Span, case: Case) -> Window | None:
+def _window(span: Span, case: FollowedTest) -> ProgressWindow | None:
     states = _states(span, case)
     try:
         low, high = search.window(states)
     except search.NotMonotone:
         return None
     versions = [release.version for release in span.of.releases[low : high + 1]]
-    return Window(progress.between(versions), states[low:high].count(None), search.runs_left(states))
+    return ProgressWindow(progress.between(versions), states[low:high].count(None), search.runs_left(states))
 
 
-def _culprit(span: Span, case: Case, found: search.Window) -> Culprit:
+def _culprit(span: Span, case: FollowedTest, found: search.Window) -> Culprit:
     last, first = (
         case.seen(span.candidates[index], span.of.releases[index].version, span.of.releases[index].date)
         for index in (found.last_good, found.first_bad)
@@ -187,7 +187,7 @@ def _culprit(span: Span, case: Case, found: search.Window) -> Culprit:
     )
 
 
-def _moved(span: Span, case: Case, index: int) -> tuple[str, ...]:
+def _moved(span: Span, case: FollowedTest, index: int) -> tuple[str, ...]:
     trial = case.laboratory.known(span.candidates[index])
     return trial.moved if trial is not None else ()
 

@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pytest_rlregress.bisect import build_answer
-from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Seen, Skipped
-from pytest_rlregress.bisect.answers.progress import Window
+from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, SeenFailure, Skipped
+from pytest_rlregress.bisect.answers.progress import ProgressWindow
 from pytest_rlregress.bisect.checkout import revision_step, worktree
 from pytest_rlregress.bisect.checkout.commits import Commits, opened
-from pytest_rlregress.bisect.checkout.worktree import CheckoutError, Commit, git
-from pytest_rlregress.bisect.context import Workplace
-from pytest_rlregress.bisect.followed_test import Case, NoAnswer, follow, skipped
+from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError, git
+from pytest_rlregress.bisect.context import BisectContext
+from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow, skipped
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents
@@ -32,11 +32,11 @@ _SKIP = 125
 _PRINTED = 1_000_000
 
 
-def bisect(work: Workplace) -> Answer:
+def bisect(work: BisectContext) -> Answer:
     """Which commit of a checkout, between two revisions.
 
     Raises:
-        CheckoutError: No checkout, an unknown revision, …
+        WorktreeError: No checkout, an unknown revision, …
     """
     options = work.options
     with opened(
@@ -70,13 +70,13 @@ def bisect(work: Workplace) -> Answer:
             )
 
 
-def _needed(work: Workplace, name: str) -> tuple[str, ...] | None:
+def _needed(work: BisectContext, name: str) -> tuple[str, ...] | None:
     """What the tests say they need; None also where what the project itself needs is not known."""
     return work.needed if name in locks.installed().lines else None
 
 
 @dataclass(frozen=True)
-class Found:
+class CommitRange:
     """Where a test's verdict flips.
 
     Attributes:
@@ -99,12 +99,12 @@ class _Search:
     after: State
 
 
-def narrow(commits: Commits, case: Case) -> Found:
+def narrow(commits: Commits, case: FollowedTest) -> CommitRange:
     """Have git's bisect ask for commits until the one is found at which the test flips; both ends were tried.
 
     Raises:
         NoAnswer: The good end is no ancestor of the bad one, and what both come from is bad.
-        CheckoutError: git cannot go on.
+        WorktreeError: git cannot go on.
     """
     good, bad = commits.good, commits.bad
     if worktree.comes_before(commits.path, bad.id, good.id):
@@ -119,11 +119,11 @@ def narrow(commits: Commits, case: Case) -> Found:
         reason = f"{older}, which both ends come from, is bad too: the failure was repaired on the way to {repaired}"
         raise NoAnswer(NotFound("not monotone", older, repaired, reason))
     if not flips:
-        raise CheckoutError(f"git bisect found nothing: {(printed.splitlines() or ['it printed nothing'])[-1]}")
+        raise WorktreeError(f"git bisect found nothing: {(printed.splitlines() or ['it printed nothing'])[-1]}")
     return _found(search, case, flips, printed)
 
 
-def _bisect(search: _Search, case: Case) -> str:
+def _bisect(search: _Search, case: FollowedTest) -> str:
     """Run git's bisect; returns what it printed."""
     path = search.commits.path
     terms = ("--term-old=broken", "--term-new=repaired") if search.before is State.BAD else ()
@@ -148,12 +148,12 @@ def _bisect(search: _Search, case: Case) -> str:
         return re.sub(r"(?m)^running .*\n", "", f"{begun}\n{_so_far(said.fileno())}").strip()
 
 
-def _state_of_head(search: _Search, case: Case, printed: str) -> State:
+def _state_of_head(search: _Search, case: FollowedTest, printed: str) -> State:
     commits = search.commits
     commit = worktree.about(commits.path, git(commits.path, "rev-parse", "HEAD"))
     text = f"{search.older.short}..{search.newer.short}"
     told = re.findall(r"(\d+) revisions? left to test after this \(roughly (\d+) step", printed)
-    window = Window(text, *map(int, told[-1])) if told else None  # a merge base comes before any count
+    window = ProgressWindow(text, *map(int, told[-1])) if told else None  # a merge base comes before any count
     return case.try_(commits.candidate(commit), lambda _: window).state
 
 
@@ -168,7 +168,7 @@ def _flips(commits: Commits) -> list[str]:
     return re.findall(r"^# (?:possible )?first \w+ commit: \[(\w+)\]", noted, re.MULTILINE)
 
 
-def _found(search: _Search, case: Case, flips: list[str], printed: str) -> Found:
+def _found(search: _Search, case: FollowedTest, flips: list[str], printed: str) -> CommitRange:
     commits, path = search.commits, search.commits.path
     found = [(commit, case.judge(commits.candidate(commit))) for commit in commits.tried(case.laboratory)]
     states = {commit: finding.state for commit, finding in found if finding is not None}
@@ -195,7 +195,7 @@ def _found(search: _Search, case: Case, flips: list[str], printed: str) -> Found
         ),
     )
     tested = [commits.candidate(one) for one in (before if before in states else search.older, flip)]
-    return Found(culprit, (tested[1], tested[0]) if repaired else (tested[0], tested[1]))
+    return CommitRange(culprit, (tested[1], tested[0]) if repaired else (tested[0], tested[1]))
 
 
 def _before(search: _Search, flip: Commit, skipped_some: bool, tried: Iterable[Commit]) -> Commit:
@@ -210,5 +210,5 @@ def _before(search: _Search, flip: Commit, skipped_some: bool, tried: Iterable[C
     return min(tried, key=lambda one: int(git(path, "rev-list", "--count", f"{one.id}..{flip.id}")))
 
 
-def _seen(commits: Commits, case: Case, commit: Commit) -> Seen:
+def _seen(commits: Commits, case: FollowedTest, commit: Commit) -> SeenFailure:
     return case.seen(commits.candidate(commit), commit.short, commit.day, commit.subject)

@@ -48,7 +48,7 @@ class Try:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """A smallest set of units that, with what they need, was seen to be bad.
 
     Attributes:
@@ -108,7 +108,7 @@ def _untried(states: Sequence[State | None], good: int, bad: int) -> list[range]
     return [range(one + 1, other) for one, other in pairwise(tried) if other > one + 1]
 
 
-def culprits(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State]) -> Try | Found:
+def culprits(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State]) -> Try | SearchResult:
     """The set of units to try next, or the smallest set that flips to bad when nothing is left to try.
 
     What is found was seen to be bad with what it needs and nothing else, also where upgrades cure what others broke.
@@ -151,7 +151,7 @@ def _narrowed(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[
 
 def _minimal(
     order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State], bad: Units
-) -> Try | Found:
+) -> Try | SearchResult:
     """What is left of a bad set when each unit that no other one in it needs was dropped in turn."""
     while True:
         needed = frozenset(need for unit in bad for need in needs.get(unit, NONE) - {unit})
@@ -169,11 +169,13 @@ def _minimal(
         bad = step
     elements = [frozenset({unit}) for unit in clear]
     if not unclear:
-        return Found(tuple(elements), proven=True)
+        return SearchResult(tuple(elements), proven=True)
     good = (rest for rest, state in states.items() if state is State.GOOD and least <= rest <= bad - unclear)
     kept = max(good, key=len, default=None)
     elements.append(bad - (least if kept is None else kept))
-    return Found(tuple(sorted(elements, key=lambda element: min(map(order.index, element)))), proven=kept is not None)
+    return SearchResult(
+        tuple(sorted(elements, key=lambda element: min(map(order.index, element)))), proven=kept is not None
+    )
 
 
 def _smaller(sets: Collection[Units], states: Mapping[Units, State]) -> Units | Try | None:

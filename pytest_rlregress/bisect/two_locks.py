@@ -10,34 +10,34 @@ from importlib import metadata
 from pytest_rlregress.bisect import build_answer, one_package, search
 from pytest_rlregress.bisect.answers import progress
 from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit
-from pytest_rlregress.bisect.answers.progress import Window
-from pytest_rlregress.bisect.context import NoQuestion, Workplace
-from pytest_rlregress.bisect.followed_test import Case, NoAnswer, follow
-from pytest_rlregress.bisect.search import Found, Units
+from pytest_rlregress.bisect.answers.progress import ProgressWindow
+from pytest_rlregress.bisect.context import BisectContext, NoBisect
+from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow
+from pytest_rlregress.bisect.search import SearchResult, Units
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents, requirements
-from pytest_rlregress.environments.contents import Specimen
+from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.releases import IndexProblem
 from pytest_rlregress.environments.requirements import Wishes
 from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import Change, Lock, differences
+from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 
 
-def bisect(work: Workplace) -> Answer:
+def bisect(work: BisectContext) -> Answer:
     """Which upgrades, of those between two locks, and which release of each.
 
     Raises:
         LockError: A file holds no complete set of packages.
-        NoQuestion: Both hold the same.
+        NoBisect: Both hold the same.
     """
     options = work.options
     paths = options.good_lock or options.from_record, options.bad_lock or options.to_record
     read = locks.read if options.good_lock else reader.lock
     good, bad = (contents.complete(read(path), options.with_editable) for path in paths)
     if good == bad:
-        raise NoQuestion(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
+        raise NoBisect(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
     changes = {change.name: change for change in differences(good, bad)}
     work.progress.say(f"{len(changes)} packages differ between {paths[0]} and {paths[1]}")
     ends = _candidate(good, changes, ()), _candidate(good, changes, changes)
@@ -77,7 +77,7 @@ class Upgrades:
     """
 
     good: Lock
-    changes: Mapping[str, Change]
+    changes: Mapping[str, PackageChange]
     order: tuple[str, ...]
     needs: Mapping[str, Units]
     members: Mapping[str, tuple[str, ...]]
@@ -92,7 +92,7 @@ class Upgrades:
         return _candidate(self.good, self.changes, self.names(units))
 
 
-def _candidate(good: Lock, changes: Mapping[str, Change], names: Iterable[str]) -> Candidate:
+def _candidate(good: Lock, changes: Mapping[str, PackageChange], names: Iterable[str]) -> Candidate:
     """The good lock with these packages as in the bad one."""
     chosen = sorted(names)
     lock = good.having({name: changes[name].after for name in chosen})
@@ -101,28 +101,28 @@ def _candidate(good: Lock, changes: Mapping[str, Change], names: Iterable[str]) 
     return Candidate(label, lambda: lock, good, frozenset(chosen))
 
 
-def reduce(upgrades: Upgrades, case: Case) -> Found:
+def reduce(upgrades: Upgrades, case: FollowedTest) -> SearchResult:
     """Try sets of upgrades until the smallest one is found that flips the test; both ends were tried."""
     states = {frozenset[str](): State.GOOD, frozenset(upgrades.order): State.BAD}
     while True:
         step = search.culprits(upgrades.order, upgrades.needs, states)
-        if isinstance(step, Found):
+        if isinstance(step, SearchResult):
             return step
         found = case.try_(upgrades.candidate(step.subset), partial(_window, upgrades, states, step.subset))
         states[step.subset] = found.state
 
 
-def _window(upgrades: Upgrades, states: Mapping[Units, State], subset: Units, state: State) -> Window:
+def _window(upgrades: Upgrades, states: Mapping[Units, State], subset: Units, state: State) -> ProgressWindow:
     """Which packages are still suspected once a set of units has been tried."""
     known = {**states, subset: state}
     bad = min((units for units, seen in known.items() if seen is State.BAD), key=len)
     good = max((units for units, seen in known.items() if seen is State.GOOD and units < bad), key=len)
     suspects = bad - good
     names = sorted(name for unit in suspects for name in upgrades.members[unit])
-    return Window(progress.among(names), len(suspects), (len(suspects) - 1).bit_length() + 1)
+    return ProgressWindow(progress.among(names), len(suspects), (len(suspects) - 1).bit_length() + 1)
 
 
-def _changed(upgrades: Upgrades, found: Found) -> ChangedSet:
+def _changed(upgrades: Upgrades, found: SearchResult) -> ChangedSet:
     def told(units: Units) -> tuple[str, ...]:
         return tuple(
             str(upgrades.changes[name]) for name in sorted(one for unit in units for one in upgrades.members[unit])
@@ -140,13 +140,18 @@ def _changed(upgrades: Upgrades, found: Found) -> ChangedSet:
 
 
 def _release(
-    work: Workplace, upgrades: Upgrades, asked: tuple[Wishes, Wishes], case: Case, unit: str, needed: list[str]
+    work: BisectContext,
+    upgrades: Upgrades,
+    asked: tuple[Wishes, Wishes],
+    case: FollowedTest,
+    unit: str,
+    needed: list[str],
 ) -> Culprit | None:
     """Which release of an upgrade, the other upgrades that are needed being in place; None where none can be tried."""
     others = [name for name in needed if name not in upgrades.members[unit]]
     before = upgrades.good.having({name: upgrades.changes[name].after for name in others})
     after = upgrades.good.having({name: upgrades.changes[name].after for name in needed})
-    held = Specimen(before, {**asked[0], **{name: asked[1][name] for name in others if name in asked[1]}})
+    held = EnvironmentContents(before, {**asked[0], **{name: asked[1][name] for name in others if name in asked[1]}})
     spans = [_between(work, upgrades.changes[name], held, after) for name in upgrades.members[unit]]
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
     said = contents.distributions(work.needed or ())
@@ -162,7 +167,9 @@ def _release(
         return None
 
 
-def _between(work: Workplace, change: Change, held: Specimen, after: Lock) -> one_package.Span | None:
+def _between(
+    work: BisectContext, change: PackageChange, held: EnvironmentContents, after: Lock
+) -> one_package.Span | None:
     """The releases of an upgraded package; None where it was added, removed, or comes from elsewhere than an index."""
     name, ends = change.name, (held.lock.version(change.name) or "", after.version(change.name) or "")
     if any(f"{name}=={end}" != line for end, line in zip(ends, (change.before, change.after), strict=True)):
@@ -175,7 +182,7 @@ def _between(work: Workplace, change: Change, held: Specimen, after: Lock) -> on
     return one_package.span(work, releases, held, {ends[0]: held.lock, ends[1]: after})
 
 
-def _wishes(work: Workplace, lock: Lock) -> Wishes:
+def _wishes(work: BisectContext, lock: Lock) -> Wishes:
     return requirements.of(metadata.distributions(path=[str(work.environments.build(lock).packages)]))
 
 

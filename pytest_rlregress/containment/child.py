@@ -45,7 +45,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Clues:
+class Diagnostics:
     """What the other processes of a test had left when it failed.
 
     Attributes:
@@ -58,7 +58,7 @@ class Clues:
     signal: str | None = None
 
 
-NO_CLUES = Clues()
+NO_CLUES = Diagnostics()
 
 
 @dataclass(frozen=True)
@@ -182,13 +182,13 @@ class Child:
         text = self._log.read(end - shown).decode(errors="replace")
         return f"[… {shown - begin:,} bytes before this]\n{text}" if shown > begin else text
 
-    def _look(self) -> Clues:
+    def _look(self) -> Diagnostics:
         """Look for what forks of the child, Ray's processes and engines have left since the test began."""
         dead = self.logs.deaths()
         faults = [(f"native libraries of process {pid} at its death", text) for pid, text in self._said.faults.items()]
         deaths = [(death.message, death.stack or "no stack in its log") for death in dead]
         signal_name = next((death.signal for death in dead if death.signal), None)
-        return Clues((*faults, *deaths, *self.logs.tails()), signal_name)
+        return Diagnostics((*faults, *deaths, *self.logs.tails()), signal_name)
 
     def size(self) -> int:
         """Bytes in the child's log so far."""

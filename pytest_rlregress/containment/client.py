@@ -32,7 +32,7 @@ class ContainmentError(RuntimeError):
     """The containment itself failed: a warm server that did not start or went away."""
 
 
-class Server:
+class WarmServer:
     """A warm server process that has imported ``modules``; forks contained children."""
 
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str], log: Path) -> None:

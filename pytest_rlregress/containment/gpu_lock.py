@@ -29,7 +29,7 @@ _STALE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Lease:
+class GpuLock:
     """GPUs that are this process' own.
 
     Attributes:
@@ -45,7 +45,7 @@ class Lease:
             _unlock(lock)
 
 
-def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> Lease:
+def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuLock:
     """Take ``count`` of ``gpus``, all of them at once, as soon as no other process of this user holds them.
 
     A process that asks while it holds a lease may wait for itself: release first.
@@ -68,7 +68,7 @@ def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> Leas
         while True:
             ahead = _ahead(folder, ticket, gpus)
             if not ahead and (locks := _take(folder, gpus, count)):
-                return Lease(tuple(locks), tuple(locks.values()))
+                return GpuLock(tuple(locks), tuple(locks.values()))
             if time.monotonic() - said >= _SAY_SECONDS:
                 said = time.monotonic()
                 waits = [f"GPU {gpu.index} is held by {who}" for gpu in gpus if (who := _holder(_file(folder, gpu)))]

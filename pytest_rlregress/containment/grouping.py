@@ -38,7 +38,7 @@ def warm_modules(components: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Place:
+class ChildGroup:
     """Where a contained test runs: tests of an equal place share a child.
 
     Attributes:
@@ -62,13 +62,13 @@ _KEYWORDS = ("group", "env", "fresh", "timeout", "memory", "stall")
 SHARED_FIXTURES = ("ray_cluster",)
 
 
-def place_of(item: pytest.Item) -> Place | None:
+def place_of(item: pytest.Item) -> ChildGroup | None:
     """Where a test is to run; None for one that stays in the pytest process."""
     marker = item.get_closest_marker("isolated")
     if marker is None:
         touches_stack = any(map(item.get_closest_marker, CONTAINED))
         shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
-        return Place(" ".join(shared) or str(item.path.parent)) if touches_stack else None
+        return ChildGroup(" ".join(shared) or str(item.path.parent)) if touches_stack else None
     unknown = marker.kwargs.keys() - set(_KEYWORDS)
     if unknown or marker.args:
         what = ", ".join(sorted(unknown)) or "positional arguments"
@@ -76,12 +76,12 @@ def place_of(item: pytest.Item) -> Place | None:
     group = marker.kwargs.get("group")
     environment = tuple(sorted((str(k), str(v)) for k, v in marker.kwargs.get("env", {}).items()))
     fresh = bool(marker.kwargs.get("fresh") or environment)
-    return Place(group or item.nodeid, environment, fresh, alone=group is None)
+    return ChildGroup(group or item.nodeid, environment, fresh, alone=group is None)
 
 
-def together(items: Sequence[pytest.Item], places: Sequence[Place | None]) -> list[pytest.Item]:
+def together(items: Sequence[pytest.Item], places: Sequence[ChildGroup | None]) -> list[pytest.Item]:
     """The same tests, those that share a child one after the other where the first of them was."""
-    mates: dict[Place, list[pytest.Item]] = {}
+    mates: dict[ChildGroup, list[pytest.Item]] = {}
     for item, place in zip(items, places, strict=True):
         if place is not None and not place.alone:
             mates.setdefault(place, []).append(item)

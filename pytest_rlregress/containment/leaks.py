@@ -32,7 +32,7 @@ _PASSED: pytest.StashKey[bool] = pytest.StashKey()
 
 
 @dataclass(frozen=True)
-class Seen:
+class Resources:
     """What there is at a moment.
 
     Attributes:
@@ -52,18 +52,18 @@ class Seen:
         """Whether CUDA is initialised in this process."""
         return any(target == gpu_memory.CUDA for _, target in self.descriptors)
 
-    def minus(self, other: Seen) -> Seen:
+    def minus(self, other: Resources) -> Resources:
         """What there is more here than in ``other``."""
-        return Seen(
+        return Resources(
             self.processes - other.processes,
             self.descriptors - other.descriptors,
             self.shared - other.shared,
             {key: self.gpu.get(key, 0) - other.gpu.get(key, 0) for key in {*self.gpu, *other.gpu}},
         )
 
-    def plus(self, other: Seen) -> Seen:
+    def plus(self, other: Resources) -> Resources:
         """What there is in both."""
-        return Seen(
+        return Resources(
             self.processes | other.processes,
             self.descriptors | other.descriptors,
             self.shared | other.shared,
@@ -72,11 +72,11 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Made:
+class SetUp:
     """What was made while a fixture was set up, and the later descendants of its processes."""
 
     fixture: str
-    seen: Seen
+    seen: Resources
 
 
 class Leaks:
@@ -89,9 +89,9 @@ class Leaks:
 
     def __init__(self, reaper: int | None = None) -> None:
         self._root = reaper or os.getpid()
-        self._known, self._begun = Seen(), 0
-        self._made: dict[object, Made] = {}
-        self._ended: list[Made] = []
+        self._known, self._begun = Resources(), 0
+        self._made: dict[object, SetUp] = {}
+        self._ended: list[SetUp] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -113,7 +113,7 @@ class Leaks:
             # Fixtures that were set up by this one have had their things added to what is known.
             made = self._look().minus(self._known).minus(before)
             self._known = self._known.plus(made)
-            self._made[fixturedef] = Made(f"{fixturedef.scope} fixture {fixturedef.argname!r}", made)
+            self._made[fixturedef] = SetUp(f"{fixturedef.scope} fixture {fixturedef.argname!r}", made)
 
     def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
         """Note that a fixture was torn down."""
@@ -155,11 +155,11 @@ class Leaks:
             held.update(gpu_memory.holders(self._nvml, handle))
         return dict(held)
 
-    def _look(self) -> Seen:
+    def _look(self) -> Resources:
         descriptors = _descriptors()
         processes = descendants(self._root, self._family)
         shared = frozenset(entry for entry in leftovers.shared_memory() if not entry.name.startswith("sem."))
-        return Seen(processes, descriptors, shared, {**gpu_memory.allocated(), **self._used()})
+        return Resources(processes, descriptors, shared, {**gpu_memory.allocated(), **self._used()})
 
     def _used(self) -> dict[tuple[str, str], int]:
         """Bytes that the driver counts, for this process and for anyone on a device."""
@@ -203,7 +203,7 @@ class Leaks:
         blamed = {}
         for made in self._ended:
             alive = frozenset(process for process in made.seen.processes if living(process.pid) == process)
-            there = Seen(alive, made.seen.descriptors & now.descriptors, made.seen.shared & now.shared)
+            there = Resources(alive, made.seen.descriptors & now.descriptors, made.seen.shared & now.shared)
             blamed[f"{made.fixture} "] = there
         if passed:
             new = now.minus(self._known)
@@ -222,7 +222,7 @@ class Leaks:
             left.setdefault("" if takers == ["the test"] else f"{' or '.join(takers)} ", {})["GPU memory"] = memory
         return {who: kinds for who, kinds in left.items() if kinds}
 
-    def _in_words(self, seen: Seen, ours: Collection[int]) -> dict[str, str]:
+    def _in_words(self, seen: Resources, ours: Collection[int]) -> dict[str, str]:
         words = {}
         if pids := sorted(process.pid for process in seen.processes if not is_housekeeper(process.pid)):
             fork = {command(os.getpid()): "(a fork of the test's process)"}
@@ -243,7 +243,7 @@ class Leaks:
             words["shared memory"] = _list([f"{entry.path} ({gpu_memory.size_of(entry.size)})" for entry in entries])
         return words
 
-    def _memory_in_words(self, now: Seen) -> str:
+    def _memory_in_words(self, now: Resources) -> str:
         """GPU memory of this process that is not known, if it is more than first uses explain."""
         known = self._known
         for made in self._ended:
@@ -276,7 +276,7 @@ def _descriptors() -> frozenset[tuple[int, str]]:
     return frozenset(found)
 
 
-def _with_descendants(made: Made) -> Made:
+def _with_descendants(made: SetUp) -> SetUp:
     parents = (process.pid for process in made.seen.processes if living(process.pid) == process)
     family = made.seen.processes.union(*map(descendants, parents))
     return replace(made, seen=replace(made.seen, processes=family))

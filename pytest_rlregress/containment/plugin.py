@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import inline
-from pytest_rlregress.containment.child import NO_CLUES, Child, Clues, Death, Limits
+from pytest_rlregress.containment.child import NO_CLUES, Child, Death, Diagnostics, Limits
 from pytest_rlregress.containment.client import ContainmentError
-from pytest_rlregress.containment.grouping import CONTAINED, Place, limits_of, place_of, together, warm_modules
+from pytest_rlregress.containment.grouping import CONTAINED, ChildGroup, limits_of, place_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import (
     Heard,
@@ -31,12 +31,12 @@ from pytest_rlregress.containment.reports import (
 )
 from pytest_rlregress.containment.reruns import reruns_of, wanted
 from pytest_rlregress.containment.scheduling import ByPlace, write_places
-from pytest_rlregress.containment.usage import Said, decides
+from pytest_rlregress.containment.usage import ReportedLibraries, decides
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.hardware.nvml import Gpu
 from pytest_rlregress.verdicts import Outcome
 
-_PLACE: pytest.StashKey[Place] = pytest.StashKey()
+_PLACE: pytest.StashKey[ChildGroup] = pytest.StashKey()
 _KEY: pytest.StashKey[str] = pytest.StashKey()
 _TIMEOUT: pytest.StashKey[float] = pytest.StashKey()
 _OURS = re.compile(rf"\bmark\.({'|'.join(CONTAINED)})\b".encode())
@@ -71,7 +71,7 @@ class Containment:
         self._config, self._limits, self._every_file, self._inline = config, limits, every_file, replacement
         self._components, self._unavailable, self._conclude = components, unavailable, conclude
         self._pool = Pool(config, gpus, self._say)
-        self._said = Said()
+        self._said = ReportedLibraries()
         self._warm: tuple[str, ...] = ()
         self._notes: set[str] = set()
         self._stopped = False
@@ -224,7 +224,7 @@ class Containment:
         item: pytest.Item,
         reports: list[pytest.TestReport],
         death: Death | None = None,
-        clues: Clues = NO_CLUES,
+        clues: Diagnostics = NO_CLUES,
         usage: Sequence[tuple[str, object]] = (),
     ) -> None:
         """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
@@ -286,7 +286,7 @@ class _Died(pytest.Module):
         raise self.CollectError(f"{self.path}: import of the test module: {text}")
 
 
-def _add_clues(reports: list[pytest.TestReport], child: Child) -> Clues:
+def _add_clues(reports: list[pytest.TestReport], child: Child) -> Diagnostics:
     """Give a failed test what its child's other processes had left."""
     failed = next((report for report in reports if report.failed), None)
     if failed is None:

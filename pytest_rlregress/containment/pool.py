@@ -16,9 +16,9 @@ import pytest
 
 from pytest_rlregress.containment import child_config, gpu_memory, leftovers
 from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Death, Hear, Limits
-from pytest_rlregress.containment.client import ContainmentError, Server
-from pytest_rlregress.containment.gpu_lock import Lease, acquire
-from pytest_rlregress.containment.grouping import Place
+from pytest_rlregress.containment.client import ContainmentError, WarmServer
+from pytest_rlregress.containment.gpu_lock import GpuLock, acquire
+from pytest_rlregress.containment.grouping import ChildGroup
 from pytest_rlregress.containment.worker import Order
 from pytest_rlregress.hardware.nvml import Gpu
 
@@ -28,12 +28,12 @@ class _Held:
     """A living child with what is let go of after it: a server of its own, its folder."""
 
     child: Child
-    own: Server | None
+    own: WarmServer | None
     folder: Path
 
 
 #: Where test files are imported for the first time.
-_IMPORTS = Place("imports", alone=True)
+_IMPORTS = ChildGroup("imports", alone=True)
 
 
 class Pool:
@@ -47,23 +47,23 @@ class Pool:
 
     def __init__(self, config: pytest.Config, gpus: Sequence[Gpu], say: Callable[[str], None]) -> None:
         self._config, self._gpus, self._say = config, gpus, say
-        self._servers: dict[tuple[str, ...], Server] = {}
-        self._children: dict[Place, _Held] = {}
-        self._lease: Lease | None = None
+        self._servers: dict[tuple[str, ...], WarmServer] = {}
+        self._children: dict[ChildGroup, _Held] = {}
+        self._lease: GpuLock | None = None
         self._numbered, self._closed = 0, False
         self._folder = leftovers.session_folder()
         #: Where xdist's workers write down which tests share a child.
         self.places = self._folder.path / "places.json"
 
-    def warm(self, modules: tuple[str, ...]) -> Server:
+    def warm(self, modules: tuple[str, ...]) -> WarmServer:
         """The server that imports ``modules``, importing since the first call; a new one if somebody killed it."""
         if modules in self._servers and self._servers[modules].gone():
             self._servers.pop(modules).close()
         if modules not in self._servers:
-            self._servers[modules] = Server(modules, os.environ, self._file("server"))
+            self._servers[modules] = WarmServer(modules, os.environ, self._file("server"))
         return self._servers[modules]
 
-    def child(self, place: Place, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
+    def child(self, place: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
         """The living child of ``place``, forked now if there is none.
 
         Args:
@@ -84,7 +84,7 @@ class Pool:
             environment = {**_environment(folder), **leased, **dict(place.environment)}
             order = self._order(place, files, folder, environment)
             echo = self._config.option.capture in ("no", "tee-sys")
-            own = Server((), environment, self._file("server")) if place.fresh else None
+            own = WarmServer((), environment, self._file("server")) if place.fresh else None
             try:
                 child = (own or self._forkable(modules)).fork(order, folder / "log", echo)
             except BaseException:
@@ -109,18 +109,18 @@ class Pool:
         if _IMPORTS in self._children:
             self.drop(_IMPORTS)
 
-    def stop(self, place: Place, hear: Hear) -> Death | None:
+    def stop(self, place: ChildGroup, hear: Hear) -> Death | None:
         """End a child in peace: it tears down its fixtures first; how it died if it did not manage."""
         death = self._children[place].child.stop(hear)
         self.drop(place)
         return death
 
-    def stop_groups(self, but: Place) -> None:
+    def stop_groups(self, but: ChildGroup) -> None:
         """End every group but one: a group's engine and cluster are not held while another runs."""
         for place in [place for place in self._children if place != but]:
             self.stop(place, self._complain)
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: ChildGroup) -> None:
         """Let go of a child that is dead or is to die now, and of what only it used."""
         held = self._children.pop(place)
         killed = held.child.close()
@@ -151,7 +151,7 @@ class Pool:
             server.close()
         self._folder.remove()
 
-    def _forkable(self, modules: tuple[str, ...]) -> Server:
+    def _forkable(self, modules: tuple[str, ...]) -> WarmServer:
         """The warm server, or one that has imported nothing where forking from the warm one is not possible."""
         try:
             if self.warm(modules).safe(self._say):
@@ -184,7 +184,7 @@ class Pool:
         if kind == "error":
             self._say(f"while a contained process ended: {value}")
 
-    def _order(self, place: Place, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
+    def _order(self, place: ChildGroup, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
         return Order(
             options=child_config.options(self._config, self._basetemp(folder)),
             files=tuple(dict.fromkeys(map(str, files))),

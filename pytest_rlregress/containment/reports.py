@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.child import NO_CLUES, Clues, Death
+from pytest_rlregress.containment.child import NO_CLUES, Death, Diagnostics
 from pytest_rlregress.containment.usage import is_subtest
 from pytest_rlregress.verdicts import Outcome
 
@@ -27,7 +27,7 @@ _STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.M
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
 
 
-def outcome_of(report: pytest.TestReport, death: Death | None, clues: Clues = NO_CLUES) -> Outcome:
+def outcome_of(report: pytest.TestReport, death: Death | None, clues: Diagnostics = NO_CLUES) -> Outcome:
     """What a report, and the end of its process, amount to.
 
     Args:

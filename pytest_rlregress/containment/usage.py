@@ -182,7 +182,7 @@ class Usage:
             self._seen[use.process] = replace(use, peak=max(before.peak, use.peak), gpu=max(before.gpu, use.gpu))
 
 
-class Said:
+class ReportedLibraries:
     """What the reports of a session have said of libraries so far: each is said once."""
 
     def __init__(self) -> None:

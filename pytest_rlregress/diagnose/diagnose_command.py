@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.diagnose import reader
-from pytest_rlregress.diagnose.findings import Diagnosis, Finding
+from pytest_rlregress.diagnose.findings import Diagnosis, LogFinding
 
 _STDIN = Path("-")
 _WIDTH = 100
@@ -101,7 +101,7 @@ def _as_text(diagnosis: Diagnosis) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _documented(finding: Finding) -> str:
+def _documented(finding: LogFinding) -> str:
     failure = finding.failure
     assert failure is not None
     lines = [f"{failure.id}: {failure.title}", f"  {_where(finding)}{_times(finding)}"]
@@ -111,12 +111,12 @@ def _documented(finding: Finding) -> str:
     return "\n".join(lines)
 
 
-def _where(finding: Finding) -> str:
+def _where(finding: LogFinding) -> str:
     place = finding.places[0]
     return f"{place.log}:{place.number}"
 
 
-def _times(finding: Finding) -> str:
+def _times(finding: LogFinding) -> str:
     if finding.count == 1:
         return ""
     others = ", ".join(f"{place.log}:{place.number}" for place in finding.places[1:])
@@ -147,7 +147,7 @@ def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
     }
 
 
-def _counted(finding: Finding) -> dict[str, object]:
+def _counted(finding: LogFinding) -> dict[str, object]:
     places = [
         {"log": place.log, "line": place.number, "lines": [{"number": n, "text": text} for n, text in place.lines]}
         for place in finding.places

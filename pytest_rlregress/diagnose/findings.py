@@ -21,7 +21,7 @@ _PROGRESS = re.compile(r"\b(\d+)/\d+ rollouts")
 
 
 @dataclass(frozen=True)
-class Place:
+class LogPosition:
     """Where something stands in a log: the number of its first line, and the lines."""
 
     log: str
@@ -34,14 +34,14 @@ class Place:
 
 
 @dataclass
-class Finding:
+class LogFinding:
     """Something seen, how often and where first: a documented failure, or, without one, what is not known."""
 
     what: str
     failure: Failure | None = None
     weight: int = 0
     count: int = 0
-    places: list[Place] = field(default_factory=list)
+    places: list[LogPosition] = field(default_factory=list)
 
     def add(self, log: str, lines: Iterable[Line]) -> None:
         """Count one more."""
@@ -50,7 +50,7 @@ class Finding:
             shown = [(line.number, line.printed.rstrip()) for line in lines]
             if len(shown) > _LINES:
                 shown = [*shown[: _LINES // 2], *shown[-_LINES // 2 :]]
-            self.places.append(Place(log, tuple(shown)))
+            self.places.append(LogPosition(log, tuple(shown)))
 
 
 class Diagnosis:
@@ -60,17 +60,17 @@ class Diagnosis:
         self.failures = tuple(catalogue.values())
         self.search = Search(self.failures)
         self.left_out = 0
-        self._documented: dict[str, Finding] = {}
-        self._unknown: dict[str, Finding] = {}
+        self._documented: dict[str, LogFinding] = {}
+        self._unknown: dict[str, LogFinding] = {}
         self._stall = _Stall(self.failures)
 
     @property
-    def documented(self) -> list[Finding]:
+    def documented(self) -> list[LogFinding]:
         """The documented failures, the most specifically identified first, then in the logs' order."""
         return sorted(self._documented.values(), key=lambda finding: -finding.weight)
 
     @property
-    def unknown(self) -> list[Finding]:
+    def unknown(self) -> list[LogFinding]:
         """What was seen and is not documented, in the logs' order; ``left_out`` more kinds of it are not in here."""
         return list(self._unknown.values())
 
@@ -97,11 +97,11 @@ class Diagnosis:
             if key not in self._unknown and len(self._unknown) >= _UNKNOWN:
                 self.left_out += 1
                 return
-            self._unknown.setdefault(key, Finding(what)).add(log, first.lines)
+            self._unknown.setdefault(key, LogFinding(what)).add(log, first.lines)
 
     def _name(self, named: matching.Named, log: str, lines: Iterable[Line]) -> None:
         failure = named.failure
-        finding = self._documented.setdefault(failure.id, Finding(failure.title, failure))
+        finding = self._documented.setdefault(failure.id, LogFinding(failure.title, failure))
         finding.weight = max(finding.weight, named.weight)
         finding.add(log, lines)
 

@@ -18,7 +18,7 @@ HARNESS = "pytest-rlregress"
 
 
 @dataclass(frozen=True)
-class Specimen:
+class EnvironmentContents:
     """The stack that is held fixed.
 
     Attributes:
@@ -32,7 +32,9 @@ class Specimen:
     left_out: tuple[str, ...] = ()
 
 
-def of_this_environment(package: str, needed: Iterable[str] | None, editable: Sequence[Path] = ()) -> Specimen:
+def of_this_environment(
+    package: str, needed: Iterable[str] | None, editable: Sequence[Path] = ()
+) -> EnvironmentContents:
     """This environment, or the part of it that the tests need.
 
     Args:
@@ -42,12 +44,12 @@ def of_this_environment(package: str, needed: Iterable[str] | None, editable: Se
     """
     lock, asked = with_projects(locks.installed(), editable), requirements.of(metadata.distributions())
     if needed is None or not _editables(lock) <= asked.keys():  # what a new project needs is not known
-        return Specimen(lock, asked)
+        return EnvironmentContents(lock, asked)
     roots = {canonicalize_name(package), *_harness(), *distributions(needed), *_editables(lock)}
     kept = requirements.closure(roots, asked)
     left_out = tuple(sorted(name for name in lock.lines if name not in kept))
     held = lock.having(dict.fromkeys(left_out))
-    return Specimen(held, {name: asks for name, asks in asked.items() if name in held.lines}, left_out)
+    return EnvironmentContents(held, {name: asks for name, asks in asked.items() if name in held.lines}, left_out)
 
 
 def complete(lock: Lock, editable: Sequence[Path] = ()) -> Lock:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pytest_rlregress.environments import resolver
 from pytest_rlregress.environments.requirements import Wishes
-from pytest_rlregress.environments.uv import Installer, NoSpace, NoUv, Settings, Unbuildable, full_disk
+from pytest_rlregress.environments.uv import Installer, NoSpace, NoUv, Unbuildable, UvSettings, full_disk
 from pytest_rlregress.stack.locks import Lock
 
 __all__ = ["Environment", "Environments", "NoSpace", "NoUv", "Unbuildable"]
@@ -71,7 +71,7 @@ class Environments:
         self,
         folder: Path,
         *,
-        settings: Settings,
+        settings: UvSettings,
         offline: bool = False,
         limit: int | None = None,
         say: Callable[[str], None] = print,
@@ -101,7 +101,7 @@ class Environments:
             resolver.learn(base, wishes, self._compile, self._from_source)
         return resolver.resolve(base, lines, wishes, self._compile, self._from_source)
 
-    def _compile(self, question: resolver.Question, from_source: Set[str]) -> Mapping[str, str]:
+    def _compile(self, question: resolver.ResolveRequest, from_source: Set[str]) -> Mapping[str, str]:
         if question.complete and not self._installer.offline:
             with suppress(Unbuildable):  # saves a second of asking the index what did not change
                 answer = self._compile_once(question, from_source, offline=True)
@@ -109,7 +109,9 @@ class Environments:
                     return answer
         return self._compile_once(question, from_source, offline=False)
 
-    def _compile_once(self, question: resolver.Question, from_source: Set[str], offline: bool) -> Mapping[str, str]:
+    def _compile_once(
+        self, question: resolver.ResolveRequest, from_source: Set[str], offline: bool
+    ) -> Mapping[str, str]:
         files = ("--overrides", "overridden.txt", "--excludes", "excluded.txt", "--output-file", "out.txt")
         builds = ("--only-binary", ":all:", *(f"--no-binary={name}" for name in sorted(from_source)))
         style = ("--no-header", "--no-annotate", "--python", sys.executable)

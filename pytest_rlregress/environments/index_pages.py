@@ -22,7 +22,7 @@ _NOTHING_THERE = (401, 403, 404, 410)  # some indexes refuse what they do not ha
 
 
 @dataclass(frozen=True)
-class File:
+class IndexFile:
     """A wheel or sdist on an index.
 
     Attributes:
@@ -41,15 +41,15 @@ class File:
 
 
 @dataclass(frozen=True)
-class Answer:
+class IndexPage:
     """What one index or folder has of a package; where that is nothing, what it said."""
 
     place: str
-    files: tuple[File, ...]
+    files: tuple[IndexFile, ...]
     said: str = "none"
 
 
-def ask(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[Answer]:
+def ask(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[IndexPage]:
     """What all indexes and folders have of a package, by its normalised name.
 
     Args:
@@ -62,7 +62,7 @@ def ask(package: str, settings: IndexSettings, cache: Path, offline: bool) -> li
         IndexProblem: One cannot be reached, or answers with an error.
     """
 
-    def at(place: str, page: str) -> Answer:
+    def at(place: str, page: str) -> IndexPage:
         if not page.startswith(("http://", "https://")):
             return _on_disk(page, package)
         known = cache / f"{package}-{hashlib.sha256(shown(page).encode()).hexdigest()[:16]}.json"
@@ -78,16 +78,16 @@ def ask(package: str, settings: IndexSettings, cache: Path, offline: bool) -> li
     return answers
 
 
-def _kept(known: Path, place: str) -> Answer:
+def _kept(known: Path, place: str) -> IndexPage:
     """What an index said before; one that was not asked has nothing that could be had now."""
     try:
         answer = json.loads(known.read_text(encoding="utf-8"))
-        return Answer(answer["place"], tuple(File(**file) for file in answer["files"]), answer["said"])
+        return IndexPage(answer["place"], tuple(IndexFile(**file) for file in answer["files"]), answer["said"])
     except (OSError, ValueError, KeyError, TypeError):
-        return Answer(place, (), "no answer is kept: run once without --no-network")
+        return IndexPage(place, (), "no answer is kept: run once without --no-network")
 
 
-def _keep(known: Path, answer: Answer) -> Answer:
+def _keep(known: Path, answer: IndexPage) -> IndexPage:
     """Writes all of it or nothing."""
     half = known.with_suffix(f".{os.getpid()}.tmp")
     try:
@@ -101,26 +101,28 @@ def _keep(known: Path, answer: Answer) -> Answer:
     return answer
 
 
-def _on_disk(page: str, package: str) -> Answer:
+def _on_disk(page: str, package: str) -> IndexPage:
     path = Path(url2pathname(urlparse(page).path) if page.startswith("file:") else page)
     if page.endswith("/") and (path / "index.html").exists():
         path /= "index.html"
     try:
         if path.is_dir():
             versions = {name: _version(name, package) for name in sorted(os.listdir(path))}
-            return Answer(str(path), tuple(File(name, version) for name, version in versions.items() if version))
+            return IndexPage(
+                str(path), tuple(IndexFile(name, version) for name, version in versions.items() if version)
+            )
         html = path.read_bytes()
     except OSError as error:
-        return Answer(str(path), (), str(error.strerror))
-    return Answer(str(path), _on_page(_pypi_simple().ProjectPage.from_html(package, html, path.as_uri()), package))
+        return IndexPage(str(path), (), str(error.strerror))
+    return IndexPage(str(path), _on_page(_pypi_simple().ProjectPage.from_html(package, html, path.as_uri()), package))
 
 
-def _over_http(place: str, page: str, package: str, settings: IndexSettings) -> Answer:
+def _over_http(place: str, page: str, package: str, settings: IndexSettings) -> IndexPage:
     pypi_simple = _pypi_simple()
     response = _get(page, place, package, settings, accept=pypi_simple.ACCEPT_ANY)
     status = f"{response.status_code} {response.reason}"
     if response.status_code in _NOTHING_THERE:
-        return Answer(shown(place), (), status)
+        return IndexPage(shown(place), (), status)
     if response.status_code >= 400:
         raise IndexProblem(f"{package}: {settings.named(place)} answered {status}. Try again later.")
     try:
@@ -131,7 +133,7 @@ def _over_http(place: str, page: str, package: str, settings: IndexSettings) -> 
     if page != place and any(file.day is None for file in files):
         days = _days(place, package, settings)
         files = tuple(replace(file, day=file.day or days.get(file.name)) for file in files)
-    return Answer(shown(place), files)
+    return IndexPage(shown(place), files)
 
 
 def _days(index: str, package: str, settings: IndexSettings) -> dict[str, str]:
@@ -166,7 +168,7 @@ def _reason(error: Exception) -> str:
     return shown(re.sub(r"^.*?[)>]: ", "", text).rstrip("."))
 
 
-def _on_page(page: Any, package: str) -> tuple[File, ...]:
+def _on_page(page: Any, package: str) -> tuple[IndexFile, ...]:
     """The files of the package on a page of pypi-simple's."""
     files = []
     for link in page.packages:
@@ -175,7 +177,7 @@ def _on_page(page: Any, package: str) -> tuple[File, ...]:
         if version:
             yanked = (link.yanked_reason or "no reason given") if link.is_yanked else None
             day = link.upload_time.date().isoformat() if link.upload_time else None
-            files.append(File(name, version, link.requires_python, yanked, day))
+            files.append(IndexFile(name, version, link.requires_python, yanked, day))
     return tuple(files)
 
 

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.environments import index_pages
-from pytest_rlregress.environments.index_pages import File
+from pytest_rlregress.environments.index_pages import IndexFile
 from pytest_rlregress.environments.index_settings import IndexProblem as IndexProblem
 from pytest_rlregress.environments.index_settings import IndexSettings
 
@@ -54,7 +54,7 @@ def releases(package: str, settings: IndexSettings, cache: Path, offline: bool) 
     """
     name = canonicalize_name(package)
     answers = index_pages.ask(name, settings, cache, offline)
-    files: defaultdict[Version, list[File]] = defaultdict(list)
+    files: defaultdict[Version, list[IndexFile]] = defaultdict(list)
     for file in (file for answer in answers for file in answer.files):
         files[Version(file.version)].append(file)
     if not files:
@@ -135,7 +135,7 @@ def _end(releases: Sequence[Release], which: str, text: str) -> Release:
     return found
 
 
-def _release(version: Version, files: Sequence[File]) -> Release:
+def _release(version: Version, files: Sequence[IndexFile]) -> Release:
     live = [file for file in files if file.yanked is None]
     return Release(
         str(version),
@@ -146,7 +146,7 @@ def _release(version: Version, files: Sequence[File]) -> Release:
     )
 
 
-def _untestable(files: Sequence[File]) -> str | None:
+def _untestable(files: Sequence[IndexFile]) -> str | None:
     """Why none of the files of a release can be installed here without building it, or None."""
     allowed = [file for file in files if _allows_this_python(file)]
     if not allowed:
@@ -168,7 +168,7 @@ def _supported() -> frozenset[tags.Tag]:
     return frozenset(tags.sys_tags())
 
 
-def _allows_this_python(file: File) -> bool:
+def _allows_this_python(file: IndexFile) -> bool:
     try:
         return SpecifierSet(file.python or "").contains(".".join(map(str, sys.version_info[:3])), prereleases=True)
     except InvalidSpecifier:  # as pip has it: what cannot be read forbids nothing

@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from pytest_rlregress.stack.locks import Change
+from pytest_rlregress.stack.locks import PackageChange
 
 #: By normalised name what a package asks for, where the markers hold for this Python and platform. What it asks for
 #: under an extra counts where a package of the same set asks for it with that extra.
@@ -68,7 +68,7 @@ def closure(roots: Iterable[str], wishes: Wishes) -> set[str]:
 
 
 def together(
-    changes: Sequence[Change], old: tuple[Mapping[str, str], Wishes], new: tuple[Mapping[str, str], Wishes]
+    changes: Sequence[PackageChange], old: tuple[Mapping[str, str], Wishes], new: tuple[Mapping[str, str], Wishes]
 ) -> Together:
     """Which of the changed packages cannot be moved alone.
 

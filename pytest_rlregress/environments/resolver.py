@@ -18,7 +18,7 @@ from pytest_rlregress.stack.locks import Lock
 
 
 @dataclass(frozen=True)
-class Question:
+class ResolveRequest:
     """One question to ``uv pip compile``.
 
     Attributes:
@@ -36,7 +36,7 @@ class Question:
 class Compile(Protocol):
     """Answers a question with the lines of a lock; ``from_source``: names that need not have a wheel."""
 
-    def __call__(self, question: Question, from_source: Set[str], /) -> Mapping[str, str]:
+    def __call__(self, question: ResolveRequest, from_source: Set[str], /) -> Mapping[str, str]:
         """Raises Unbuildable where there is no answer."""
 
 
@@ -83,7 +83,7 @@ def resolve(base: Lock, wanted: Mapping[str, str], wishes: Wishes, compile_: Com
     return Lock({name: _as_before(line, base.lines.get(name)) for name, line in answer.items()} | fixed)
 
 
-def _joined(refusals: Sequence[Unbuildable], last: Question) -> Unbuildable:
+def _joined(refusals: Sequence[Unbuildable], last: ResolveRequest) -> Unbuildable:
     """With nothing else moved uv's reason is a sentence, with everything moved a page: that one is in the text only."""
     first, *others = refusals
     more = ""
@@ -97,7 +97,7 @@ def _joined(refusals: Sequence[Unbuildable], last: Question) -> Unbuildable:
 def learn(base: Lock, wishes: Wishes, compile_: Compile, from_source: set[str]) -> None:
     """Add to ``from_source`` what has no wheel in the base: uv would avoid it where others may move."""
     terms = _Terms.of(base, {}, wishes)
-    question = Question({**terms.files, **_asked(terms.pins.values(), terms.asked)}, complete=True)
+    question = ResolveRequest({**terms.files, **_asked(terms.pins.values(), terms.asked)}, complete=True)
     with suppress(Unbuildable):
         _answer(question, base, compile_, from_source)
 
@@ -160,23 +160,23 @@ class _Terms:
         )
 
 
-def _questions(terms: _Terms) -> Iterator[Question]:
-    yield Question({**terms.files, **_asked(terms.wanted, terms.pins.values(), terms.asked)}, complete=True)
+def _questions(terms: _Terms) -> Iterator[ResolveRequest]:
+    yield ResolveRequest({**terms.files, **_asked(terms.wanted, terms.pins.values(), terms.asked)}, complete=True)
     preferred = {**terms.files, "out.txt": _text(terms.pins.values())}
     held = {name: line for name, line in terms.pins.items() if "+" in line}
     free = [name for name in terms.loose if name not in held]
-    yield Question({**preferred, **_asked(terms.wanted, held.values(), free, terms.asked)})
+    yield ResolveRequest({**preferred, **_asked(terms.wanted, held.values(), free, terms.asked)})
     labels = {line.rpartition("+")[2] for line in held.values()}
     if len(labels) == 1:
         asked = _asked(terms.wanted, terms.loose, terms.asked)
-        yield Question({**preferred, **asked}, options=("--torch-backend", *labels))
+        yield ResolveRequest({**preferred, **asked}, options=("--torch-backend", *labels))
 
 
 def _asked(*requirements: Iterable[str]) -> dict[str, str]:
     return {"asked.txt": _text(dict.fromkeys(chain(*requirements)))}
 
 
-def _answer(question: Question, base: Lock, compile_: Compile, from_source: set[str]) -> Mapping[str, str]:
+def _answer(question: ResolveRequest, base: Lock, compile_: Compile, from_source: set[str]) -> Mapping[str, str]:
     """uv's answer; a package without a wheel is built from source only if the base has it so."""
     while True:
         try:

@@ -53,7 +53,7 @@ class NoUv(Exception):
     """There is no uv: the message says how to get it."""
 
 
-class Settings(Protocol):
+class UvSettings(Protocol):
     """Where packages come from."""
 
     def for_uv(self) -> dict[str, str]:
@@ -72,7 +72,7 @@ class Installer:
         NoUv: uv is not installed.
     """
 
-    def __init__(self, settings: Settings, offline: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: UvSettings, offline: bool, say: Callable[[str], None]) -> None:
         self.offline = offline
         self._uv = _find()
         self._say = say

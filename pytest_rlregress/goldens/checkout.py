@@ -9,7 +9,7 @@ ELSEWHERE = "name a folder of a checkout in ini rlregress_goldens"
 _SHOWN = 5
 
 
-class CheckoutError(Exception):
+class UncleanCheckout(Exception):
     """No golden may be written to a folder: the message says why and what to do."""
 
 
@@ -21,7 +21,7 @@ def commit_for(folder: Path, shipped: Path) -> str:
         shipped: The package's own goldens; that folder is part of a checkout or it is an installed package's.
 
     Raises:
-        CheckoutError: It is in no checkout, git ignores it, or a tracked file other than a golden is changed.
+        UncleanCheckout: It is in no checkout, git ignores it, or a tracked file other than a golden is changed.
     """
     folder, shipped = folder.resolve(), shipped.resolve()
     there = next(one for one in (folder, *folder.parents) if one.is_dir())
@@ -30,18 +30,18 @@ def commit_for(folder: Path, shipped: Path) -> str:
         commit = _git(top, "rev-parse", "HEAD")
         changed = [top / name for name in _git(top, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
     except (OSError, subprocess.SubprocessError):
-        raise CheckoutError(f"{folder} is in no git checkout that has a commit: {ELSEWHERE}") from None
+        raise UncleanCheckout(f"{folder} is in no git checkout that has a commit: {ELSEWHERE}") from None
     if folder == shipped and not _git(top, "ls-files", str(shipped.parent)):
-        raise CheckoutError(f"{folder} is that of an installed package, which a recording would change: {ELSEWHERE}")
+        raise UncleanCheckout(f"{folder} is that of an installed package, which a recording would change: {ELSEWHERE}")
     if (
         subprocess.run(["git", "-C", top, "check-ignore", "-q", folder], capture_output=True, timeout=60).returncode
         == 0
     ):
-        raise CheckoutError(f"{folder} is ignored by git, so that no golden there would be committed: {ELSEWHERE}")
+        raise UncleanCheckout(f"{folder} is ignored by git, so that no golden there would be committed: {ELSEWHERE}")
     dirty = [str(path.relative_to(top)) for path in changed if path.parent != folder]
     if dirty:
         more = f" and {len(dirty) - _SHOWN} more" if len(dirty) > _SHOWN else ""
-        raise CheckoutError(
+        raise UncleanCheckout(
             f"{top} is not clean, so that no commit would say what was recorded: {', '.join(dirty[:_SHOWN])}{more} "
             "changed. Commit or stash that first"
         )

@@ -13,7 +13,7 @@ from pytest_rlregress.goldens.measured import Run
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GoldenComparison:
     """What came of it.
 
     Attributes:
@@ -29,12 +29,12 @@ class Comparison:
     used: Mapping[str, float] = field(default_factory=dict)
 
 
-def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) -> Comparison:
+def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) -> GoldenComparison:
     """Compare runs of the step, one a level, with the golden of their key."""
     was = golden.settings
     moved = [f"{name} {was.get(name)} -> {settings.get(name)}" for name in settings if settings[name] != was.get(name)]
     if moved or settings.keys() != was.keys():
-        return Comparison((f"it is of a step with other settings ({', '.join(moved)}): record it again",))
+        return GoldenComparison((f"it is of a step with other settings ({', '.join(moved)}): record it again",))
     told: list[str] = []
     outside: list[str] = []
     notes: list[str] = []
@@ -58,7 +58,7 @@ def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) ->
             shares = {"max": _share(one.largest, limits["max"]), "drift": _share(abs(one.drift), limits["drift"])}
             used = {name: max(used[name], share) for name, share in shares.items()}
         outside += [f"{level} level: {line}" for line in unusual(now, golden.bands)]
-    return Comparison(tuple(told), tuple(outside), tuple(notes), used)
+    return GoldenComparison(tuple(told), tuple(outside), tuple(notes), used)
 
 
 def _exceeds(one: Difference, limits: Mapping[str, float]) -> list[str]:

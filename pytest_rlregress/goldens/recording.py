@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_rlregress import settings
-from pytest_rlregress.goldens.checkout import CheckoutError, commit_for
+from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.golden import Golden, GoldenError, as_json, find, of_json
 from pytest_rlregress.goldens.golden_test import DRAFT
@@ -20,7 +20,7 @@ from pytest_rlregress.records.collector import write
 from pytest_rlregress.stack import COMPONENTS
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Harness
+    from pytest_rlregress.session import Session
 
 #: From the least to the largest usual value: a regression of speed by half is to be seen.
 _WIDE = 4
@@ -34,7 +34,7 @@ class Recording:
         pytest.UsageError: The run could not write any.
     """
 
-    def __init__(self, config: pytest.Config, run: Harness) -> None:
+    def __init__(self, config: pytest.Config, run: Session) -> None:
         self._config, self._run = config, run
         self._drafts: list[Golden] = []
         self._told: list[str] = []
@@ -43,7 +43,7 @@ class Recording:
             raise pytest.UsageError(f"{source}: records what one hardware gives, which --hw is to name: --hw=auto, …")
         try:
             self._commit = commit_for(run.settings.goldens, settings.GOLDENS)
-        except CheckoutError as error:
+        except UncleanCheckout as error:
             raise pytest.UsageError(f"{source}: no golden can be recorded: {error}.") from None
 
     @pytest.hookimpl(tryfirst=True)

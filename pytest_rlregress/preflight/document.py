@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.preflight.formats import UNKNOWN, ConfigError, Place, lay_over, read_file, read_override
+from pytest_rlregress.preflight.formats import UNKNOWN, ConfigError, ConfigPosition, lay_over, read_file, read_override
 
-__all__ = ["Config", "ConfigError", "Place", "read"]
+__all__ = ["Config", "ConfigError", "ConfigPosition", "read"]
 
 # Of each trainer the sections that a run cannot do without: a file with none of them is something else.
 SECTIONS = {
@@ -27,7 +27,7 @@ class Config:
     trainer: str  # verl or prime-rl
     files: tuple[str, ...]
     tree: dict[str, Any]
-    places: Mapping[str, Place]  # by dotted key, and by name for a variable that a launch script sets
+    places: Mapping[str, ConfigPosition]  # by dotted key, and by name for a variable that a launch script sets
     environ: Mapping[str, str]  # what the run is started with, as far as it can be known here
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -56,13 +56,13 @@ class Config:
         """Every value that is no table and no list, by dotted key; entries of a list by number."""
         return _leaves(self.tree if not below else self.get(below), below)
 
-    def place(self, key: str) -> Place:
+    def place(self, key: str) -> ConfigPosition:
         """Where a key was written; for one that was left out, where the table stands that it belongs into."""
         if key not in self.places and key in self.environ:
-            return Place(argument="environment")
+            return ConfigPosition(argument="environment")
         while key and key not in self.places:
             key = key.rpartition(".")[0]
-        return self.places[key] if key else Place(self.files[0])
+        return self.places[key] if key else ConfigPosition(self.files[0])
 
     def write(self, key: str, value: str | float) -> str:
         """What to write for a key, in the language of the place where it stands."""
@@ -90,7 +90,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
         raise ConfigError(f"{', '.join(files)}: TOML is prime-rl's, YAML and launch scripts are verl's. Check one run.")
     trainer = trainers.pop()
     tree: dict[str, Any] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, ConfigPosition] = {}
     exports: dict[str, str] = {}
     for part in parts:
         lay_over(tree, part.tree)

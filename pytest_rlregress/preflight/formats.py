@@ -20,7 +20,7 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class ConfigPosition:
     """A line of a file, or an argument as it was given, or the environment."""
 
     file: str | None = None
@@ -33,17 +33,17 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Part:
+class ConfigPart:
     """What one file or one argument says."""
 
     file: str | None = None
     trainer: str | None = None
     tree: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, ConfigPosition] = field(default_factory=dict)
     exports: dict[str, str] = field(default_factory=dict)
 
 
-def read_file(file: Path, environ: Mapping[str, str]) -> Part:
+def read_file(file: Path, environ: Mapping[str, str]) -> ConfigPart:
     """Read a file by its suffix.
 
     Raises:
@@ -52,11 +52,11 @@ def read_file(file: Path, environ: Mapping[str, str]) -> Part:
     try:
         text = file.read_text(encoding="utf-8-sig")
         if file.suffix in (".yaml", ".yml"):
-            return Part(str(file), "verl", *_yaml(text, str(file)))
+            return ConfigPart(str(file), "verl", *_yaml(text, str(file)))
         if file.suffix == ".toml":
-            return Part(str(file), "prime-rl", *_toml(text, str(file)))
+            return ConfigPart(str(file), "prime-rl", *_toml(text, str(file)))
         if file.suffix == ".sh":
-            return Part(str(file), "verl", *_script(text, str(file), environ))
+            return ConfigPart(str(file), "verl", *_script(text, str(file), environ))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -64,7 +64,7 @@ def read_file(file: Path, environ: Mapping[str, str]) -> Part:
     raise ConfigError(f"{file}: a configuration is YAML (.yaml, .yml), TOML (.toml) or a launch script (.sh)")
 
 
-def read_override(argument: str) -> Part:
+def read_override(argument: str) -> ConfigPart:
     """Read an argument as Hydra takes it, ``key=value``, ``+key=value`` or ``~key``; or ``trainer=train.toml``.
 
     The last is how prime-rl's ``--trainer @ train.toml`` is said here: what the file holds belongs below that key.
@@ -73,9 +73,11 @@ def read_override(argument: str) -> Part:
     if value.endswith(".toml") and key in ("trainer", "orchestrator", "inference"):
         part = read_file(Path(value), {})
         places = {f"{key}.{name}": place for name, place in part.places.items()}
-        return Part(part.file, part.trainer, {key: part.tree}, places)
+        return ConfigPart(part.file, part.trainer, {key: part.tree}, places)
     name = key.removeprefix("~")
-    return Part(tree=_nested(name, _plain(value) if name == key else REMOVED), places={name: Place(argument=argument)})
+    return ConfigPart(
+        tree=_nested(name, _plain(value) if name == key else REMOVED), places={name: ConfigPosition(argument=argument)}
+    )
 
 
 def lay_over(tree: dict[str, Any], above: Mapping[str, Any]) -> None:
@@ -105,12 +107,12 @@ def _plain(value: str) -> Any:
         return value
 
 
-def _yaml(text: str, file: str) -> tuple[dict[str, Any], dict[str, Place]]:
+def _yaml(text: str, file: str) -> tuple[dict[str, Any], dict[str, ConfigPosition]]:
     loader = yaml.SafeLoader(text)
     loader.name = file
     try:
         root = loader.get_single_node()
-        places = {key: Place(file, line) for key, line in _yaml_lines(root, loader)}
+        places = {key: ConfigPosition(file, line) for key, line in _yaml_lines(root, loader)}
         tree = loader.construct_document(root) if root else {}
     finally:
         loader.dispose()
@@ -136,11 +138,11 @@ def _yaml_lines(node: yaml.Node | None, loader: yaml.SafeLoader, key: str = "") 
         yield from _yaml_lines(value, loader, below)
 
 
-def _toml(text: str, file: str) -> tuple[dict[str, Any], dict[str, Place]]:
+def _toml(text: str, file: str) -> tuple[dict[str, Any], dict[str, ConfigPosition]]:
     """Values from tomllib, which keeps no lines: a key stands where the file, read up to there, first has it."""
     tree = tomllib.loads(text)
     lines = text.split("\n")
-    places: dict[str, Place] = {}
+    places: dict[str, ConfigPosition] = {}
     begin = 0
     for end in range(1, len(lines) + 1):
         try:
@@ -148,7 +150,7 @@ def _toml(text: str, file: str) -> tuple[dict[str, Any], dict[str, Place]]:
         except tomllib.TOMLDecodeError:  # in the middle of a list or a text of several lines
             continue
         for key in _keys(so_far):
-            places.setdefault(key, Place(file, begin + 1))
+            places.setdefault(key, ConfigPosition(file, begin + 1))
         begin = end
     return tree, places
 
@@ -169,13 +171,13 @@ UNKNOWN = "???"  # as OmegaConf writes a value that is missing
 
 def _script(
     text: str, file: str, environ: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, Place], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, ConfigPosition], dict[str, str]]:
     """The overrides that a launch script hands to verl, and the variables that it exports.
 
     Read as if every line ran, from top to bottom. What only a shell could tell, such as a command's output, is unknown.
     """
     tree: dict[str, Any] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, ConfigPosition] = {}
     variables: dict[str, str] = {}
     exported: set[str] = set()
     for line, words in _commands(text):
@@ -183,12 +185,12 @@ def _script(
         for word in words:
             if found := _ASSIGNMENT.fullmatch(word):
                 variables[found[1]] = _expand(found[2], {**environ, **variables})
-                places[found[1]] = Place(file, line)
+                places[found[1]] = ConfigPosition(file, line)
                 exported |= {found[1]} if command else set()  # export A=1, or A=1 python …
             elif found := _OVERRIDE.fullmatch(word):
                 value = _expand(found[3], {**environ, **variables})
                 lay_over(tree, _nested(found[2], REMOVED if found[1] == "~" else _plain(value)))
-                places[found[2]] = Place(file, line)
+                places[found[2]] = ConfigPosition(file, line)
             elif command == "export":
                 exported.add(word)
             elif command == "unset":

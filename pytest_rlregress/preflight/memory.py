@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import remedies
-from pytest_rlregress.preflight.rule_context import Advice, Run, Unchecked
+from pytest_rlregress.preflight.rule_context import Advice, RuleContext, Unchecked
 
 GIB = 2**30
 CUDA_CONTEXT = GIB  # the least of what predict_training_memory does not count
@@ -78,7 +78,7 @@ class Training:
         return predicted + CUDA_CONTEXT
 
 
-def gpu_memory_utilization(run: Run) -> Iterator[Advice | Unchecked]:
+def gpu_memory_utilization(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """An engine that asks, when it starts, for more of the card than the trainer leaves."""
     key, default = _share(run)
     asked = run.config.number(key, default)
@@ -95,7 +95,7 @@ def gpu_memory_utilization(run: Run) -> Iterator[Advice | Unchecked]:
         yield Advice(key, why, run.config.write(key, share) if share else MORE)
 
 
-def trainer_engine_oom(run: Run) -> Iterator[Advice | Unchecked]:
+def trainer_engine_oom(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """A trainer whose step needs more than an engine leaves that was able to start."""
     training = _training(run)
     if isinstance(training, Unchecked):
@@ -118,7 +118,7 @@ def trainer_engine_oom(run: Run) -> Iterator[Advice | Unchecked]:
         yield Advice(*_way_out(run, training, left, why))
 
 
-def _way_out(run: Run, training: Training, left: int, why: str) -> tuple[str, str, str]:
+def _way_out(run: RuleContext, training: Training, left: int, why: str) -> tuple[str, str, str]:
     """The first of the documented remedies that is enough: key, why, what to write."""
     config = run.config
     model = "actor_rollout_ref.model" if run.verl else "trainer.model"
@@ -139,13 +139,13 @@ def _way_out(run: Run, training: Training, left: int, why: str) -> tuple[str, st
     return f"{model}.path" if run.verl else "model.name", why, MORE
 
 
-def _share(run: Run) -> tuple[str, float]:
+def _share(run: RuleContext) -> tuple[str, float]:
     """The key of the engine's share, and its default."""
     verl = ("actor_rollout_ref.rollout.gpu_memory_utilization", 0.5)
     return verl if run.verl else ("inference.gpu_memory_utilization", 0.9)
 
 
-def _on_one_card(run: Run) -> bool:
+def _on_one_card(run: RuleContext) -> bool:
     config = run.config
     if run.verl:
         apart = config.get("trainer.v1.trainer_mode") == "separate_async"
@@ -154,12 +154,12 @@ def _on_one_card(run: Run) -> bool:
     return isinstance(engine, list) and isinstance(trainer, list) and any(card in trainer for card in engine)
 
 
-def _sleeps(run: Run) -> bool:
+def _sleeps(run: RuleContext) -> bool:
     """Whether the engine gives its memory back while the trainer works."""
     return run.verl and bool(run.config.get("actor_rollout_ref.rollout.free_cache_engine", True))
 
 
-def _limit(run: Run) -> tuple[float, int, int]:
+def _limit(run: RuleContext) -> tuple[float, int, int]:
     """The largest share with which the engine can start, and what the trainer holds then, and when the engine is up."""
     training = _training(run)
     offloaded = run.config.get("actor_rollout_ref.actor.fsdp_config.param_offload") is True
@@ -172,7 +172,7 @@ def _limit(run: Run) -> tuple[float, int, int]:
         return remedies.engine_memory_share(run.memory_bytes, 0), held, peak
 
 
-def _room(run: Run, reserved: int) -> float | None:
+def _room(run: RuleContext, reserved: int) -> float | None:
     """The largest share that leaves so many bytes; None if the engine's own weights, in 16 bits, do not fit into it."""
     training = _training(run)
     try:
@@ -184,7 +184,7 @@ def _room(run: Run, reserved: int) -> float | None:
     return share if share * run.memory_bytes > weights / (run.config.number(key, 1) or 1) else None
 
 
-def _training(run: Run) -> Training | Unchecked:
+def _training(run: RuleContext) -> Training | Unchecked:
     config = run.config
     path = config.get("actor_rollout_ref.model.path" if run.verl else "model.name")
     model = model_of(path) if isinstance(path, str) else None
@@ -224,7 +224,7 @@ def _training(run: Run) -> Training | Unchecked:
     )
 
 
-def lora_of(run: Run) -> int:
+def lora_of(run: RuleContext) -> int:
     """LoRA's rank, 0 without it."""
     if run.verl:
         return int(run.config.number("actor_rollout_ref.model.lora_rank", 0) or 0)

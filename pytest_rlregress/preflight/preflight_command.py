@@ -11,7 +11,7 @@ from typing import Any
 from pytest_rlregress.hardware import GIB, HardwareError, Machine, discover, load_profiles, match, select
 from pytest_rlregress.preflight import report
 from pytest_rlregress.preflight.document import ConfigError, read
-from pytest_rlregress.preflight.rule_context import Run
+from pytest_rlregress.preflight.rule_context import RuleContext
 
 
 def declare(commands: Any) -> None:
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if found.findings else 0
 
 
-def _planned(options: argparse.Namespace) -> Run:
+def _planned(options: argparse.Namespace) -> RuleContext:
     config = read(options.config, os.environ)
     profiles, machine = load_profiles(), discover()
     hw = options.hw.strip().lower()
@@ -70,4 +70,4 @@ def _planned(options: argparse.Namespace) -> Run:
         memory = int(options.memory * GIB)
     card = "GPU" if profile.is_cpu else profile.title
     elsewhere = f"this machine has no {card}: what is installed here may not be what the run has (it is: --installed)"
-    return Run(config, profile, memory, "" if here or options.installed else elsewhere, options.prompt_tokens)
+    return RuleContext(config, profile, memory, "" if here or options.installed else elsewhere, options.prompt_tokens)

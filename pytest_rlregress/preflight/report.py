@@ -9,19 +9,19 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from pytest_rlregress.preflight.document import Place
-from pytest_rlregress.preflight.rule_context import Advice, Run, Unchecked
+from pytest_rlregress.preflight.document import ConfigPosition
+from pytest_rlregress.preflight.rule_context import Advice, RuleContext, Unchecked
 from pytest_rlregress.preflight.rules import RULES
 
 _WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # names are to be found again
 
 
 @dataclass(frozen=True)
-class Finding:
+class ConfigFinding:
     """One key that will make the run fail, by the failure's id."""
 
     failure: str
-    place: Place
+    place: ConfigPosition
     advice: Advice
 
 
@@ -29,12 +29,12 @@ class Finding:
 class Report:
     """What every rule said, in the order of the failures' ids as RULES has them."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[ConfigFinding]
     unchecked: Sequence[tuple[str, str]]  # failure, why
     checked: Sequence[str]
 
 
-def check(run: Run) -> Report:
+def check(run: RuleContext) -> Report:
     """Put the run to every rule of its trainer."""
     findings, unchecked = [], []
     rules = RULES[run.config.trainer]
@@ -43,12 +43,12 @@ def check(run: Run) -> Report:
             if isinstance(said, Unchecked):
                 unchecked.append((failure, said.why))
             else:
-                findings.append(Finding(failure, run.config.place(said.key), said))
+                findings.append(ConfigFinding(failure, run.config.place(said.key), said))
     doubtful = {failure for failure, _ in unchecked}
     return Report(findings, unchecked, [failure for failure in rules if failure not in doubtful])
 
 
-def as_json(run: Run, report: Report) -> str:
+def as_json(run: RuleContext, report: Report) -> str:
     """One object; a finding on an override has an argument where others have file and line."""
     return json.dumps(
         {
@@ -66,7 +66,7 @@ def as_json(run: Run, report: Report) -> str:
     )
 
 
-def as_text(run: Run, report: Report) -> str:
+def as_text(run: RuleContext, report: Report) -> str:
     """Findings first, then what was checked and what was not."""
     lines = []
     for one in report.findings:

@@ -9,11 +9,11 @@ from pytest_rlregress.hardware.profiles import Profile
 from pytest_rlregress.preflight.document import Config
 from pytest_rlregress.remedies.advice import Advice
 
-__all__ = ["Advice", "Rule", "Run", "Unchecked"]
+__all__ = ["Advice", "Rule", "RuleContext", "Unchecked"]
 
 
 @dataclass(frozen=True)
-class Run:
+class RuleContext:
     """The run that is to be started."""
 
     config: Config
@@ -35,4 +35,4 @@ class Unchecked:
     why: str
 
 
-Rule = Callable[[Run], Iterator[Advice | Unchecked]]
+Rule = Callable[[RuleContext], Iterator[Advice | Unchecked]]

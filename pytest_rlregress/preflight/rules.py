@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, lora_of, trainer_engine_oom
-from pytest_rlregress.preflight.rule_context import Advice, Rule, Run, Unchecked
+from pytest_rlregress.preflight.rule_context import Advice, Rule, RuleContext, Unchecked
 from pytest_rlregress.stack import Stack
 
 
-def config_key_placement(run: Run) -> Iterator[Advice | Unchecked]:
+def config_key_placement(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Keys that prime-rl's schema refuses where they stand."""
     yield from remedies.check_key_placement(run.config.tree)
 
 
-def max_tokens_overflow(run: Run) -> Iterator[Advice | Unchecked]:
+def max_tokens_overflow(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Prompt and completion that together exceed the engine's context."""
     config = run.config
     if run.verl:
@@ -48,7 +48,7 @@ def max_tokens_overflow(run: Run) -> Iterator[Advice | Unchecked]:
         )
 
 
-def _longest_prompt(run: Run, limit: int) -> tuple[int | None, str]:
+def _longest_prompt(run: RuleContext, limit: int) -> tuple[int | None, str]:
     if run.prompt_tokens:
         return run.prompt_tokens, "--prompt-tokens"
     if run.verl:
@@ -63,12 +63,12 @@ def _longest_prompt(run: Run, limit: int) -> tuple[int | None, str]:
     )
 
 
-def empty_env_in_config(run: Run) -> Iterator[Advice | Unchecked]:
+def empty_env_in_config(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Environment variables that are interpolated and are not there."""
     yield from remedies.check_interpolations(run.config.tree, run.config.environ)
 
 
-def fsdp_cpu_offload_lora(run: Run) -> Iterator[Advice | Unchecked]:
+def fsdp_cpu_offload_lora(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """prime-rl's FSDP offload together with LoRA."""
     key = "trainer.model.fsdp_cpu_offload"
     if run.config.get(key) is True and lora_of(run):
@@ -76,7 +76,7 @@ def fsdp_cpu_offload_lora(run: Run) -> Iterator[Advice | Unchecked]:
         yield Advice(key, why, "[trainer.model.ac]\nfreq = 1")
 
 
-def windows_path_in_wsl(run: Run) -> Iterator[Advice | Unchecked]:
+def windows_path_in_wsl(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Paths with a drive letter: wrong wherever the run is on Linux, WSL included."""
     if sys.platform == "win32" and not run.elsewhere:
         return
@@ -85,7 +85,7 @@ def windows_path_in_wsl(run: Run) -> Iterator[Advice | Unchecked]:
             yield Advice(key, f"{value} is a Windows path, which is no path on Linux and WSL", path)
 
 
-def dataset_root_not_file(run: Run) -> Iterator[Advice | Unchecked]:
+def dataset_root_not_file(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Folders where verl hands parquet files to load_dataset."""
     for key in ("data.train_files", "data.val_files"):
         for entry, path in run.config.leaves(key):
@@ -104,7 +104,7 @@ def dataset_root_not_file(run: Run) -> Iterator[Advice | Unchecked]:
                     yield Advice(entry, f"{path} is a folder, and load_dataset takes files", file)
 
 
-def expandable_segments(run: Run) -> Iterator[Advice | Unchecked]:
+def expandable_segments(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Expandable segments beside the memory pool of vLLM's sleep mode, which verl uses unless told not to."""
     config = run.config
     if not config.get("actor_rollout_ref.rollout.free_cache_engine", True) or not _uses_vllm(run):
@@ -119,7 +119,7 @@ def expandable_segments(run: Run) -> Iterator[Advice | Unchecked]:
             yield Advice(key, why, f"unset {name}" if key == name else f"leave {name} out")
 
 
-def flash_attention_missing(run: Run) -> Iterator[Advice | Unchecked]:
+def flash_attention_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
     key = "actor_rollout_ref.model.override_config.attn_implementation" if run.verl else "trainer.model.attn"
     fsdp = not run.verl or run.config.get("actor_rollout_ref.actor.strategy", "fsdp") in ("fsdp", "fsdp2")
@@ -128,21 +128,21 @@ def flash_attention_missing(run: Run) -> Iterator[Advice | Unchecked]:
         yield from _needs(run, key, "flash-attn", run.config.write(key, "sdpa") + more)
 
 
-def vllm_missing(run: Run) -> Iterator[Advice | Unchecked]:
+def vllm_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """The engine itself."""
     if _uses_vllm(run):
         key = "actor_rollout_ref.rollout.name" if run.verl else "inference"
         yield from _needs(run, key, "vllm", "pip install vllm")
 
 
-def apex_missing(run: Run) -> Iterator[Advice | Unchecked]:
+def apex_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Megatron's fused gradient accumulation without Apex."""
     for key, value in run.config.leaves():
         if key.endswith(".gradient_accumulation_fusion") and value is True:
             yield from _needs(run, key, "apex", run.config.write(key, "false"))
 
 
-def mbridge_missing(run: Run) -> Iterator[Advice | Unchecked]:
+def mbridge_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """A bridge between Megatron's weights and Hugging Face's that is not installed."""
     for key, value in run.config.leaves():
         if not key.endswith(".use_mbridge") or value is not True:
@@ -153,13 +153,13 @@ def mbridge_missing(run: Run) -> Iterator[Advice | Unchecked]:
         yield from _needs(run, key, "mbridge" if vanilla else "megatron-bridge", run.config.write(key, "false"))
 
 
-def _uses_vllm(run: Run) -> bool:
+def _uses_vllm(run: RuleContext) -> bool:
     if run.verl:
         return bool(run.config.get("actor_rollout_ref.rollout.name") == "vllm")
     return isinstance(run.config.get("inference"), Mapping)
 
 
-def _needs(run: Run, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
+def _needs(run: RuleContext, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
     if run.elsewhere:
         yield Unchecked(run.elsewhere)
     elif why := remedies.missing_symbol(setting):

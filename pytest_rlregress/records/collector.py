@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress.records import ctrf, run_context
-from pytest_rlregress.records.journal import SUFFIX, Journal, Run
+from pytest_rlregress.records.journal import SUFFIX, RunJournal, RunState
 from pytest_rlregress.records.reader import FORMAT
 from pytest_rlregress.test_ids import key
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Harness
+    from pytest_rlregress.session import Session
 
 
 class Record:
@@ -28,11 +28,11 @@ class Record:
         pytest.UsageError: Nothing can be written to the folder.
     """
 
-    _run: Run  # and these two from when the session starts
+    _run: RunState  # and these two from when the session starts
     _path: Path
-    _journal: Journal | None = None
+    _journal: RunJournal | None = None
 
-    def __init__(self, config: pytest.Config, harness: Harness, folder: Path) -> None:
+    def __init__(self, config: pytest.Config, harness: Session, folder: Path) -> None:
         self._config, self._harness, self._folder = config, harness, folder
         self._start, self._clock = time.time(), time.monotonic()
         self._reports: dict[str, list[ctrf.Report]] = {}
@@ -55,12 +55,12 @@ class Record:
         extra = {"format": FORMAT, **run_context.found(self._harness, self._config)}
         start = round(self._start * 1000)
         head = ctrf.report([], start=start, stop=start, commit=extra["git"] and extra["git"]["commit"], extra=extra)
-        self._run = Run(head)
+        self._run = RunState(head)
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._start))
         name = f"{moment}-{extra['hardware']['profile'] or 'unknown'}-{head['reportId'][:6]}"
         self._path = self._folder / f"{name}.json"
         if not self._config.option.collectonly:
-            self._journal = Journal(self._folder / f"{name}{SUFFIX}", head)
+            self._journal = RunJournal(self._folder / f"{name}{SUFFIX}", head)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the tests that are to run."""
@@ -115,7 +115,7 @@ class Record:
         elif self._written:
             terminalreporter.write_line(f"record: {self._written}")
 
-    def _write(self, session: pytest.Session, journal: Journal) -> None:
+    def _write(self, session: pytest.Session, journal: RunJournal) -> None:
         state = "interrupted" if self._stopped or self._run.unfinished else "complete"
         record = self._run.record(state, self._now())
         try:

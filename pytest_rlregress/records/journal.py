@@ -24,7 +24,7 @@ SUFFIX = ".partial.jsonl"
 Line = Mapping[str, Any]
 
 
-class Run:
+class RunState:
     """A run as far as it is known: the one way from what was heard to the record.
 
     Args:
@@ -68,7 +68,7 @@ class Run:
         return ctrf.ended(self.head, list(self._tests.values()), stop=stop, extra=extra)
 
 
-class Journal:
+class RunJournal:
     """The file. A line that cannot be written is its last, not the run's end: ``problem`` says why."""
 
     def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
@@ -148,7 +148,7 @@ def assembled(lines: Sequence[Any], state: str) -> dict[str, Any]:
     Raises:
         KeyError, TypeError, AttributeError: It is no journal.
     """
-    run = Run(lines[0])
+    run = RunState(lines[0])
     for line in lines[1:]:
         run.hear(line)
     return run.record(state)

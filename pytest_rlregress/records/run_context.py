@@ -18,13 +18,13 @@ from pytest_rlregress.hardware import nvml
 from pytest_rlregress.stack import COMPONENTS, Stack, locks
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Harness
+    from pytest_rlregress.session import Session
 
 # Where a component says which build it is, for releases whose installed version does not: torch's from PyPI.
 _SAID_IN = {"torch": "version.py", "vllm": "_version.py"}
 
 
-def found(harness: Harness, config: pytest.Config) -> dict[str, Any]:
+def found(harness: Session, config: pytest.Config) -> dict[str, Any]:
     """All of it, in values of JSON."""
     return {
         "run": _run(config),
@@ -95,7 +95,7 @@ def _stack(stack: Stack) -> dict[str, Any]:
     }
 
 
-def _hardware(harness: Harness) -> dict[str, Any]:
+def _hardware(harness: Session) -> dict[str, Any]:
     """The profile of the run, the processor, and the GPUs that CUDA would see, as they are before the first test."""
     try:
         profile = harness.profile.id

@@ -6,15 +6,25 @@ from typing import Any
 
 from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
-from pytest_rlregress.report.judgement.comparison import Comparison
-from pytest_rlregress.report.judgement.facts import TRIPS, Change, Flaky, LaneNight, Night, Point, Problem, Run, Upgrade
-from pytest_rlregress.stack.locks import Change as PackageChange
+from pytest_rlregress.report.judgement.comparison import RunComparison
+from pytest_rlregress.report.judgement.facts import (
+    TRIPS,
+    Change,
+    Flaky,
+    Night,
+    PlatformNight,
+    Point,
+    Problem,
+    RecordedRun,
+    Upgrade,
+)
+from pytest_rlregress.stack.locks import PackageChange
 
 #: Raised when a key changes its meaning.
 FORMAT = 1
 
 
-def as_json(found: Night | Comparison) -> dict[str, Any]:
+def as_json(found: Night | RunComparison) -> dict[str, Any]:
     """A night, or a comparison."""
     if isinstance(found, Night):
         changes = [change for lane in found.lanes for change in lane.changes]
@@ -39,7 +49,7 @@ def as_json(found: Night | Comparison) -> dict[str, Any]:
     return {"format": FORMAT, **about, "trips": sentences.tripped(changes), "changes": told, "problems": problems}
 
 
-def _lane(lane: LaneNight) -> dict[str, Any]:
+def _lane(lane: PlatformNight) -> dict[str, Any]:
     return {
         "lane": lane.lane,
         "word": lane.cells[-1].word,
@@ -49,7 +59,7 @@ def _lane(lane: LaneNight) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: RecordedRun) -> dict[str, Any]:
     return {
         "id": run.id,
         "record": upgrades.near(run.path),

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
-from pytest_rlregress.report.judgement.comparison import Comparison
-from pytest_rlregress.report.judgement.facts import Change, LaneNight, Night
-from pytest_rlregress.report.sentences import Story
+from pytest_rlregress.report.judgement.comparison import RunComparison
+from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight
+from pytest_rlregress.report.sentences import ChangeSentences
 
 _TESTS = 20  # of one story
 _CHARACTERS = 60_000  # an issue takes 65536
@@ -22,7 +22,7 @@ _CHARACTERS = 60_000  # an issue takes 65536
 Rates = Mapping[tuple[str, str], str]  # by lane and test
 
 
-def markdown(found: Night | Comparison) -> str:
+def markdown(found: Night | RunComparison) -> str:
     """A night, or a comparison."""
     return _night(found) if isinstance(found, Night) else _comparison(found)
 
@@ -34,12 +34,12 @@ def _night(night: Night) -> str:
     return _page(title, table, changes, len(night.problems), sentences.rates(night.flaky))
 
 
-def _row(lane: LaneNight, night: Night) -> str:
+def _row(lane: PlatformNight, night: Night) -> str:
     told = "<br>".join(map(_plain, (sentences.lane(lane), *sentences.news(lane, night.upgrades))))
     return f"| {_plain(lane.lane)} | {told} |"
 
 
-def _comparison(found: Comparison) -> str:
+def _comparison(found: RunComparison) -> str:
     runs = [("before", found.before), *(("after", run) for run in found.after)]
     table = ["| | run | record |", "| --- | --- | --- |"]
     table += [
@@ -69,7 +69,7 @@ def _page(title: str, head: Sequence[str], changes: Iterable[Change], problems: 
     return text + (f"\n{sentences.plural(problems, 'remark')} about the records: see the page.\n" if problems else "")
 
 
-def _story(story: Story, rates: Rates) -> list[str]:
+def _story(story: ChangeSentences, rates: Rates) -> list[str]:
     found = ["", f"### {story.kind.capitalize()} on {_plain(story.lane)}", "", _plain(story.happened) + ".", ""]
     for change in story.changes[:_TESTS]:
         note = f": {_code(sentences.note(change))}" if sentences.note(change) else ""

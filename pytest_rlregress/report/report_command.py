@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History
-    from pytest_rlregress.report.judgement.comparison import Comparison
+    from pytest_rlregress.report.judgement.comparison import RunComparison
     from pytest_rlregress.report.judgement.facts import Night
 
 _PAGE = Path("report.html")
@@ -194,7 +194,7 @@ def _of(history: History, date: datetime.date | None, expect: Sequence[str]) -> 
     return night.of(history, date, expect)
 
 
-def _tell(found: Night | Comparison, options: argparse.Namespace) -> None:
+def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
     """The summary, and what is written of it."""
     from pytest_rlregress.report import json_document, markdown, summary
 

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import upgrades
-from pytest_rlregress.report.judgement.facts import TRIPS, Change, Flaky, Kind, LaneNight, Point, Run, Upgrade
+from pytest_rlregress.report.judgement.facts import (
+    TRIPS,
+    Change,
+    Flaky,
+    Kind,
+    PlatformNight,
+    Point,
+    RecordedRun,
+    Upgrade,
+)
 from pytest_rlregress.stack import COMPONENTS
 
 #: What is told of in full, in this order. The rest is counted.
@@ -30,7 +39,7 @@ _AGAIN = 8  # tests that a command names; more are told by their files
 
 
 @dataclass(frozen=True)
-class Story:
+class ChangeSentences:
     """Tests of a lane that changed in the same way at the same time.
 
     Attributes:
@@ -49,7 +58,7 @@ class Story:
     command: tuple[str, ...] = ()
 
 
-def stories(changes: Iterable[Change]) -> list[Story]:
+def stories(changes: Iterable[Change]) -> list[ChangeSentences]:
     """What there is to tell, the most urgent first."""
     groups: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
@@ -62,31 +71,31 @@ def stories(changes: Iterable[Change]) -> list[Story]:
     return sorted(found, key=lambda story: (TOLD.index(story.kind), story.lane))
 
 
-def _story(changes: Sequence[Change]) -> Story:
+def _story(changes: Sequence[Change]) -> ChangeSentences:
     first = sorted(changes, key=lambda change: -(_rank(change.now)))[0]
     kind, lane, told = first.kind, first.lane, tuple(changes)
     before, since, now = first.before, first.since, first.now
     if kind == "flake":
         retried = now is not None and now.result.flaky
-        return Story(kind, lane, told, "attempts within a run disagree" if retried else _wavering(first))
+        return ChangeSentences(kind, lane, told, "attempts within a run disagree" if retried else _wavering(first))
     if kind == "missing" and before is not None:
         ended = f"; tonight's run: {now.run.state}" if now and now.run.state != "complete" else ""
-        return Story(kind, lane, told, f"did not run, though they did on {moment(before.run)}{ended}")
+        return ChangeSentences(kind, lane, told, f"did not run, though they did on {moment(before.run)}{ended}")
     if kind == "new failing" and since is not None:
-        return Story(kind, lane, told, f"first seen {moment(since.run)}, nothing to compare with")
+        return ChangeSentences(kind, lane, told, f"first seen {moment(since.run)}, nothing to compare with")
     if kind == "repaired" or before is None or since is None:
-        return Story(kind, lane, told, "good again")
+        return ChangeSentences(kind, lane, told, "good again")
     happened = f"last good {moment(before.run)}, bad since {moment(since.run)}"
     differs = between(before.run, since.run)
     if kind == "unconfirmed":
         command = upgrades.again(since.run, again_by([change.test for change in changes]))
         happened = f"last good {moment(before.run)}, bad {moment(since.run)}, in the only run since"
-        return Story(kind, lane, told, happened, differs, "run it again to confirm", command)
+        return ChangeSentences(kind, lane, told, happened, differs, "run it again to confirm", command)
     happened += f": {plural(first.runs, 'run')} in {plural(first.nights, 'night')}"
     if kind == "hardware change":
-        return Story(kind, lane, told, f"{happened}. Other hardware: not comparable", differs)
+        return ChangeSentences(kind, lane, told, f"{happened}. Other hardware: not comparable", differs)
     command = upgrades.bisect(before.run, since.run, first.test, first.failure)
-    return Story(kind, lane, told, happened, differs, "find the cause" if command else "", command)
+    return ChangeSentences(kind, lane, told, happened, differs, "find the cause" if command else "", command)
 
 
 def _wavering(change: Change) -> str:
@@ -96,7 +105,7 @@ def _wavering(change: Change) -> str:
     return f"{bad.result.word} {moment(bad.run)} and {good.result.word} {moment(good.run)}, with nothing changed"
 
 
-def between(before: Run, after: Run) -> str:
+def between(before: RecordedRun, after: RecordedRun) -> str:
     """What a record knows to differ between two runs."""
     parts = []
     packages = sorted(upgrades.changed(before, after), key=lambda change: change.name not in _DISTRIBUTIONS)
@@ -124,7 +133,7 @@ def again_by(tests: Sequence[str]) -> list[str]:
     return list(tests) if len(tests) <= _AGAIN else sorted({test.partition("::")[0] for test in tests})
 
 
-def hardware(run: Run) -> str:
+def hardware(run: RecordedRun) -> str:
     """What a run ran on: its GPUs, the CPU where there is none."""
     if run.devices:
         counted = Counter(run.devices)
@@ -151,13 +160,13 @@ def note(change: Change) -> str:
     return clean(about.result.note)
 
 
-def unlike(runs: Sequence[Run]) -> list[str]:
+def unlike(runs: Sequence[RecordedRun]) -> list[str]:
     """Said where runs that ought to be reruns are none."""
     others = [run for run in runs[1:] if run.conditions != runs[0].conditions]
     return [f"  the runs after it differ too: {between(runs[0], run)}" for run in others[:1]]
 
 
-def lane(of: LaneNight) -> str:
+def lane(of: PlatformNight) -> str:
     """How a lane's night went, in a line."""
     if not of.runs:
         last = f"the last run was {moment(of.last)}" if of.last else "there is no earlier run either"
@@ -172,21 +181,21 @@ def lane(of: LaneNight) -> str:
     return f"{plural(len(of.results), 'test')}: {counted or 'none'} ({plural(len(of.runs), 'run')}: {runs}{only})"
 
 
-def run(of: Run) -> str:
+def run(of: RecordedRun) -> str:
     """When a run began, and what is not as usual with it."""
     asked = clean(" ".join(selecting(of.selection)))
     return f"{moment(of)}{_odd(of)}{f', only {asked}' if asked else ''}"
 
 
-def _odd(of: Run) -> str:
+def _odd(of: RecordedRun) -> str:
     return f" {of.state}" * (of.state != "complete") + " with files not committed" * of.dirty
 
 
-def _clock(of: Run) -> str:
+def _clock(of: RecordedRun) -> str:
     return moment(of).rpartition(" ")[2]
 
 
-def news(of: LaneNight, found: Iterable[Upgrade]) -> list[str]:
+def news(of: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
     """What was installed since the last run, and what fails as before, in lines."""
     tonight = {one.id for one in of.runs}
     lines = []
@@ -216,7 +225,7 @@ def tripped(changes: Iterable[Change]) -> bool:
     return any(change.kind in TRIPS for change in changes)
 
 
-def moment(of: Run) -> str:
+def moment(of: RecordedRun) -> str:
     """When a run began, UTC."""
     return f"{datetime.datetime.fromtimestamp(of.start, datetime.UTC):%Y-%m-%d %H:%M}"
 

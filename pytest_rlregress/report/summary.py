@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
-from pytest_rlregress.report.judgement.comparison import Comparison
-from pytest_rlregress.report.judgement.facts import Change, LaneNight, Night, Problem
-from pytest_rlregress.report.sentences import Story
+from pytest_rlregress.report.judgement.comparison import RunComparison
+from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Problem
+from pytest_rlregress.report.sentences import ChangeSentences
 
 _TESTS = 5  # of one story
 _PROBLEMS = 5
 _WIDTH = 120
 
 
-def lines(found: Night | Comparison) -> list[str]:
+def lines(found: Night | RunComparison) -> list[str]:
     """A night, or a comparison."""
     return _night(found) if isinstance(found, Night) else _comparison(found)
 
@@ -32,12 +32,12 @@ def _night(night: Night) -> list[str]:
     ]
 
 
-def _lane(lane: LaneNight, night: Night, width: int) -> list[str]:
+def _lane(lane: PlatformNight, night: Night, width: int) -> list[str]:
     more = [f"  {'':{width}}  {line}" for line in sentences.news(lane, night.upgrades)]
     return [f"  {lane.lane:{width}}  {sentences.lane(lane)}", *more]
 
 
-def _comparison(found: Comparison) -> list[str]:
+def _comparison(found: RunComparison) -> list[str]:
     runs = [("before", found.before), *(("after", run) for run in found.after)]
     return [
         f"compared (times are UTC): {headline.of_comparison(found.changes)}",
@@ -54,7 +54,7 @@ def _stories(changes: Iterable[Change], rates: Mapping[tuple[str, str], str]) ->
     return [line for story in sentences.stories(changes) for line in ("", *_story(story, rates))]
 
 
-def _story(story: Story, rates: Mapping[tuple[str, str], str]) -> list[str]:
+def _story(story: ChangeSentences, rates: Mapping[tuple[str, str], str]) -> list[str]:
     found = [f"{story.kind.upper()} on {story.lane}: {story.happened}"]
     for change in story.changes[:_TESTS]:
         found.append(f"  {sentences.clean(change.test)}: {sentences.arrow(change)}")

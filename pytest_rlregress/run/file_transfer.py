@@ -18,7 +18,7 @@ LENGTH = 8000
 
 
 @dataclass(frozen=True)
-class File:
+class TransferredFile:
     """A file as it arrived: its content, or why it has none."""
 
     name: str
@@ -59,7 +59,7 @@ def said(frames: Sequence[str], kind: str) -> Mapping[str, Any]:
     return {}
 
 
-def unpack(frames: Sequence[str]) -> list[File]:
+def unpack(frames: Sequence[str]) -> list[TransferredFile]:
     """The files that came in these frames, in their order, those that came torn with what is wrong with them."""
     files = []
     for index, frame in enumerate(frames):
@@ -70,15 +70,15 @@ def unpack(frames: Sequence[str]) -> list[File]:
     return files
 
 
-def _file(head: Mapping[str, Any], following: Sequence[str]) -> File:
+def _file(head: Mapping[str, Any], following: Sequence[str]) -> TransferredFile:
     name = str(head.get("name", ""))
     parts = [words[2] for frame in following if len(words := frame.split(" ")) == 3 and words[0] == "part"]
     if len(parts) != head.get("lines"):
-        return File(name, b"", f"torn: {len(parts)} of its {head.get('lines', '?')} lines arrived")
+        return TransferredFile(name, b"", f"torn: {len(parts)} of its {head.get('lines', '?')} lines arrived")
     try:
         content = zlib.decompress(base64.b64decode("".join(parts), validate=True))
     except (binascii.Error, zlib.error) as error:
-        return File(name, b"", f"damaged on its way: {error}")
+        return TransferredFile(name, b"", f"damaged on its way: {error}")
     if len(content) != head["bytes"] or hashlib.sha256(content).hexdigest() != head["sha256"]:
-        return File(name, b"", "damaged on its way: its digest is another one")
-    return File(name, content)
+        return TransferredFile(name, b"", "damaged on its way: its digest is another one")
+    return TransferredFile(name, content)

@@ -21,7 +21,7 @@ from pytest_rlregress.run import cluster, job_log, results
 from pytest_rlregress.run.cluster import Ask, ClusterError
 from pytest_rlregress.run.results import UNKNOWN, USAGE
 
-Heard = queue.SimpleQueue[Any]  # pairs of a Lane and a line of its output or its End
+Heard = queue.SimpleQueue[Any]  # pairs of a HardwareJob and a line of its output or its End
 
 _INTERRUPTED = "stopped by Ctrl-C"
 #: Seconds for the jobs to end once they were stopped: Ray's, and some for its answer.
@@ -29,7 +29,7 @@ _LEAVE_SECONDS = cluster.KILL_SECONDS + 10
 
 
 @dataclass
-class Lane:
+class HardwareJob:
     """One hardware of the run, and what is known of its job by now."""
 
     asked: Ask
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
             return _refuse(f"{options.ray_address}: {refusal}", USAGE)
     except ClusterError as error:
         return _refuse(str(error), UNKNOWN)
-    lanes = [Lane(asked, cluster.name(asked)) for asked in asks]
+    lanes = [HardwareJob(asked, cluster.name(asked)) for asked in asks]
     night = night_of(time.time())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
@@ -112,7 +112,7 @@ def _refusal(asks: Sequence[Ask], nodes: Sequence[Mapping[str, float]]) -> str:
     )
 
 
-def _run(client: Any, lanes: Sequence[Lane], options: argparse.Namespace) -> None:
+def _run(client: Any, lanes: Sequence[HardwareJob], options: argparse.Namespace) -> None:
     """Submit and follow the jobs until all have ended, or been stopped.
 
     Raises:
@@ -150,7 +150,7 @@ def _run(client: Any, lanes: Sequence[Lane], options: argparse.Namespace) -> Non
     _listen(left, heard, _LEAVE_SECONDS)
 
 
-def _follow(client: Any, lane: Lane, heard: Heard, leaving: threading.Event) -> None:
+def _follow(client: Any, lane: HardwareJob, heard: Heard, leaving: threading.Event) -> None:
     def say(line: str) -> None:
         heard.put((lane, line))
 
@@ -161,14 +161,14 @@ def _follow(client: Any, lane: Lane, heard: Heard, leaving: threading.Event) -> 
     threading.Thread(target=follow, daemon=True).start()  # it may wait for an answer for ever
 
 
-def _stop(client: Any, lane: Lane, heard: Heard) -> None:
+def _stop(client: Any, lane: HardwareJob, heard: Heard) -> None:
     try:
         client.stop_job(lane.job)
     except Exception as error:
         heard.put((lane, f"could not be stopped: {cluster.brief(error)}"))
 
 
-def _listen(lanes: Sequence[Lane], heard: Heard, seconds: float) -> bool:
+def _listen(lanes: Sequence[HardwareJob], heard: Heard, seconds: float) -> bool:
     """Say what is heard until all have ended, no longer than that; whether they have."""
     until = time.monotonic() + seconds
     while any(not lane.end for lane in lanes) and time.monotonic() < until:
@@ -181,14 +181,14 @@ def _listen(lanes: Sequence[Lane], heard: Heard, seconds: float) -> bool:
     return all(lane.end for lane in lanes)
 
 
-def _say(lane: Lane, line: str) -> None:
+def _say(lane: HardwareJob, line: str) -> None:
     print(f"[{lane.asked.hardware}] {line}", flush=True)
 
 
-def _outcome(lane: Lane, options: argparse.Namespace) -> results.Outcome:
+def _outcome(lane: HardwareJob, options: argparse.Namespace) -> results.JobOutcome:
     end = lane.end or job_log.End("", f"no word of its end in {_LEAVE_SECONDS} s")
     seconds = time.monotonic() - lane.begun if lane.begun else 0
-    place = results.Place(lane.asked.hardware, lane.job, options.record_dir, options.ray_address)
+    place = results.RecordFolder(lane.asked.hardware, lane.job, options.record_dir, options.ray_address)
     return results.outcome(place, end, seconds, lane.stopped)
 
 

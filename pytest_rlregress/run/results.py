@@ -28,7 +28,7 @@ _RECORD = r"\w[\w.-]*\.jsonl?"
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordFolder:
     """Where a job is looked for, and where its records go."""
 
     hardware: str
@@ -38,7 +38,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """What came back from one hardware.
 
     Attributes:
@@ -57,7 +57,7 @@ class Outcome:
     records: tuple[Path, ...]
 
 
-def outcome(place: Place, end: End, seconds: float, stopped: str) -> Outcome:
+def outcome(place: RecordFolder, end: End, seconds: float, stopped: str) -> JobOutcome:
     """Write down the records that came back, and say how the job ended.
 
     Args:
@@ -74,7 +74,7 @@ def outcome(place: Place, end: End, seconds: float, stopped: str) -> Outcome:
             problems.append("no record came back")
     else:
         result, code = _broke_off(end, bool(begin), place), UNKNOWN
-    return Outcome(
+    return JobOutcome(
         place.hardware,
         f"{begin.get('node', '')} {end.node[:8]}".strip(),
         "; ".join(filter(None, [stopped, result, *problems])),
@@ -94,7 +94,7 @@ def _ended(exit_code: int) -> tuple[str, int]:
     return f"pytest was {'killed' if exit_code < 0 else 'ended'} by {name}", UNKNOWN
 
 
-def _broke_off(end: End, begun: bool, place: Place) -> str:
+def _broke_off(end: End, begun: bool, place: RecordFolder) -> str:
     """Why there is no word of pytest's end."""
     if not end.status:
         look = f"ray job logs --address {place.address} {place.job}"
@@ -112,7 +112,7 @@ def _broke_off(end: End, begun: bool, place: Place) -> str:
     return f"never began: {end.message.strip().splitlines()[-1] if end.message.strip() else end.status}"
 
 
-def _write(files: Sequence[file_transfer.File], folder: Path) -> tuple[list[Path], list[str]]:
+def _write(files: Sequence[file_transfer.TransferredFile], folder: Path) -> tuple[list[Path], list[str]]:
     """The records on this disk, and what is wrong with the others."""
     written, problems = [], []
     for file in files:
@@ -133,7 +133,7 @@ def _write(files: Sequence[file_transfer.File], folder: Path) -> tuple[list[Path
     return written, problems
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(outcomes: Sequence[JobOutcome]) -> str:
     """The end of the run: a line for each hardware, and a line for those of which nothing is known."""
     rows = [("hardware", "node", "seconds", "record", "result")]
     for one in outcomes:

@@ -53,7 +53,7 @@ class Lock:
 
 
 @dataclass(frozen=True)
-class Change:
+class PackageChange:
     """A package that differs between two locks; None where it is not part of one."""
 
     name: str
@@ -65,10 +65,10 @@ class Change:
         return f"{self.name} {_short(self.before)} -> {_short(self.after)}"
 
 
-def differences(before: Lock, after: Lock) -> list[Change]:
+def differences(before: Lock, after: Lock) -> list[PackageChange]:
     """The packages that differ, by name."""
     names = sorted({*before.lines, *after.lines})
-    changes = (Change(name, before.lines.get(name), after.lines.get(name)) for name in names)
+    changes = (PackageChange(name, before.lines.get(name), after.lines.get(name)) for name in names)
     return [change for change in changes if change.before != change.after]
 
 

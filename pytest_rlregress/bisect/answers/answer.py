@@ -23,7 +23,7 @@ class Documented:
 
 
 @dataclass(frozen=True)
-class Question:
+class BisectQuestion:
     """What was asked.
 
     Attributes:
@@ -48,7 +48,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenFailure:
     """What the test did at one place.
 
     Attributes:
@@ -83,8 +83,8 @@ class Culprit:
     """
 
     name: str
-    last_good: Seen
-    first_bad: Seen
+    last_good: SeenFailure
+    first_bad: SeenFailure
     repaired: bool = False
     between: tuple[Skipped, ...] = ()
     moved: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class NotFound:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunContext:
     """Where it was tried.
 
     Attributes:
@@ -205,9 +205,9 @@ class Answer:
         elsewhere: Other tests that flip between the ends, but at another place.
     """
 
-    question: Question
-    ends: tuple[Seen, Seen]
-    surroundings: Surroundings
+    question: BisectQuestion
+    ends: tuple[SeenFailure, SeenFailure]
+    surroundings: RunContext
     tried: tuple[Tried, ...]
     seconds: float
     command: tuple[str, ...]

@@ -18,7 +18,7 @@ _PLAIN = str.maketrans({"…": "...", "·": "-"})  # where standard error is not
 
 
 @dataclass(frozen=True)
-class Window:
+class ProgressWindow:
     """What is left to be searched, whether releases, commits or a set of packages.
 
     Attributes:
@@ -77,7 +77,9 @@ class Progress:
         for one in candidates:
             self.say(f"not tested: {one.label}: {one.reason}")
 
-    def tried(self, one: Tried, window: Window | None = None, *, role: str = "", moved: Sequence[str] = ()) -> None:
+    def tried(
+        self, one: Tried, window: ProgressWindow | None = None, *, role: str = "", moved: Sequence[str] = ()
+    ) -> None:
         """A finished trial, and what is left.
 
         Args:
@@ -97,7 +99,7 @@ class Progress:
         line = f"{line} · {self._left(window)}" if window else line
         self.say(f"{line}\n    moved along: {among(moved)}" if moved else line)
 
-    def _left(self, window: Window) -> str:
+    def _left(self, window: ProgressWindow) -> str:
         """The window, how much is left of it, the time so far and the estimate: the median trial's, for each run."""
         parts = [window.text, f"{window.left} left"]
         if window.runs:

@@ -17,7 +17,7 @@ from pytest_rlregress.bisect.answers.answer import (
     ChangedSet,
     Culprit,
     NotFound,
-    Seen,
+    SeenFailure,
     counted,
     duration,
     shareable,
@@ -199,11 +199,11 @@ def _sections(answer: Answer, style: _Style) -> Iterator[_Section]:
     yield _Section(title, _Table(("", "candidate", "is", "verdict", "seconds", "why"), trials), folded=True)
 
 
-def _date(seen: Seen, style: _Style) -> str:
+def _date(seen: SeenFailure, style: _Style) -> str:
     return style.prose(seen.date or "date unknown")
 
 
-def _points(answer: Answer) -> list[tuple[str, str, Seen]]:
+def _points(answer: Answer) -> list[tuple[str, str, SeenFailure]]:
     """The places worth a line of their own: what each is, its name, and what was seen there."""
     found = [
         (role, f"{culprit.name} {one.label}", one)

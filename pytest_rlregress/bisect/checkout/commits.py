@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.worktree import Checkout, Commit, git
-from pytest_rlregress.bisect.trials.runner import Builder, Candidate, Laboratory
+from pytest_rlregress.bisect.trials.runner import Builder, Candidate, TrialRunner
 from pytest_rlregress.bisect.trials.trial import Request
-from pytest_rlregress.environments.contents import Specimen
+from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.uv import Installer, Unbuildable
 from pytest_rlregress.stack import locks
@@ -39,7 +39,7 @@ class Commits:
         path: Path,
         ends: tuple[Commit, Commit],
         request: Request,
-        held: Callable[[str], Specimen],
+        held: Callable[[str], EnvironmentContents],
         environments: Builder,
         installer: Installer,
     ) -> None:
@@ -69,7 +69,7 @@ class Commits:
         lock = base.having({self.name: f"{self.name} @ git+{self.top.as_uri()}@{commit.id}"})
         return Candidate(label, lambda: lock, base, frozenset({self.name}))
 
-    def tried(self, laboratory: Laboratory) -> list[Commit]:
+    def tried(self, laboratory: TrialRunner) -> list[Commit]:
         """The commits that were tried, in the order of the trying."""
         return [self._commits[label] for label in laboratory.trials if label in self._commits]
 
@@ -129,7 +129,7 @@ def opened(
     revisions: str,
     *,
     request: Request,
-    held: Callable[[str], Specimen],
+    held: Callable[[str], EnvironmentContents],
     environments: Builder,
     installer: Installer,
     folder: Path,

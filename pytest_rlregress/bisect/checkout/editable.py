@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.bisect.checkout.worktree import BUILD_FILES, CheckoutError, git
+from pytest_rlregress.bisect.checkout.worktree import BUILD_FILES, WorktreeError, git
 from pytest_rlregress.stack.locks import Lock, LockError, project_name
 
 # Where a Python finds what could be imported by these names.
@@ -43,14 +43,14 @@ def name(folder: Path, installed: Path, lock: Lock) -> str:
         lock: What is installed.
 
     Raises:
-        CheckoutError: They do not say it.
+        WorktreeError: They do not say it.
     """
     there = [name for name, line in lock.lines.items() if line == f"-e {installed}"]
     with contextlib.suppress(LockError):
         there.append(project_name(folder))
     found = next(filter(None, [*there, _in_setup_cfg(folder), _in_setup_py(folder)]), None)
     if found is None:
-        raise CheckoutError(
+        raise WorktreeError(
             f"--repo: none of {', '.join(BUILD_FILES)} in {installed} says the project's name; "
             "where one computes it, install the project editable here first"
         )

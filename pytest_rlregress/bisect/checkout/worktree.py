@@ -23,7 +23,7 @@ BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
 
 
-class CheckoutError(Exception):
+class WorktreeError(Exception):
     """What was asked of a checkout cannot be: one sentence that says what, and what to do."""
 
 
@@ -62,16 +62,16 @@ def checkout(folder: Path) -> Checkout:
     """The checkout that a folder lies in.
 
     Raises:
-        CheckoutError: It lies in none, or git is missing.
+        WorktreeError: It lies in none, or git is missing.
     """
     if not folder.is_dir():
-        raise CheckoutError(f"--repo {folder}: no such folder")
+        raise WorktreeError(f"--repo {folder}: no such folder")
     try:
         top = Path(git(folder, "rev-parse", "--show-toplevel"))
-    except CheckoutError as error:
+    except WorktreeError as error:
         if shutil.which("git") is None:
             raise
-        raise CheckoutError(f"--repo {folder}: no git checkout with files ({error})") from None
+        raise WorktreeError(f"--repo {folder}: no git checkout with files ({error})") from None
     return Checkout(top, folder.resolve().relative_to(top.resolve()))
 
 
@@ -79,19 +79,19 @@ def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
     """The good and the bad commit of ``GOODREV..BADREV``.
 
     Raises:
-        CheckoutError: It is not of that form, or names an unknown revision, one commit twice, or two without common
+        WorktreeError: It is not of that form, or names an unknown revision, one commit twice, or two without common
             history.
     """
     good, dots, bad = revisions.partition("..")
     if not (good and dots and bad) or good.startswith("-") or bad.startswith((".", "-")) or ".." in bad:
-        raise CheckoutError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
+        raise WorktreeError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
     first, second = _commit(found.top, good), _commit(found.top, bad)
     if first == second:
-        raise CheckoutError(f"--revisions {revisions}: both are {first[:12]}, so that nothing changed between them")
+        raise WorktreeError(f"--revisions {revisions}: both are {first[:12]}, so that nothing changed between them")
     try:
         git(found.top, "merge-base", first, second)
-    except CheckoutError:
-        raise CheckoutError(
+    except WorktreeError:
+        raise WorktreeError(
             f"--revisions {revisions}: they have no common history in {found.top}{_shallow(found.top)}"
         ) from None
     return about(found.top, first), about(found.top, second)
@@ -100,8 +100,8 @@ def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
 def _commit(top: Path, revision: str) -> str:
     try:
         return git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-    except CheckoutError:
-        raise CheckoutError(f"--revisions: {top} has no revision {revision!r}{_shallow(top)}") from None
+    except WorktreeError:
+        raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_shallow(top)}") from None
 
 
 def _shallow(top: Path) -> str:
@@ -152,7 +152,7 @@ def worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
     removed first.
 
     Raises:
-        CheckoutError: Another process has it, or git cannot make it.
+        WorktreeError: Another process has it, or git cannot make it.
     """
     name = f"{found.top.name}-{hashlib.sha256(os.fsencode(found.top)).hexdigest()[:8]}"
     path = folder.resolve() / name
@@ -161,7 +161,7 @@ def worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckoutError(f"{found.top}: another bisect of it is running; wait for its end or stop it") from None
+            raise WorktreeError(f"{found.top}: another bisect of it is running; wait for its end or stop it") from None
         _remove(found.top, path)
         try:
             git(found.top, "worktree", "add", "--detach", str(path), commit)
@@ -174,7 +174,7 @@ def _remove(top: Path, path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     # Not `prune`: it would also forget the user's own worktrees on a drive that is not mounted just now.
     # Twice `--force`: one whose making was killed is locked.
-    with suppress(CheckoutError):
+    with suppress(WorktreeError):
         git(top, "worktree", "remove", "--force", "--force", str(path))
 
 
@@ -194,7 +194,7 @@ def git(folder: Path, *arguments: str) -> str:
     """What git prints to this command in a folder.
 
     Raises:
-        CheckoutError: It failed: what it says of that; or there is no git.
+        WorktreeError: It failed: what it says of that; or there is no git.
     """
     command = [*_COMMAND, "-C", str(folder), *arguments]
     try:
@@ -208,11 +208,11 @@ def git(folder: Path, *arguments: str) -> str:
             check=False,
         )
     except FileNotFoundError:
-        raise CheckoutError("git was not found on the PATH: --revisions drives git's own bisect") from None
+        raise WorktreeError("git was not found on the PATH: --revisions drives git's own bisect") from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
         reason = next((line for line in said if line.startswith(("fatal: ", "error: "))), said[-1])
-        raise CheckoutError(f"git {arguments[0]}: {reason}")
+        raise WorktreeError(f"git {arguments[0]}: {reason}")
     return done.stdout.strip("\n")
 
 

@@ -27,7 +27,7 @@ class JournalError(ValueError):
     """A journal that cannot be gone on with: the message names the file, and what to do."""
 
 
-class Journal:
+class TrialJournal:
     """The trials of one question, as far as they are finished.
 
     Attributes:
@@ -41,7 +41,7 @@ class Journal:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, question: Mapping[str, Any], *, fresh: bool = False) -> Generator[Journal]:
+    def open(cls, path: Path, question: Mapping[str, Any], *, fresh: bool = False) -> Generator[TrialJournal]:
         """Go on with the journal at ``path``, or begin it: this process has it alone as long as the context lasts.
 
         Args:

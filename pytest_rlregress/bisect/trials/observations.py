@@ -19,7 +19,7 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Sighting:
+class Observation:
     """One test as seen in one run.
 
     Attributes:
@@ -43,7 +43,7 @@ class Sighting:
     named: tuple[str, ...] = ()
 
     @classmethod
-    def restored(cls, found: Mapping[str, Any]) -> Sighting:
+    def restored(cls, found: Mapping[str, Any]) -> Observation:
         """What was written as JSON: the same, with the tuples that JSON made lists."""
         return cls(**{**_tuples(found), "outcome": Outcome(**_tuples(found["outcome"]))})
 
@@ -53,7 +53,7 @@ def _tuples(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialRun:
     """One pytest run in an environment.
 
     Attributes:
@@ -65,7 +65,7 @@ class Run:
         needed: Components of the stack that the tests say they need; None where one of them says nothing.
     """
 
-    sightings: Mapping[str, Sighting] = field(default_factory=dict)
+    sightings: Mapping[str, Observation] = field(default_factory=dict)
     hardware: str = ""
     seconds: float = 0.0
     trouble: str = ""
@@ -73,9 +73,9 @@ class Run:
     needed: tuple[str, ...] | None = None
 
     @classmethod
-    def restored(cls, found: Mapping[str, Any]) -> Run:
+    def restored(cls, found: Mapping[str, Any]) -> TrialRun:
         """What was written as JSON."""
-        sightings = {test: Sighting.restored(one) for test, one in found["sightings"].items()}
+        sightings = {test: Observation.restored(one) for test, one in found["sightings"].items()}
         return cls(**{**_tuples(found), "sightings": sightings})
 
 
@@ -95,7 +95,7 @@ class Trial:
 
     label: str
     digest: str
-    runs: tuple[Run, ...] = ()
+    runs: tuple[TrialRun, ...] = ()
     trouble: str = ""
     build_seconds: float = 0.0
     moved: tuple[str, ...] = ()
@@ -109,4 +109,4 @@ class Trial:
     @classmethod
     def restored(cls, found: Mapping[str, Any]) -> Trial:
         """What was written as JSON."""
-        return cls(**{**_tuples(found), "runs": tuple(map(Run.restored, found["runs"]))})
+        return cls(**{**_tuples(found), "runs": tuple(map(TrialRun.restored, found["runs"]))})

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from pytest_rlregress.bisect.trials import sameness, trial
-from pytest_rlregress.bisect.trials.journal import Journal
-from pytest_rlregress.bisect.trials.observations import Run, Sighting, State, Trial
+from pytest_rlregress.bisect.trials.journal import TrialJournal
+from pytest_rlregress.bisect.trials.observations import Observation, State, Trial, TrialRun
 from pytest_rlregress.environments.environment import Environment, NoSpace, Unbuildable
 from pytest_rlregress.stack.locks import Lock, differences
 
@@ -45,14 +45,14 @@ class Builder(Protocol):
 
 
 @dataclass(frozen=True)
-class Finding:
+class TrialResult:
     """What a candidate is to one test, and why."""
 
     state: State
     reason: str
 
 
-class Laboratory:
+class TrialRunner:
     """Tries candidates for the tests of one bisect.
 
     Args:
@@ -69,7 +69,7 @@ class Laboratory:
     def __init__(
         self,
         environments: Builder,
-        journal: Journal,
+        journal: TrialJournal,
         request: trial.Request,
         *,
         repeat: int,
@@ -132,7 +132,7 @@ class Laboratory:
         moved = (one for one in differences(candidate.base, lock) if one.name not in candidate.subjects)
         return Trial(candidate.label, lock.digest, runs, "", built, tuple(map(str, moved)))
 
-    def _run(self, python: Path) -> Run:
+    def _run(self, python: Path) -> TrialRun:
         return trial.run(python, self._request, timeout=self._timeout, say=self._say)
 
     def _prefetch(self, followers: Sequence[Candidate]) -> None:
@@ -156,7 +156,7 @@ class Laboratory:
             self._builders.shutdown(wait=True, cancel_futures=True)
 
 
-def finding(trial: Trial, test: str, bad: Sighting | None, hardware: str = "") -> Finding:
+def finding(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
     """What a trial says of one test.
 
     Args:
@@ -166,7 +166,7 @@ def finding(trial: Trial, test: str, bad: Sighting | None, hardware: str = "") -
         hardware: What the bad end ran on.
     """
     if trial.trouble:
-        return Finding(State.UNKNOWN, trial.trouble)
-    return Finding(
+        return TrialResult(State.UNKNOWN, trial.trouble)
+    return TrialResult(
         *sameness.agree([sameness.judge(sameness.seen(run, test), run, bad, hardware) for run in trial.runs])
     )

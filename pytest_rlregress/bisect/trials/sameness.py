@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from pytest_rlregress.bisect.trials.observations import Run, Sighting, State
+from pytest_rlregress.bisect.trials.observations import Observation, State, TrialRun
 from pytest_rlregress.verdicts import Outcome
 
 #: Verdicts of a test that came out well.
@@ -36,7 +36,9 @@ _CAUSE_IN_LOG = re.compile(r"\bsee\b.*\b(?:above|logs?)\b", re.IGNORECASE)
 _RUNNER = re.compile(r"/_pytest/|/pluggy/|/pytest_rlregress/containment/|^<")
 
 
-def judge(sighting: Sighting | None, run: Run, bad: Sighting | None, hardware: str = "") -> tuple[State, str]:
+def judge(
+    sighting: Observation | None, run: TrialRun, bad: Observation | None, hardware: str = ""
+) -> tuple[State, str]:
     """What a run says of a test.
 
     Args:
@@ -77,18 +79,18 @@ def agree(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
     return State.UNKNOWN, f"flaky: {said} of {len(states)}{reason}"
 
 
-def seen(run: Run, test: str) -> Sighting | None:
+def seen(run: TrialRun, test: str) -> Observation | None:
     """A test as seen in a run; else what kept it from being seen: its file, or a conftest file, without import."""
     conftests = (one for one in run.sightings.values() if one.test.endswith("conftest.py"))
     return run.sightings.get(test) or run.sightings.get(test.partition("::")[0]) or next(conftests, None)
 
 
-def failing(sighting: Sighting) -> bool:
+def failing(sighting: Observation) -> bool:
     """Whether a test ran and did not come out well: a documented failure that is reproduced is one."""
     return sighting.verdict not in FINE and sighting.verdict != "unavailable"
 
 
-def same(sighting: Sighting, bad: Sighting) -> bool:
+def same(sighting: Observation, bad: Observation) -> bool:
     """Whether two tests fail in the same way.
 
     Both bear the same documented failure; or both end alike: the same kind of end, class of exception, signal, and
@@ -104,7 +106,7 @@ def same(sighting: Sighting, bad: Sighting) -> bool:
     return sighting.outcome.kind != "hung" or places == (set(), set()) or bool(places[0] & places[1])
 
 
-def told(sighting: Sighting) -> str:
+def told(sighting: Observation) -> str:
     """How a test came out, in one line."""
     outcome, line = sighting.outcome, _first_line(sighting.outcome.message)
     if not failing(sighting):
@@ -127,7 +129,7 @@ def normalised(text: str) -> str:
     return _LONG_QUOTED.sub(r"\1…\1", _VOLATILE.sub(steady, text))
 
 
-def documented(sighting: Sighting) -> set[str]:
+def documented(sighting: Observation) -> set[str]:
     """Ids of the documented failures that a test shows: its own, or those that what came out looks like."""
     own = {sighting.failure} if sighting.failure and sighting.verdict in _DOCUMENTED else set()
     return own | set(sighting.named)
@@ -149,7 +151,7 @@ def _class(outcome: Outcome) -> str:
     return outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else ""
 
 
-def _places(sighting: Sighting) -> set[str]:
+def _places(sighting: Observation) -> set[str]:
     """Where a test hung: in which functions of its own file, else in which innermost ones; without folders."""
     own = PurePath(sighting.test.partition("::")[0]).name
     frames = [_place(frame) for frame in sighting.outcome.frames if not _RUNNER.search(frame)]

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from pytest_rlregress.bisect.trials.observations import Run, Sighting
+from pytest_rlregress.bisect.trials.observations import Observation, TrialRun
 from pytest_rlregress.containment.child import how_it_ended
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
@@ -41,7 +41,7 @@ class Request:
         arguments: Files, folders and node ids for pytest, as from the current folder. None: the folder of the failure,
             or what pytest's configuration says.
         failure: Only tests that reproduce or guard this documented failure.
-        tests: Only tests with these keys; see ``Sighting.test``.
+        tests: Only tests with these keys; see ``Observation.test``.
         options: More options for pytest, such as ``--hw=cpu``.
     """
 
@@ -51,7 +51,7 @@ class Request:
     options: tuple[str, ...] = ()
 
 
-def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], None]) -> Run:
+def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], None]) -> TrialRun:
     """Run tests in an environment, from the current folder.
 
     Args:
@@ -83,7 +83,7 @@ def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], 
     if late:
         trouble = f"the run had no end after {timeout:g} s"
     wanted = about.get("needed")
-    return Run(
+    return TrialRun(
         sightings,
         about.get("hardware", ""),
         time.monotonic() - begun,
@@ -148,9 +148,9 @@ def _descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
         return set()
 
 
-def _read(seen: Path) -> tuple[dict[str, Sighting], dict[str, Any]]:
+def _read(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
     """What the witness wrote: the tests seen, and about the run its hardware, what is needed, whether it ended."""
-    sightings: dict[str, Sighting] = {}
+    sightings: dict[str, Observation] = {}
     about: dict[str, Any] = {}
     for line in seen.read_bytes().splitlines() if seen.exists() else ():
         try:
@@ -158,7 +158,7 @@ def _read(seen: Path) -> tuple[dict[str, Sighting], dict[str, Any]]:
         except ValueError:  # killed while it was written
             break
         if "sighting" in record:
-            sighting = Sighting.restored(record["sighting"])
+            sighting = Observation.restored(record["sighting"])
             sightings[sighting.test] = sighting
         else:
             about |= record

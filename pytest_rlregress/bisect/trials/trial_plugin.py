@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from pytest_rlregress import catalogue, hardware, session
-from pytest_rlregress.bisect.trials.observations import Sighting
+from pytest_rlregress.bisect.trials.observations import Observation
 from pytest_rlregress.bisect.trials.sameness import FINE
 from pytest_rlregress.containment.grouping import CONTAINED
 from pytest_rlregress.containment.reports import outcome_of
@@ -50,7 +50,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         request, path = early_config.known_args_namespace.rl_witness, getattr(error, "path", None)
         if request is not None and path is not None and error.__cause__ is not None:
             test = Path(os.path.relpath(path, early_config.rootpath)).as_posix()
-            sighting = Sighting(test, _failed(error.__cause__), "uncollected", str(error))
+            sighting = Observation(test, _failed(error.__cause__), "uncollected", str(error))
             _append(Path(json.loads(request.read_text())["seen"]), {"sighting": sighting})
         raise
 
@@ -66,10 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
     run.open(every_file=True)
     if request["failure"] and config.args_source != pytest.Config.ArgsSource.ARGS:
         config.args[:] = [_folder(run, request["failure"])]
-    config.pluginmanager.register(Witness(config, run, request), "rlregress-witness")
+    config.pluginmanager.register(TrialPlugin(config, run, request), "rlregress-witness")
 
 
-def _folder(run: session.Harness, failure_id: str) -> str:
+def _folder(run: session.Session, failure_id: str) -> str:
     """Where a failure's tests are in this environment."""
     try:
         return str(run.catalogue.find(failure_id, "bisect").source.parent)
@@ -77,14 +77,14 @@ def _folder(run: session.Harness, failure_id: str) -> str:
         raise pytest.UsageError(str(error)) from None
 
 
-class Witness:
+class TrialPlugin:
     """Chooses the tests of one run, and writes down what came out of each."""
 
-    def __init__(self, config: pytest.Config, run: session.Harness, request: Mapping[str, Any]) -> None:
+    def __init__(self, config: pytest.Config, run: session.Session, request: Mapping[str, Any]) -> None:
         self._config, self._run, self._request = config, run, request
         self._items: dict[str, pytest.Item] = {}
         self._plain: set[str] = set()
-        self._seen: dict[str, Sighting] = {}
+        self._seen: dict[str, Observation] = {}
         self._write({"hardware": _hardware(run)})
 
     # -- collection ------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Witness:
             outcome = outcome_of(report, getattr(collector, "death", None))
             verdict = "uncollected" if report.failed else "unavailable"
             test = key(collector.nodeid, collector.path)
-            self._write({"sighting": _cut(Sighting(test, outcome, verdict, report.longreprtext))})
+            self._write({"sighting": _cut(Observation(test, outcome, verdict, report.longreprtext))})
         return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -145,11 +145,11 @@ class Witness:
         elif report.when == "call" or not report.passed:
             self._seen[report.nodeid] = self._sighting(self._items[report.nodeid], report)
 
-    def _sighting(self, item: pytest.Item, report: pytest.TestReport) -> Sighting:
+    def _sighting(self, item: pytest.Item, report: pytest.TestReport) -> Observation:
         outcome, named = item.stash[session.CONCLUDED]
         told = dict(report.user_properties)
         came_out = (text for title, text in report.sections if title.endswith(": what came out"))
-        return Sighting(
+        return Observation(
             key(item.nodeid, item.path),
             outcome,
             str(told.get("rlregress_verdict") or _WORDS.get(outcome.kind, outcome.kind)),
@@ -174,7 +174,7 @@ class Witness:
         _append(Path(self._request["seen"]), record)
 
 
-def _hardware(run: session.Harness) -> str:
+def _hardware(run: session.Session) -> str:
     """The profile and the devices of the run, in words."""
     devices = "; ".join(map(hardware.line, run.machine.gpus))
     try:
@@ -193,7 +193,7 @@ def _described(error: BaseException) -> dict[str, Any]:
     return describe(pytest.ExceptionInfo.from_exception(error))
 
 
-def _cut(sighting: Sighting) -> Sighting:
+def _cut(sighting: Observation) -> Observation:
     outcome = replace(sighting.outcome, log=sighting.outcome.log[-TEXT:])
     return replace(sighting, outcome=outcome, text=sighting.text[-TEXT:])
 

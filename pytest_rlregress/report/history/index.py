@@ -64,7 +64,7 @@ def many_objects() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class File:
+class IndexedFile:
     """A file as it was found: the name to call it by, and what changes when it does."""
 
     path: Path
@@ -115,7 +115,7 @@ def keep(db: sqlite3.Connection, place: Path, say: Say) -> None:
             partial.unlink(missing_ok=True)
 
 
-def update(db: sqlite3.Connection, files: Mapping[str, File], say: Say) -> tuple[int, bool]:
+def update(db: sqlite3.Connection, files: Mapping[str, IndexedFile], say: Say) -> tuple[int, bool]:
     """Read what is new or changed, and drop what is no longer there.
 
     Args:
@@ -204,7 +204,7 @@ class _Numbers(dict[Any, int]):
         return self[text]
 
 
-def _add(db: sqlite3.Connection, real: str, file: File, numbers: _Numbers) -> int:
+def _add(db: sqlite3.Connection, real: str, file: IndexedFile, numbers: _Numbers) -> int:
     """Note what a file is now; 1 if it had to be parsed for that."""
     stamp: tuple[int, int] = (file.mtime_ns, file.size)
     parsed = 0

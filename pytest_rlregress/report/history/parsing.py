@@ -17,7 +17,7 @@ from pytest_rlregress.records import reader
 from pytest_rlregress.records.journal import SUFFIX
 from pytest_rlregress.records.reader import State
 from pytest_rlregress.report.history import step_numbers
-from pytest_rlregress.report.judgement.facts import Run
+from pytest_rlregress.report.judgement.facts import RecordedRun
 from pytest_rlregress.stack.locks import Lock
 
 #: A note is one line; the whole text stays in the record.
@@ -68,11 +68,11 @@ def digest(path: Path) -> str:
     return f"{'journal' if is_journal(path) else 'record'} {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
-def run(path: Path, head: Mapping[str, Any], stack: Mapping[str, Any]) -> Run:
+def run(path: Path, head: Mapping[str, Any], stack: Mapping[str, Any]) -> RecordedRun:
     """The run that a parsed file is about."""
     extra = {**head["extra"], "stack": stack}
     hardware, git, how = (extra.get(name) or {} for name in ("hardware", "git", "run"))
-    return Run(
+    return RecordedRun(
         id=head["id"],
         path=path,
         start=head["start"],

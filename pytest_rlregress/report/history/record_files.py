@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_rlregress.records.journal import SUFFIX
-from pytest_rlregress.report.history.index import File
+from pytest_rlregress.report.history.index import IndexedFile
 from pytest_rlregress.report.judgement.facts import Problem
 
 
@@ -16,7 +16,7 @@ class HistoryError(ValueError):
     """A place that was named for records and is not there: the message says which."""
 
 
-def find(sources: Sequence[Path]) -> tuple[dict[str, File], list[Problem]]:
+def find(sources: Sequence[Path]) -> tuple[dict[str, IndexedFile], list[Problem]]:
     """Every record and journal by its real path, so that a file which links lead to is there once, and what is not.
 
     Folders are searched with the folders in them, but not what is hidden; there a file is asked for by how its name
@@ -25,7 +25,7 @@ def find(sources: Sequence[Path]) -> tuple[dict[str, File], list[Problem]]:
     Raises:
         HistoryError: A source is not there.
     """
-    found: dict[str, File] = {}
+    found: dict[str, IndexedFile] = {}
     problems: list[Problem] = []
     for source in sources:
         if not os.path.lexists(source):
@@ -40,7 +40,7 @@ def find(sources: Sequence[Path]) -> tuple[dict[str, File], list[Problem]]:
                 problems.append(Problem(path, f"cannot be read: {error.strerror}"))
                 continue
             if stat.S_ISREG(status.st_mode):
-                found.setdefault(real, File(path, status.st_mtime_ns, status.st_size))
+                found.setdefault(real, IndexedFile(path, status.st_mtime_ns, status.st_size))
             else:  # to read a pipe could take for ever
                 problems.append(Problem(path, "no file, but a pipe, a socket or a device"))
     return found, problems

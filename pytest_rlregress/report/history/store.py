@@ -16,7 +16,7 @@ from typing import Any
 from pytest_rlregress.records import reader
 from pytest_rlregress.report.history import index as indices
 from pytest_rlregress.report.history import parsing, record_files
-from pytest_rlregress.report.judgement.facts import Evidence, Point, Problem, Run
+from pytest_rlregress.report.judgement.facts import Evidence, Point, Problem, RecordedRun
 
 _DAY_SECONDS = 86_400
 
@@ -31,7 +31,7 @@ class History:
     """
 
     def __init__(
-        self, db: sqlite3.Connection, runs: Sequence[tuple[int, Run]], problems: Sequence[Problem], parsed: int
+        self, db: sqlite3.Connection, runs: Sequence[tuple[int, RecordedRun]], problems: Sequence[Problem], parsed: int
     ) -> None:
         self._db, self._runs = db, runs
         self._timelines: dict[str, dict[str, list[Point]]] = {}
@@ -57,7 +57,7 @@ class History:
             self._timelines[lane] = dict(sorted(found.items()))
         return self._timelines[lane]
 
-    def evidence(self, run: Run, test: str) -> Evidence:
+    def evidence(self, run: RecordedRun, test: str) -> Evidence:
         """What the record of a run holds of a test; says so where the file has gone since the history was opened.
 
         Raises:

@@ -9,10 +9,10 @@ from itertools import chain
 
 from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.history.selection import selecting
-from pytest_rlregress.report.judgement.facts import Change, Kind, Point, Run
+from pytest_rlregress.report.judgement.facts import Change, Kind, Point, RecordedRun
 
 
-def judge(test: str, points: Sequence[Point], lane_runs: Sequence[Run], night: datetime.date) -> Change | None:
+def judge(test: str, points: Sequence[Point], lane_runs: Sequence[RecordedRun], night: datetime.date) -> Change | None:
     """Judge one test in one lane on one night.
 
     Args:
@@ -55,7 +55,11 @@ def weigh(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Chan
 
 
 def missing(
-    test: str, earlier: Sequence[Point], tonight: Sequence[Point], before: Sequence[Run], runs: Sequence[Run]
+    test: str,
+    earlier: Sequence[Point],
+    tonight: Sequence[Point],
+    before: Sequence[RecordedRun],
+    runs: Sequence[RecordedRun],
 ) -> Change | None:
     """Judge a test that says nothing tonight: missing if it said something in the run before.
 
@@ -138,7 +142,7 @@ def _first(now: Point) -> Kind:
     return "new failing" if _rank(now) == 2 else "new"
 
 
-def _worse(good: Run, bad: Sequence[Point]) -> Kind:
+def _worse(good: RecordedRun, bad: Sequence[Point]) -> Kind:
     if len(bad) == 1:
         return "unconfirmed"
     first = bad[0].run
@@ -166,7 +170,7 @@ def _rank(point: Point) -> int:
     return -1 if found is None else found
 
 
-def _night(run: Run) -> datetime.date:
+def _night(run: RecordedRun) -> datetime.date:
     return run.night
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_rlregress.report.judgement.classify import missing, weigh
-from pytest_rlregress.report.judgement.facts import Change, Point, Problem, Run
+from pytest_rlregress.report.judgement.facts import Change, Point, Problem, RecordedRun
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """What changed between a run and those after it.
 
     Attributes:
@@ -23,13 +23,13 @@ class Comparison:
         changes: One for each test that says something in either.
     """
 
-    before: Run
-    after: tuple[Run, ...]
+    before: RecordedRun
+    after: tuple[RecordedRun, ...]
     changes: tuple[Change, ...]
     problems: tuple[Problem, ...] = ()
 
 
-def compare(history: History, before: Path, after: Sequence[Path]) -> Comparison:
+def compare(history: History, before: Path, after: Sequence[Path]) -> RunComparison:
     """Judge some runs against one before them, whatever their clocks say.
 
     Args:
@@ -53,10 +53,10 @@ def compare(history: History, before: Path, after: Sequence[Path]) -> Comparison
         found = weigh(test, earlier, later) or missing(test, earlier, later, [first], rest)
         if found is not None:
             changes.append(found)
-    return Comparison(first, tuple(rest), tuple(changes), history.problems)
+    return RunComparison(first, tuple(rest), tuple(changes), history.problems)
 
 
-def _run(history: History, path: Path) -> Run:
+def _run(history: History, path: Path) -> RecordedRun:
     for run in history.runs:
         if run.path.resolve() == path.resolve():
             return run

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_rlregress.records.reader import State
-from pytest_rlregress.stack.locks import Change as PackageChange
-from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.stack.locks import Lock, PackageChange
 
 #: What became of a test in a lane, against the last run in which it was good.
 Kind = Literal[
@@ -62,7 +61,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One record, without what came of its tests.
 
     Attributes:
@@ -121,7 +120,7 @@ class Run:
 class Point:
     """What came of one test in one run, with the run: one step of its timeline."""
 
-    run: Run
+    run: RecordedRun
     result: Result
 
 
@@ -184,8 +183,8 @@ class Upgrade:
     """
 
     lane: str
-    before: Run
-    after: Run
+    before: RecordedRun
+    after: RecordedRun
     changed: tuple[PackageChange, ...]
     driver: tuple[str | None, str | None] | None
     commit: tuple[str | None, str | None] | None
@@ -203,7 +202,7 @@ class Flaky:
     failure: str | None
     runs: int
     bad: int
-    last: Run
+    last: RecordedRun
 
 
 @dataclass(frozen=True)
@@ -217,7 +216,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class LaneNight:
+class PlatformNight:
     """One lane on one night. Without runs it is a hole: nothing is known, and nothing is green.
 
     Attributes:
@@ -230,9 +229,9 @@ class LaneNight:
     """
 
     lane: str
-    runs: tuple[Run, ...]
-    last: Run | None
-    last_good: Run | None
+    runs: tuple[RecordedRun, ...]
+    last: RecordedRun | None
+    last_good: RecordedRun | None
     results: Mapping[str, Point]
     changes: tuple[Change, ...]
     cells: tuple[Cell, ...]
@@ -243,7 +242,7 @@ class Night:
     """Everything there is to say about one night: lanes by name, upgrades latest first, flaky by rate."""
 
     date: datetime.date
-    lanes: tuple[LaneNight, ...]
+    lanes: tuple[PlatformNight, ...]
     upgrades: tuple[Upgrade, ...]
     flaky: tuple[Flaky, ...]
     slowest: tuple[tuple[str, Point], ...]  # test, and the slowest run of it this night

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.judgement.classify import tells
-from pytest_rlregress.report.judgement.facts import TRIPS, WORSE, Change, Kind, LaneNight, Night
+from pytest_rlregress.report.judgement.facts import TRIPS, WORSE, Change, Kind, Night, PlatformNight
 from pytest_rlregress.report.sentences import TOLD, plural
 
 Colour = Literal["green", "amber", "red"]
@@ -81,7 +81,7 @@ def _text(night: Night) -> str:
     return f"{text[0].upper()}{text[1:]}.{' Nothing to compare with yet.' * (not later)}"
 
 
-def _first(lane: LaneNight, several: bool) -> str:
+def _first(lane: PlatformNight, several: bool) -> str:
     """``first run: 19 of 379 tests fail``: of a lane's first night."""
     runs = "first run" if len(lane.runs) == 1 else f"first {len(lane.runs)} runs"
     where = f" on {lane.lane}" * several
@@ -96,7 +96,7 @@ def _first(lane: LaneNight, several: bool) -> str:
     return f"{runs}{where}: {told}"
 
 
-def _worse(kind: Kind, lanes: Sequence[LaneNight]) -> list[str]:
+def _worse(kind: Kind, lanes: Sequence[PlatformNight]) -> list[str]:
     """``2 regressions on h100 since 2026-11-18``, one for each lane that has any."""
     said = []
     for lane in lanes:

@@ -13,7 +13,7 @@ from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import flakes, upgrades
 from pytest_rlregress.report.judgement.classify import judge, tells, tonights, uneven
-from pytest_rlregress.report.judgement.facts import WORSE, Cell, Change, LaneNight, Night, Point, Run
+from pytest_rlregress.report.judgement.facts import WORSE, Cell, Change, Night, PlatformNight, Point, RecordedRun
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History
@@ -65,13 +65,13 @@ def _night(point: Point) -> datetime.date:
     return point.run.night
 
 
-def _newest(runs: Sequence[Run]) -> Run:
+def _newest(runs: Sequence[RecordedRun]) -> RecordedRun:
     """The latest run by a clock that may be right."""
     tomorrow = time.time() + 86_400
     return next((run for run in reversed(runs) if run.start < tomorrow), runs[0])
 
 
-def _lane(lane: str, runs: Sequence[Run], timelines: Timelines, date: datetime.date) -> LaneNight:
+def _lane(lane: str, runs: Sequence[RecordedRun], timelines: Timelines, date: datetime.date) -> PlatformNight:
     days = [date - datetime.timedelta(days=back) for back in reversed(range(_NIGHTS))]
     by_night = {night: tuple(group) for night, group in groupby(runs, key=lambda run: run.night)}
     points = _nights(timelines, days)
@@ -85,7 +85,7 @@ def _lane(lane: str, runs: Sequence[Run], timelines: Timelines, date: datetime.d
     before = runs[: len(runs) - len(tonight)]
     asked = {selecting(run.selection) for run in tonight}
     good = (run for run in reversed(before) if _good(run) and (not tonight or selecting(run.selection) in asked))
-    return LaneNight(
+    return PlatformNight(
         lane,
         tonight,
         before[-1] if before else None,
@@ -108,18 +108,20 @@ def _nights(timelines: Timelines, days: Sequence[datetime.date]) -> dict[datetim
     return found
 
 
-def _changes(runs: Sequence[Run], timelines: Timelines, night: datetime.date) -> tuple[Change, ...]:
+def _changes(runs: Sequence[RecordedRun], timelines: Timelines, night: datetime.date) -> tuple[Change, ...]:
     found = (judge(test, points, runs, night) for test, points in timelines.items())
     return tuple(change for change in found if change is not None)
 
 
-def _good(run: Run) -> bool:
+def _good(run: RecordedRun) -> bool:
     """Whether a run is one to go back to: whole, and nothing in it failed; a documented failure may be reproduced."""
     ranks = [rank(word) for word, count in run.counts.items() if count]
     return run.state == "complete" and 0 in ranks and 2 not in ranks
 
 
-def _cell(date: datetime.date, runs: Sequence[Run], shown: Mapping[str, Point], changes: Sequence[Change]) -> Cell:
+def _cell(
+    date: datetime.date, runs: Sequence[RecordedRun], shown: Mapping[str, Point], changes: Sequence[Change]
+) -> Cell:
     """A night at a glance. ``changes`` need not hold those of tests that are as they always were."""
     bad = sum(rank(point.result.word) == 2 for point in shown.values())
     kinds = {change.kind for change in changes}

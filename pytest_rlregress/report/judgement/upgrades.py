@@ -10,14 +10,13 @@ from pathlib import Path
 from pytest_rlregress import catalogue
 from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.judgement.classify import uneven
-from pytest_rlregress.report.judgement.facts import Point, Run, Upgrade
-from pytest_rlregress.stack.locks import Change as PackageChange
-from pytest_rlregress.stack.locks import differences
+from pytest_rlregress.report.judgement.facts import Point, RecordedRun, Upgrade
+from pytest_rlregress.stack.locks import PackageChange, differences
 
 _Flip = tuple[str, str, str]  # test, word before, word after
 
 
-def of(lane_runs: Sequence[Run], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
+def of(lane_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
     """The upgrades of a lane, earliest first; of those that only changed the commit the ones where a test flipped.
 
     A test flips where all that is known of it until the next upgrade is worse, or better, than the last before: what
@@ -50,9 +49,9 @@ def of(lane_runs: Sequence[Run], timelines: Mapping[str, Sequence[Point]]) -> li
     return found
 
 
-def _stretches(runs: Sequence[Run]) -> list[list[Run]]:
+def _stretches(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
     """The runs, parted where packages, driver or commit changed."""
-    found: list[list[Run]] = []
+    found: list[list[RecordedRun]] = []
     for run in runs:
         if found and _installed(found[-1][-1]) == _installed(run):
             found[-1].append(run)
@@ -61,7 +60,7 @@ def _stretches(runs: Sequence[Run]) -> list[list[Run]]:
     return found
 
 
-def _installed(run: Run) -> tuple[str, str | None, str | None]:
+def _installed(run: RecordedRun) -> tuple[str, str | None, str | None]:
     return run.lock.digest, run.driver, run.commit
 
 
@@ -82,12 +81,12 @@ def _rank(point: Point) -> int:
     return rank(point.result.word) or 0
 
 
-def changed(before: Run, after: Run) -> tuple[PackageChange, ...]:
+def changed(before: RecordedRun, after: RecordedRun) -> tuple[PackageChange, ...]:
     """The packages that differ between two runs, by name."""
     return tuple(differences(before.lock, after.lock))
 
 
-def bisect(before: Run, after: Run, test: str, failure: str | None) -> tuple[str, ...]:
+def bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str | None) -> tuple[str, ...]:
     """The arguments of the bisect between two runs; empty where neither packages nor commit differ.
 
     Two records hold both environments as they were, whatever is installed where it is asked. Commits can be bisected
@@ -107,7 +106,7 @@ def _is_project(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg"))
 
 
-def again(run: Run, tests: Sequence[str]) -> tuple[str, ...]:
+def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
     """The arguments of pytest that run some tests again as a run did, into the same folder of records."""
     hw = () if run.lane == "unknown" else (f"--hw={run.lane}",)
     named = [_module(test) if _shipped(test) else test for test in tests]

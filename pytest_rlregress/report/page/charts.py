@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.report.judgement.facts import Run, Upgrade
+from pytest_rlregress.report.judgement.facts import RecordedRun, Upgrade
 from pytest_rlregress.report.page import formatting
 from pytest_rlregress.util import cache
 
@@ -22,7 +22,7 @@ TABLE_ROWS = 200
 
 @dataclass(frozen=True)
 class Metric:
-    """One plot of each lane; ``name`` is a key of ``Run.numbers``, which is shown in ``unit`` after scaling."""
+    """One plot of each lane; ``name`` is a key of ``RecordedRun.numbers``, which is shown in ``unit`` after scaling."""
 
     name: str
     title: str
@@ -41,7 +41,7 @@ METRICS = (
 
 
 @dataclass(frozen=True)
-class Lane:
+class PlatformSeries:
     """A lane's numbers.
 
     Attributes:
@@ -63,7 +63,7 @@ class Lane:
     left_out: int
 
 
-def lane(name: str, runs: Sequence[Run], upgrades: Sequence[Upgrade]) -> Lane | None:
+def lane(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]) -> PlatformSeries | None:
     """The numbers of a lane's runs, ascending; None if they have none."""
     measured = [run for run in runs if run.numbers]
     if not measured:
@@ -78,7 +78,7 @@ def lane(name: str, runs: Sequence[Run], upgrades: Sequence[Upgrade]) -> Lane | 
         before = run
     columns = {metric.name: [values[index] for _, values in rows] for index, metric in enumerate(METRICS)}
     columns = {key: values for key, values in columns.items() if any(value is not None for value in values)}
-    return Lane(
+    return PlatformSeries(
         name,
         {"t": [t for t, _ in rows], **columns},
         [(round(upgrade.after.start / 60), text) for upgrade, text in changes.values()],
@@ -96,7 +96,7 @@ def lane(name: str, runs: Sequence[Run], upgrades: Sequence[Upgrade]) -> Lane | 
     )
 
 
-def span(plots: Sequence[Lane]) -> tuple[float, float]:
+def span(plots: Sequence[PlatformSeries]) -> tuple[float, float]:
     """What the time axis of all plots shows, in minutes since 1970: from the first run to the last, a week at least."""
     times = [t for plot in plots for t in plot.columns["t"] if t is not None]
     end = max(times, default=0)
@@ -171,7 +171,7 @@ def _spec(metric: Metric) -> dict[str, Any]:
     }
 
 
-def _number(run: Run, metric: Metric) -> float | None:
+def _number(run: RecordedRun, metric: Metric) -> float | None:
     value = run.numbers.get(metric.name)
     if value is None or not math.isfinite(value):
         return None
@@ -185,12 +185,12 @@ def _domain(values: Sequence[float | None]) -> tuple[float, float]:
     return float(f"{middle - half:.5g}"), float(f"{middle + half:.5g}")
 
 
-def _text(run: Run, metric: Metric) -> str:
+def _text(run: RecordedRun, metric: Metric) -> str:
     value = run.numbers.get(metric.name)
     return "" if value is None else f"{value * metric.scale:.5g}"
 
 
-def _label(name: str, metric: Metric, runs: Sequence[Run]) -> str:
+def _label(name: str, metric: Metric, runs: Sequence[RecordedRun]) -> str:
     values = [(run, value) for run in runs if (value := _number(run, metric)) is not None]
     if not values:
         return f"{metric.title} on {name}: no numbers"

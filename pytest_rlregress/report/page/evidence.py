@@ -30,7 +30,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
 
 @dataclass(frozen=True)
-class Part:
+class ShownText:
     """A titled text; ``cut`` are the characters that it lacks at its beginning."""
 
     title: str
@@ -39,7 +39,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Case:
+class FailingTest:
     """One failing test in one lane, with all there is to know of it."""
 
     anchor: str
@@ -50,14 +50,14 @@ class Case:
     marks: str
     signal: str
     known: Failure | None
-    parts: tuple[Part, ...]
+    parts: tuple[ShownText, ...]
     memory: tuple[tuple[str, str], ...]
     attempts: int
     course: tuple[tuple[str, int], ...]
     again: str
 
 
-def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> tuple[list[Case], int]:
+def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> tuple[list[FailingTest], int]:
     """The failing tests of a night, the gravest first, and how many more there are than a page should hold."""
     found, left = [], ALL
     every = list(tables.failing(night))
@@ -71,7 +71,7 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
         left -= sum(len(part.text) for part in parts)
         past = [one.result.word for one in timelines[lane.lane][test] if one.run.start <= point.run.start]
         found.append(
-            Case(
+            FailingTest(
                 f"evidence-{number}",
                 lane.lane,
                 test,
@@ -93,7 +93,7 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
     return found, max(0, len(every) - MOST)
 
 
-def _parts(evidence: Evidence, room: int) -> tuple[Part, ...]:
+def _parts(evidence: Evidence, room: int) -> tuple[ShownText, ...]:
     """The trace by its titles; of long ones the end, which says what went wrong."""
     texts, title, begin = [], "trace", 0
     trace = _ANSI.sub("", evidence.trace)
@@ -110,10 +110,10 @@ def _parts(evidence: Evidence, room: int) -> tuple[Part, ...]:
     return tuple(_cut(title, text, share + spare) for title, text in texts)
 
 
-def _cut(title: str, text: str, room: int) -> Part:
+def _cut(title: str, text: str, room: int) -> ShownText:
     """The last lines that fit."""
     if len(text) <= room:
-        return Part(title, text, 0)
+        return ShownText(title, text, 0)
     kept = text[-room:]
     kept = kept.partition("\n")[2] or kept
-    return Part(title, kept, len(text) - len(kept))
+    return ShownText(title, kept, len(text) - len(kept))

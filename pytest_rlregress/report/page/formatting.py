@@ -7,7 +7,7 @@ import re
 from collections import Counter
 
 from pytest_rlregress.records.reader import rank
-from pytest_rlregress.report.judgement.facts import TRIPS, Kind, LaneNight, Night
+from pytest_rlregress.report.judgement.facts import TRIPS, Kind, Night, PlatformNight
 from pytest_rlregress.report.judgement.headline import Colour
 from pytest_rlregress.report.sentences import hardware as hardware
 from pytest_rlregress.report.sentences import plural as plural
@@ -85,7 +85,7 @@ def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> 
     return f"Nothing has run since: {missed} nights without a run, to {newest + datetime.timedelta(days=missed)}."
 
 
-def strip(lane: LaneNight) -> str:
+def strip(lane: PlatformNight) -> str:
     """The cells of a lane in words."""
     counts = Counter(cell.word for cell in lane.cells)
     said = []

@@ -89,7 +89,7 @@ def _text(name: str) -> Markup:
     return Markup((_HERE / name).read_text(encoding="utf-8"))
 
 
-def _data(plots: list[charts.Lane]) -> dict[str, Any]:
+def _data(plots: list[charts.PlatformSeries]) -> dict[str, Any]:
     return {
         "specs": charts.specs(),
         "span": charts.span(plots),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_rlregress.records.reader import rank
-from pytest_rlregress.report.judgement.facts import WORSE, Change, LaneNight, Night, Point, Upgrade
+from pytest_rlregress.report.judgement.facts import WORSE, Change, Night, PlatformNight, Point, Upgrade
 from pytest_rlregress.report.page import formatting
 from pytest_rlregress.report.sentences import between
 from pytest_rlregress.stack import COMPONENTS
@@ -29,7 +29,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideCell:
     """One failure's tests of one side in one lane: ``kinds`` that are worth a word; no counts: none ran."""
 
     lane: str
@@ -40,13 +40,13 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One failure in every lane: per lane reproduces and guards, or one cell for OTHER; None for a lane without run."""
 
     failure: str
     title: str
     tests: tuple[str, ...]
-    lanes: tuple[tuple[str, tuple[Side, ...] | None], ...]
+    lanes: tuple[tuple[str, tuple[SideCell, ...] | None], ...]
 
 
 def marks(kind: str = "", word: str = "") -> str:
@@ -60,7 +60,7 @@ def marks(kind: str = "", word: str = "") -> str:
     return " ".join(found)
 
 
-def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[Row]:
+def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[TableRow]:
     """Failure by lane, what needs a look first, then by name."""
     tests: dict[tuple[str, str, str], dict[str, Change | None]] = defaultdict(dict)
     for lane in night.lanes:
@@ -74,7 +74,7 @@ def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[Row]
                 tests[lane.lane, change.failure or OTHER, change.side or ""][change.test] = change
     failures = sorted({failure for _, failure, _ in tests})
     rows = [
-        Row(
+        TableRow(
             failure,
             titles.get(failure, ""),
             tuple(sorted({test for (_, of, _), some in tests.items() if of == failure for test in some})),
@@ -86,18 +86,18 @@ def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[Row]
 
 
 def _sides(
-    lane: LaneNight,
+    lane: PlatformNight,
     failure: str,
     tests: Mapping[tuple[str, str, str], Mapping[str, Change | None]],
     anchors: Anchors,
-) -> tuple[Side, ...] | None:
+) -> tuple[SideCell, ...] | None:
     if not lane.runs:
         return None
     names = ("",) if failure == OTHER else ("reproduces", "guards")
     return tuple(_side(lane, name, tests.get((lane.lane, failure, name), {}), anchors) for name in names)
 
 
-def _side(lane: LaneNight, name: str, changes: Mapping[str, Change | None], anchors: Anchors) -> Side:
+def _side(lane: PlatformNight, name: str, changes: Mapping[str, Change | None], anchors: Anchors) -> SideCell:
     by_word: dict[str, list[str]] = defaultdict(list)
     for test in changes:
         by_word[lane.results[test].result.word if test in lane.results else "did not run"].append(test)
@@ -117,7 +117,7 @@ def _side(lane: LaneNight, name: str, changes: Mapping[str, Change | None], anch
         found |= {*marks(kind).split()}
     for word in by_word:
         found |= {*marks(word=word).split()}
-    return Side(lane.lane, name, counts, told, " ".join(sorted(found)))
+    return SideCell(lane.lane, name, counts, told, " ".join(sorted(found)))
 
 
 def _gravity(word: str) -> int:
@@ -125,7 +125,7 @@ def _gravity(word: str) -> int:
     return -1 if found is None else found
 
 
-def _urgency(row: Row) -> int:
+def _urgency(row: TableRow) -> int:
     """The place of a row: by the gravest kind in it, then by verdict."""
     order = list(formatting.KINDS)
     sides = [side for _, lane in row.lanes for side in lane or ()]
@@ -238,7 +238,7 @@ def upgrades(night: Night, most: int) -> tuple[list[list[Upgrade]], int]:
     return [groups[index] for index in sorted(chosen)], len(groups) - len(chosen)
 
 
-def failing(night: Night) -> Iterator[tuple[LaneNight, Point, str, Change | None]]:
+def failing(night: Night) -> Iterator[tuple[PlatformNight, Point, str, Change | None]]:
     """Tests of this night that have evidence worth reading, the gravest first: lane, what came of it, test, change."""
     order = list(formatting.KINDS)
     found = []
