@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import measure
 
-LANES = ("cpu", "h100", "h200", "h20")
+PLATFORMS = ("cpu", "h100", "h200", "h20")
 NIGHTS, TESTS = 250, 330
 SCRIPT = """
 import json, sys, time
@@ -19,7 +19,7 @@ from pytest_rlregress.report.history.store import open_history
 begun = time.process_time()
 history = open_history([Path(sys.argv[1])], say=lambda text: None)
 opened = time.process_time()
-points = sum(len(points) for lane in history.lanes for points in history.timelines(lane).values())
+points = sum(len(points) for platform in history.platforms for points in history.timelines(platform).values())
 lined = time.process_time()
 from benchmarks.measure import peak_mib
 print(json.dumps({
@@ -37,7 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         events = [histories.Event("upgrade", 100, "torch", "2.14.0"), histories.Event("driver", 200, "", "580.95.05")]
-        paths = histories.make(folder, nights=NIGHTS, lanes=LANES, tests=TESTS, events=events)
+        paths = histories.make(folder, nights=NIGHTS, platforms=PLATFORMS, tests=TESTS, events=events)
         size = sum(path.stat().st_size for path in paths)
         begun = time.process_time()
         for path in paths:
@@ -59,7 +59,7 @@ def main() -> None:
     print(f"  to open it without an index        {cold['open']:6.2f} s     {cold['open'] / parsing:.1f} times that")
     print(f"  with one of these files, touched   {touched['open']:6.2f} s     as after a download")
     print(f"  with one, and one new record       {warm['open']:6.2f} s")
-    print(f"  the timelines of every lane        {warm['timelines']:6.2f} s     {warm['points']} results")
+    print(f"  the timelines of every platform        {warm['timelines']:6.2f} s     {warm['points']} results")
     print(f"  the last two together              {warm['open'] + warm['timelines']:6.2f} s     (wanted: at most 2)")
     print(
         f"  memory at most                     {cold['mib']:6.0f} MiB   and {index / 1e6:.0f} MB on disk for the index"

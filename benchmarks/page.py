@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks import measure
-from benchmarks.history import LANES, NIGHTS, TESTS
+from benchmarks.history import PLATFORMS, NIGHTS, TESTS
 
 
 def main() -> None:
@@ -20,11 +20,11 @@ def main() -> None:
 
     guards = [case.name for case in histories.cases(TESTS) if case.side == "guards"]
     events = [histories.Event("upgrade", night, "vllm", f"0.31.{night}") for night in range(5, NIGHTS, 12)]
-    events += [histories.Event("hole", night) for night in range(9, NIGHTS, 40)]
-    events += [histories.Event("bad", NIGHTS - 3, test, "crashed", lane="h100") for test in guards[:40]]
+    events += [histories.Event("no run", night) for night in range(9, NIGHTS, 40)]
+    events += [histories.Event("bad", NIGHTS - 3, test, "crashed", platform="h100") for test in guards[:40]]
     with tempfile.TemporaryDirectory() as name:
         folder, page = Path(name, "records"), Path(name, "report.html")
-        count = len(histories.make(folder, nights=NIGHTS, lanes=LANES, tests=TESTS, events=events))
+        count = len(histories.make(folder, nights=NIGHTS, platforms=PLATFORMS, tests=TESTS, events=events))
         first, _ = _written(folder, page)
         seconds, core = _written(folder, page)
         size = page.stat().st_size

@@ -17,11 +17,11 @@ pytest_plugins = ["pytester"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 #: Files whose tests make or look for files in /dev/shm, which all processes share: one at a time.
-SHARED_MEMORY = ("test_faults", "test_leaks", "test_litter", "test_stack_faults")
+SHARED_MEMORY = ("test_faults", "test_leaks", "test_leftovers", "test_stack_faults")
 
 
 #: Files that take a minute and more, the longest first, begun before the others: at the end no worker is left with one.
-LONG = ("test_goldens_run.py", "test_twins.py", "test_bisect.py", "test_fleet.py", "test_stack_faults.py")
+LONG = ("test_goldens_run.py", "test_mutants.py", "test_bisect.py", "test_run_command.py", "test_stack_faults.py")
 
 
 def pytest_configure(config):
@@ -55,7 +55,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def temporary(monkeypatch):
-    """The temporary folder of this test and of what it starts, with a short path: see litter.session_folder."""
+    """The temporary folder of this test and of what it starts, with a short path: see leftovers.session_folder."""
     with short_folder() as folder:
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
         monkeypatch.setenv("TMPDIR", str(folder))

@@ -1,9 +1,9 @@
 """Histories of records for tests and benchmarks: made up, in the format that ``records.collector`` writes.
 
-    make(folder, nights=30, lanes=("cpu", "h100"), events=[
+    make(folder, nights=30, platforms=("cpu", "h100"), events=[
         Event("upgrade", 12, "vllm", "0.32.0"),
-        Event("bad", 12, guard, "regressed", lane="h100"),
-        Event("hole", 20, until=22),
+        Event("bad", 12, guard, "regressed", platform="h100"),
+        Event("no run", 20, until=22),
     ])
 
 Nights count from 0; the last is named ``LAST`` unless told otherwise. What an event of each kind does:
@@ -20,7 +20,7 @@ bad            test, word (``regressed``)  what comes out of the test
 gone           test                        the test is not there
 measure        key of a run, factor        what the miniature step measured is so many times as large
 -------------  --------------------------  -----------------------------------------------------------------
-hole           -                           (one night) no run
+no run         -                           (one night) no run
 again          -                           (one night) a second run, three hours later, nothing changed
 flake          test, word (``regressed``)  (one night) so in the first of two runs, good in the second
 interrupted    -                           (one night) ended after two thirds of its tests
@@ -60,26 +60,26 @@ DEVICES = {
     "a100": "NVIDIA A100-SXM4-80GB",
     "b200": "NVIDIA B200",
 }
-ONE_NIGHT = {"hole", "again", "flake", "interrupted", "killed"}
+ONE_NIGHT = {"no run", "again", "flake", "interrupted", "killed"}
 FAILED = {"regressed", "changed", "returned", "crashed", "hung", "failed"}
 _SIDED = re.compile(r'@pytest\.mark\.(reproduces|guards)\("([^"]+)"\)\n(?:(?!def )[^\n]*\n)*?def (test_\w+)\(')
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens on a night, in one lane or in all: see the table above."""
+    """Something that happens on a night, in one platform or in all: see the table above."""
 
     kind: str
     night: int
     subject: str = ""
     value: str = ""
-    lane: str | None = None
+    platform: str | None = None
     until: int | None = None
 
-    def holds(self, night: int, lane: str) -> bool:
+    def holds(self, night: int, platform: str) -> bool:
         """Whether it does on a night."""
         end = self.night + 1 if self.until is None and self.kind in ONE_NIGHT else self.until
-        return self.lane in (None, lane) and self.night <= night and (end is None or night < end)
+        return self.platform in (None, platform) and self.night <= night and (end is None or night < end)
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,19 @@ def make(
     folder: Path,
     *,
     nights: int = 30,
-    lanes: Sequence[str] = ("cpu", "h100"),
+    platforms: Sequence[str] = ("cpu", "h100"),
     tests: int = 40,
     seed: int = 0,
     events: Sequence[Event] = (),
     last: datetime.date = LAST,
     traces: bool = True,
 ) -> list[Path]:
-    """Write one record a lane and night, and return the files in the order of their runs.
+    """Write one record a platform and night, and return the files in the order of their runs.
 
     Args:
         folder: Made if it is not there.
         nights: How many, up to and including the last.
-        lanes: Hardware profiles.
+        platforms: Hardware profiles.
         tests: In each run; a real one has 330.
         seed: Of durations and of what was measured.
         events: What happens.
@@ -122,15 +122,15 @@ def make(
     written = []
     for night in range(nights):
         date = last - datetime.timedelta(days=nights - 1 - night)
-        for lane in lanes:
-            now = [event for event in events if event.holds(night, lane)]
+        for platform in platforms:
+            now = [event for event in events if event.holds(night, platform)]
             kinds = {event.kind for event in now}
-            runs = 0 if "hole" in kinds else 1 + bool(kinds & {"again", "flake"})
+            runs = 0 if "no run" in kinds else 1 + bool(kinds & {"again", "flake"})
             for attempt in range(runs):
-                drawn = random.Random(f"{seed} {lane} {night} {attempt}")
+                drawn = random.Random(f"{seed} {platform} {night} {attempt}")
                 begin = datetime.datetime.combine(date, datetime.time(2 + 3 * attempt), datetime.UTC)
-                start = round(begin.timestamp() * 1000) + 60_000 * lanes.index(lane) + drawn.randrange(60_000)
-                path = _write(folder, start, record(lane, start, tests, now, drawn, attempt, traces=traces))
+                start = round(begin.timestamp() * 1000) + 60_000 * platforms.index(platform) + drawn.randrange(60_000)
+                path = _write(folder, start, record(platform, start, tests, now, drawn, attempt, traces=traces))
                 written.append((start, path))
     return [path for _, path in sorted(written)]
 
@@ -142,7 +142,7 @@ def cases(count: int = 40) -> list[Case]:
 
 
 def record(
-    lane: str,
+    platform: str,
     start: int,
     count: int,
     events: Sequence[Event] = (),
@@ -152,7 +152,7 @@ def record(
     traces: bool = True,
 ) -> dict[str, Any]:
     """One record, begun at ``start`` in ms since 1970; its events all hold."""
-    drawn = drawn or random.Random(f"{lane} {start}")
+    drawn = drawn or random.Random(f"{platform} {start}")
     gone = {event.subject for event in events if event.kind == "gone"}
     words = {
         e.subject: e.value or "regressed" for e in events if e.kind == "bad" or (e.kind == "flake" and not attempt)
@@ -161,9 +161,9 @@ def record(
     kinds = {event.kind for event in events}
     factors = {event.subject: float(event.value) for event in events if event.kind == "measure"}
     versions = {event.subject: event.value or None for event in events if event.kind == "upgrade"}
-    device = (last["device"] or [DEVICES.get(lane)])[0]
+    device = (last["device"] or [DEVICES.get(platform)])[0]
     chosen = [test for test in cases(count) if test.name not in gone]
-    entries = [_entry(test, words.get(test.name, test.word), lane, drawn, traces, factors) for test in chosen]
+    entries = [_entry(test, words.get(test.name, test.word), platform, drawn, traces, factors) for test in chosen]
     state = next((kind for kind in ("killed", "interrupted") if kind in kinds), "complete")
     if state != "complete":
         _stop(entries, 2 * len(entries) // 3)
@@ -190,14 +190,18 @@ def record(
                 "libraries": {},
             },
             "hardware": {
-                "profile": lane,
+                "profile": platform,
                 "driver": (last["driver"] or ["570.86.10"])[0] if device else None,
                 "devices": [_device(device)] if device else [],
                 "cpu": {"model": "AMD EPYC 9454 48-Core Processor", "cores": 48},
                 "memory_bytes": 540 * 2**30,
             },
             "git": {"commit": commit, "dirty": "dirty" in kinds},
-            "run": {"arguments": [f"--hw={lane}", "--rl-record-dir=records"], "host": f"{lane}-0", "workers": None},
+            "run": {
+                "arguments": [f"--hw={platform}", "--rl-record-dir=records"],
+                "host": f"{platform}-0",
+                "workers": None,
+            },
             "state": state,
             "interrupted": state != "complete",
         },
@@ -207,8 +211,8 @@ def record(
 
 def _write(folder: Path, start: int, found: Mapping[str, Any]) -> Path:
     moment = datetime.datetime.fromtimestamp(start / 1000, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-    lane = found["results"]["extra"]["hardware"]["profile"]
-    name = f"{moment}-{lane}-{found['reportId'][:6]}"
+    platform = found["results"]["extra"]["hardware"]["profile"]
+    name = f"{moment}-{platform}-{found['reportId'][:6]}"
     if found["results"]["extra"]["state"] == "killed":
         path = folder / f"{name}{SUFFIX}"
         tests, extra = found["results"]["tests"], dict(found["results"]["extra"])
@@ -279,7 +283,7 @@ def _device(name: str) -> dict[str, Any]:
 
 
 def _entry(
-    test: Case, word: str, lane: str, drawn: random.Random, traces: bool, factors: Mapping[str, float]
+    test: Case, word: str, platform: str, drawn: random.Random, traces: bool, factors: Mapping[str, float]
 ) -> dict[str, Any]:
     status = "failed" if word in FAILED | {"error"} else "skipped" if word in ("unavailable", "skipped") else "passed"
     raw = "error" if word == "error" else status
@@ -290,7 +294,7 @@ def _entry(
         if status == "failed":
             extra["note"] = "AssertionError: 3 of 8 rows differ"
     if test.name == GOLDEN and status == "passed":
-        extra["measured"] = _measured(lane, drawn, factors)
+        extra["measured"] = _measured(platform, drawn, factors)
     if duration > 1000:
         extra["peak_memory"] = {"test": 2**30 + drawn.randrange(2**26), "VLLM::EngineCore": 2**31}
     entry = {
@@ -310,13 +314,13 @@ def _entry(
     return entry
 
 
-def _measured(lane: str, drawn: random.Random, factors: Mapping[str, float]) -> dict[str, Any]:
+def _measured(platform: str, drawn: random.Random, factors: Mapping[str, float]) -> dict[str, Any]:
     """What the miniature step measured over two steps, at token and at sequence level."""
 
     def some(name: str, value: float, spread: float = 0.02) -> list[float]:
         return [value * factors.get(name, 1) * drawn.uniform(1 - spread, 1 + spread) for _ in range(2)]
 
-    on_gpu = lane in DEVICES
+    on_gpu = platform in DEVICES
     device, host = (9 * 2**30, 4 * 2**30) if on_gpu else (0, 3 * 2**30)
     runs = [
         {
@@ -335,5 +339,5 @@ def _measured(lane: str, drawn: random.Random, factors: Mapping[str, float]) -> 
         for level in ("token", "sequence")
     ]
     key = {"torch": "2.13", "engine": "vllm 0.31", "dtype": "bfloat16" if on_gpu else "float32"}
-    model, attention = (DEVICES[lane], "FLASH_ATTN") if on_gpu else ("AMD EPYC 9454, 48 cores", "CPU_ATTN")
+    model, attention = (DEVICES[platform], "FLASH_ATTN") if on_gpu else ("AMD EPYC 9454, 48 cores", "CPU_ATTN")
     return {"key": {"device": model, "attention": attention, **key}, "runs": runs}

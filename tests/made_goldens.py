@@ -24,15 +24,15 @@ def run(level="token", tokens="abcdef", off=0.0, up=0.0, **changes):
 
 
 RECORDED = [run(level) for level in LEVELS]
-NUDGED = [run(off=0.01), run("sequence", up=0.001)]
+PERTURBED = [run(off=0.01), run("sequence", up=0.001)]
 OTHERS = [run(tokens="ghijkl", off=1.0), run("sequence", tokens="ghijkl", up=0.1)]
 GOLDEN = Golden(
     KEY,
     SETTINGS,
     RECORDED,
-    tolerances(RECORDED, RECORDED, NUDGED, OTHERS),
+    tolerances(RECORDED, RECORDED, PERTURBED, OTHERS),
     bands([*RECORDED, run(step_seconds=[0.33] * STEPS), run(host_memory_bytes=1001 * 10**6)]),
-    {"repeated": 1, "nudged": 1, "other_seeds": 1},
+    {"repeated": 1, "perturbed": 1, "other_seeds": 1},
     {"date": "2027-03-14T02:15:00Z", "commit": "3f9a1c", "versions": {"torch": "2.13.0"}},
 )
 

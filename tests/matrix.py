@@ -20,7 +20,7 @@ MARK = "FAULT_MATRIX_RUN"
 class Run:
     """pytest on ``folder``; begins at once.
 
-    After `end`: junit's cases, output, exit code, seconds, survivors and litter.
+    After `end`: junit's cases, output, exit code, seconds, survivors and leftovers.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -53,7 +53,7 @@ class Run:
     def look(self) -> None:
         """Look for files that it left. What a living process has mapped is of somebody else: survivors are told of."""
         left = set(os.listdir("/dev/shm")) - self._shared_memory
-        self.litter = sorted(p.name for p in self._temporary.iterdir()) + sorted(left - (left and mapped()))
+        self.leftovers = sorted(p.name for p in self._temporary.iterdir()) + sorted(left - (left and mapped()))
         self._end.close()
 
     def of(self, module: str, test: str = "test_fault") -> tuple[str, str]:

@@ -241,18 +241,18 @@ def test_json_has_the_published_keys_and_nothing_that_json_would_change():
     assert json.loads(json.dumps(document)) == document
     assert document["format"] == 1
     assert " ".join(document) == (
-        "format exit_code summary question ends surroundings tried seconds command culprits changed not_found "
+        "format exit_code summary question ends run_context tried seconds command culprits changed not_found "
         "here elsewhere"
     )
     keys = {
         name: " ".join(one[0] if isinstance(one, list) else one)
         for name, one in document.items()
-        if name in ("question", "ends", "surroundings", "tried", "culprits", "changed")
+        if name in ("question", "ends", "run_context", "tried", "culprits", "changed")
     }
     assert keys == {
         "question": "test good bad documented",
         "ends": "label date verdict text title",
-        "surroundings": "python platform hardware held left_out",
+        "run_context": "python platform hardware held left_out",
         "tried": "label state verdict seconds runs reason",
         "culprits": "name last_good first_bad repaired between moved from_base skipped details",
         "changed": "changed minimal along least groups undecided",
@@ -309,7 +309,7 @@ def test_markup_in_a_text_is_text(text):
     assert unfaithful(text) is None
 
 
-TWINS = {
+MUTANTS = {
     "a bare code span": {"_MARKDOWN": module._Style(lambda text: f"`{text}`", module._prose)},
     "a pipe in a code span": {
         "_MARKDOWN": module._Style(lambda text: f"````` {module._joined(text)} `````", module._prose)
@@ -321,9 +321,9 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_what_does_not_escape_is_caught(twin, monkeypatch):
-    for name, broken in TWINS[twin].items():
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_what_does_not_escape_is_caught(mutant, monkeypatch):
+    for name, broken in MUTANTS[mutant].items():
         monkeypatch.setattr(module, name, broken)
     assert any(unfaithful(text) for text in NASTY)
 

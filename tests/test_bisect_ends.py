@@ -20,11 +20,11 @@ OUTCOMES = {
 def trial(label, *runs, trouble="", hardware="cpu"):
     """A trial of these runs, each the verdicts of its tests: ``{"a": "passed"}``."""
 
-    def sighting(test, word):
+    def observation(test, word):
         return Observation(f"t.py::{test}", OUTCOMES[word], "failed" if word == "otherwise" else word)
 
     def run(verdicts):
-        seen = [sighting(test, word) for test, word in verdicts.items()]
+        seen = [observation(test, word) for test, word in verdicts.items()]
         return TrialRun(
             {one.test: one for one in seen}, hardware, trouble="" if verdicts else "no such test here: t.py"
         )

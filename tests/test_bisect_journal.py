@@ -19,8 +19,10 @@ from pytest_rlregress.verdicts import Outcome
 QUESTION = {"package": "transformers", "ends": ["4.57.1", "5.10.4"], "python": "3.12.3"}
 
 OUTCOME = Outcome("failed", exceptions=("builtins.ValueError",), message="two\nlines", frames=("a.py:f",), log="\u2028")
-SIGHTING = Observation("batch/test_x.py::test_y", OUTCOME, "reproduced", "E  x", "batch/x", "reproduces", ("batch/x",))
-RUNS = (TrialRun({SIGHTING.test: SIGHTING}, "cpu: no GPU", 14.1), TrialRun(trouble="no such test", output="…"))
+OBSERVATION = Observation(
+    "batch/test_x.py::test_y", OUTCOME, "reproduced", "E  x", "batch/x", "reproduces", ("batch/x",)
+)
+RUNS = (TrialRun({OBSERVATION.test: OBSERVATION}, "cpu: no GPU", 14.1), TrialRun(trouble="no such test", output="…"))
 TRIED = Trial("transformers 5.0.0", "0123456789abcdef", RUNS, "", 3.5, ("tokenizers 1 -> 2",))
 UNBUILDABLE = Trial("transformers 5.0.1", "", trouble="needs tokenizers<1")
 OTHER = Trial("transformers 5.0.2", "", trouble="no wheel")
@@ -66,8 +68,8 @@ texts = st.text(max_size=9)
 tuples = st.lists(texts, max_size=2).map(tuple)
 seconds = st.floats(0, allow_nan=False)
 outcomes = st.builds(Outcome, texts, texts, tuples, texts, tuples, st.none() | texts, texts)
-sightings = st.builds(Observation, texts, outcomes, texts, texts, st.none() | texts, st.none() | texts, tuples)
-runs = st.builds(TrialRun, st.dictionaries(texts, sightings, max_size=2), texts, seconds, texts, texts)
+observations = st.builds(Observation, texts, outcomes, texts, texts, st.none() | texts, st.none() | texts, tuples)
+runs = st.builds(TrialRun, st.dictionaries(texts, observations, max_size=2), texts, seconds, texts, texts)
 trials = st.builds(Trial, texts, texts, st.lists(runs, max_size=2).map(tuple), texts, seconds, tuples)
 
 

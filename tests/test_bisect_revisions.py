@@ -163,9 +163,9 @@ class Bisect:
         ):
             progress = Progress()
             how = {"repeat": 1, "timeout": 100, "jobs": 1, "begins": progress.begins, "say": progress.say}
-            laboratory = TrialRunner(commits, journal, commits.request, **how)
+            runner = TrialRunner(commits, journal, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
-            return revisions.narrow(commits, follow(*ends, laboratory, progress))
+            return revisions.narrow(commits, follow(*ends, runner, progress))
 
     def quickly(self, python, request, **_):
         """Instead of pytest: what a test comes to, without the seconds that its start takes."""

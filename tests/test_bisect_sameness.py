@@ -166,7 +166,7 @@ def test_table():
 
 
 @pytest.mark.parametrize(
-    "twin",
+    "mutant",
     [
         lambda this, bad: True,
         lambda this, bad: this.outcome == bad.outcome,
@@ -175,8 +175,8 @@ def test_table():
     ],
     ids=["any failure", "the raw text", "the class alone", "the text alone"],
 )
-def test_broken_twins_do_not_pass_the_table(monkeypatch, twin):
-    monkeypatch.setattr(sameness, "same", twin)
+def test_broken_twins_do_not_pass_the_table(monkeypatch, mutant):
+    monkeypatch.setattr(sameness, "same", mutant)
     with pytest.raises(AssertionError):
         check_table(judge)
 
@@ -219,12 +219,12 @@ def test_the_same_with_other_numbers_and_never_with_another_class():
 
 
 @pytest.mark.parametrize(
-    "twin",
+    "mutant",
     [lambda this, bad: True, lambda this, bad: this.outcome.message == bad.outcome.message],
     ids=["any failure", "the raw text"],
 )
-def test_broken_twins_do_not_pass_what_is_drawn(monkeypatch, twin):
-    monkeypatch.setattr(sameness, "same", twin)
+def test_broken_twins_do_not_pass_what_is_drawn(monkeypatch, mutant):
+    monkeypatch.setattr(sameness, "same", mutant)
     with pytest.raises(AssertionError):
         check_drawn()
 
@@ -242,11 +242,11 @@ def test_any_failure_is_bad_while_the_ends_are_proven():
 
 def test_another_machine_says_nothing():
     lost, kept = TrialRun(hardware="cpu"), TrialRun(hardware="h100 of NVIDIA H100")
-    for sighting in (ended("passed"), failed("x")):
-        state, reason = judge(sighting, lost, failed("x"), kept.hardware)
+    for observation in (ended("passed"), failed("x")):
+        state, reason = judge(observation, lost, failed("x"), kept.hardware)
         assert state is UNKNOWN
         assert reason == "hardware changed: cpu, the bad end ran on h100 of NVIDIA H100"
-        assert judge(sighting, kept, failed("x"), kept.hardware)[0] is not UNKNOWN
+        assert judge(observation, kept, failed("x"), kept.hardware)[0] is not UNKNOWN
 
 
 def test_what_was_not_seen_says_why():

@@ -1,4 +1,4 @@
-"""Real runs, in this environment as the one under trial: what the witness writes down, and how runs end."""
+"""Real runs, in this environment as the one under trial: what the trial plugin writes down, and how runs end."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FILES = {
             pass
 
         def test_kills_the_run():
-            run = [one for one in psutil.Process().parents() if any("rl-witness" in word for word in one.cmdline())]
+            run = [one for one in psutil.Process().parents() if any("rl-trial" in word for word in one.cmdline())]
             run[-1].kill()
     """,
     "conftest_fails/conftest.py": "from json import no_such_name",
@@ -153,8 +153,8 @@ def test_every_end_is_seen(runs, folder):
         "ends/test_import_dies.py": "uncollected",
         "ends/test_skips.py": "unavailable",
     }
-    assert {test: one.verdict for test, one in found.sightings.items()} == verdicts, found
-    assert all(one.test == test for test, one in found.sightings.items())
+    assert {test: one.verdict for test, one in found.observations.items()} == verdicts, found
+    assert all(one.test == test for test, one in found.observations.items())
     assert (found.trouble, found.output) == ("", "")
     assert found.hardware
     assert found.seconds > 1
@@ -162,7 +162,7 @@ def test_every_end_is_seen(runs, folder):
 
 
 def test_what_came_out_is_kept(runs):
-    found = {test.rpartition("::test_")[2]: one for test, one in runs["ends"].sightings.items()}
+    found = {test.rpartition("::test_")[2]: one for test, one in runs["ends"].observations.items()}
     failed = found["fails"].outcome
     assert failed.exceptions[0] == "builtins.AssertionError"
     assert failed.message.startswith("nothing came\nassert [] == [1]")
@@ -185,16 +185,16 @@ def test_what_came_out_is_kept(runs):
 
 
 def test_a_failure_is_the_same_in_another_run(runs):
-    test, before = "ends/test_ends.py::test_fails", runs["ends"].sightings
-    assert sameness.same(runs["killed"].sightings[test], before[test])
+    test, before = "ends/test_ends.py::test_fails", runs["ends"].observations
+    assert sameness.same(runs["killed"].observations[test], before[test])
     assert not any(sameness.same(before[test], other) for key, other in before.items() if key != test)
 
 
 def test_tests_of_a_shipped_scenario(runs):
     found = runs["scenario"]
     assert found.trouble == ""
-    assert found.sightings.keys() == {HELD, REPRODUCED}
-    held, reproduced = found.sightings[HELD], found.sightings[REPRODUCED]
+    assert found.observations.keys() == {HELD, REPRODUCED}
+    held, reproduced = found.observations[HELD], found.observations[REPRODUCED]
     assert (held.verdict, held.side, held.failure) == ("held", "guards", "console-encoding")
     assert (reproduced.verdict, reproduced.side) == ("reproduced", "reproduces")
     assert reproduced.outcome.exceptions[0] == "builtins.UnicodeEncodeError"
@@ -225,7 +225,7 @@ def test_a_failure_that_is_not_documented_there(runs):
 
 
 def test_what_a_killed_run_has_seen_is_kept(runs):
-    seen = {test: one.verdict for test, one in runs["killed"].sightings.items()}
+    seen = {test: one.verdict for test, one in runs["killed"].observations.items()}
     assert seen == {"ends/test_ends.py::test_fails": "failed", "killed/test_it.py::test_before": "passed"}
 
 

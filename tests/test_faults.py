@@ -235,7 +235,7 @@ def test_litter_would_be_seen():
 
 def test_nothing_survives(matrix):
     assert not matrix.survivors
-    assert not matrix.litter
+    assert not matrix.leftovers
 
 
 def test_run_is_bounded_and_fails(matrix):

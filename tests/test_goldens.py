@@ -87,7 +87,7 @@ def test_where_other_tokens_are_drawn_numbers_may_differ_more_from_there():
 
 
 def test_in_a_coarse_dtype_rounding_alone_may_draw_other_tokens():
-    """Every nudged run did: how far numbers go with the same tokens is not known, and nothing narrow is made up."""
+    """Every perturbed run did: how far numbers go with the same tokens is not known, and nothing narrow is made up."""
     coarse = [run(level, tokens="uvwxyz", off=0.5, up=0.2) for level in LEVELS]
     limits = tolerances(RECORDED, RECORDED, coarse, OTHERS)
     assert list(limits) == ["other"]
@@ -99,9 +99,9 @@ def test_in_a_coarse_dtype_rounding_alone_may_draw_other_tokens():
 @given(st.lists(st.tuples(st.sampled_from(LEVELS), *[st.floats(-0.1, 0.1)] * 2), min_size=1, max_size=4))
 @settings(max_examples=40, deadline=None)
 def test_runs_that_a_golden_was_measured_from_agree_with_it(drawn):
-    nudged = [run(level, off=off, up=up) for level, off, up in drawn]
-    golden = replace(GOLDEN, tolerances=tolerances(RECORDED, RECORDED, nudged, OTHERS))
-    for one in nudged:
+    perturbed = [run(level, off=off, up=up) for level, off, up in drawn]
+    golden = replace(GOLDEN, tolerances=tolerances(RECORDED, RECORDED, perturbed, OTHERS))
+    for one in perturbed:
         pair = [one if one["level"] == level else run(level) for level in LEVELS]
         found = told(*pair, golden=golden)
         assert found.differences == ()

@@ -15,9 +15,9 @@ from pytest_rlregress.goldens.golden import read
 PLUGIN = """
 from pytest_rlregress.goldens import golden_test
 
-golden_test.STEPS, golden_test.REPEATED, golden_test.NUDGED, golden_test.OTHER_SEEDS = 2, 1, 1, 1
+golden_test.STEPS, golden_test.REPEATED, golden_test.PERTURBED, golden_test.OTHER_SEEDS = 2, 1, 1, 1
 """
-TWINS = """
+MUTANTS = """
 import dataclasses
 import json
 import pytest
@@ -99,7 +99,7 @@ def run(tmp_path, monkeypatch):
     """``run(*args)``: pytest in a checkout whose goldens are in ``kept``; its output and the tests of its record."""
     (tmp_path / "pytest.ini").write_text("[pytest]\nrlregress_goldens = kept\n")
     (tmp_path / "few.py").write_text(PLUGIN)
-    (tmp_path / "test_twins.py").write_text(TWINS)
+    (tmp_path / "test_mutants.py").write_text(MUTANTS)
     (tmp_path / ".gitignore").write_text("__pycache__\nrecords\n")
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
         subprocess.run([*GIT, *command], check=True, cwd=tmp_path)
@@ -132,7 +132,7 @@ def test_recorded_then_compared(run, tmp_path):
     assert golden.key.attention == "CPU_ATTN"
     assert all(limits["max"] > 0 for name, limits in golden.tolerances["same"].items() if name != "reward")
 
-    done, tests = run("test_twins.py")
+    done, tests = run("test_mutants.py")
     assert done.returncode == 0
     compared = tests.pop("test_the_numbers_are_the_recorded_ones")["extra"]
     assert (compared["verdict"], compared["golden"]["state"]) == ("held", "agrees")

@@ -179,7 +179,7 @@ def test_a_slice_has_a_profile_only_if_one_says_mig(tmp_path):
     profiles = hardware.load_profiles([tmp_path])
     with pytest.raises(HardwareError, match=r"not any-a100: a MIG slice is not the whole card|No hardware profile"):
         hardware.select("auto", SLICE, profiles)
-    whole = Machine((replace(SLICE.gpus[0], mig=False),))  # the twin: taken for a card, it would match
+    whole = Machine((replace(SLICE.gpus[0], mig=False),))  # the mutant: taken for a card, it would match
     assert hardware.match(whole, profiles).id == "any-a100"
     (tmp_path / "any-a100.toml").write_text(toml)
     assert hardware.select("auto", SLICE, hardware.load_profiles([tmp_path])).id == "any-a100"

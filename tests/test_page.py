@@ -28,19 +28,19 @@ LAST = 9  # of ten nights
 GUARDS = [case.name for case in histories.cases(30) if case.side == "guards" and case.word == "held"]
 EVENTS = [
     Event("upgrade", LAST - 2, "transformers", "5.11.0"),
-    Event("bad", LAST - 2, GUARDS[0], "regressed", lane="h100"),
-    Event("bad", LAST, GUARDS[1], "crashed", lane="h100"),
-    Event("bad", 0, GUARDS[2], "hung", lane="cpu"),
-    Event("bad", LAST - 4, GUARDS[3], "regressed", lane="cpu", until=LAST),
-    Event("flake", LAST, GUARDS[4], "regressed", lane="cpu"),
-    Event("gone", LAST, GUARDS[5], lane="h100"),
-    Event("hole", LAST, lane="h20"),
-    Event("hole", LAST - 6, until=LAST - 4),
+    Event("bad", LAST - 2, GUARDS[0], "regressed", platform="h100"),
+    Event("bad", LAST, GUARDS[1], "crashed", platform="h100"),
+    Event("bad", 0, GUARDS[2], "hung", platform="cpu"),
+    Event("bad", LAST - 4, GUARDS[3], "regressed", platform="cpu", until=LAST),
+    Event("flake", LAST, GUARDS[4], "regressed", platform="cpu"),
+    Event("gone", LAST, GUARDS[5], platform="h100"),
+    Event("no run", LAST, platform="h20"),
+    Event("no run", LAST - 6, until=LAST - 4),
 ]
 
 
-def opened(folder, *, tests=30, nights=LAST + 1, lanes=("cpu", "h100", "h20"), events=EVENTS, expect=()):
-    histories.make(folder, nights=nights, lanes=lanes, tests=tests, events=events)
+def opened(folder, *, tests=30, nights=LAST + 1, platforms=("cpu", "h100", "h20"), events=EVENTS, expect=()):
+    histories.make(folder, nights=nights, platforms=platforms, tests=tests, events=events)
     history = store.open_history([folder], say=lambda _: None)
     return night.of(history, expect=expect), history
 
@@ -83,26 +83,26 @@ def test_the_verdict_is_the_headline(rich, html):
 )
 def test_only_a_night_in_which_nothing_fails_is_green(tmp_path, nights, bad, said, tone):
     events = [Event("bad", 0, name) for name in GUARDS[:bad]]
-    page = render(*opened(tmp_path, nights=nights, lanes=("cpu",), tests=12, events=events), NOW)
+    page = render(*opened(tmp_path, nights=nights, platforms=("cpu",), tests=12, events=events), NOW)
     assert re.findall('<p class="verdict (.*)"><strong>(.*)</strong></p>', page) == [(tone, said)]
     assert "as ever" not in page
 
 
 def test_what_fails_in_the_first_night_is_new_and_not_compared(tmp_path):
-    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=12, events=[Event("bad", 0, GUARDS[0])])
+    tonight, history = opened(tmp_path, nights=1, platforms=("cpu",), tests=12, events=[Event("bad", 0, GUARDS[0])])
     recent, still, before, new = tables.changed(tonight, {})
     assert (recent, still, before) == ([], [], [])
     assert [(row.change.kind, row.change.test, row.before) for row in new[:2]] == [
         ("new failing", GUARDS[0], "not seen"),
         ("new", new[1].change.test, "not seen"),
     ]
-    assert formatting.strip(tonight.lanes[0]).endswith("1 new failing (2026-11-20)")
+    assert formatting.strip(tonight.platforms[0]).endswith("1 new failing (2026-11-20)")
     assert "not seen on cpu before" in text(render(tonight, history, NOW))
 
 
 def test_a_new_test_that_fails_is_a_change_since_the_last_run(tmp_path):
     events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
-    tonight, _ = opened(tmp_path, nights=2, lanes=("cpu",), tests=12, events=events)
+    tonight, _ = opened(tmp_path, nights=2, platforms=("cpu",), tests=12, events=events)
     recent, *others = tables.changed(tonight, {})
     assert [(row.change.kind, row.change.test, row.before) for row in recent] == [
         ("new failing", GUARDS[0], "not seen")
@@ -130,22 +130,22 @@ def test_the_page_of_an_earlier_night_says_that_there_is_a_newer_one(rich):
 
 
 def test_what_did_not_run_is_a_hole(rich, html):
-    hole = [row.lanes[2] for row in tables.grid(rich[0], {}, {})]
-    assert hole == [("h20", None)] * len(hole)
+    cells_of_h20 = [row.platforms[2] for row in tables.grid(rich[0], {}, {})]
+    assert cells_of_h20 == [("h20", None)] * len(cells_of_h20)
     cells = re.findall(r'<td([^>]*data-hw="h20"[^>]*)>([^<]*)<', html)
-    assert len(cells) == len(hole)
-    assert all('class="first hole"' in attributes and said == "did not run" for attributes, said in cells)
-    strip = formatting.strip(rich[0].lanes[2])
+    assert len(cells) == len(cells_of_h20)
+    assert all('class="first no-run"' in attributes and said == "did not run" for attributes, said in cells)
+    strip = formatting.strip(rich[0].platforms[2])
     assert strip.startswith("h20, the last 30 nights: 23 without a run (")
     assert "2026-11-20, and earlier); 7 good" in strip
 
 
 def test_what_needs_a_look_comes_first(rich):
     rows = tables.grid(rich[0], {}, {})
-    urgent = [{kind for _, sides in row.lanes for side in sides or () for kind in side.kinds} for row in rows]
+    urgent = [{kind for _, sides in row.platforms for side in sides or () for kind in side.kinds} for row in rows]
     assert "regression" in urgent[0]
     assert [bool(kinds) for kinds in urgent] == sorted((bool(kinds) for kinds in urgent), reverse=True)
-    both = next(sides for lane, sides in rows[0].lanes if lane == "h100")
+    both = next(sides for platform, sides in rows[0].platforms if platform == "h100")
     assert [side.name for side in both] == ["reproduces", "guards"]
     assert {(count.word, count.number) for count in both[1].counts if count.word != "held"} == {
         ("regressed", 1),
@@ -165,7 +165,7 @@ def test_changes_since_the_last_run_and_since_the_last_good_one(rich):
 
 def test_an_upgrade_of_all_lanes_is_told_once_with_what_flipped_and_the_bisect(rich, html):
     (group,), more = tables.upgrades(rich[0], 40)
-    assert [upgrade.lane for upgrade in group] == ["cpu", "h100", "h20"]
+    assert [upgrade.platform for upgrade in group] == ["cpu", "h100", "h20"]
     assert more == 0
     assert "<b>transformers</b>" in html
     assert "rlregress bisect --from-record" in text(html)
@@ -185,7 +185,7 @@ def test_upgrades_that_flipped_something_are_left_out_last(rich):
 
 def test_the_evidence_of_failing_tests(rich, html):
     cases, more = evidence.cases(*rich, {})
-    assert [(case.lane, case.test) for case in cases] == [
+    assert [(case.platform, case.test) for case in cases] == [
         ("h100", GUARDS[0]),
         ("h100", GUARDS[1]),
         ("cpu", GUARDS[4]),
@@ -225,7 +225,7 @@ def test_a_long_trace_keeps_its_end():
 
 def test_all_traces_together_have_a_limit(tmp_path):
     events = [Event("bad", 0, case.name) for case in histories.cases(210)]
-    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=210, events=events)
+    tonight, history = opened(tmp_path, nights=1, platforms=("cpu",), tests=210, events=events)
     for path in tmp_path.glob("*.json"):
         record = json.loads(path.read_text())
         for test in record["results"]["tests"]:
@@ -242,7 +242,7 @@ def test_all_traces_together_have_a_limit(tmp_path):
 
 
 def test_a_record_that_is_gone_by_now_costs_only_its_evidence(tmp_path):
-    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=9, events=[Event("bad", 0, GUARDS[0])])
+    tonight, history = opened(tmp_path, nights=1, platforms=("cpu",), tests=9, events=[Event("bad", 0, GUARDS[0])])
     for path in tmp_path.glob("*.json"):
         path.unlink()
     assert "its record can no longer be read" in text(render(tonight, history, NOW))
@@ -260,11 +260,11 @@ def test_signals(said, signal):
 
 
 def test_a_night_without_a_run_breaks_the_line(rich):
-    runs = [run for run in rich[1].runs if run.lane == "h100"]
-    plot = charts.lane("h100", runs, rich[0].upgrades)
-    holes = [index for index, value in enumerate(plot.columns["loss"]) if value is None]
+    runs = [run for run in rich[1].runs if run.platform == "h100"]
+    plot = charts.platform("h100", runs, rich[0].upgrades)
+    missing = [index for index, value in enumerate(plot.columns["loss"]) if value is None]
     assert len(plot.columns["t"]) == len(runs) + 1
-    assert holes == [3]
+    assert missing == [3]
     assert {name: column[3] for name, column in plot.columns.items() if name != "t"} == dict.fromkeys(
         [metric.name for metric in charts.METRICS]
     )
@@ -276,22 +276,22 @@ def test_a_night_without_a_run_breaks_the_line(rich):
 
 def test_numbers_that_are_none_are_not_drawn(rich):
     run = replace(rich[1].runs[0], numbers={"loss": float("nan"), "step_seconds": float("inf"), "agreement": 1e-4})
-    plot = charts.lane(run.lane, [run], ())
+    plot = charts.platform(run.platform, [run], ())
     assert set(plot.columns) == {"t", "agreement"}
     assert plot.table[0][1] == ["inf", "", "", "nan", "0.0001"]
     json.dumps(plot.columns, allow_nan=False)
-    assert charts.lane(run.lane, [replace(run, numbers={})], ()) is None
+    assert charts.platform(run.platform, [replace(run, numbers={})], ()) is None
 
 
 def test_noise_looks_small(rich):
     runs = [replace(rich[1].runs[0], numbers={"step_seconds": value}) for value in (1.0, 1.01)]
-    low, high = charts.lane("cpu", runs, ()).domains["step_seconds"]
+    low, high = charts.platform("cpu", runs, ()).domains["step_seconds"]
     assert low < 0.91
     assert high > 1.1
 
 
 def test_the_time_axis_is_of_a_week_at_least(rich):
-    plot = charts.lane("cpu", list(rich[1].runs)[:1], ())
+    plot = charts.platform("cpu", list(rich[1].runs)[:1], ())
     begin, end = charts.span([plot])
     assert end - begin == 7 * 24 * 60
 
@@ -391,10 +391,10 @@ def test_a_page_that_is_not_well_formed_is_noticed(html, right, wrong, complaint
     assert any(complaint in found for found in complaints(html.replace(right, wrong, 1)))
 
 
-@pytest.mark.parametrize("lanes", [(), ("h100",)])
-def test_without_a_single_record(tmp_path, lanes):
+@pytest.mark.parametrize("platforms", [(), ("h100",)])
+def test_without_a_single_record(tmp_path, platforms):
     history = store.open_history([tmp_path], say=lambda _: None)
-    tonight = night.of(history, histories.LAST, lanes) if lanes else Night(histories.LAST, (), (), (), (), ())
+    tonight = night.of(history, histories.LAST, platforms) if platforms else Night(histories.LAST, (), (), (), (), ())
     html = render(tonight, history, NOW)
     assert complaints(html) == []
     assert "Nothing ran this night." in text(html)
@@ -402,7 +402,7 @@ def test_without_a_single_record(tmp_path, lanes):
 
 
 def test_a_single_record(tmp_path):
-    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=12, events=())
+    tonight, history = opened(tmp_path, nights=1, platforms=("cpu",), tests=12, events=())
     html = render(tonight, history, NOW)
     assert complaints(html) == []
     assert "none yet" in text(html)  # no run before
@@ -410,12 +410,12 @@ def test_a_single_record(tmp_path):
 
 def test_a_damaged_record_is_named(tmp_path):
     (tmp_path / "20261101T000000Z-cpu-aaaaaa.json").write_text('{"results": {')
-    tonight, history = opened(tmp_path, nights=1, lanes=("cpu",), tests=9, events=())
+    tonight, history = opened(tmp_path, nights=1, platforms=("cpu",), tests=9, events=())
     assert "20261101T000000Z-cpu-aaaaaa.json" in text(render(tonight, history, NOW))
 
 
 def test_half_a_surrogate_pair_can_be_written(tmp_path):
-    (path,) = histories.make(tmp_path, nights=1, lanes=("cpu",), tests=9, events=[Event("bad", 0, GUARDS[0])])
+    (path,) = histories.make(tmp_path, nights=1, platforms=("cpu",), tests=9, events=[Event("bad", 0, GUARDS[0])])
     record = json.loads(path.read_text())
     for test in record["results"]["tests"]:
         test["trace"] = "torn \ud83d and nothing"

@@ -22,9 +22,9 @@ LAST = 11
 GUARDS = [case.name for case in histories.cases(30) if case.side == "guards" and case.word == "held"]
 EVENTS = [
     Event("upgrade", LAST - 2, "transformers", "5.11.0"),
-    Event("bad", LAST - 2, GUARDS[0], "regressed", lane="h100"),
-    Event("bad", 0, GUARDS[2], "hung", lane="cpu"),
-    Event("hole", LAST - 6, until=LAST - 4),
+    Event("bad", LAST - 2, GUARDS[0], "regressed", platform="h100"),
+    Event("bad", 0, GUARDS[2], "hung", platform="cpu"),
+    Event("no run", LAST - 6, until=LAST - 4),
 ]
 HOSTILE = "</script><img src=x onerror='window.pwned=1'><!--\u2028" + "long" * 60
 ARGUMENTS = [
@@ -67,7 +67,7 @@ def page_file(tmp_path_factory):
     if missing():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(missing())
     folder = tmp_path_factory.mktemp("page")
-    files = histories.make(folder / "records", nights=LAST + 1, lanes=("cpu", "h100"), tests=30, events=EVENTS)
+    files = histories.make(folder / "records", nights=LAST + 1, platforms=("cpu", "h100"), tests=30, events=EVENTS)
     record = json.loads(files[-1].read_text())  # of h100, on the last night
     for test in record["results"]["tests"]:
         if test["name"] == GUARDS[0]:

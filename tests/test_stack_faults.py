@@ -105,4 +105,4 @@ def test_all_others_ran_and_nothing_survives(matrix):
     others = [("test_engine", "test_after"), *(("test_ray", f"test_{n}") for n in ("before", "between", "after"))]
     assert {key: matrix.of(*key)[0] for key in others} == dict.fromkeys(others, "passed"), matrix.output[-5000:]
     assert not matrix.survivors
-    assert not matrix.litter
+    assert not matrix.leftovers

@@ -24,7 +24,7 @@ CHECKOUT = Path(__file__).parents[1]
 NIGHTLY = CHECKOUT / ".github/workflows/nightly-gpu.yml"
 SHIPPED = [NIGHTLY, CHECKOUT / ".github/workflows/ci.yml"]
 LINT = [sys.executable, CHECKOUT / "requirements/workflows.py"]
-LANES = [{"profile": "cpu", "runner": ["self-hosted"]}, {"profile": "h100", "runner": ["self-hosted", "h100"]}]
+PLATFORMS = [{"profile": "cpu", "runner": ["self-hosted"]}, {"profile": "h100", "runner": ["self-hosted", "h100"]}]
 TESTS = """
 import pytest
 
@@ -86,7 +86,7 @@ class Job:
 
     def __init__(self, name, folder, github=None, **filled):
         self.job, self.folder, self.github = workflow()["jobs"][name], folder, github or {}
-        self.filled = {"LANES": json.dumps(LANES), **filled}
+        self.filled = {"PLATFORMS": json.dumps(PLATFORMS), **filled}
         folder.mkdir(exist_ok=True)
         self.outputs = {}
 
@@ -187,19 +187,19 @@ def test_rules_of_broken_ones(tmp_path, text, broken, said):
 
 @needs("jq")
 @pytest.mark.parametrize(
-    ("profiles", "lanes"), [("", ["cpu", "h100"]), (" h100 ", ["h100"]), ("h100,cpu", ["cpu", "h100"])]
+    ("profiles", "platforms"), [("", ["cpu", "h100"]), (" h100 ", ["h100"]), ("h100,cpu", ["cpu", "h100"])]
 )
-def test_plan(tmp_path, profiles, lanes):
+def test_plan(tmp_path, profiles, platforms):
     plan = Job("plan", tmp_path / "plan", PROFILES=profiles)
     plan.run("Plan")
-    assert [lane["profile"] for lane in json.loads(plan.outputs["lanes"])] == lanes
+    assert [platform["profile"] for platform in json.loads(plan.outputs["platforms"])] == platforms
     in_twelve_hours = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=12)
     assert plan.outputs["night"] == in_twelve_hours.date().isoformat()
 
 
 @needs("jq")
 def test_plan_for_a_card_that_is_not_there(tmp_path):
-    assert "no runner for h10; LANES has cpu, h100" in Job("plan", tmp_path / "plan", PROFILES="h10").run("Plan", 5)
+    assert "no runner for h10; PLATFORMS has cpu, h100" in Job("plan", tmp_path / "plan", PROFILES="h10").run("Plan", 5)
 
 
 def git(folder, *arguments):
@@ -286,7 +286,7 @@ class Nights:
         }
         self.github = {**where, "GH_LOG": str(folder / "log"), "GH_STATE": str(folder / "issue")}
 
-    def tonight(self, *records, expect=LANES[:1]):
+    def tonight(self, *records, expect=PLATFORMS[:1]):
         """Run the job of the report on a night with these records: what is said on GitHub, verb and text."""
         self.date += datetime.timedelta(days=1)
         report = Job("report", self.folder / f"report{self.date}", self.github, NIGHT=str(self.date), **TOKEN)
@@ -295,7 +295,7 @@ class Nights:
         for hour, record in enumerate(records, 1):
             self.write(report.folder / "tonight", record, hour)
         report.run("Keep the records")
-        report.run("Report", LANES=json.dumps(expect))
+        report.run("Report", PLATFORMS=json.dumps(expect))
         self.report = report
         return self.said(report, "Issue", CLOSED=report.outputs["closed"])
 
@@ -355,7 +355,7 @@ def test_nights(card, tmp_path):
     assert "5 runs in 3 nights" in text
     assert json.loads(nights.report.outputs["bisects"]) == []
 
-    assert nights.tonight(good, expect=LANES) == []  # well here, but a hole there
+    assert nights.tonight(good, expect=PLATFORMS) == []  # well here, but no run there
     ((verb, text),) = nights.tonight(good)
     assert verb == "close"
     assert "Well again" in text

@@ -47,8 +47,8 @@ def test_both_sides(project):
     assert printed.count("HELD") == 2, printed
 
 
-def test_twins(project):
-    printed = pytest_in(project, "tests/test_twins.py", "-k", "weights-only")
+def test_mutants(project):
+    printed = pytest_in(project, "tests/test_mutants.py", "-k", "weights-only")
     assert "5 passed" in printed, printed
 
 

@@ -50,13 +50,13 @@ def found(
         days: Of the good end and the bad end.
     """
     here, elsewhere = case.flips_too(*edge)
-    names = {name for culprit in culprits for name in culprit.name.split(", ")} | _moved(case.laboratory)
+    names = {name for culprit in culprits for name in culprit.name.split(", ")} | _moved(case.runner)
     return Answer(
         _question(work, *case.labels, case.ends.test, next(iter(sorted(documented(case.ends.bad))), None)),
         case.points(days),
-        _surroundings(case.ends.hardware, held, names, left_out),
+        _run_context(case.ends.hardware, held, names, left_out),
         case.tried(),
-        case.laboratory.seconds_before + work.progress.elapsed,
+        case.runner.seconds_before + work.progress.elapsed,
         tuple(command),
         tuple(culprits),
         changed,
@@ -69,21 +69,21 @@ def not_found(
     work: BisectContext,
     why: NotFound,
     ends: tuple[Candidate, Candidate],
-    laboratory: TrialRunner,
+    runner: TrialRunner,
     held: Lock,
     left_out: Sequence[str] = (),
 ) -> Answer:
     """The answer to a question that has none."""
-    hardware = next((run.hardware for trial in laboratory.trials.values() for run in trial.runs), "")
-    rows = tuple(map(summary, laboratory.trials.values()))
+    hardware = next((run.hardware for trial in runner.trials.values() for run in trial.runs), "")
+    rows = tuple(map(summary, runner.trials.values()))
     verdicts = {row.label: row.verdict for row in rows}
     good, bad = (SeenFailure(candidate.label, verdict=verdicts.get(candidate.label, "")) for candidate in ends)
     return Answer(
         _question(work, good.label, bad.label, "", work.request.failure),
         (good, bad),
-        _surroundings(hardware, held, _moved(laboratory), left_out),
+        _run_context(hardware, held, _moved(runner), left_out),
         rows,
-        laboratory.seconds_before + work.progress.elapsed,
+        runner.seconds_before + work.progress.elapsed,
         command(work, *asked(work)),
         not_found=replace(why, command=_swapped(work)) if why.kind == "swapped" else why,
     )
@@ -131,12 +131,12 @@ def _question(work: BisectContext, good: str, bad: str, test: str, failure_id: s
     return BisectQuestion(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
 
 
-def _moved(laboratory: TrialRunner) -> set[str]:
+def _moved(runner: TrialRunner) -> set[str]:
     """The packages that differed from what is held fixed in some trial."""
-    return {line.split()[0] for trial in laboratory.trials.values() for line in trial.moved}
+    return {line.split()[0] for trial in runner.trials.values() for line in trial.moved}
 
 
-def _surroundings(hardware: str, held: Lock, moved: set[str], left_out: Sequence[str]) -> RunContext:
+def _run_context(hardware: str, held: Lock, moved: set[str], left_out: Sequence[str]) -> RunContext:
     """Where it was tried; of the packages held fixed, the components of the stack."""
     names = {name for component in COMPONENTS.values() for name in component.distributions} - moved
     versions = {name: held.version(name) or "" for name in sorted(names) if name in held.lines}

@@ -55,7 +55,7 @@ class BisectContext:
         return None if self.options.all_packages else trial.needed(self.request)
 
     @contextmanager
-    def laboratory(
+    def runner(
         self, question: Mapping[str, Any], builder: Builder | None = None, request: Request | None = None
     ) -> Iterator[TrialRunner]:
         """Where the candidates of this question are tried, with what is known of them from before.
@@ -77,7 +77,7 @@ class BisectContext:
         path = self.options.cache_dir / "journals" / f"{name}.jsonl"
         with TrialJournal.open(path, asked, fresh=self.options.fresh) as journal:
             self.progress.known(len(journal.trials))
-            laboratory = TrialRunner(
+            runner = TrialRunner(
                 builder or self.environments,
                 journal,
                 request or self.request,
@@ -88,10 +88,10 @@ class BisectContext:
                 say=self.progress.say,
             )
             try:
-                yield laboratory
+                yield runner
             finally:
                 self.environments.close()  # first: it ends uv where that builds ahead
-                laboratory.close()
+                runner.close()
 
 
 @contextmanager

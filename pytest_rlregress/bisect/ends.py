@@ -31,7 +31,7 @@ class Ends:
 def prove(good: Trial, bad: Trial) -> Ends | NotFound:
     """The test to follow, the first that is good at one end and bad at the other; or why there is none."""
     for label, one in ((good.label, good), (bad.label, bad)):
-        if one.trouble or not any(run.sightings for run in one.runs):
+        if one.trouble or not any(run.observations for run in one.runs):
             reason = one.trouble or next((run.trouble for run in one.runs), "no test was run")
             return NotFound("untested end", label, reason=reason)
     found = {test: (finding(good, test, None), finding(bad, test, None)) for test in tests(good, bad)}
@@ -68,5 +68,5 @@ def _why_not(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialRe
 
 def tests(*trials: Trial) -> list[str]:
     """Keys of the tests seen; files that could not be imported are no tests, but for where there is nothing else."""
-    seen = {test: one.verdict for trial in trials for run in trial.runs for test, one in run.sightings.items()}
+    seen = {test: one.verdict for trial in trials for run in trial.runs for test, one in run.observations.items()}
     return [test for test in seen if "::" in test] or list(seen)

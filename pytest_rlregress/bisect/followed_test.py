@@ -27,18 +27,16 @@ class FollowedTest:
     Attributes:
         ends: The test, and its failure.
         labels: The two ends in words.
-        laboratory: Where candidates are tried.
+        runner: Where candidates are tried.
     """
 
-    def __init__(
-        self, ends: Ends, good: Candidate, bad: Candidate, laboratory: TrialRunner, progress: Progress
-    ) -> None:
-        self.ends, self.laboratory, self.labels = ends, laboratory, (good.label, bad.label)
+    def __init__(self, ends: Ends, good: Candidate, bad: Candidate, runner: TrialRunner, progress: Progress) -> None:
+        self.ends, self.runner, self.labels = ends, runner, (good.label, bad.label)
         self._good, self._bad, self._progress = good, bad, progress
 
     def judge(self, candidate: Candidate) -> TrialResult | None:
         """What a candidate is, None before it was tried."""
-        trial = self.laboratory.known(candidate)
+        trial = self.runner.known(candidate)
         return None if trial is None else finding(trial, self.ends.test, self.ends.bad, self.ends.hardware)
 
     def try_(
@@ -48,8 +46,8 @@ class FollowedTest:
         followers: Sequence[Candidate] = (),
     ) -> TrialResult:
         """Try a candidate, and say what came out, and what is left given that."""
-        known = self.laboratory.known(candidate) is not None
-        trial = self.laboratory.try_(candidate, followers)
+        known = self.runner.known(candidate) is not None
+        trial = self.runner.try_(candidate, followers)
         found = finding(trial, self.ends.test, self.ends.bad, self.ends.hardware)
         if not known:
             row = tried(trial, self.ends.test, found.state, found.reason)
@@ -58,11 +56,11 @@ class FollowedTest:
 
     def seen(self, candidate: Candidate, label: str, date: str | None = None, title: str = "") -> SeenFailure:
         """The test as it was at a candidate."""
-        trial = self.laboratory.known(candidate)
-        sighting = seen(trial.runs[0], self.ends.test) if trial is not None and trial.runs else None
-        if sighting is None:
+        trial = self.runner.known(candidate)
+        observation = seen(trial.runs[0], self.ends.test) if trial is not None and trial.runs else None
+        if observation is None:
             return SeenFailure(label, date, title=title)
-        return SeenFailure(label, date, sighting.verdict, sighting.text or sighting.outcome.message, title)
+        return SeenFailure(label, date, observation.verdict, observation.text or observation.outcome.message, title)
 
     def points(self, days: tuple[str | None, str | None]) -> tuple[SeenFailure, SeenFailure]:
         """The two ends, with the days that they are of."""
@@ -71,7 +69,7 @@ class FollowedTest:
     def tried(self) -> tuple[Tried, ...]:
         """Every trial, in the order of the trying."""
         rows = []
-        for trial in self.laboratory.trials.values():
+        for trial in self.runner.trials.values():
             found = finding(trial, self.ends.test, self.ends.bad, self.ends.hardware)
             reason = found.reason if found.state is State.UNKNOWN else ""
             rows.append(tried(trial, self.ends.test, found.state, reason))
@@ -79,8 +77,8 @@ class FollowedTest:
 
     def flips_too(self, last_good: Candidate, first_bad: Candidate) -> tuple[list[str], list[str]]:
         """Of the other tests that are good at one end and bad at the other: which flip here too, and which do not."""
-        before, after = self.laboratory.known(last_good), self.laboratory.known(first_bad)
-        end = self.laboratory.known(self._bad)
+        before, after = self.runner.known(last_good), self.runner.known(first_bad)
+        end = self.runner.known(self._bad)
         assert before is not None
         assert after is not None
         assert end is not None
@@ -93,7 +91,7 @@ class FollowedTest:
         return here, elsewhere
 
 
-def follow(good: Candidate, bad: Candidate, laboratory: TrialRunner, progress: Progress) -> FollowedTest:
+def follow(good: Candidate, bad: Candidate, runner: TrialRunner, progress: Progress) -> FollowedTest:
     """Prove the ends: the test that is good at one and bad at the other.
 
     Raises:
@@ -101,16 +99,16 @@ def follow(good: Candidate, bad: Candidate, laboratory: TrialRunner, progress: P
     """
     trials = []
     for role, candidate in (("good end", good), ("bad end", bad)):
-        known = laboratory.known(candidate) is not None
-        trial = laboratory.try_(candidate)
+        known = runner.known(candidate) is not None
+        trial = runner.try_(candidate)
         trials.append(trial)
         if not known:
             progress.tried(summary(trial), role=role, moved=trial.moved)
     ends = prove(*trials)
     if isinstance(ends, NotFound):
         raise NoAnswer(ends)
-    laboratory.narrow([ends.test, *ends.others])
-    return FollowedTest(ends, good, bad, laboratory, progress)
+    runner.narrow([ends.test, *ends.others])
+    return FollowedTest(ends, good, bad, runner, progress)
 
 
 def summary(trial: Trial) -> Tried:
@@ -119,7 +117,7 @@ def summary(trial: Trial) -> Tried:
     state = next(
         (state for state in (State.BAD, State.GOOD) if any(one.state is state for one in found)), State.UNKNOWN
     )
-    counts = Counter(one.verdict for run in trial.runs for one in run.sightings.values())
+    counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     reason = trial.trouble or next((run.trouble for run in trial.runs if run.trouble), "")
     return Tried(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)

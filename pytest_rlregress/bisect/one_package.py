@@ -35,12 +35,12 @@ def bisect(work: BisectContext) -> Answer:
     tried = span(work, found, held, given)
     good, bad = tried.candidates[0], tried.candidates[-1]
     question = {"package": package, "good": good.label, "bad": bad.label, "held": held.lock.digest}
-    with work.laboratory({**question, "pre": options.pre, "deps": not options.no_deps}) as laboratory:
+    with work.runner({**question, "pre": options.pre, "deps": not options.no_deps}) as runner:
         try:
-            case = follow(good, bad, laboratory, work.progress)
+            case = follow(good, bad, runner, work.progress)
             culprit = narrow(tried, case)
         except NoAnswer as error:
-            return build_answer.not_found(work, error.why, (good, bad), laboratory, held.lock, held.left_out)
+            return build_answer.not_found(work, error.why, (good, bad), runner, held.lock, held.left_out)
         last, first = culprit.last_good.label, culprit.first_bad.label
         return build_answer.found(
             work,
@@ -188,7 +188,7 @@ def _culprit(span: Span, case: FollowedTest, found: search.Window) -> Culprit:
 
 
 def _moved(span: Span, case: FollowedTest, index: int) -> tuple[str, ...]:
-    trial = case.laboratory.known(span.candidates[index])
+    trial = case.runner.known(span.candidates[index])
     return trial.moved if trial is not None else ()
 
 

@@ -51,12 +51,12 @@ def bisect(work: BisectContext) -> Answer:
         ends = good, bad = commits.candidate(commits.good), commits.candidate(commits.bad)
         held = commits.held
         question = {"checkout": str(commits.top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
-        with work.laboratory(question, commits, commits.request) as laboratory, commits.folder():
+        with work.runner(question, commits, commits.request) as runner, commits.folder():
             try:
-                case = follow(good, bad, laboratory, work.progress)
+                case = follow(good, bad, runner, work.progress)
                 found = narrow(commits, case)
             except NoAnswer as error:
-                return build_answer.not_found(work, error.why, ends, laboratory, held.lock, held.left_out)
+                return build_answer.not_found(work, error.why, ends, runner, held.lock, held.left_out)
             last, first = found.culprit.last_good.label, found.culprit.first_bad.label
             return build_answer.found(
                 work,
@@ -170,7 +170,7 @@ def _flips(commits: Commits) -> list[str]:
 
 def _found(search: _Search, case: FollowedTest, flips: list[str], printed: str) -> CommitRange:
     commits, path = search.commits, search.commits.path
-    found = [(commit, case.judge(commits.candidate(commit))) for commit in commits.tried(case.laboratory)]
+    found = [(commit, case.judge(commits.candidate(commit))) for commit in commits.tried(case.runner)]
     states = {commit: finding.state for commit, finding in found if finding is not None}
     flip = next(commit for commit in states if commit.id in flips and states[commit] is search.after)
     before = _before(search, flip, len(flips) > 1, [one for one in states if states[one] is search.before])

@@ -41,11 +41,11 @@ def bisect(work: BisectContext) -> Answer:
     changes = {change.name: change for change in differences(good, bad)}
     work.progress.say(f"{len(changes)} packages differ between {paths[0]} and {paths[1]}")
     ends = _candidate(good, changes, ()), _candidate(good, changes, changes)
-    with work.laboratory({"good": good.digest, "bad": bad.digest}) as laboratory:
+    with work.runner({"good": good.digest, "bad": bad.digest}) as runner:
         try:
-            case = follow(*ends, laboratory, work.progress)
+            case = follow(*ends, runner, work.progress)
         except NoAnswer as error:
-            return build_answer.not_found(work, error.why, ends, laboratory, good)
+            return build_answer.not_found(work, error.why, ends, runner, good)
         asked = _wishes(work, good), _wishes(work, bad)
         together = requirements.together([*changes.values()], (_versions(good), asked[0]), (_versions(bad), asked[1]))
         upgrades = Upgrades(good, changes, *together)

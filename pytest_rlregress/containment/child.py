@@ -58,7 +58,7 @@ class Diagnostics:
     signal: str | None = None
 
 
-NO_CLUES = Diagnostics()
+NO_DIAGNOSTICS = Diagnostics()
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Child:
         self._said = _Ending()
         self._ready = False
         self._echoed = 0
-        self.clues = NO_CLUES
+        self.diagnostics = NO_DIAGNOSTICS
         self.logs, self.usage = Logs(log), Usage()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(pickle.dumps(order))
@@ -138,7 +138,7 @@ class Child:
         self.logs.begin()
         self.usage.forget()
         self._said.faults.clear()
-        self.clues = NO_CLUES
+        self.diagnostics = NO_DIAGNOSTICS
         return self._listen("done", limits, hear, "no end", [key, following])
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
@@ -223,8 +223,10 @@ class Child:
                     self.usage.hear(value)
                 elif kind == "report":
                     report, size = value
-                    if report["outcome"] == "failed" and self.clues is NO_CLUES:
-                        self.clues = self._look()  # now: its teardown may remove a Ray session's folder, and fail too
+                    if report["outcome"] == "failed" and self.diagnostics is NO_DIAGNOSTICS:
+                        self.diagnostics = (
+                            self._look()
+                        )  # now: its teardown may remove a Ray session's folder, and fail too
                     hear(kind, [report, self.output(begun.log_size, size)])
                     begun.log_size = size
                 else:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import inline
-from pytest_rlregress.containment.child import NO_CLUES, Child, Death, Diagnostics, Limits
+from pytest_rlregress.containment.child import NO_DIAGNOSTICS, Child, Death, Diagnostics, Limits
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.grouping import CONTAINED, ChildGroup, limits_of, place_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
@@ -176,14 +176,14 @@ class Containment:
         mates = [other for other in _contained(item.session) if other.stash[_PLACE] == place]
         modules = self._warm if any(map(self._components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
-        heard, clues, usage = Heard(item, self._say, self._note), NO_CLUES, list[tuple[str, object]]()
+        heard, diagnostics, usage = Heard(item, self._say, self._note), NO_DIAGNOSTICS, list[tuple[str, object]]()
         again, begun, waited = False, time.monotonic(), 0.0
         try:
             child = self._pool.child(place, [mate.path for mate in mates], modules, gpus)
             death = child.await_ready(heard)
             waited = time.monotonic() - begun
             death = death or child.run(item.stash[_KEY], following, self._limits_of(item), heard)
-            clues, usage = _add_clues(heard.reports, child), self._said.properties(child.usage)
+            diagnostics, usage = _add_diagnostics(heard.reports, child), self._said.properties(child.usage)
             again = reruns > 0 and (death is not None or any(wanted(item, report) for report in heard.reports))
             if death is not None:
                 self._pool.drop(place)
@@ -197,7 +197,7 @@ class Containment:
         if again:
             self._log_rerun(item, heard.reports)
         else:
-            self._log(item, heard.reports, death, clues, usage)
+            self._log(item, heard.reports, death, diagnostics, usage)
         return again
 
     def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
@@ -224,7 +224,7 @@ class Containment:
         item: pytest.Item,
         reports: list[pytest.TestReport],
         death: Death | None = None,
-        clues: Diagnostics = NO_CLUES,
+        diagnostics: Diagnostics = NO_DIAGNOSTICS,
         usage: Sequence[tuple[str, object]] = (),
     ) -> None:
         """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
@@ -238,7 +238,7 @@ class Containment:
             if decides(report):
                 before = len(report.user_properties)
                 report.user_properties.extend(usage)
-                self._conclude(item, outcome_of(report, death, clues), report)
+                self._conclude(item, outcome_of(report, death, diagnostics), report)
                 verdict = report.user_properties[before:]
         for report in reports:
             if self._config.option.capture == "no":
@@ -286,13 +286,13 @@ class _Died(pytest.Module):
         raise self.CollectError(f"{self.path}: import of the test module: {text}")
 
 
-def _add_clues(reports: list[pytest.TestReport], child: Child) -> Diagnostics:
+def _add_diagnostics(reports: list[pytest.TestReport], child: Child) -> Diagnostics:
     """Give a failed test what its child's other processes had left."""
     failed = next((report for report in reports if report.failed), None)
     if failed is None:
-        return NO_CLUES
-    add_to_text(failed, child.clues.texts)
-    return child.clues
+        return NO_DIAGNOSTICS
+    add_to_text(failed, child.diagnostics.texts)
+    return child.diagnostics
 
 
 def _contained(session: pytest.Session) -> list[pytest.Item]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.child import NO_CLUES, Death, Diagnostics
+from pytest_rlregress.containment.child import NO_DIAGNOSTICS, Death, Diagnostics
 from pytest_rlregress.containment.usage import is_subtest
 from pytest_rlregress.verdicts import Outcome
 
@@ -27,16 +27,16 @@ _STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.M
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
 
 
-def outcome_of(report: pytest.TestReport, death: Death | None, clues: Diagnostics = NO_CLUES) -> Outcome:
+def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diagnostics = NO_DIAGNOSTICS) -> Outcome:
     """What a report, and the end of its process, amount to.
 
     Args:
         report: The report that decides the test.
         death: How its process ended, if it did not live.
-        clues: What its other processes left, such as a Ray worker that died.
+        diagnostics: What its other processes left, such as a Ray worker that died.
     """
     phase = report.when or "call"
-    log = "\n".join(text for _, text in (*report.sections, *clues.texts))
+    log = "\n".join(text for _, text in (*report.sections, *diagnostics.texts))
     if death is not None and report.failed:
         frames = tuple(f"{frame['file']}:{frame['function']}" for frame in _FRAME.finditer(death.log))
         return Outcome(death.kind, phase, (), death.message, frames, death.signal, f"{report.longreprtext}\n{log}")
@@ -51,7 +51,7 @@ def outcome_of(report: pytest.TestReport, death: Death | None, clues: Diagnostic
             tuple(seen.get("exceptions", ())),
             seen.get("message", report.longreprtext),
             tuple(seen.get("frames", ())),
-            clues.signal,
+            diagnostics.signal,
             log,
         )
     return Outcome("passed", phase, log=log)

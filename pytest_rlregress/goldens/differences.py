@@ -73,23 +73,23 @@ def _delta(expected: float | None, found: float | None) -> float:
 
 
 def tolerances(
-    recorded: Sequence[Run], repeated: Iterable[Run], nudged: Iterable[Run], others: Iterable[Run]
+    recorded: Sequence[Run], repeated: Iterable[Run], perturbed: Iterable[Run], others: Iterable[Run]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """How far numbers may be off: FACTOR times as far as they were.
 
     Args:
         recorded: The runs of a golden, one a level.
         repeated: The same again.
-        nudged: The same from weights that differ in the last bit.
+        perturbed: The same from weights that differ in the last bit.
         others: Runs with another seed, which drew other tokens from the start.
 
     Returns:
-        As ``Golden.tolerances``; without ``same`` where no nudged run drew the same tokens, as in a coarse dtype:
+        As ``Golden.tolerances``; without ``same`` where no perturbed run drew the same tokens, as in a coarse dtype:
         how far rounding alone takes the numbers is not known then.
     """
     by_level = {run["level"]: run for run in recorded}
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for runs in (nudged, others, repeated):
+    for runs in (perturbed, others, repeated):
         for one in [one for run in runs for one in differences(by_level[run["level"]], run)]:
             if runs is repeated and one.tokens not in found:
                 continue

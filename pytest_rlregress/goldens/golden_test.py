@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STEPS = 6
 LEVELS: tuple[Level, ...] = ("token", "sequence")
 #: How many more runs a golden is measured from.
-REPEATED, NUDGED, OTHER_SEEDS = 2, 6, 3
+REPEATED, PERTURBED, OTHER_SEEDS = 2, 6, 3
 #: On the test's report: what came of a comparison; a golden that is to be written once the run has ended well.
 PROPERTY, DRAFT = "rlregress_golden", "rlregress_golden_draft"
 
@@ -78,9 +78,11 @@ def measure(step: TrainingStep, cluster: Cluster, key: Key, runs: Sequence[Run],
     from pytest_rlregress.fixtures import training_step as room
 
     aside = replace(step, ran=lambda settings, records: None)  # the test's report has the runs that are kept
-    say(f"measuring a golden: {REPEATED + 1 + NUDGED + OTHER_SEEDS} more runs at both levels")
+    say(f"measuring a golden: {REPEATED + 1 + PERTURBED + OTHER_SEEDS} more runs at both levels")
     repeated = [_run(aside, level, sound=True) for _ in range(REPEATED) for level in LEVELS]
-    nudged = [_run(aside, level, nudge(seed, key.dtype), sound=True) for seed in range(NUDGED) for level in LEVELS]
+    perturbed = [
+        _run(aside, level, perturbation(seed, key.dtype), sound=True) for seed in range(PERTURBED) for level in LEVELS
+    ]
     seeds = range(step.settings.seed + 1, step.settings.seed + 1 + OTHER_SEEDS)
     others = [_run(aside, level, seed=seed) for seed in seeds for level in LEVELS]
     with room.start(step.tiny_qwen, cluster, step.settings, say) as fresh:
@@ -89,14 +91,14 @@ def measure(step: TrainingStep, cluster: Cluster, key: Key, runs: Sequence[Run],
         key,
         _settings(step),
         runs,
-        tolerances(runs, [*repeated, *again], nudged, others),
-        bands([*runs, *repeated, *nudged, *others]),  # with a second engine there is less of everything
-        {"repeated": REPEATED, "fresh_engine": 1, "nudged": NUDGED, "other_seeds": OTHER_SEEDS},
+        tolerances(runs, [*repeated, *again], perturbed, others),
+        bands([*runs, *repeated, *perturbed, *others]),  # with a second engine there is less of everything
+        {"repeated": REPEATED, "fresh_engine": 1, "perturbed": PERTURBED, "other_seeds": OTHER_SEEDS},
         {},
     )
 
 
-def nudge(seed: int, dtype: str) -> Alter:
+def perturbation(seed: int, dtype: str) -> Alter:
     """Multiplies each weight by 1 + ε or 1 - ε of the dtype: as much as another order of the same sums changes."""
     import torch
 

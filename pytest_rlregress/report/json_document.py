@@ -27,13 +27,13 @@ FORMAT = 1
 def as_json(found: Night | RunComparison) -> dict[str, Any]:
     """A night, or a comparison."""
     if isinstance(found, Night):
-        changes = [change for lane in found.lanes for change in lane.changes]
+        changes = [change for platform in found.platforms for change in platform.changes]
         first = headline.of_night(found)
         about: dict[str, Any] = {
             "night": found.date.isoformat(),
             "summary": first.text,
             "colour": first.colour,
-            "lanes": list(map(_lane, found.lanes)),
+            "platforms": list(map(_platform, found.platforms)),
             "upgrades": list(map(_upgrade, found.upgrades)),
             "flaky": list(map(_flaky, found.flaky)),
         }
@@ -49,13 +49,13 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
     return {"format": FORMAT, **about, "trips": sentences.tripped(changes), "changes": told, "problems": problems}
 
 
-def _lane(lane: PlatformNight) -> dict[str, Any]:
+def _platform(platform: PlatformNight) -> dict[str, Any]:
     return {
-        "lane": lane.lane,
-        "word": lane.cells[-1].word,
-        "runs": list(map(_run, lane.runs)),
-        "last": lane.last and _run(lane.last),
-        "last_good": lane.last_good and _run(lane.last_good),
+        "platform": platform.name,
+        "word": platform.cells[-1].word,
+        "runs": list(map(_run, platform.runs)),
+        "last": platform.last and _run(platform.last),
+        "last_good": platform.last_good and _run(platform.last_good),
     }
 
 
@@ -66,7 +66,7 @@ def _run(run: RecordedRun) -> dict[str, Any]:
         "start": run.start,
         "night": run.night.isoformat(),
         "state": run.state,
-        "lane": run.lane,
+        "platform": run.platform,
         "devices": list(run.devices),
         "driver": run.driver,
         "commit": run.commit,
@@ -80,7 +80,7 @@ def _change(change: Change) -> dict[str, Any]:
     return {
         "kind": change.kind,
         "trips": change.kind in TRIPS,
-        "lane": change.lane,
+        "platform": change.platform,
         "test": change.test,
         "failure": change.failure,
         "side": change.side,
@@ -107,7 +107,7 @@ def _packages(changes: tuple[PackageChange, ...]) -> list[dict[str, Any]]:
 
 def _upgrade(upgrade: Upgrade) -> dict[str, Any]:
     return {
-        "lane": upgrade.lane,
+        "platform": upgrade.platform,
         "before": upgrades.near(upgrade.before.path),
         "after": upgrades.near(upgrade.after.path),
         "night": upgrade.after.night.isoformat(),
@@ -121,7 +121,7 @@ def _upgrade(upgrade: Upgrade) -> dict[str, Any]:
 
 
 def _flaky(one: Flaky) -> dict[str, Any]:
-    return {"lane": one.lane, "test": one.test, "failure": one.failure, "runs": one.runs, "bad": one.bad}
+    return {"platform": one.platform, "test": one.test, "failure": one.failure, "runs": one.runs, "bad": one.bad}
 
 
 def _problem(problem: Problem) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pytest_rlregress.report.sentences import ChangeSentences
 _TESTS = 20  # of one story
 _CHARACTERS = 60_000  # an issue takes 65536
 
-Rates = Mapping[tuple[str, str], str]  # by lane and test
+Rates = Mapping[tuple[str, str], str]  # by platform and test
 
 
 def markdown(found: Night | RunComparison) -> str:
@@ -28,22 +28,22 @@ def markdown(found: Night | RunComparison) -> str:
 
 
 def _night(night: Night) -> str:
-    table = ["| hardware | tonight |", "| --- | --- |", *(_row(lane, night) for lane in night.lanes)]
-    changes = [change for lane in night.lanes for change in lane.changes]
+    table = ["| hardware | tonight |", "| --- | --- |", *(_row(platform, night) for platform in night.platforms)]
+    changes = [change for platform in night.platforms for change in platform.changes]
     title = f"Night of {night.date}: {_plain(headline.of_night(night).text)}"
     return _page(title, table, changes, len(night.problems), sentences.rates(night.flaky))
 
 
-def _row(lane: PlatformNight, night: Night) -> str:
-    told = "<br>".join(map(_plain, (sentences.lane(lane), *sentences.news(lane, night.upgrades))))
-    return f"| {_plain(lane.lane)} | {told} |"
+def _row(platform: PlatformNight, night: Night) -> str:
+    told = "<br>".join(map(_plain, (sentences.platform(platform), *sentences.news(platform, night.upgrades))))
+    return f"| {_plain(platform.name)} | {told} |"
 
 
 def _comparison(found: RunComparison) -> str:
     runs = [("before", found.before), *(("after", run) for run in found.after)]
     table = ["| | run | record |", "| --- | --- | --- |"]
     table += [
-        f"| {role} | {_plain(f'{run.lane}, {sentences.run(run)}')} | {_code(upgrades.near(run.path))} |"
+        f"| {role} | {_plain(f'{run.platform}, {sentences.run(run)}')} | {_code(upgrades.near(run.path))} |"
         for role, run in runs
     ]
     differ = f"Differ: {_plain(sentences.between(found.before, found.after[0]))}"
@@ -70,10 +70,10 @@ def _page(title: str, head: Sequence[str], changes: Iterable[Change], problems: 
 
 
 def _story(story: ChangeSentences, rates: Rates) -> list[str]:
-    found = ["", f"### {story.kind.capitalize()} on {_plain(story.lane)}", "", _plain(story.happened) + ".", ""]
+    found = ["", f"### {story.kind.capitalize()} on {_plain(story.platform)}", "", _plain(story.happened) + ".", ""]
     for change in story.changes[:_TESTS]:
         note = f": {_code(sentences.note(change))}" if sentences.note(change) else ""
-        rate = rates.get((change.lane, change.test), "") if change.kind != "repaired" else ""
+        rate = rates.get((change.platform, change.test), "") if change.kind != "repaired" else ""
         found.append(f"- {_code(change.test)} {_plain(sentences.arrow(change))}{note}" + (f" ({rate})" if rate else ""))
     found += [f"- and {len(story.changes) - _TESTS} more"] * (len(story.changes) > _TESTS)
     found += ["", f"Changed in between: {_plain(story.between)}."] if story.between else []

@@ -149,7 +149,7 @@ def _report(options: argparse.Namespace) -> int:
         except (ReportError, OSError) as error:  # must not cost the gate too
             unmade = str(error)
             print(f"rlregress report: no page: {unmade}", file=sys.stderr)
-    changes = [change for lane in night.lanes for change in lane.changes]
+    changes = [change for platform in night.platforms for change in platform.changes]
     return (options.gate and _gate(changes, options)) or 2 * bool(unmade)
 
 

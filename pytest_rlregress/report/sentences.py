@@ -40,7 +40,7 @@ _AGAIN = 8  # tests that a command names; more are told by their files
 
 @dataclass(frozen=True)
 class ChangeSentences:
-    """Tests of a lane that changed in the same way at the same time.
+    """Tests of a platform that changed in the same way at the same time.
 
     Attributes:
         happened: When it was good or seen first, since when it is bad, and in how many runs.
@@ -50,7 +50,7 @@ class ChangeSentences:
     """
 
     kind: Kind
-    lane: str
+    platform: str
     changes: tuple[Change, ...]
     happened: str
     between: str = ""
@@ -66,36 +66,36 @@ def stories(changes: Iterable[Change]) -> list[ChangeSentences]:
             ends = tuple(point and point.run.id for point in (change.before, change.since))
             run = change.now.run.id if change.kind == "repaired" and change.now else ends
             alike = (change.nights, change.runs) if change.kind != "repaired" else ()
-            groups.setdefault((change.kind, change.lane, run, alike), []).append(change)
+            groups.setdefault((change.kind, change.platform, run, alike), []).append(change)
     found = [_story(group) for group in groups.values()]
-    return sorted(found, key=lambda story: (TOLD.index(story.kind), story.lane))
+    return sorted(found, key=lambda story: (TOLD.index(story.kind), story.platform))
 
 
 def _story(changes: Sequence[Change]) -> ChangeSentences:
     first = sorted(changes, key=lambda change: -(_rank(change.now)))[0]
-    kind, lane, told = first.kind, first.lane, tuple(changes)
+    kind, platform, told = first.kind, first.platform, tuple(changes)
     before, since, now = first.before, first.since, first.now
     if kind == "flake":
         retried = now is not None and now.result.flaky
-        return ChangeSentences(kind, lane, told, "attempts within a run disagree" if retried else _wavering(first))
+        return ChangeSentences(kind, platform, told, "attempts within a run disagree" if retried else _wavering(first))
     if kind == "missing" and before is not None:
         ended = f"; tonight's run: {now.run.state}" if now and now.run.state != "complete" else ""
-        return ChangeSentences(kind, lane, told, f"did not run, though they did on {moment(before.run)}{ended}")
+        return ChangeSentences(kind, platform, told, f"did not run, though they did on {moment(before.run)}{ended}")
     if kind == "new failing" and since is not None:
-        return ChangeSentences(kind, lane, told, f"first seen {moment(since.run)}, nothing to compare with")
+        return ChangeSentences(kind, platform, told, f"first seen {moment(since.run)}, nothing to compare with")
     if kind == "repaired" or before is None or since is None:
-        return ChangeSentences(kind, lane, told, "good again")
+        return ChangeSentences(kind, platform, told, "good again")
     happened = f"last good {moment(before.run)}, bad since {moment(since.run)}"
     differs = between(before.run, since.run)
     if kind == "unconfirmed":
         command = upgrades.again(since.run, again_by([change.test for change in changes]))
         happened = f"last good {moment(before.run)}, bad {moment(since.run)}, in the only run since"
-        return ChangeSentences(kind, lane, told, happened, differs, "run it again to confirm", command)
+        return ChangeSentences(kind, platform, told, happened, differs, "run it again to confirm", command)
     happened += f": {plural(first.runs, 'run')} in {plural(first.nights, 'night')}"
     if kind == "hardware change":
-        return ChangeSentences(kind, lane, told, f"{happened}. Other hardware: not comparable", differs)
+        return ChangeSentences(kind, platform, told, f"{happened}. Other hardware: not comparable", differs)
     command = upgrades.bisect(before.run, since.run, first.test, first.failure)
-    return ChangeSentences(kind, lane, told, happened, differs, "find the cause" if command else "", command)
+    return ChangeSentences(kind, platform, told, happened, differs, "find the cause" if command else "", command)
 
 
 def _wavering(change: Change) -> str:
@@ -112,8 +112,8 @@ def between(before: RecordedRun, after: RecordedRun) -> str:
     if packages:
         more = [f"and {len(packages) - _PACKAGES} more"] * (len(packages) > _PACKAGES)
         parts.append(", ".join([*map(str, packages[:_PACKAGES]), *more]))
-    if before.lane != after.lane:
-        parts.append(f"profile {before.lane} -> {after.lane}")
+    if before.platform != after.platform:
+        parts.append(f"profile {before.platform} -> {after.platform}")
     if before.hardware != after.hardware:
         parts.append(f"hardware {hardware(before)} -> {hardware(after)}")
     if before.driver != after.driver:
@@ -166,8 +166,8 @@ def unlike(runs: Sequence[RecordedRun]) -> list[str]:
     return [f"  the runs after it differ too: {between(runs[0], run)}" for run in others[:1]]
 
 
-def lane(of: PlatformNight) -> str:
-    """How a lane's night went, in a line."""
+def platform(of: PlatformNight) -> str:
+    """How a platform's night went, in a line."""
     if not of.runs:
         last = f"the last run was {moment(of.last)}" if of.last else "there is no earlier run either"
         return f"HOLE: did not run; {last}"
@@ -214,9 +214,9 @@ def news(of: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
 
 
 def rates(found: Iterable[Flaky]) -> dict[tuple[str, str], str]:
-    """How often tests disagreed with themselves, by lane and test."""
+    """How often tests disagreed with themselves, by platform and test."""
     return {
-        (one.lane, one.test): f"flaky: {one.bad} of {plural(one.runs, 'run')} bad, nothing changed" for one in found
+        (one.platform, one.test): f"flaky: {one.bad} of {plural(one.runs, 'run')} bad, nothing changed" for one in found
     }
 
 

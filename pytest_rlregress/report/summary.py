@@ -22,19 +22,21 @@ def lines(found: Night | RunComparison) -> list[str]:
 
 
 def _night(night: Night) -> list[str]:
-    width = max((len(lane.lane) for lane in night.lanes), default=0)
+    width = max((len(platform.name) for platform in night.platforms), default=0)
     return [
         f"night of {night.date} (times are UTC): {headline.of_night(night).text}",
         "",
-        *(line for lane in night.lanes for line in _lane(lane, night, width)),
-        *_stories((change for lane in night.lanes for change in lane.changes), sentences.rates(night.flaky)),
+        *(line for platform in night.platforms for line in _platform(platform, night, width)),
+        *_stories(
+            (change for platform in night.platforms for change in platform.changes), sentences.rates(night.flaky)
+        ),
         *_problems(night.problems),
     ]
 
 
-def _lane(lane: PlatformNight, night: Night, width: int) -> list[str]:
-    more = [f"  {'':{width}}  {line}" for line in sentences.news(lane, night.upgrades)]
-    return [f"  {lane.lane:{width}}  {sentences.lane(lane)}", *more]
+def _platform(platform: PlatformNight, night: Night, width: int) -> list[str]:
+    more = [f"  {'':{width}}  {line}" for line in sentences.news(platform, night.upgrades)]
+    return [f"  {platform.name:{width}}  {sentences.platform(platform)}", *more]
 
 
 def _comparison(found: RunComparison) -> list[str]:
@@ -42,7 +44,7 @@ def _comparison(found: RunComparison) -> list[str]:
     return [
         f"compared (times are UTC): {headline.of_comparison(found.changes)}",
         "",
-        *(f"  {role.ljust(6)}  {run.lane}, {sentences.run(run)}: {upgrades.near(run.path)}" for role, run in runs),
+        *(f"  {role.ljust(6)}  {run.platform}, {sentences.run(run)}: {upgrades.near(run.path)}" for role, run in runs),
         f"  differ  {sentences.between(found.before, found.after[0])}",
         *sentences.unlike(found.after),
         *_stories(found.changes, {}),
@@ -55,10 +57,10 @@ def _stories(changes: Iterable[Change], rates: Mapping[tuple[str, str], str]) ->
 
 
 def _story(story: ChangeSentences, rates: Mapping[tuple[str, str], str]) -> list[str]:
-    found = [f"{story.kind.upper()} on {story.lane}: {story.happened}"]
+    found = [f"{story.kind.upper()} on {story.platform}: {story.happened}"]
     for change in story.changes[:_TESTS]:
         found.append(f"  {sentences.clean(change.test)}: {sentences.arrow(change)}")
-        rate = rates.get((change.lane, change.test), "") if change.kind != "repaired" else ""
+        rate = rates.get((change.platform, change.test), "") if change.kind != "repaired" else ""
         found += [f"    {_short(line)}" for line in (sentences.note(change), rate) if line]
     found += [f"  and {len(story.changes) - _TESTS} more"] * (len(story.changes) > _TESTS)
     found += [f"  changed in between: {sentences.clean(story.between)}"] * bool(story.between)

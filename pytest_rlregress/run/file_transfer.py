@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 #: How a frame begins; what stands before it in its line is of someone who ended no line. The number is the format's.
-MARK = "rlregress-fleet/1 "
+MARK = "rlregress-run/1 "
 #: Characters of a file in one line. Ray's log stream holds back what comes in lines of more than 20,000.
 LENGTH = 8000
 

@@ -54,18 +54,18 @@ def run(options: argparse.Namespace) -> int:
             return _refuse(f"{options.ray_address}: {refusal}", USAGE)
     except ClusterError as error:
         return _refuse(str(error), UNKNOWN)
-    lanes = [HardwareJob(asked, cluster.name(asked)) for asked in asks]
+    platforms = [HardwareJob(asked, cluster.name(asked)) for asked in asks]
     night = night_of(time.time())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
-        _run(client, lanes, options)
+        _run(client, platforms, options)
     except KeyboardInterrupt:
-        left = " ".join(lane.job for lane in lanes if lane.begun and not lane.end)
+        left = " ".join(platform.job for platform in platforms if platform.begun and not platform.end)
         print(f"left; these may still run, ray job stop --address {options.ray_address} JOB ends one: {left}")
         return 130
-    outcomes = [_outcome(lane, options) for lane in lanes]
+    outcomes = [_outcome(platform, options) for platform in platforms]
     print(results.table(outcomes), flush=True)
-    if any(lane.stopped == _INTERRUPTED for lane in lanes):
+    if any(platform.stopped == _INTERRUPTED for platform in platforms):
         return 130
     if options.output:
         _page(options, night)
@@ -112,7 +112,7 @@ def _refusal(asks: Sequence[Ask], nodes: Sequence[Mapping[str, float]]) -> str:
     )
 
 
-def _run(client: Any, lanes: Sequence[HardwareJob], options: argparse.Namespace) -> None:
+def _run(client: Any, platforms: Sequence[HardwareJob], options: argparse.Namespace) -> None:
     """Submit and follow the jobs until all have ended, or been stopped.
 
     Raises:
@@ -121,75 +121,75 @@ def _run(client: Any, lanes: Sequence[HardwareJob], options: argparse.Namespace)
     heard: Heard = queue.SimpleQueue()
     leaving = threading.Event()
     try:
-        for lane in lanes:
-            lane.begun = time.monotonic()
+        for platform in platforms:
+            platform.begun = time.monotonic()
             try:
-                cluster.submit(client, lane.job, lane.asked, options.words, options.python, options.working_dir)
+                cluster.submit(client, platform.job, platform.asked, options.words, options.python, options.working_dir)
             except ClusterError as error:
-                lane.end = job_log.End("REFUSED", str(error))
-                _say(lane, str(error))
+                platform.end = job_log.End("REFUSED", str(error))
+                _say(platform, str(error))
                 continue
-            _say(lane, f"job {lane.job} asks for {lane.asked.text}")
-            _follow(client, lane, heard, leaving)
-        stopped = "" if _listen(lanes, heard, options.timeout) else f"stopped after {options.timeout:g} s"
+            _say(platform, f"job {platform.job} asks for {platform.asked.text}")
+            _follow(client, platform, heard, leaving)
+        stopped = "" if _listen(platforms, heard, options.timeout) else f"stopped after {options.timeout:g} s"
     except KeyboardInterrupt:
         stopped = _INTERRUPTED
-    left = [lane for lane in lanes if not lane.end]
+    left = [platform for platform in platforms if not platform.end]
     if not left:
         return
-    print(f"{stopped}: {len(left)} of {len(lanes)} jobs; Ctrl-C leaves without waiting for their end", flush=True)
+    print(f"{stopped}: {len(left)} of {len(platforms)} jobs; Ctrl-C leaves without waiting for their end", flush=True)
     leaving.set()
-    for lane in left:
-        lane.stopped = stopped
-        if not lane.begun:
-            lane.end = job_log.End("REFUSED", "not submitted")
+    for platform in left:
+        platform.stopped = stopped
+        if not platform.begun:
+            platform.end = job_log.End("REFUSED", "not submitted")
             continue
-        threading.Thread(target=_stop, args=[client, lane, heard], daemon=True).start()
-        if not lane.followed:  # it was just being submitted
-            _follow(client, lane, heard, leaving)
+        threading.Thread(target=_stop, args=[client, platform, heard], daemon=True).start()
+        if not platform.followed:  # it was just being submitted
+            _follow(client, platform, heard, leaving)
     _listen(left, heard, _LEAVE_SECONDS)
 
 
-def _follow(client: Any, lane: HardwareJob, heard: Heard, leaving: threading.Event) -> None:
+def _follow(client: Any, platform: HardwareJob, heard: Heard, leaving: threading.Event) -> None:
     def say(line: str) -> None:
-        heard.put((lane, line))
+        heard.put((platform, line))
 
     def follow() -> None:
-        heard.put((lane, job_log.follow(client, lane.job, lane.asked.text, say, leaving)))
+        heard.put((platform, job_log.follow(client, platform.job, platform.asked.text, say, leaving)))
 
-    lane.followed = True
+    platform.followed = True
     threading.Thread(target=follow, daemon=True).start()  # it may wait for an answer for ever
 
 
-def _stop(client: Any, lane: HardwareJob, heard: Heard) -> None:
+def _stop(client: Any, platform: HardwareJob, heard: Heard) -> None:
     try:
-        client.stop_job(lane.job)
+        client.stop_job(platform.job)
     except Exception as error:
-        heard.put((lane, f"could not be stopped: {cluster.brief(error)}"))
+        heard.put((platform, f"could not be stopped: {cluster.brief(error)}"))
 
 
-def _listen(lanes: Sequence[HardwareJob], heard: Heard, seconds: float) -> bool:
+def _listen(platforms: Sequence[HardwareJob], heard: Heard, seconds: float) -> bool:
     """Say what is heard until all have ended, no longer than that; whether they have."""
     until = time.monotonic() + seconds
-    while any(not lane.end for lane in lanes) and time.monotonic() < until:
+    while any(not platform.end for platform in platforms) and time.monotonic() < until:
         with suppress(queue.Empty):
-            lane, what = heard.get(timeout=0.5)
+            platform, what = heard.get(timeout=0.5)
             if isinstance(what, job_log.End):
-                lane.end = what
+                platform.end = what
             else:
-                _say(lane, what)
-    return all(lane.end for lane in lanes)
+                _say(platform, what)
+    return all(platform.end for platform in platforms)
 
 
-def _say(lane: HardwareJob, line: str) -> None:
-    print(f"[{lane.asked.hardware}] {line}", flush=True)
+def _say(platform: HardwareJob, line: str) -> None:
+    print(f"[{platform.asked.hardware}] {line}", flush=True)
 
 
-def _outcome(lane: HardwareJob, options: argparse.Namespace) -> results.JobOutcome:
-    end = lane.end or job_log.End("", f"no word of its end in {_LEAVE_SECONDS} s")
-    seconds = time.monotonic() - lane.begun if lane.begun else 0
-    place = results.RecordFolder(lane.asked.hardware, lane.job, options.record_dir, options.ray_address)
-    return results.outcome(place, end, seconds, lane.stopped)
+def _outcome(platform: HardwareJob, options: argparse.Namespace) -> results.JobOutcome:
+    end = platform.end or job_log.End("", f"no word of its end in {_LEAVE_SECONDS} s")
+    seconds = time.monotonic() - platform.begun if platform.begun else 0
+    place = results.RecordFolder(platform.asked.hardware, platform.job, options.record_dir, options.ray_address)
+    return results.outcome(place, end, seconds, platform.stopped)
 
 
 def _page(options: argparse.Namespace, night: datetime.date) -> None:

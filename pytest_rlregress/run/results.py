@@ -141,6 +141,6 @@ def table(outcomes: Sequence[JobOutcome]) -> str:
         rows.append((one.hardware, one.node or "none", f"{one.seconds:.0f}", records, one.result))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows]
-    holes = [one.hardware for one in outcomes if not one.records]
-    lines += [f"a hole, not a pass: {', '.join(holes)}"] * bool(holes)
+    missing = [one.hardware for one in outcomes if not one.records]
+    lines += [f"no run, not a pass: {', '.join(missing)}"] * bool(missing)
     return "\n".join(["", *lines])

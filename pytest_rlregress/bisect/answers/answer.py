@@ -179,7 +179,7 @@ class Tried:
 
 def tried(trial: Trial, test: str, state: State, reason: str = "") -> Tried:
     """A trial in one line, about the test of that key."""
-    seen = [run.sightings[test].verdict for run in trial.runs if test in run.sightings]
+    seen = [run.observations[test].verdict for run in trial.runs if test in run.observations]
     words = [word if seen.count(word) == len(seen) else f"{seen.count(word)} {word}" for word in dict.fromkeys(seen)]
     if trial.same_as:
         reason = reason or f"the same packages as {trial.same_as}"
@@ -195,7 +195,7 @@ class Answer:
         question: What was asked.
         culprits: Where the verdict flips; empty where ``not_found``.
         ends: The good end and the bad end as they were seen, the first two things tried.
-        surroundings: Where it was tried.
+        run_context: Where it was tried.
         tried: Every trial, in the order of the trying.
         seconds: Wall-clock seconds of this bisect, an interrupted one's earlier time included.
         command: What asks the same again.
@@ -207,7 +207,7 @@ class Answer:
 
     question: BisectQuestion
     ends: tuple[SeenFailure, SeenFailure]
-    surroundings: RunContext
+    run_context: RunContext
     tried: tuple[Tried, ...]
     seconds: float
     command: tuple[str, ...]

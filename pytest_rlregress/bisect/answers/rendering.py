@@ -180,7 +180,7 @@ def _sections(answer: Answer, style: _Style) -> Iterator[_Section]:
     if documented := answer.question.documented:
         facts = {"What": documented.title, "Cause": documented.cause, "Remedy": documented.remedy}
         yield _Section(f"Documented as {documented.id}", [f"{key}: {prose(text)}" for key, text in facts.items()])
-    around = answer.surroundings
+    around = answer.run_context
     where = {"Python": around.python, "platform": around.platform, "hardware": around.hardware, **around.held}
     yield _Section(
         "Where, and what was held fixed", _Table(("", ""), [(prose(name), code(one)) for name, one in where.items()])

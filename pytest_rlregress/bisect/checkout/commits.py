@@ -20,7 +20,7 @@ from pytest_rlregress.stack.locks import Lock
 
 
 class Commits:
-    """The commits of a checkout as candidates. A laboratory takes this for its environments.
+    """The commits of a checkout as candidates. A runner takes this for its environments.
 
     Attributes:
         good: The good end.
@@ -69,9 +69,9 @@ class Commits:
         lock = base.having({self.name: f"{self.name} @ git+{self.top.as_uri()}@{commit.id}"})
         return Candidate(label, lambda: lock, base, frozenset({self.name}))
 
-    def tried(self, laboratory: TrialRunner) -> list[Commit]:
+    def tried(self, runner: TrialRunner) -> list[Commit]:
         """The commits that were tried, in the order of the trying."""
-        return [self._commits[label] for label in laboratory.trials if label in self._commits]
+        return [self._commits[label] for label in runner.trials if label in self._commits]
 
     def _inside(self, request: Request) -> Request:
         arguments = tuple(map(self._place, request.arguments))

@@ -57,7 +57,7 @@ class TrialRun:
     """One pytest run in an environment.
 
     Attributes:
-        sightings: Every test seen, by its key.
+        observations: Every test seen, by its key.
         hardware: The profile and the devices of the run, in words.
         seconds: How long it took.
         trouble: Why the run says nothing about its tests (did not end, no such test), or "".
@@ -65,7 +65,7 @@ class TrialRun:
         needed: Components of the stack that the tests say they need; None where one of them says nothing.
     """
 
-    sightings: Mapping[str, Observation] = field(default_factory=dict)
+    observations: Mapping[str, Observation] = field(default_factory=dict)
     hardware: str = ""
     seconds: float = 0.0
     trouble: str = ""
@@ -75,8 +75,8 @@ class TrialRun:
     @classmethod
     def restored(cls, found: Mapping[str, Any]) -> TrialRun:
         """What was written as JSON."""
-        sightings = {test: Observation.restored(one) for test, one in found["sightings"].items()}
-        return cls(**{**_tuples(found), "sightings": sightings})
+        observations = {test: Observation.restored(one) for test, one in found["observations"].items()}
+        return cls(**{**_tuples(found), "observations": observations})
 
 
 @dataclass(frozen=True)

@@ -120,9 +120,9 @@ class TrialRunner:
         self._begins(candidate.label)
         try:
             lock = candidate.lock()
-            twin = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
-            if twin is not None:  # the same set of packages by another name
-                return replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
+            mutant = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
+            if mutant is not None:  # the same set of packages by another name
+                return replace(mutant, label=candidate.label, same_as=mutant.same_as or mutant.label)
             environment = self._environments.build(lock)
         except Unbuildable as error:
             return Trial(candidate.label, "", trouble=str(error), build_seconds=time.monotonic() - begun)

@@ -37,12 +37,12 @@ _RUNNER = re.compile(r"/_pytest/|/pluggy/|/pytest_rlregress/containment/|^<")
 
 
 def judge(
-    sighting: Observation | None, run: TrialRun, bad: Observation | None, hardware: str = ""
+    observation: Observation | None, run: TrialRun, bad: Observation | None, hardware: str = ""
 ) -> tuple[State, str]:
     """What a run says of a test.
 
     Args:
-        sighting: The test in the run; None if it was not seen there.
+        observation: The test in the run; None if it was not seen there.
         run: The run.
         bad: The test at the bad end; None while the ends are being proven: any failure is bad then.
         hardware: Of the run at the bad end; "" for not known.
@@ -50,19 +50,19 @@ def judge(
     Returns:
         Good, bad or unknown, and why in one line.
     """
-    if sighting is None:
-        stopped = (f"was not run: {told(one)}" for one in run.sightings.values() if one.verdict == "uncollected")
+    if observation is None:
+        stopped = (f"was not run: {told(one)}" for one in run.observations.values() if one.verdict == "uncollected")
         return State.UNKNOWN, run.trouble or next(stopped, "no such test here")
     if hardware and run.hardware and run.hardware != hardware:
         return State.UNKNOWN, f"hardware changed: {run.hardware}, the bad end ran on {hardware}"
-    if sighting.verdict == "unavailable":
-        return State.UNKNOWN, f"did not run: {_first_line(sighting.outcome.message) or 'skipped'}"
-    line = told(sighting)
-    if not failing(sighting):
+    if observation.verdict == "unavailable":
+        return State.UNKNOWN, f"did not run: {_first_line(observation.outcome.message) or 'skipped'}"
+    line = told(observation)
+    if not failing(observation):
         return State.GOOD, line
-    if sighting.outcome.message.startswith("could not be contained: "):
+    if observation.outcome.message.startswith("could not be contained: "):
         return State.UNKNOWN, line
-    if bad is None or same(sighting, bad):
+    if bad is None or same(observation, bad):
         return State.BAD, line
     return State.UNKNOWN, f"fails otherwise: {line}"
 
@@ -81,39 +81,39 @@ def agree(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
 
 def seen(run: TrialRun, test: str) -> Observation | None:
     """A test as seen in a run; else what kept it from being seen: its file, or a conftest file, without import."""
-    conftests = (one for one in run.sightings.values() if one.test.endswith("conftest.py"))
-    return run.sightings.get(test) or run.sightings.get(test.partition("::")[0]) or next(conftests, None)
+    conftests = (one for one in run.observations.values() if one.test.endswith("conftest.py"))
+    return run.observations.get(test) or run.observations.get(test.partition("::")[0]) or next(conftests, None)
 
 
-def failing(sighting: Observation) -> bool:
+def failing(observation: Observation) -> bool:
     """Whether a test ran and did not come out well: a documented failure that is reproduced is one."""
-    return sighting.verdict not in FINE and sighting.verdict != "unavailable"
+    return observation.verdict not in FINE and observation.verdict != "unavailable"
 
 
-def same(sighting: Observation, bad: Observation) -> bool:
+def same(observation: Observation, bad: Observation) -> bool:
     """Whether two tests fail in the same way.
 
     Both bear the same documented failure; or both end alike: the same kind of end, class of exception, signal, and
     first line up to numbers, addresses, paths, times and long quoted values; where one hung, in the same place.
     """
-    if not (failing(sighting) and failing(bad)):
+    if not (failing(observation) and failing(bad)):
         return False
-    if documented(sighting) & documented(bad):
+    if documented(observation) & documented(bad):
         return True
-    if _fingerprint(sighting.outcome) != _fingerprint(bad.outcome):
+    if _fingerprint(observation.outcome) != _fingerprint(bad.outcome):
         return False
-    places = _places(sighting), _places(bad)
-    return sighting.outcome.kind != "hung" or places == (set(), set()) or bool(places[0] & places[1])
+    places = _places(observation), _places(bad)
+    return observation.outcome.kind != "hung" or places == (set(), set()) or bool(places[0] & places[1])
 
 
-def told(sighting: Observation) -> str:
+def told(observation: Observation) -> str:
     """How a test came out, in one line."""
-    outcome, line = sighting.outcome, _first_line(sighting.outcome.message)
-    if not failing(sighting):
-        return sighting.verdict
+    outcome, line = observation.outcome, _first_line(observation.outcome.message)
+    if not failing(observation):
+        return observation.verdict
     if outcome.kind == "failed":
         line = ": ".join(filter(None, [_class(outcome), line])) or "failed"
-    where = {"collect": f"import of {sighting.test}: ", "setup": "in set-up: ", "teardown": "in teardown: "}
+    where = {"collect": f"import of {observation.test}: ", "setup": "in set-up: ", "teardown": "in teardown: "}
     return where.get(outcome.phase, "") + line
 
 
@@ -129,10 +129,10 @@ def normalised(text: str) -> str:
     return _LONG_QUOTED.sub(r"\1…\1", _VOLATILE.sub(steady, text))
 
 
-def documented(sighting: Observation) -> set[str]:
+def documented(observation: Observation) -> set[str]:
     """Ids of the documented failures that a test shows: its own, or those that what came out looks like."""
-    own = {sighting.failure} if sighting.failure and sighting.verdict in _DOCUMENTED else set()
-    return own | set(sighting.named)
+    own = {observation.failure} if observation.failure and observation.verdict in _DOCUMENTED else set()
+    return own | set(observation.named)
 
 
 def _fingerprint(outcome: Outcome) -> tuple[str, ...]:
@@ -151,10 +151,10 @@ def _class(outcome: Outcome) -> str:
     return outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else ""
 
 
-def _places(sighting: Observation) -> set[str]:
+def _places(observation: Observation) -> set[str]:
     """Where a test hung: in which functions of its own file, else in which innermost ones; without folders."""
-    own = PurePath(sighting.test.partition("::")[0]).name
-    frames = [_place(frame) for frame in sighting.outcome.frames if not _RUNNER.search(frame)]
+    own = PurePath(observation.test.partition("::")[0]).name
+    frames = [_place(frame) for frame in observation.outcome.frames if not _RUNNER.search(frame)]
     return {frame for frame in frames if frame.startswith(f"{own}:")} or set(frames[:_INNERMOST])
 
 

@@ -1,4 +1,4 @@
-"""A test run in an environment: pytest there, with the witness, watched from here."""
+"""A test run in an environment: pytest there, with the trial plugin, watched from here."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], 
         asked, seen, printed = (Path(folder, name) for name in ("request.json", "seen.jsonl", "printed"))
         tests = None if request.tests is None else sorted(request.tests)
         asked.write_text(json.dumps({"failure": request.failure, "tests": tests, "seen": str(seen)}))
-        process = _start(python, [f"--rl-witness={asked}", *request.options, *request.arguments], printed)
+        process = _start(python, [f"--rl-trial={asked}", *request.options, *request.arguments], printed)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -77,14 +77,14 @@ def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], 
             if process.poll() is None:
                 say(f"stopping the run: its tests have {STOP_SECONDS:g} s to be torn down")
                 _stop(process)
-        sightings, about = _read(seen)
+        observations, about = _read(seen)
         output = printed.read_text(errors="replace")[-OUTPUT:]
-    trouble = _trouble(process.returncode, "ended" in about, bool(sightings), output, request)
+    trouble = _trouble(process.returncode, "ended" in about, bool(observations), output, request)
     if late:
         trouble = f"the run had no end after {timeout:g} s"
     wanted = about.get("needed")
     return TrialRun(
-        sightings,
+        observations,
         about.get("hardware", ""),
         time.monotonic() - begun,
         trouble,
@@ -149,20 +149,20 @@ def _descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
 
 
 def _read(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
-    """What the witness wrote: the tests seen, and about the run its hardware, what is needed, whether it ended."""
-    sightings: dict[str, Observation] = {}
+    """What the trial plugin wrote: the tests seen, and about the run its hardware, what is needed, whether it ended."""
+    observations: dict[str, Observation] = {}
     about: dict[str, Any] = {}
     for line in seen.read_bytes().splitlines() if seen.exists() else ():
         try:
             record = json.loads(line)
         except ValueError:  # killed while it was written
             break
-        if "sighting" in record:
-            sighting = Observation.restored(record["sighting"])
-            sightings[sighting.test] = sighting
+        if "observation" in record:
+            observation = Observation.restored(record["observation"])
+            observations[observation.test] = observation
         else:
             about |= record
-    return sightings, about
+    return observations, about
 
 
 def _trouble(code: int, ended: bool, seen: bool, output: str, request: Request) -> str:

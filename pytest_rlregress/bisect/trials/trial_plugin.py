@@ -1,6 +1,6 @@
 """pytest's side of a trial: runs the tests that were asked for, each contained, and writes down what came out of each.
 
-``trial.run`` loads this plugin with ``-p`` and gives it ``--rl-witness=REQUEST.json``. It writes JSON, an object a
+``trial.run`` loads this plugin with ``-p`` and gives it ``--rl-trial=REQUEST.json``. It writes JSON, an object a
 line, on disk as soon as a test has ended: a run that is killed leaves what it has seen.
 """
 
@@ -38,7 +38,7 @@ _LEAK = re.compile(r"(\w+ fixture '[^']*' )?leaked ")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The option that says what is asked for; without it this plugin does nothing."""
-    parser.addoption("--rl-witness", dest="rl_witness", type=Path, help=argparse.SUPPRESS)
+    parser.addoption("--rl-trial", dest="rl_trial", type=Path, help=argparse.SUPPRESS)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -47,26 +47,26 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     try:
         return (yield)
     except Exception as error:
-        request, path = early_config.known_args_namespace.rl_witness, getattr(error, "path", None)
+        request, path = early_config.known_args_namespace.rl_trial, getattr(error, "path", None)
         if request is not None and path is not None and error.__cause__ is not None:
             test = Path(os.path.relpath(path, early_config.rootpath)).as_posix()
-            sighting = Observation(test, _failed(error.__cause__), "uncollected", str(error))
-            _append(Path(json.loads(request.read_text())["seen"]), {"sighting": sighting})
+            observation = Observation(test, _failed(error.__cause__), "uncollected", str(error))
+            _append(Path(json.loads(request.read_text())["seen"]), {"observation": observation})
         raise
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Contain every test, and watch; not in the contained children, where this plugin is loaded too."""
-    if config.option.rl_witness is None or CHANNEL in config.stash:
+    if config.option.rl_trial is None or CHANNEL in config.stash:
         return
     if sys.platform == "linux":  # a bisect that is killed takes its run with it
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    request = json.loads(config.option.rl_witness.read_text())
+    request = json.loads(config.option.rl_trial.read_text())
     run = session.of(config)
     run.open(every_file=True)
     if request["failure"] and config.args_source != pytest.Config.ArgsSource.ARGS:
         config.args[:] = [_folder(run, request["failure"])]
-    config.pluginmanager.register(TrialPlugin(config, run, request), "rlregress-witness")
+    config.pluginmanager.register(TrialPlugin(config, run, request), "rlregress-trial")
 
 
 def _folder(run: session.Session, failure_id: str) -> str:
@@ -100,7 +100,7 @@ class TrialPlugin:
             outcome = outcome_of(report, getattr(collector, "death", None))
             verdict = "uncollected" if report.failed else "unavailable"
             test = key(collector.nodeid, collector.path)
-            self._write({"sighting": _cut(Observation(test, outcome, verdict, report.longreprtext))})
+            self._write({"observation": _cut(Observation(test, outcome, verdict, report.longreprtext))})
         return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -141,7 +141,7 @@ class TrialPlugin:
                 outcome = outcome_of(report, None)
                 before = replace(before, outcome=outcome, verdict="failed", text=report.longreprtext)
             if before is not None:
-                self._write({"sighting": _cut(before)})
+                self._write({"observation": _cut(before)})
         elif report.when == "call" or not report.passed:
             self._seen[report.nodeid] = self._sighting(self._items[report.nodeid], report)
 
@@ -193,9 +193,9 @@ def _described(error: BaseException) -> dict[str, Any]:
     return describe(pytest.ExceptionInfo.from_exception(error))
 
 
-def _cut(sighting: Observation) -> Observation:
-    outcome = replace(sighting.outcome, log=sighting.outcome.log[-TEXT:])
-    return replace(sighting, outcome=outcome, text=sighting.text[-TEXT:])
+def _cut(observation: Observation) -> Observation:
+    outcome = replace(observation.outcome, log=observation.outcome.log[-TEXT:])
+    return replace(observation, outcome=outcome, text=observation.text[-TEXT:])
 
 
 def _append(path: Path, record: Mapping[str, object]) -> None:

@@ -77,7 +77,7 @@ def run(path: Path, head: Mapping[str, Any], stack: Mapping[str, Any]) -> Record
         path=path,
         start=head["start"],
         seconds=head["seconds"],
-        lane=str(hardware.get("profile") or "unknown"),
+        platform=str(hardware.get("profile") or "unknown"),
         state=head["state"],
         devices=tuple(str(device["name"]) for device in hardware.get("devices") or ()),
         driver=_text(hardware.get("driver")),

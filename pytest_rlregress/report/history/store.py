@@ -22,7 +22,7 @@ _DAY_SECONDS = 86_400
 
 
 class History:
-    """Runs of several lanes, and what came of their tests.
+    """Runs of several platforms, and what came of their tests.
 
     Attributes:
         runs: Each run once, ascending by start.
@@ -40,22 +40,22 @@ class History:
         self.parsed = parsed
 
     @property
-    def lanes(self) -> tuple[str, ...]:
+    def platforms(self) -> tuple[str, ...]:
         """Hardware profiles, by name."""
-        return tuple(sorted({run.lane for run in self.runs}))
+        return tuple(sorted({run.platform for run in self.runs}))
 
-    def timelines(self, lane: str) -> dict[str, list[Point]]:
-        """What came of each test of a lane in every run that had it, ascending; tests by name. Not to be changed."""
-        if lane not in self._timelines:
+    def timelines(self, platform: str) -> dict[str, list[Point]]:
+        """A platform's tests by name, each with its results, the oldest first. Not to be changed."""
+        if platform not in self._timelines:
             text = indices.texts(self._db)
             found: dict[str, list[Point]] = defaultdict(list)
             with indices.many_objects():
                 for number, run in self._runs:
-                    if run.lane == lane:
+                    if run.platform == platform:
                         for test, result in indices.results(self._db, number, text):
                             found[test].append(Point(run, result))
-            self._timelines[lane] = dict(sorted(found.items()))
-        return self._timelines[lane]
+            self._timelines[platform] = dict(sorted(found.items()))
+        return self._timelines[platform]
 
     def evidence(self, run: RecordedRun, test: str) -> Evidence:
         """What the record of a run holds of a test; says so where the file has gone since the history was opened.

@@ -12,22 +12,26 @@ from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement.facts import Change, Kind, Point, RecordedRun
 
 
-def judge(test: str, points: Sequence[Point], lane_runs: Sequence[RecordedRun], night: datetime.date) -> Change | None:
-    """Judge one test in one lane on one night.
+def judge(
+    test: str, points: Sequence[Point], platform_runs: Sequence[RecordedRun], night: datetime.date
+) -> Change | None:
+    """Judge one test in one platform on one night.
 
     Args:
         test: Its key.
         points: Its timeline, ascending; what came after that night is left out.
-        lane_runs: Every run of the lane, ascending.
+        platform_runs: Every run of the platform, ascending.
         night: The night.
 
     Returns:
         None for a night without run, a test that was not asked for, and one that says as little as in the run before.
     """
-    begin, end = bisect_left(lane_runs, night, key=_night), bisect_right(lane_runs, night, key=_night)
+    begin, end = bisect_left(platform_runs, night, key=_night), bisect_right(platform_runs, night, key=_night)
     first, last = bisect_left(points, night, key=_night_of), bisect_right(points, night, key=_night_of)
     earlier, tonight = points[:first], points[first:last]
-    return weigh(test, earlier, tonight) or missing(test, earlier, tonight, lane_runs[:begin], lane_runs[begin:end])
+    return weigh(test, earlier, tonight) or missing(
+        test, earlier, tonight, platform_runs[:begin], platform_runs[begin:end]
+    )
 
 
 def weigh(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Change | None:
@@ -69,7 +73,7 @@ def missing(
     Args:
         earlier: What came of the test before tonight.
         tonight: What came of it tonight, such as a skip.
-        before: The lane's runs before tonight.
+        before: The platform's runs before tonight.
         runs: Those of tonight.
     """
     asked = {selecting(run.selection) for run in runs}
@@ -146,7 +150,7 @@ def _worse(good: RecordedRun, bad: Sequence[Point]) -> Kind:
     if len(bad) == 1:
         return "unconfirmed"
     first = bad[0].run
-    if (good.lane, good.hardware) != (first.lane, first.hardware):
+    if (good.platform, good.hardware) != (first.platform, first.hardware):
         return "hardware change"
     return "driver change" if good.driver != first.driver else "regression"
 
@@ -158,7 +162,7 @@ def _change(
     assert about is not None
     nights = len({point.run.night for point in bad})
     result = about.result
-    return Change(kind, about.run.lane, test, result.failure, result.side, before, since, now, nights, len(bad))
+    return Change(kind, about.run.platform, test, result.failure, result.side, before, since, now, nights, len(bad))
 
 
 def _bad(point: Point) -> bool:

@@ -44,8 +44,8 @@ def compare(history: History, before: Path, after: Sequence[Path]) -> RunCompari
     if len({run.id for run in (first, *rest)}) <= len(rest):
         raise ValueError(f"two of {', '.join(map(str, (before, *after)))} are of the same run: a copy confirms nothing")
     tests: dict[str, dict[str, Point]] = {}
-    for lane in history.lanes:
-        for test, points in history.timelines(lane).items():
+    for platform in history.platforms:
+        for test, points in history.timelines(platform).items():
             tests.setdefault(test, {}).update({point.run.id: point for point in points})
     changes = []
     for test, by_run in tests.items():

@@ -1,6 +1,7 @@
-"""What the rooms of history and page agree on: runs, what came of their tests, and what changed.
+"""The types of a report: runs, the results of their tests, and what changed.
 
-A *lane* is one hardware profile over time. A *night* lasts from noon to noon UTC and is named by the day it ends on.
+A *platform* is one hardware profile over time. A *night* lasts from noon to noon UTC and is named by the day it ends
+on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from pytest_rlregress.records.reader import State
 from pytest_rlregress.stack.locks import Lock, PackageChange
 
-#: What became of a test in a lane, against the last run in which it was good.
+#: What became of a test in a platform, against the last run in which it was good.
 Kind = Literal[
     "regression",  # got worse, and every run since agrees: two of them at least
     "driver change",  # the same, and the GPU's driver is another one than when it was good
@@ -23,11 +24,11 @@ Kind = Literal[
     "unconfirmed",  # got worse, in the one run there has been since
     "flake",  # a rerun in the same night, with nothing changed, disagrees
     "repaired",  # better than in the run before
-    "missing",  # the lane ran, this test did not, though it did before
-    "new failing",  # fails, and said nothing in this lane before: nothing to compare with
-    "known",  # bad as before: it has not been better in this lane
+    "missing",  # the platform ran, this test did not, though it did before
+    "new failing",  # fails, and said nothing in this platform before: nothing to compare with
+    "known",  # bad as before: it has not been better in this platform
     "steady",  # good, as before
-    "new",  # does not fail, and said nothing in this lane before
+    "new",  # does not fail, and said nothing in this platform before
 ]
 #: Kinds for which ``--gate`` and ``--compare`` exit with 1.
 TRIPS: frozenset[str] = frozenset({"regression", "driver change"})
@@ -69,7 +70,7 @@ class RecordedRun:
         path: The record, or the journal of a run that was killed.
         start: Seconds since 1970.
         seconds: How long it took; None where the record does not say or its clock went backwards.
-        lane: Id of the hardware profile, "unknown" where there was none.
+        platform: Id of the hardware profile, "unknown" where there was none.
         devices: Name of each GPU; none on a CPU.
         driver: The GPUs' driver, None without one.
         commit: Of the checkout that the tests are in.
@@ -86,7 +87,7 @@ class RecordedRun:
     path: Path
     start: float
     seconds: float | None
-    lane: str
+    platform: str
     state: State
     devices: tuple[str, ...]
     driver: str | None
@@ -113,7 +114,7 @@ class RecordedRun:
     @cached_property
     def conditions(self) -> tuple[object, ...]:
         """Runs in which these are equal ought to agree."""
-        return self.lane, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver
+        return self.platform, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one test in one lane, on one night.
+    """What became of one test in one platform, on one night.
 
     Attributes:
         test: Its key.
@@ -139,7 +140,7 @@ class Change:
     """
 
     kind: Kind
-    lane: str
+    platform: str
     test: str
     failure: str | None
     side: str | None
@@ -171,7 +172,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """Two runs of a lane, one after the other, between which something else was installed, and what flipped there.
+    """Two runs of a platform, one after the other, between which something else was installed, and what flipped there.
 
     Attributes:
         changed: The packages.
@@ -182,7 +183,7 @@ class Upgrade:
         command: The bisect that would find the package, in one line for a shell; "" where nothing got worse.
     """
 
-    lane: str
+    platform: str
     before: RecordedRun
     after: RecordedRun
     changed: tuple[PackageChange, ...]
@@ -197,7 +198,7 @@ class Upgrade:
 class Flaky:
     """A test that disagreed with itself under the same conditions: ``bad`` of ``runs`` runs in which it might have."""
 
-    lane: str
+    platform: str
     test: str
     failure: str | None
     runs: int
@@ -207,7 +208,11 @@ class Flaky:
 
 @dataclass(frozen=True)
 class Cell:
-    """One night of one lane at a glance: ``word`` is hole, good, worse, flake, new failing, known or interrupted."""
+    """One night of one platform.
+
+    Attributes:
+        word: ``missing run``, ``good``, ``worse``, ``flake``, ``new failing``, ``known`` or ``interrupted``.
+    """
 
     date: datetime.date
     word: str
@@ -217,18 +222,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class PlatformNight:
-    """One lane on one night. Without runs it is a hole: nothing is known, and nothing is green.
+    """One platform on one night. Without runs there is a missing run: nothing is known, and nothing is green.
 
     Attributes:
+        name: Of the hardware profile.
         runs: Those of the night, ascending.
         last: The latest run before that night.
         last_good: The latest run before it without a bad test.
         results: The worst of the night, by test.
         changes: One for each test that ran this night or in the run before.
-        cells: This night last, and those before it, holes included.
+        cells: This night last, and those before it, missing runs included.
     """
 
-    lane: str
+    name: str
     runs: tuple[RecordedRun, ...]
     last: RecordedRun | None
     last_good: RecordedRun | None
@@ -239,10 +245,10 @@ class PlatformNight:
 
 @dataclass(frozen=True)
 class Night:
-    """Everything there is to say about one night: lanes by name, upgrades latest first, flaky by rate."""
+    """Everything there is to say about one night: platforms by name, upgrades latest first, flaky by rate."""
 
     date: datetime.date
-    lanes: tuple[PlatformNight, ...]
+    platforms: tuple[PlatformNight, ...]
     upgrades: tuple[Upgrade, ...]
     flaky: tuple[Flaky, ...]
     slowest: tuple[tuple[str, Point], ...]  # test, and the slowest run of it this night

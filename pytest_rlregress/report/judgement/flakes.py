@@ -13,8 +13,8 @@ from pytest_rlregress.report.judgement.facts import Flaky, Point
 _NIGHTS = 90  # that a rate is taken over
 
 
-def of(lane: str, timelines: Mapping[str, Sequence[Point]], date: datetime.date) -> list[Flaky]:
-    """The flaky tests of a lane over the last three months up to a night."""
+def of(platform: str, timelines: Mapping[str, Sequence[Point]], date: datetime.date) -> list[Flaky]:
+    """The flaky tests of a platform over the last three months up to a night."""
     begin = date - datetime.timedelta(days=_NIGHTS - 1)
     flaky = []
     for test, points in timelines.items():
@@ -22,7 +22,7 @@ def of(lane: str, timelines: Mapping[str, Sequence[Point]], date: datetime.date)
         found = _rate([point for point in recent if tells(point)]) if uneven(recent) else None
         if found:
             runs, bad = found
-            flaky.append(Flaky(lane, test, bad[-1].result.failure, len(runs), len(bad), bad[-1].run))
+            flaky.append(Flaky(platform, test, bad[-1].result.failure, len(runs), len(bad), bad[-1].run))
     return flaky
 
 

@@ -44,48 +44,48 @@ def of_comparison(changes: Iterable[Change]) -> str:
 
 
 def _colour(night: Night) -> Colour:
-    if any(change.kind in TRIPS for lane in night.lanes for change in lane.changes):
+    if any(change.kind in TRIPS for platform in night.platforms for change in platform.changes):
         return "red"
-    complete = all(run.state == "complete" for lane in night.lanes for run in lane.runs)
-    good = all(lane.cells[-1].word == "good" for lane in night.lanes)
-    return "green" if night.lanes and complete and good else "amber"
+    complete = all(run.state == "complete" for platform in night.platforms for run in platform.runs)
+    good = all(platform.cells[-1].word == "good" for platform in night.platforms)
+    return "green" if night.platforms and complete and good else "amber"
 
 
 def _text(night: Night) -> str:
-    ran = [lane for lane in night.lanes if lane.runs]
+    ran = [platform for platform in night.platforms if platform.runs]
     if not ran:
         return "Nothing ran this night."
-    several = len(night.lanes) > 1
-    first = [lane for lane in ran if lane.last is None]
-    later = [lane for lane in ran if lane.last is not None]
-    silent = [lane.lane for lane in later if not any(map(tells, lane.results.values()))]
-    compared = [lane.lane for lane in later if lane.lane not in silent]
+    several = len(night.platforms) > 1
+    first = [platform for platform in ran if platform.last is None]
+    later = [platform for platform in ran if platform.last is not None]
+    silent = [platform.name for platform in later if not any(map(tells, platform.results.values()))]
+    compared = [platform.name for platform in later if platform.name not in silent]
     parts = [part for kind in WORSE for part in _worse(kind, ran)]
     parts += [f"nothing got worse on {_listed(compared)}"] * (not parts and bool(compared))
-    parts += [_first(lane, several) for lane in first]
+    parts += [_first(platform, several) for platform in first]
     for kind, noun in (("new failing", "new test"), ("missing", "test")):
-        lanes = [change.lane for lane in later for change in lane.changes if change.kind == kind]
-        verb = "missing" if kind == "missing" else "fail" + "s" * (len(lanes) == 1)
-        parts += [f"{plural(len(lanes), noun)} {verb} on {_listed(sorted(set(lanes)))}"] * bool(lanes)
-    repaired = [lane.lane for lane in ran if any(change.kind == "repaired" for change in lane.changes)]
+        platforms = [change.platform for platform in later for change in platform.changes if change.kind == kind]
+        verb = "missing" if kind == "missing" else "fail" + "s" * (len(platforms) == 1)
+        parts += [f"{plural(len(platforms), noun)} {verb} on {_listed(sorted(set(platforms)))}"] * bool(platforms)
+    repaired = [platform.name for platform in ran if any(change.kind == "repaired" for change in platform.changes)]
     parts += [f"repaired on {_listed(repaired)}"] * bool(repaired)
-    known = [change.lane for lane in ran for change in lane.changes if _fails_as_before(change)]
+    known = [change.platform for platform in ran for change in platform.changes if _fails_as_before(change)]
     where = f" on {_listed(sorted(set(known)))}" if several else ""
     parts += [f"{_failing(len(known))} as before{where}"] * bool(known)
-    cut = [lane.lane for lane in ran if any(run.state != "complete" for run in lane.runs)]
-    holes = [lane.lane for lane in night.lanes if not lane.runs]
+    cut = [platform.name for platform in ran if any(run.state != "complete" for run in platform.runs)]
+    missing = [platform.name for platform in night.platforms if not platform.runs]
     parts += [f"no test ran on {_listed(silent)}"] * bool(silent)
     parts += [f"not every run on {_listed(cut)} was complete"] * bool(cut)
-    parts += [f"{_listed(holes)} did not run"] * bool(holes)
+    parts += [f"{_listed(missing)} did not run"] * bool(missing)
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}.{' Nothing to compare with yet.' * (not later)}"
 
 
-def _first(lane: PlatformNight, several: bool) -> str:
-    """``first run: 19 of 379 tests fail``: of a lane's first night."""
-    runs = "first run" if len(lane.runs) == 1 else f"first {len(lane.runs)} runs"
-    where = f" on {lane.lane}" * several
-    said = [rank(point.result.word) for point in lane.results.values()]
+def _first(platform: PlatformNight, several: bool) -> str:
+    """``first run: 19 of 379 tests fail``: of a platform's first night."""
+    runs = "first run" if len(platform.runs) == 1 else f"first {len(platform.runs)} runs"
+    where = f" on {platform.name}" * several
+    said = [rank(point.result.word) for point in platform.results.values()]
     failing, silent, tests = said.count(2), said.count(None), plural(len(said), "test")
     if silent == len(said):
         told = "no test ran"
@@ -96,11 +96,11 @@ def _first(lane: PlatformNight, several: bool) -> str:
     return f"{runs}{where}: {told}"
 
 
-def _worse(kind: Kind, lanes: Sequence[PlatformNight]) -> list[str]:
-    """``2 regressions on h100 since 2026-11-18``, one for each lane that has any."""
+def _worse(kind: Kind, platforms: Sequence[PlatformNight]) -> list[str]:
+    """``2 regressions on h100 since 2026-11-18``, one for each platform that has any."""
     said = []
-    for lane in lanes:
-        changes = [change for change in lane.changes if change.kind == kind]
+    for platform in platforms:
+        changes = [change for change in platform.changes if change.kind == kind]
         if not changes:
             continue
         nights = sorted({change.since.run.night for change in changes if change.since})
@@ -109,7 +109,7 @@ def _worse(kind: Kind, lanes: Sequence[PlatformNight]) -> list[str]:
         noun = kind if kind in ("regression", "flake") else "test"
         why = {"driver change": " worse after a driver change", "hardware change": " worse on changed hardware"}
         why["unconfirmed"] = " worse in one run, unconfirmed,"
-        said.append(f"{plural(len(changes), noun)}{why.get(kind, '')} on {lane.lane}{since}{more}")
+        said.append(f"{plural(len(changes), noun)}{why.get(kind, '')} on {platform.name}{since}{more}")
     return said
 
 

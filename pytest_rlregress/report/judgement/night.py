@@ -1,4 +1,4 @@
-"""One night over all lanes: what came of it, what changed, and what its last weeks look like at a glance."""
+"""One night over all platforms: what came of it, what changed, and what its last weeks look like at a glance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of(history: History, date: datetime.date | None = None, expect: Sequence[str
     Args:
         history: The records.
         date: The night; by default that of the newest record.
-        expect: Lanes that should have run: without a record of that night they are holes, as those are that ran before.
+        expect: Platforms that should have run: where they have no record their run is missing, as for those that ran before.
 
     Raises:
         ValueError: There is no record and no date.
@@ -39,17 +39,27 @@ def of(history: History, date: datetime.date | None = None, expect: Sequence[str
         if not history.runs:
             raise ValueError("no record of a run, so no night to report on")
         date = _newest(history.runs).night
-    runs = {lane: [run for run in history.runs if run.lane == lane and run.night <= date] for lane in history.lanes}
-    timelines = {lane: _until(history.timelines(lane), date) for lane in runs}
-    lanes = [_lane(lane, runs.get(lane, []), timelines.get(lane, {}), date) for lane in sorted({*runs, *expect})]
-    found = [upgrade for lane in runs for upgrade in upgrades.of(runs[lane], timelines[lane])]
-    flaky = [one for lane in runs for one in flakes.of(lane, timelines[lane], date)]
-    timed = [(test, _slow(points)) for lane in runs for test, points in _nights(timelines[lane], [date])[date].items()]
+    runs = {
+        platform: [run for run in history.runs if run.platform == platform and run.night <= date]
+        for platform in history.platforms
+    }
+    timelines = {platform: _until(history.timelines(platform), date) for platform in runs}
+    platforms = [
+        _platform_night(platform, runs.get(platform, []), timelines.get(platform, {}), date)
+        for platform in sorted({*runs, *expect})
+    ]
+    found = [upgrade for platform in runs for upgrade in upgrades.of(runs[platform], timelines[platform])]
+    flaky = [one for platform in runs for one in flakes.of(platform, timelines[platform], date)]
+    timed = [
+        (test, _slow(points))
+        for platform in runs
+        for test, points in _nights(timelines[platform], [date])[date].items()
+    ]
     return Night(
         date,
-        tuple(lanes),
+        tuple(platforms),
         tuple(sorted(found, key=lambda upgrade: upgrade.after.start, reverse=True)),
-        tuple(sorted(flaky, key=lambda one: (-one.bad / one.runs, one.lane, one.test))),
+        tuple(sorted(flaky, key=lambda one: (-one.bad / one.runs, one.platform, one.test))),
         tuple(sorted(timed, key=lambda one: -one[1].result.seconds)[:_SLOWEST]),
         history.problems,
     )
@@ -71,7 +81,9 @@ def _newest(runs: Sequence[RecordedRun]) -> RecordedRun:
     return next((run for run in reversed(runs) if run.start < tomorrow), runs[0])
 
 
-def _lane(lane: str, runs: Sequence[RecordedRun], timelines: Timelines, date: datetime.date) -> PlatformNight:
+def _platform_night(
+    platform: str, runs: Sequence[RecordedRun], timelines: Timelines, date: datetime.date
+) -> PlatformNight:
     days = [date - datetime.timedelta(days=back) for back in reversed(range(_NIGHTS))]
     by_night = {night: tuple(group) for night, group in groupby(runs, key=lambda run: run.night)}
     points = _nights(timelines, days)
@@ -86,7 +98,7 @@ def _lane(lane: str, runs: Sequence[RecordedRun], timelines: Timelines, date: da
     asked = {selecting(run.selection) for run in tonight}
     good = (run for run in reversed(before) if _good(run) and (not tonight or selecting(run.selection) in asked))
     return PlatformNight(
-        lane,
+        platform,
         tonight,
         before[-1] if before else None,
         next(good, None),
@@ -127,7 +139,7 @@ def _cell(
     kinds = {change.kind for change in changes}
     worse = kinds & {*WORSE}
     if not runs:
-        word = "hole"
+        word = "no run"
     elif worse:
         word = "flake" if worse == {"flake"} else "worse"
     elif "missing" in kinds or not any(map(tells, shown.values())) or all(run.state != "complete" for run in runs):

@@ -1,4 +1,4 @@
-"""What was installed between two runs of a lane, which tests flipped there, and the bisect that finds the cause."""
+"""What was installed between two runs of a platform, which tests flipped there, and the bisect that finds the cause."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pytest_rlregress.stack.locks import PackageChange, differences
 _Flip = tuple[str, str, str]  # test, word before, word after
 
 
-def of(lane_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
-    """The upgrades of a lane, earliest first; of those that only changed the commit the ones where a test flipped.
+def of(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
+    """The upgrades of a platform, earliest first; of those that only changed the commit the ones where a test flipped.
 
     A test flips where all that is known of it until the next upgrade is worse, or better, than the last before: what
     disagrees with itself after an upgrade is not the upgrade's doing.
     """
-    stretches = _stretches(lane_runs)
+    stretches = _stretches(platform_runs)
     place = {run.id: index for index, runs in enumerate(stretches) for run in runs}
     worse: list[list[tuple[_Flip, str | None]]] = [[] for _ in stretches]
     better: list[list[_Flip]] = [[] for _ in stretches]
@@ -45,7 +45,7 @@ def of(lane_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]
         flips = sorted(worse[index], key=lambda one: -(rank(one[0][2]) or 0))
         command = shlex.join(bisect(last, first, flips[0][0][0], flips[0][1])) if flips else ""
         told = tuple(flip for flip, _ in flips)
-        found.append(Upgrade(last.lane, last, first, changed, driver, commit, told, tuple(better[index]), command))
+        found.append(Upgrade(last.platform, last, first, changed, driver, commit, told, tuple(better[index]), command))
     return found
 
 
@@ -92,7 +92,7 @@ def bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str | No
     Two records hold both environments as they were, whatever is installed where it is asked. Commits can be bisected
     where the current folder is a project that can be installed.
     """
-    hw = () if after.lane == "unknown" else ("--hw", after.lane)
+    hw = () if after.platform == "unknown" else ("--hw", after.platform)
     if before.lock.digest != after.lock.digest:
         ends = "--from-record", near(before.path), "--to-record", near(after.path)
     elif before.commit and after.commit and before.commit != after.commit and _is_project(Path.cwd()):
@@ -108,7 +108,7 @@ def _is_project(folder: Path) -> bool:
 
 def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
     """The arguments of pytest that run some tests again as a run did, into the same folder of records."""
-    hw = () if run.lane == "unknown" else (f"--hw={run.lane}",)
+    hw = () if run.platform == "unknown" else (f"--hw={run.platform}",)
     named = [_module(test) if _shipped(test) else test for test in tests]
     packages = ("--pyargs",) if any(map(_shipped, tests)) else ()
     return "pytest", *hw, f"--rl-record-dir={near(run.path.parent)}", *packages, *named

@@ -1,4 +1,4 @@
-"""The page's plots: Vega-Lite specs, each lane's numbers as columns, and the script that draws them."""
+"""The page's plots: Vega-Lite specs, each platform's numbers as columns, and the script that draws them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pytest_rlregress.report.judgement.facts import RecordedRun, Upgrade
 from pytest_rlregress.report.page import formatting
 from pytest_rlregress.util import cache
 
-#: Runs of a lane in the table beside its plots: the newest.
+#: Runs of a platform in the table beside its plots: the newest.
 TABLE_ROWS = 200
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One plot of each lane; ``name`` is a key of ``RecordedRun.numbers``, which is shown in ``unit`` after scaling."""
+    """One plot of each platform; ``name`` is a key of ``RecordedRun.numbers``, shown in ``unit`` after scaling."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ METRICS = (
 
 @dataclass(frozen=True)
 class PlatformSeries:
-    """A lane's numbers.
+    """A platform's numbers.
 
     Attributes:
         columns: Of each metric one value a run, None for none; ``t`` in minutes since 1970. Where a night has no run
@@ -54,7 +54,7 @@ class PlatformSeries:
         left_out: Runs that are not in the table.
     """
 
-    lane: str
+    platform: str
     columns: dict[str, list[float | None]]
     changes: list[tuple[int, str]]
     domains: dict[str, tuple[float, float]]
@@ -63,12 +63,12 @@ class PlatformSeries:
     left_out: int
 
 
-def lane(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]) -> PlatformSeries | None:
-    """The numbers of a lane's runs, ascending; None if they have none."""
+def platform(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]) -> PlatformSeries | None:
+    """The numbers of a platform's runs, ascending; None if they have none."""
     measured = [run for run in runs if run.numbers]
     if not measured:
         return None
-    changes = {upgrade.after.id: (upgrade, exchanged(upgrade)) for upgrade in upgrades if upgrade.lane == name}
+    changes = {upgrade.after.id: (upgrade, exchanged(upgrade)) for upgrade in upgrades if upgrade.platform == name}
     rows: list[tuple[int, list[float | None]]] = []
     before = None
     for run in measured:

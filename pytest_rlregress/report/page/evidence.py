@@ -40,10 +40,10 @@ class ShownText:
 
 @dataclass(frozen=True)
 class FailingTest:
-    """One failing test in one lane, with all there is to know of it."""
+    """One failing test in one platform, with all there is to know of it."""
 
     anchor: str
-    lane: str
+    platform: str
     test: str
     point: Point
     change: Change | None
@@ -61,19 +61,19 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
     """The failing tests of a night, the gravest first, and how many more there are than a page should hold."""
     found, left = [], ALL
     every = list(tables.failing(night))
-    timelines = {lane: history.timelines(lane) for lane in {one.lane for one, *_ in every}}
-    for number, (lane, point, test, change) in enumerate(every[:MOST], 1):
+    timelines = {platform: history.timelines(platform) for platform in {one.name for one, *_ in every}}
+    for number, (platform, point, test, change) in enumerate(every[:MOST], 1):
         try:
             evidence = history.evidence(point.run, test)
         except KeyError:  # the file is another one by now
             evidence = Evidence("its record no longer has this test", "")
         parts = _parts(evidence, ONE if left > 0 else SPENT)
         left -= sum(len(part.text) for part in parts)
-        past = [one.result.word for one in timelines[lane.lane][test] if one.run.start <= point.run.start]
+        past = [one.result.word for one in timelines[platform.name][test] if one.run.start <= point.run.start]
         found.append(
             FailingTest(
                 f"evidence-{number}",
-                lane.lane,
+                platform.name,
                 test,
                 point,
                 change,

@@ -44,7 +44,7 @@ VERDICTS = {
 #: Tone of the headline by its colour.
 HEADLINES: dict[Colour, str] = {"green": "good", "amber": "warn", "red": "bad"}
 
-#: Of a night of a lane: its tone, and a sign beside the colour.
+#: Of a night of a platform: its tone, and a sign beside the colour.
 CELLS = {
     "good": ("good", ""),
     "worse": ("bad", "✕"),
@@ -52,7 +52,7 @@ CELLS = {
     "new failing": ("warn", "+"),
     "known": ("known", "•"),
     "interrupted": ("warn", "/"),
-    "hole": ("hole", ""),
+    "no run": ("no-run", ""),
 }
 
 _SIGNAL = re.compile(r"\bSIG[A-Z]{2,}[0-9]*\b")
@@ -85,16 +85,16 @@ def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> 
     return f"Nothing has run since: {missed} nights without a run, to {newest + datetime.timedelta(days=missed)}."
 
 
-def strip(lane: PlatformNight) -> str:
-    """The cells of a lane in words."""
-    counts = Counter(cell.word for cell in lane.cells)
+def strip(platform: PlatformNight) -> str:
+    """The cells of a platform in words."""
+    counts = Counter(cell.word for cell in platform.cells)
     said = []
     for word, count in counts.most_common():
-        name = "without a run" if word == "hole" else word
-        dates = [str(cell.date) for cell in lane.cells if cell.word == word]
+        name = "without a run" if word == "no run" else word
+        dates = [str(cell.date) for cell in platform.cells if cell.word == word]
         listed = "" if word == "good" else f" ({', '.join(dates[-8:])}{', and earlier' if len(dates) > 8 else ''})"
         said.append(f"{count} {name}{listed}")
-    return f"{lane.lane}, the last {len(lane.cells)} nights: {'; '.join(said)}"
+    return f"{platform.name}, the last {len(platform.cells)} nights: {'; '.join(said)}"
 
 
 def signal(*texts: str) -> str:

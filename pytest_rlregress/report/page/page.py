@@ -36,9 +36,9 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
 
     known = catalogue.load([catalogue.SHIPPED])
     cases, more_cases = evidence.cases(night, history, known)
-    anchors = {(case.lane, case.test): case.anchor for case in cases}
-    by_lane = {name: [run for run in history.runs if run.lane == name] for name in history.lanes}
-    plots = [plot for name, runs in by_lane.items() if (plot := charts.lane(name, runs, night.upgrades))]
+    anchors = {(case.platform, case.test): case.anchor for case in cases}
+    by_platform = {name: [run for run in history.runs if run.platform == name] for name in history.platforms}
+    plots = [plot for name, runs in by_platform.items() if (plot := charts.platform(name, runs, night.upgrades))]
     upgrades, more_upgrades = tables.upgrades(night, _UPGRADES)
     newest = max(history.runs, key=lambda run: run.start, default=None)
     styles, scripts = _text("style.css"), [_text("script.js")]
@@ -67,7 +67,9 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         flaky=night.flaky[:_FLAKY],
         more_flaky=max(0, len(night.flaky) - _FLAKY),
         slowest=night.slowest[:_SLOWEST],
-        kinds={(lane.lane, change.test): change.kind for lane in night.lanes for change in lane.changes},
+        kinds={
+            (platform.name, change.test): change.kind for platform in night.platforms for change in platform.changes
+        },
         cases=cases,
         more_cases=more_cases,
         anchors=anchors,
@@ -93,8 +95,8 @@ def _data(plots: list[charts.PlatformSeries]) -> dict[str, Any]:
     return {
         "specs": charts.specs(),
         "span": charts.span(plots),
-        "lanes": {
-            plot.lane: {"columns": plot.columns, "changes": plot.changes, "domains": plot.domains} for plot in plots
+        "platforms": {
+            plot.platform: {"columns": plot.columns, "changes": plot.changes, "domains": plot.domains} for plot in plots
         },
     }
 

@@ -128,12 +128,12 @@
   const plots = [...document.querySelectorAll(".plot")];
   const data = JSON.parse(document.getElementById("data").textContent);
 
-  const lanes = Object.fromEntries(Object.entries(data.lanes).map(([name, { columns, changes, domains }]) => {
+  const platforms = Object.fromEntries(Object.entries(data.platforms).map(([name, { columns, changes, domains }]) => {
     const names = Object.keys(columns).filter((key) => key !== "t");
-    const hole = (i) => names.every((key) => (columns[key][i] ?? null) === null);
+    const empty = (i) => names.every((key) => (columns[key][i] ?? null) === null);
     const runs = columns.t.map((minute, i) => ({
       t: minute * 60000,
-      lone: !hole(i) && hole(i - 1) && hole(i + 1),
+      lone: !empty(i) && empty(i - 1) && empty(i + 1),
       ...Object.fromEntries(names.map((key) => [key, columns[key][i]])),
     }));
     const marks = changes.map(([minute, change]) => ({ t: minute * 60000, change }));
@@ -161,8 +161,8 @@
   }
 
   async function draw(plot) {
-    const { lane, metric } = plot.dataset;
-    const { domains, ...datasets } = lanes[lane];
+    const { platform, metric } = plot.dataset;
+    const { domains, ...datasets } = platforms[platform];
     const { layer, ...about } = structuredClone(data.specs[metric]);
     const drawn = layer.filter((one) => one.data === undefined || datasets[one.data.name].length);
     for (const { encoding } of drawn) if (encoding?.y?.scale) encoding.y.scale.domain = domains[metric];

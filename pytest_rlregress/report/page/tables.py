@@ -15,7 +15,7 @@ from pytest_rlregress.stack import COMPONENTS
 #: Row of the grid for tests that are a side of no documented failure.
 OTHER = "tests of no documented failure"
 
-#: Anchor of the evidence on a test of a lane.
+#: Anchor of the evidence on a test of a platform.
 Anchors = Mapping[tuple[str, str], str]
 
 
@@ -30,9 +30,9 @@ class Count:
 
 @dataclass(frozen=True)
 class SideCell:
-    """One failure's tests of one side in one lane: ``kinds`` that are worth a word; no counts: none ran."""
+    """One failure's tests of one side in one platform: ``kinds`` that are worth a word; no counts: none ran."""
 
-    lane: str
+    platform: str
     name: str
     counts: tuple[Count, ...]
     kinds: tuple[str, ...]
@@ -41,12 +41,12 @@ class SideCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One failure in every lane: per lane reproduces and guards, or one cell for OTHER; None for a lane without run."""
+    """One failure on every platform: reproduces and guards, or one cell for OTHER; None where it did not run."""
 
     failure: str
     title: str
     tests: tuple[str, ...]
-    lanes: tuple[tuple[str, tuple[SideCell, ...] | None], ...]
+    platforms: tuple[tuple[str, tuple[SideCell, ...] | None], ...]
 
 
 def marks(kind: str = "", word: str = "") -> str:
@@ -61,24 +61,24 @@ def marks(kind: str = "", word: str = "") -> str:
 
 
 def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[TableRow]:
-    """Failure by lane, what needs a look first, then by name."""
+    """Failure by platform, what needs a look first, then by name."""
     tests: dict[tuple[str, str, str], dict[str, Change | None]] = defaultdict(dict)
-    for lane in night.lanes:
-        changes = {change.test: change for change in lane.changes}
-        if not lane.runs:
+    for platform in night.platforms:
+        changes = {change.test: change for change in platform.changes}
+        if not platform.runs:
             continue
-        for test, point in lane.results.items():
-            tests[lane.lane, point.result.failure or OTHER, point.result.side or ""][test] = changes.get(test)
-        for change in lane.changes:
+        for test, point in platform.results.items():
+            tests[platform.name, point.result.failure or OTHER, point.result.side or ""][test] = changes.get(test)
+        for change in platform.changes:
             if change.kind == "missing":
-                tests[lane.lane, change.failure or OTHER, change.side or ""][change.test] = change
+                tests[platform.name, change.failure or OTHER, change.side or ""][change.test] = change
     failures = sorted({failure for _, failure, _ in tests})
     rows = [
         TableRow(
             failure,
             titles.get(failure, ""),
             tuple(sorted({test for (_, of, _), some in tests.items() if of == failure for test in some})),
-            tuple((lane.lane, _sides(lane, failure, tests, anchors)) for lane in night.lanes),
+            tuple((platform.name, _sides(platform, failure, tests, anchors)) for platform in night.platforms),
         )
         for failure in failures
     ]
@@ -86,23 +86,27 @@ def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[Tabl
 
 
 def _sides(
-    lane: PlatformNight,
+    platform: PlatformNight,
     failure: str,
     tests: Mapping[tuple[str, str, str], Mapping[str, Change | None]],
     anchors: Anchors,
 ) -> tuple[SideCell, ...] | None:
-    if not lane.runs:
+    if not platform.runs:
         return None
     names = ("",) if failure == OTHER else ("reproduces", "guards")
-    return tuple(_side(lane, name, tests.get((lane.lane, failure, name), {}), anchors) for name in names)
+    return tuple(_side(platform, name, tests.get((platform.name, failure, name), {}), anchors) for name in names)
 
 
-def _side(lane: PlatformNight, name: str, changes: Mapping[str, Change | None], anchors: Anchors) -> SideCell:
+def _side(platform: PlatformNight, name: str, changes: Mapping[str, Change | None], anchors: Anchors) -> SideCell:
     by_word: dict[str, list[str]] = defaultdict(list)
     for test in changes:
-        by_word[lane.results[test].result.word if test in lane.results else "did not run"].append(test)
+        by_word[platform.results[test].result.word if test in platform.results else "did not run"].append(test)
     counts = tuple(
-        Count(word, len(some), next((anchors[lane.lane, test] for test in some if (lane.lane, test) in anchors), ""))
+        Count(
+            word,
+            len(some),
+            next((anchors[platform.name, test] for test in some if (platform.name, test) in anchors), ""),
+        )
         for word, some in sorted(by_word.items(), key=lambda item: (-_gravity(item[0]), item[0]))
     )
     kinds = {change.kind for change in changes.values() if change}
@@ -117,7 +121,7 @@ def _side(lane: PlatformNight, name: str, changes: Mapping[str, Change | None], 
         found |= {*marks(kind).split()}
     for word in by_word:
         found |= {*marks(word=word).split()}
-    return SideCell(lane.lane, name, counts, told, " ".join(sorted(found)))
+    return SideCell(platform.name, name, counts, told, " ".join(sorted(found)))
 
 
 def _gravity(word: str) -> int:
@@ -128,7 +132,7 @@ def _gravity(word: str) -> int:
 def _urgency(row: TableRow) -> int:
     """The place of a row: by the gravest kind in it, then by verdict."""
     order = list(formatting.KINDS)
-    sides = [side for _, lane in row.lanes for side in lane or ()]
+    sides = [side for _, platform in row.platforms for side in platform or ()]
     gravest = min((order.index(kind) for side in sides for kind in side.kinds if kind != "known"), default=len(order))  # type: ignore[arg-type]
     failing = any(rank(count.word) == 2 for side in sides for count in side.counts)
     return gravest if gravest < len(order) or not failing else len(order) - 1
@@ -147,17 +151,17 @@ class Changed:
 
 
 def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
-    """What changed since each lane's last run; what did earlier and still is bad; what fails as before; what is new."""
+    """What changed since a platform's last run; what did earlier and is still bad; what fails as before; new tests."""
     order = list(formatting.KINDS)
     told: tuple[list[Changed], ...] = ([], [], [], [])
-    for lane in night.lanes:
-        for change in lane.changes if lane.runs else ():
+    for platform in night.platforms:
+        for change in platform.changes if platform.runs else ():
             if change.kind == "steady" or (change.kind == "known" and not fails(change)):
                 continue
-            tonight = {run.id for run in lane.runs}
+            tonight = {run.id for run in platform.runs}
             if change.kind == "known":
                 place = 2
-            elif change.kind == "new" or (change.kind == "new failing" and lane.last is None):
+            elif change.kind == "new" or (change.kind == "new failing" and platform.last is None):
                 place = 3
             elif change.since is None or change.since.run.id in tonight or change.kind == "flake":
                 place = 0
@@ -165,7 +169,7 @@ def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
                 place = 1
             told[place].append(_changed(change, anchors))
     for some in told:
-        some.sort(key=lambda row: (order.index(row.change.kind), row.change.lane, row.change.test))
+        some.sort(key=lambda row: (order.index(row.change.kind), row.change.platform, row.change.test))
     return told
 
 
@@ -183,7 +187,7 @@ def _changed(change: Change, anchors: Anchors) -> Changed:
         before,
         after,
         _dates(change),
-        anchors.get((change.lane, change.test), ""),
+        anchors.get((change.platform, change.test), ""),
         marks(change.kind, change.now.result.word if change.now else ""),
     )
 
@@ -202,18 +206,18 @@ def _dates(change: Change) -> str:
 
 
 def compared(night: Night) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Each lane that ran: the run before and the last good one, when that was, and what else is installed since."""
+    """Each platform that ran: the run before and the last good one, when that was, and what else is installed since."""
     told = []
-    for lane in night.lanes:
-        if not lane.runs:
+    for platform in night.platforms:
+        if not platform.runs:
             continue
         rows = []
-        for name, run in (("last run", lane.last), ("last good run", lane.last_good)):
+        for name, run in (("last run", platform.last), ("last good run", platform.last_good)):
             if run is None:
                 rows.append((name, "", ""))
                 continue
-            rows.append((name, formatting.moment(run.start), between(run, lane.runs[-1]).replace(" -> ", " → ")))
-        told.append((lane.lane, rows))
+            rows.append((name, formatting.moment(run.start), between(run, platform.runs[-1]).replace(" -> ", " → ")))
+        told.append((platform.name, rows))
     return told
 
 
@@ -227,28 +231,28 @@ def packages(upgrade: Upgrade, most: int = 8) -> tuple[list[tuple[str, str, str]
 def upgrades(night: Night, most: int) -> tuple[list[list[Upgrade]], int]:
     """Those to show, and how many are left out: first those at which something flipped, all the latest first.
 
-    The same upgrade in the same night is told once, of several lanes.
+    The same upgrade in the same night is told once, of several platforms.
     """
     alike: dict[object, list[Upgrade]] = defaultdict(list)
     for upgrade in night.upgrades:
         alike[upgrade.after.night, upgrade.changed, upgrade.driver, upgrade.commit].append(upgrade)
-    groups = [sorted(group, key=lambda upgrade: upgrade.lane) for group in alike.values()]
+    groups = [sorted(group, key=lambda upgrade: upgrade.platform) for group in alike.values()]
     telling = [any(upgrade.worse or upgrade.better for upgrade in group) for group in groups]
     chosen = sorted(range(len(groups)), key=lambda index: (not telling[index], index))[:most]
     return [groups[index] for index in sorted(chosen)], len(groups) - len(chosen)
 
 
 def failing(night: Night) -> Iterator[tuple[PlatformNight, Point, str, Change | None]]:
-    """Tests of this night that have evidence worth reading, the gravest first: lane, what came of it, test, change."""
+    """Tests of this night with evidence to show, the gravest first: platform, result, test, change."""
     order = list(formatting.KINDS)
     found = []
-    for lane in night.lanes:
-        changes = {change.test: change for change in lane.changes}
-        for test, point in lane.results.items():
+    for platform in night.platforms:
+        changes = {change.test: change for change in platform.changes}
+        for test, point in platform.results.items():
             change = changes.get(test)
             if rank(point.result.word) == 2 or (change and change.kind in WORSE):
                 place = order.index(change.kind) if change else len(order)
-                found.append(((place, lane.lane, test), (lane, point, test, change)))
+                found.append(((place, platform.name, test), (platform, point, test, change)))
     return (one for _, one in sorted(found, key=lambda pair: pair[0]))
 
 

@@ -1,4 +1,4 @@
-"""Twins of scenarios/models."""
+"""Mutants of scenarios/models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+from mutants import broken, mutant
 from pytest_rlregress.remedies.models import (
     attention_implementation,
     auto_class,
@@ -13,7 +14,6 @@ from pytest_rlregress.remedies.models import (
     check_model_type,
     download_verified,
 )
-from twins import broken, twin
 
 
 def fails_otherwise(*args, **kwargs):
@@ -44,14 +44,14 @@ def own_code_is_refused(config):
     check_model_type({key: value for key, value in config.items() if key != "auto_map"})
 
 
-@twin("unrecognised-model-type", "returned")
+@mutant("unrecognised-model-type", "returned")
 def ministral3_is_unknown(monkeypatch):
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     monkeypatch.delitem(CONFIG_MAPPING._mapping, "ministral3")
 
 
-@twin("unrecognised-model-type", "changed")
+@mutant("unrecognised-model-type", "changed")
 def config_fails_otherwise(monkeypatch):
     from transformers import AutoConfig
 
@@ -89,7 +89,7 @@ def a_default_where_none_fits(config):
         return AutoModelForCausalLM
 
 
-@twin("vision-language-auto-class", "absent")
+@mutant("vision-language-auto-class", "absent")
 def causal_lm_takes_it(monkeypatch):
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -97,7 +97,7 @@ def causal_lm_takes_it(monkeypatch):
         monkeypatch.setattr(AutoModelForCausalLM, name, getattr(AutoModelForImageTextToText, name))
 
 
-@twin("vision-language-auto-class", "changed")
+@mutant("vision-language-auto-class", "changed")
 def causal_lm_fails_otherwise(monkeypatch):
     from transformers import AutoModelForCausalLM
 
@@ -139,7 +139,7 @@ def any_folder_will_do(model, endpoint=None):
         check_model_id(model, endpoint)
 
 
-@twin("model-id-not-on-hub", "absent", only="documented]")
+@mutant("model-id-not-on-hub", "absent", only="documented]")
 def the_hub_has_it(monkeypatch):
     from pytest_rlregress.fixtures import loopback_hub
 
@@ -149,7 +149,7 @@ def the_hub_has_it(monkeypatch):
     )
 
 
-@twin("model-id-not-on-hub", "changed")
+@mutant("model-id-not-on-hub", "changed")
 def the_hub_fails_otherwise(monkeypatch):
     from pytest_rlregress.fixtures import loopback_hub
 
@@ -201,14 +201,14 @@ def wrong_files_stay(model, directory, revision, endpoint, attempts):
         raise
 
 
-@twin("truncated-download", "absent", only="test_connection_breaks")
+@mutant("truncated-download", "absent", only="test_connection_breaks")
 def the_connection_holds(monkeypatch):
     from pytest_rlregress.fixtures import loopback_hub
 
     monkeypatch.setattr(loopback_hub._Handler, "_send_body", lambda self, body, *args: self.wfile.write(body))
 
 
-@twin("truncated-download", "absent", only="test_part_of_a_shard")
+@mutant("truncated-download", "absent", only="test_part_of_a_shard")
 def the_client_does_not_trust_its_cache(monkeypatch):
     import huggingface_hub
 
@@ -216,7 +216,7 @@ def the_client_does_not_trust_its_cache(monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", partial(download, force_download=True))
 
 
-@twin("truncated-download", "changed", only="test_connection_breaks")
+@mutant("truncated-download", "changed", only="test_connection_breaks")
 def the_client_fails_otherwise(monkeypatch):
     import huggingface_hub
 
@@ -245,14 +245,14 @@ def eager_for_all_that_is_missing(wanted):
     return "eager" if attention_implementation(wanted) != wanted else wanted
 
 
-@twin("flash-attention-missing", "absent")
+@mutant("flash-attention-missing", "absent")
 def sdpa_takes_its_place(monkeypatch):
     from transformers import PreTrainedModel
 
     monkeypatch.setattr(PreTrainedModel, "_check_and_adjust_attn_implementation", lambda self, *args, **kwargs: "sdpa")
 
 
-@twin("flash-attention-missing", "changed")
+@mutant("flash-attention-missing", "changed")
 def loading_fails_otherwise(monkeypatch):
     from transformers import AutoModelForCausalLM
 

@@ -1,4 +1,4 @@
-"""Twins of scenarios/dependencies: what an install changes."""
+"""Mutants of scenarios/dependencies: what an install changes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+from mutants import broken, mutant
 from pytest_rlregress.fixtures import wheel_index
 from pytest_rlregress.remedies.dependencies import (
     cuda_arch_list,
@@ -14,7 +15,6 @@ from pytest_rlregress.remedies.dependencies import (
     linux_only_marked,
     too_long_paths,
 )
-from twins import broken, twin
 
 WHEEL, RUN = wheel_index.wheel, wheel_index.run
 
@@ -77,7 +77,7 @@ def the_rest_installed_alone(requirements, python, arguments):
     return install_without_moves(requirements[:1], python, arguments)
 
 
-@twin("install-moves-pins", "absent", only="test_vllm_moves")
+@mutant("install-moves-pins", "absent", only="test_vllm_moves")
 def vllm_without_exact_pins(monkeypatch):
     def wheel(folder, name, version, requires=(), **keywords):
         return WHEEL(folder, name, version, [one.replace("==", ">=") for one in requires], **keywords)
@@ -85,7 +85,7 @@ def vllm_without_exact_pins(monkeypatch):
     monkeypatch.setattr(wheel_index, "wheel", wheel)
 
 
-@twin("install-moves-pins", "changed", only="test_megatron_breaks")
+@mutant("install-moves-pins", "changed", only="test_megatron_breaks")
 def no_space_left(monkeypatch):
     installers_fail_otherwise(monkeypatch)
 
@@ -118,14 +118,14 @@ def anything_goes(capability):
     return "{}.{}+PTX".format(*capability)
 
 
-@twin("cuda-arch-list", "absent")
+@mutant("cuda-arch-list", "absent")
 def all_known_architectures(monkeypatch):
     from torch.utils import cpp_extension
 
     monkeypatch.setattr(cpp_extension, "_get_cuda_arch_flags", lambda: ["-arch=all"])
 
 
-@twin("cuda-arch-list", "changed")
+@mutant("cuda-arch-list", "changed")
 def the_toolkit_is_missing(monkeypatch):
     from torch.utils import cpp_extension
 
@@ -166,7 +166,7 @@ def markers_joined_without_brackets(requirements):
     return [line + ' and sys_platform == "linux"' for line in requirements]
 
 
-@twin("nccl-not-on-windows", "absent")
+@mutant("nccl-not-on-windows", "absent")
 def wheels_for_windows(monkeypatch):
     def wheel(*arguments, tag):
         return WHEEL(*arguments, tag="py3-none-any")
@@ -174,7 +174,7 @@ def wheels_for_windows(monkeypatch):
     monkeypatch.setattr(wheel_index, "wheel", wheel)
 
 
-@twin("nccl-not-on-windows", "changed")
+@mutant("nccl-not-on-windows", "changed")
 def no_space_left_for_windows(monkeypatch):
     installers_fail_otherwise(monkeypatch)
 
@@ -202,7 +202,7 @@ def always_windows(sdist, prefix, limit=260):
     return too_long_paths(sdist, prefix)
 
 
-@twin("flash-attn-long-path", "absent")
+@mutant("flash-attn-long-path", "absent")
 def short_paths(monkeypatch):
     def run(*command, **keywords):
         return "Successfully installed flash-attn-2.7.0"
@@ -210,7 +210,7 @@ def short_paths(monkeypatch):
     monkeypatch.setattr(wheel_index, "run", run)
 
 
-@twin("flash-attn-long-path", "changed")
+@mutant("flash-attn-long-path", "changed")
 def no_space_left_to_unpack(monkeypatch):
     installers_fail_otherwise(monkeypatch)
 
@@ -255,7 +255,7 @@ def refused_instead_of_watched(package):
     del sys.modules[package]
 
 
-@twin("deepspeed-not-needed", "absent", only="launcher")
+@mutant("deepspeed-not-needed", "absent", only="launcher")
 def the_launcher_takes_fsdp_instead(monkeypatch):
     import accelerate
 
@@ -267,7 +267,7 @@ def the_launcher_takes_fsdp_instead(monkeypatch):
     monkeypatch.setattr(accelerate, "Accelerator", without_deepspeed)
 
 
-@twin("deepspeed-not-needed", "changed", only="launcher")
+@mutant("deepspeed-not-needed", "changed", only="launcher")
 def another_package_is_missing(monkeypatch):
     import accelerate
 

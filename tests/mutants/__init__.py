@@ -1,7 +1,7 @@
-"""Twins: a broken remedy or another stack, under which a scenario's tests must come to another verdict.
+"""Mutants: a broken remedy or another stack, under which a scenario's tests must come to another verdict.
 
-Loaded into a run of the scenarios with ``-p twins``, this runs each sided test once under each of its twins and
-nothing else; ``tests/test_twins.py`` looks at the verdicts. One room per scenario folder holds the twins.
+Loaded into a run of the scenarios with ``-p mutants``, this runs each sided test once under each of its mutants and
+nothing else; ``tests/test_mutants.py`` looks at the verdicts. One room per scenario folder holds the mutants.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import pytest
 from pytest_rlregress import catalogue, remedies
 
 CATALOGUE = catalogue.load([catalogue.SHIPPED])
-TWINS: list[Twin] = []
+MUTANTS: list[Mutant] = []
 
 
 @dataclass(frozen=True)
-class Twin:
+class Mutant:
     """What to change before a test of ``failure`` begins, and the verdict its side must then come to.
 
     Attributes:
         verdict: ``regressed`` (guards); ``absent``, ``changed``, ``reproduced`` or ``returned`` (reproduces).
         apply: Takes pytest's monkeypatch, in the process of the test.
-        only: Part of the ids of the tests it is for: a twin need not run those that take long.
+        only: Part of the ids of the tests it is for: a mutant need not run those that take long.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Twin:
         return CATALOGUE[self.failure].source.parent.name
 
 
-def twin(failure: str, verdict: str, only: str = "") -> Callable[..., Any]:
-    """Register ``function(monkeypatch)`` as a twin of a failure."""
+def mutant(failure: str, verdict: str, only: str = "") -> Callable[..., Any]:
+    """Register ``function(monkeypatch)`` as a mutant of a failure."""
 
     def register(apply: Callable[[pytest.MonkeyPatch], None]) -> Any:
-        TWINS.append(Twin(apply.__name__, failure, verdict, apply, only))
+        MUTANTS.append(Mutant(apply.__name__, failure, verdict, apply, only))
         return apply
 
     return register
@@ -65,37 +65,37 @@ def broken(failure: str, only: str = "") -> Callable[..., Any]:
         def apply(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(remedies, subject, function)
 
-        TWINS.append(Twin(function.__name__, failure, "regressed", apply, only))
+        MUTANTS.append(Mutant(function.__name__, failure, "regressed", apply, only))
         return function
 
     return register
 
 
 for room in sorted(Path(__file__).parent.glob("[a-z]*.py")):
-    import_module(f"twins.{room.stem}")
+    import_module(f"mutants.{room.stem}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    found = [twin for twin in TWINS if twin.failure in _ids(metafunc.definition, twin.side)]
+    found = [mutant for mutant in MUTANTS if mutant.failure in _ids(metafunc.definition, mutant.side)]
     if found:
-        metafunc.fixturenames.append("twin_applied")
-        metafunc.parametrize("twin_applied", found, ids=[twin.name for twin in found], indirect=True)
+        metafunc.fixturenames.append("mutant_applied")
+        metafunc.parametrize("mutant_applied", found, ids=[mutant.name for mutant in found], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen = []
     for item in items:
         callspec = getattr(item, "callspec", None)
-        twin = callspec.params.get("twin_applied") if callspec else None
-        if twin and twin.only in item.nodeid:
-            item.user_properties.append(("twin", f"{twin.failure} {twin.name}"))
+        mutant = callspec.params.get("mutant_applied") if callspec else None
+        if mutant and mutant.only in item.nodeid:
+            item.user_properties.append(("mutant", f"{mutant.failure} {mutant.name}"))
             chosen.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
 
 
 @pytest.fixture(autouse=True)
-def twin_applied(request: pytest.FixtureRequest) -> Iterator[None]:
+def mutant_applied(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         request.param.apply(monkeypatch)
         yield

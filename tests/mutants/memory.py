@@ -1,13 +1,13 @@
-"""Twins of scenarios/memory."""
+"""Mutants of scenarios/memory."""
 
 from __future__ import annotations
 
+from mutants import broken, mutant
 from pytest_rlregress.remedies.memory import (
     engine_memory_share,
     predict_training_memory,
     without_expandable_segments,
 )
-from twins import broken, twin
 
 NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
@@ -41,7 +41,7 @@ def never_without_a_share(total_bytes, reserved_bytes):
         return 0.01
 
 
-@twin("gpu-memory-utilization", "absent", only="test_default_beside_a_trainer")
+@mutant("gpu-memory-utilization", "absent", only="test_default_beside_a_trainer")
 def takes_what_is_free(monkeypatch):
     from vllm.v1.worker import utils
 
@@ -51,14 +51,14 @@ def takes_what_is_free(monkeypatch):
     monkeypatch.setattr(utils, "request_memory", request_memory)
 
 
-@twin("gpu-memory-utilization", "absent", only="test_co_tenant")
+@mutant("gpu-memory-utilization", "absent", only="test_co_tenant")
 def profiles_by_its_own_memory(monkeypatch):
     from vllm.v1.worker import gpu_worker
 
     monkeypatch.setattr(gpu_worker, "maybe_rocm_profiling_fallback", lambda result: 0)
 
 
-@twin("gpu-memory-utilization", "changed", only="test_default_beside_a_trainer")
+@mutant("gpu-memory-utilization", "changed", only="test_default_beside_a_trainer")
 def refuses_every_share(monkeypatch):
     from vllm import config
 
@@ -93,7 +93,7 @@ def weights_in_bfloat16_and_no_activations(**sizes):
     return 2 * sizes["parameters"]
 
 
-@twin("trainer-engine-oom", "absent", only="test_memory_runs_out")
+@mutant("trainer-engine-oom", "absent", only="test_memory_runs_out")
 def checkpoints_by_itself(monkeypatch):
     from transformers import Qwen2ForCausalLM
 
@@ -107,7 +107,7 @@ def checkpoints_by_itself(monkeypatch):
     monkeypatch.setattr(Qwen2ForCausalLM, "train", checkpointed)
 
 
-@twin("trainer-engine-oom", "absent", only="test_nothing_counts")
+@mutant("trainer-engine-oom", "absent", only="test_nothing_counts")
 def a_larger_card(monkeypatch):
     from pytest_rlregress.hardware import profiles
     from pytest_rlregress.scenarios.memory import test_trainer_engine_oom
@@ -116,7 +116,7 @@ def a_larger_card(monkeypatch):
     monkeypatch.setattr(test_trainer_engine_oom, "load_profiles", lambda: {**cards, "h100": cards["h200"]})
 
 
-@twin("trainer-engine-oom", "changed")
+@mutant("trainer-engine-oom", "changed")
 def forward_fails_otherwise(monkeypatch):
     from transformers import Qwen2ForCausalLM
 
@@ -143,7 +143,7 @@ def thaws_the_embeddings(model):
     model.get_input_embeddings().weight.requires_grad_()
 
 
-@twin("fsdp-cpu-offload-lora", "absent", only="test_offloaded_parameters")
+@mutant("fsdp-cpu-offload-lora", "absent", only="test_offloaded_parameters")
 def wrapper_says_where_it_is(monkeypatch):
     from torch import nn
     from torch.distributed.tensor import DTensor
@@ -160,7 +160,7 @@ def wrapper_says_where_it_is(monkeypatch):
     monkeypatch.setattr(nn.Module, "state_dict", state_dict)
 
 
-@twin("fsdp-cpu-offload-lora", "changed", only="test_offloaded_parameters")
+@mutant("fsdp-cpu-offload-lora", "changed", only="test_offloaded_parameters")
 def offload_is_refused(monkeypatch):
     from torch.distributed import fsdp
 
@@ -193,14 +193,14 @@ def in_place(environ):
     return environ
 
 
-@twin("expandable-segments", "absent", only="test_refused")
+@mutant("expandable-segments", "absent", only="test_refused")
 def not_looked_at(monkeypatch):
     from vllm.config import VllmConfig
 
     monkeypatch.setattr(VllmConfig, "_verify_kv_transfer_compat", lambda config: None)
 
 
-@twin("expandable-segments", "absent", only="test_let_through")
+@mutant("expandable-segments", "absent", only="test_let_through")
 def looked_at_as_torch_does(monkeypatch):
     import os
 
@@ -213,7 +213,7 @@ def looked_at_as_torch_does(monkeypatch):
     monkeypatch.setattr(VllmConfig, "_verify_kv_transfer_compat", verify)
 
 
-@twin("expandable-segments", "changed")
+@mutant("expandable-segments", "changed")
 def connector_is_gone(monkeypatch):
     from vllm.config import VllmConfig
 

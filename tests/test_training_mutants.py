@@ -1,4 +1,4 @@
-"""The miniature step must fail when it should: each twin of it has one fault, caught by the message meant for it."""
+"""The miniature step must fail when it should: each mutant of it has one fault, caught by the message meant for it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ DISAGREE = "engine and trainer disagree before the update"
 
 
 @pytest.fixture
-def twin(training_step, monkeypatch):
-    """``twin(message, name=function)``: put a faulty function in the step's module and expect that complaint."""
+def mutant(training_step, monkeypatch):
+    """``mutant(message, name=function)``: put a faulty function in the step's module and expect that complaint."""
     from pytest_rlregress.fixtures import training_step as room
     from pytest_rlregress.fixtures.step_record import check
 
-    def twin(message, **faults):
+    def mutant(message, **faults):
         for name, fault in faults.items():
             monkeypatch.setattr(room, name, fault)
         [record] = training_step.run(steps=1)
         with pytest.raises(AssertionError, match=message):
             check(record, training_step.settings)
 
-    return twin
+    return mutant
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_the_sound_step_passes(training_step, level):
     check(record, training_step.settings)
 
 
-def test_no_sync(twin, room):
-    twin(STALE, sync=after_the_first(lambda model, engine: None, room.sync))
+def test_no_sync(mutant, room):
+    mutant(STALE, sync=after_the_first(lambda model, engine: None, room.sync))
 
 
 # Of vLLM's fused tensors (query, key, value; gate, up) a missing part is uninitialised memory, now and then NaN, which
@@ -77,24 +77,24 @@ def test_no_sync(twin, room):
         "lm_head.weight",  # tied: the state dict's second name for the embedding, and the one the engine needs
     ],
 )
-def test_one_tensor_missing_from_the_sync(twin, room, missing):
+def test_one_tensor_missing_from_the_sync(mutant, room, missing):
     import ray
 
     def sync(model, engine):
         ray.get(engine.load_weights.remote({n: p.detach() for n, p in model.state_dict().items() if n != missing}))
 
-    twin(STALE, sync=after_the_first(sync, room.sync))
+    mutant(STALE, sync=after_the_first(sync, room.sync))
 
 
-def test_mask_without_the_ending_token(twin, room):
-    twin("the mask of completion", to_batch=with_mask(room.to_batch, lambda mask: mask * mask.roll(-1, 1), room))
+def test_mask_without_the_ending_token(mutant, room):
+    mutant("the mask of completion", to_batch=with_mask(room.to_batch, lambda mask: mask * mask.roll(-1, 1), room))
 
 
-def test_mask_with_the_first_padding(twin, room):
-    twin("the mask of completion", to_batch=with_mask(room.to_batch, lambda mask: mask | mask.roll(1, 1), room))
+def test_mask_with_the_first_padding(mutant, room):
+    mutant("the mask of completion", to_batch=with_mask(room.to_batch, lambda mask: mask | mask.roll(1, 1), room))
 
 
-def test_attention_to_padding(twin, room):
+def test_attention_to_padding(mutant, room):
     def to_batch(*args):
         batch = sound(*args)
         tensors = room.tensors_of(batch)
@@ -102,32 +102,32 @@ def test_attention_to_padding(twin, room):
         return batch
 
     sound = room.to_batch
-    twin(DISAGREE, to_batch=to_batch)
+    mutant(DISAGREE, to_batch=to_batch)
 
 
-def test_log_probabilities_at_another_temperature(twin):
+def test_log_probabilities_at_another_temperature(mutant):
     def token_logprobs(model, ids, attention_mask, last):
         logits = model(ids, attention_mask).logits[:, -last - 1 : -1] / 0.9
         return logits.log_softmax(2).gather(2, ids[:, -last:, None]).squeeze(2)
 
-    twin(DISAGREE, token_logprobs=token_logprobs)
+    mutant(DISAGREE, token_logprobs=token_logprobs)
 
 
-def test_log_probabilities_of_the_next_token(twin, room):
+def test_log_probabilities_of_the_next_token(mutant, room):
     sound = room.token_logprobs
-    twin(DISAGREE, token_logprobs=lambda *args: sound(*args).roll(1, 1))
+    mutant(DISAGREE, token_logprobs=lambda *args: sound(*args).roll(1, 1))
 
 
-def test_frozen_parameter(twin, room):
+def test_frozen_parameter(mutant, room):
     def train_on(model, *args):
         model.get_parameter(name).requires_grad_(False)
         return sound(model, *args)
 
     sound, name = room.train_on, "model.layers.0.self_attn.k_proj.weight"
-    twin(f"no finite gradient reached {name}$", train_on=train_on)
+    mutant(f"no finite gradient reached {name}$", train_on=train_on)
 
 
-def test_gradient_lost_on_the_way(twin, room):
+def test_gradient_lost_on_the_way(mutant, room):
     def train_on(model, *args):
         hook = model.get_parameter(name).register_hook(lambda gradient: gradient * 0)
         try:
@@ -136,29 +136,29 @@ def test_gradient_lost_on_the_way(twin, room):
             hook.remove()
 
     sound, name = room.train_on, "model.layers.1.self_attn.o_proj.weight"
-    twin(f"the update did not move {name}$", train_on=train_on)
+    mutant(f"the update did not move {name}$", train_on=train_on)
 
 
-def test_wrong_sign_of_the_loss(twin, room):
+def test_wrong_sign_of_the_loss(mutant, room):
     sound = room.policy_loss
-    twin("wrong sign", policy_loss=lambda *args: -sound(*args))
+    mutant("wrong sign", policy_loss=lambda *args: -sound(*args))
 
 
-def test_wrong_sign_of_the_advantages(twin, room):
+def test_wrong_sign_of_the_advantages(mutant, room):
     sound = room.group_advantages
-    twin("wrong sign", group_advantages=lambda *args: -sound(*args))
+    mutant("wrong sign", group_advantages=lambda *args: -sound(*args))
 
 
-def test_advantages_not_divided_by_their_deviation(twin):
+def test_advantages_not_divided_by_their_deviation(mutant):
     def group_advantages(rewards, group_size):
         groups = rewards.view(-1, group_size)
         return (groups - groups.mean(dim=1, keepdim=True)).flatten()
 
-    twin("not normalised: their standard deviation is", group_advantages=group_advantages)
+    mutant("not normalised: their standard deviation is", group_advantages=group_advantages)
 
 
-def test_advantages_normalised_over_the_batch(twin):
-    twin(
+def test_advantages_normalised_over_the_batch(mutant):
+    mutant(
         "not normalised: their mean is", group_advantages=lambda rewards, _: (rewards - rewards.mean()) / rewards.std()
     )
 

@@ -1,4 +1,4 @@
-"""Twins of scenarios/cluster."""
+"""Mutants of scenarios/cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 import subprocess
 import sys
 
+from mutants import broken, mutant
 from pytest_rlregress.remedies.cluster import blame, probe_cuda
-from twins import broken, twin
 
 
 @broken("raylet-crash", only="test_the_raylet_is_blamed")
@@ -32,7 +32,7 @@ def no_folder_no_death(log_dir):
     return blame(log_dir) if log_dir.is_dir() else []
 
 
-@twin("raylet-crash", "absent", only="elsewhere-actor")
+@mutant("raylet-crash", "absent", only="elsewhere-actor")
 def actors_start_again_elsewhere(monkeypatch):
     from ray.actor import ActorClass
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -49,7 +49,7 @@ def actors_start_again_elsewhere(monkeypatch):
     monkeypatch.setattr(scenario, "SECONDS", 4)
 
 
-@twin("raylet-crash", "changed", only="fails_otherwise-driver")
+@mutant("raylet-crash", "changed", only="fails_otherwise-driver")
 def waiting_fails_otherwise(monkeypatch):
     import ray
 
@@ -104,14 +104,14 @@ def in_the_same_process(code="print(False)", timeout=120.0):
     return said[-1] is True
 
 
-@twin("worker-double-free", "absent")
+@mutant("worker-double-free", "absent")
 def heap_is_sound(monkeypatch):
     from pytest_rlregress.scenarios.cluster import test_worker_double_free as scenario
 
     monkeypatch.setattr(scenario, "FREE_TWICE", scenario.FREE_TWICE.replace("libc.free(block)\n", "", 1))
 
 
-@twin("worker-double-free", "changed")
+@mutant("worker-double-free", "changed")
 def heap_breaks_otherwise(monkeypatch):
     """Blocks too large for the tcache: glibc says ``double free or corruption``."""
     from pytest_rlregress.scenarios.cluster import test_worker_double_free as scenario

@@ -1,12 +1,12 @@
-"""Twins of scenarios/batch."""
+"""Mutants of scenarios/batch."""
 
 from __future__ import annotations
 
 import re
 from types import SimpleNamespace
 
+from mutants import broken, mutant
 from pytest_rlregress.remedies.batch import align_batches, completion_mask, info_mask, union_batches
-from twins import broken, twin
 
 
 def fails(*args, **kwargs):
@@ -54,7 +54,7 @@ def in_place(batches, from_memory_db):
     return aligned
 
 
-@twin("dataproto-concat-keys", "absent")
+@mutant("dataproto-concat-keys", "absent")
 def concat_takes_the_union(monkeypatch):
     from verl.protocol import DataProto
 
@@ -62,14 +62,14 @@ def concat_takes_the_union(monkeypatch):
     monkeypatch.setattr(DataProto, "concat", lambda data: concat(align_batches(data, [False] * len(data))))
 
 
-@twin("dataproto-concat-keys", "changed")
+@mutant("dataproto-concat-keys", "changed")
 def concat_fails_otherwise(monkeypatch):
     from verl.protocol import DataProto
 
     monkeypatch.setattr(DataProto, "concat", fails)
 
 
-# Each twin of completion_mask makes something else of the remedy's whole ids and mask, and cuts them to the limit.
+# Each mutant of completion_mask makes something else of the remedy's whole ids and mask, and cuts them to the limit.
 
 
 def broken_mask(function):
@@ -140,14 +140,14 @@ def end_of_turn_not_counted(tokenizer, prompt, whole, limit):
     return ids, [mask if token != tokenizer.eos_token_id else 0 for token, mask in pairs]
 
 
-@twin("mask-length-drift", "absent", only="test_len_of_the_encoding")
+@mutant("mask-length-drift", "absent", only="test_len_of_the_encoding")
 def encoding_has_the_length_of_its_ids(monkeypatch):
     from transformers import BatchEncoding
 
     monkeypatch.setattr(BatchEncoding, "__len__", lambda encoding: len(encoding["input_ids"]))
 
 
-@twin("mask-length-drift", "changed", only="test_ids_and_mask_made_apart")
+@mutant("mask-length-drift", "changed", only="test_ids_and_mask_made_apart")
 def model_fails_otherwise(monkeypatch):
     from transformers import Qwen2ForCausalLM
 
@@ -175,14 +175,14 @@ def numpy_scalars_kept(values):
     return np.fromiter(values, dtype=object, count=len(values))
 
 
-@twin("non-tensor-dtype-object", "absent", only="test_union_of_equal_columns")
+@mutant("non-tensor-dtype-object", "absent", only="test_union_of_equal_columns")
 def union_compares_values(monkeypatch):
     from verl import protocol
 
     monkeypatch.setattr(protocol, "_deep_equal", lambda one, other, visited: one.tolist() == other.tolist())
 
 
-@twin("non-tensor-dtype-object", "changed", only="test_ragged")
+@mutant("non-tensor-dtype-object", "changed", only="test_ragged")
 def array_fails_otherwise(monkeypatch):
     import numpy as np
 
@@ -220,7 +220,7 @@ def cut_to_the_shorter_side(batch, other):
     return union_batches(batch[:1], other[:1])
 
 
-@twin("union-batch-size", "absent", only="test_augmented_column")
+@mutant("union-batch-size", "absent", only="test_augmented_column")
 def union_drops_odd_columns(monkeypatch):
     from verl.protocol import DataProto
 
@@ -233,7 +233,7 @@ def union_drops_odd_columns(monkeypatch):
     monkeypatch.setattr(DataProto, "union", fixed)
 
 
-@twin("union-batch-size", "changed", only="test_augmented_rows")
+@mutant("union-batch-size", "changed", only="test_augmented_rows")
 def union_fails_otherwise(monkeypatch):
     from verl.protocol import DataProto
 
@@ -285,7 +285,7 @@ def markers_looked_up_as_tokens(tokenizer, response_ids):
     return mask
 
 
-@twin("system-text-in-loss", "absent")
+@mutant("system-text-in-loss", "absent")
 def insertions_are_never_sampled(monkeypatch):
     """A stack that keeps the system's text out of the response."""
     from pytest_rlregress.scenarios.batch import test_system_text_in_loss as scenario
@@ -293,7 +293,7 @@ def insertions_are_never_sampled(monkeypatch):
     monkeypatch.setattr(scenario, "ROLLOUT", [piece for piece in scenario.ROLLOUT if piece[1]])
 
 
-@twin("system-text-in-loss", "changed")
+@mutant("system-text-in-loss", "changed")
 def gradients_are_lost(monkeypatch):
     import torch
 

@@ -257,17 +257,17 @@ def test_each_card_on_its_own_node(crowd, ray):
     where = {about["hardware"]: ray.nodes[node] for name, about, _, node in ray.ask("jobs") if name in names}
     assert where == {"card-a": ["accelerator_type:CARD-A"], "card-b": ["accelerator_type:CARD-B"]}
     assert "[card-a] hardware: card-a of no GPU" in out
-    lanes = {}
+    platforms = {}
     for path in (crowd.path / "nodes").glob("*.json"):
         record = reader.read(path)
-        lanes[record["extra"]["hardware"]["profile"]] = record["summary"]["failed"]
+        platforms[record["extra"]["hardware"]["profile"]] = record["summary"]["failed"]
         assert str(path) in out
-    assert lanes == {"card-a": 0, "card-b": 1}
+    assert platforms == {"card-a": 0, "card-b": 1}
     table = out.partition("hardware  node")[2]
     assert re.search(r"^card-a .* passed$", table, re.M)
     assert re.search(r"^card-b .* tests failed$", table, re.M)
     assert "card-b" in (crowd.path / "page.html").read_text()
-    assert "hole" not in out
+    assert "no run" not in out
 
 
 @pytest.mark.slow
@@ -288,7 +288,7 @@ def test_a_killed_pytest(crowd):
     found = {test["name"]: test["rawStatus"] for test in reader.read(journal)["tests"]}
     assert found == {"test_killed.py::test_before": "passed", "test_killed.py::test_dies": "interrupted"}
     assert str(journal) in out
-    assert "hole" not in out
+    assert "no run" not in out
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ def test_a_killed_job(crowd):
     code, out, _ = _ended(crowd.orphaned)
     assert code == results.UNKNOWN
     assert "the job ended before pytest had: the node went down, or somebody stopped or killed it" in out
-    assert "a hole, not a pass: card-b" in out
+    assert "no run, not a pass: card-b" in out
     _gone(int(re.search(r"waiting in (\d+)", out)[1]), 10)
 
 
@@ -305,7 +305,7 @@ def test_a_node_without_the_harness(crowd):
     code, out, _ = _ended(crowd.missing)
     assert code == results.UNKNOWN
     assert "the node's Python does not have the harness: pip install pytest-rlregress==" in out
-    assert "a hole, not a pass: card-b" in out
+    assert "no run, not a pass: card-b" in out
 
 
 @pytest.mark.slow
@@ -340,7 +340,7 @@ def test_the_time_is_over(room):
     assert code == results.UNKNOWN
     assert re.search(r"^\[card-c\] pending for \d s: accelerator_type:CARD-C and 1 CPU is in use, or", out, re.M)
     assert "stopped after 2 s; never began" in out
-    assert "a hole, not a pass: card-c" in out
+    assert "no run, not a pass: card-c" in out
 
 
 @pytest.mark.slow
@@ -565,7 +565,7 @@ def test_exit_codes(tmp_path, code, result, ours):
     assert (found.result, found.code) == (result, ours)
     lost = results.outcome(place, job_log.End("FAILED", "", frames=(close,)), 1, "")
     assert lost.code == max(ours, results.USAGE if code == 4 else results.UNKNOWN)  # no record is no pass
-    assert "a hole, not a pass: h100" in results.table([lost])
+    assert "no run, not a pass: h100" in results.table([lost])
 
 
 @EXAMPLES

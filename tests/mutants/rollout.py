@@ -1,4 +1,4 @@
-"""Twins of scenarios/rollout."""
+"""Mutants of scenarios/rollout."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import sys
 import time
 
+from mutants import broken, mutant
 from pytest_rlregress.logs.engine import EngineLog
 from pytest_rlregress.remedies.rollout import clamp_max_tokens, reload_weights, watch_engine_log
-from twins import broken, twin
 
 STALLED = "pytest_rlregress.scenarios.rollout.test_stalled_rollout"
 RELOAD = "pytest_rlregress.scenarios.rollout.test_weight_reload_weight_name"
@@ -46,7 +46,7 @@ def always_all_the_room(max_tokens, prompt_length, max_model_len):
     return clamp_max_tokens(max_model_len, prompt_length, max_model_len)
 
 
-@twin("max-tokens-overflow", "absent", only="test_offline_cuts_short")
+@mutant("max-tokens-overflow", "absent", only="test_offline_cuts_short")
 def offline_gives_all(monkeypatch):
     """Whatever its context holds: one token, as often as was asked for."""
     from vllm import LLM, SamplingParams
@@ -64,7 +64,7 @@ def offline_gives_all(monkeypatch):
     monkeypatch.setattr(LLM, "generate", generate)
 
 
-@twin("max-tokens-overflow", "changed", only="test_offline_cuts_short")
+@mutant("max-tokens-overflow", "changed", only="test_offline_cuts_short")
 def offline_fails_otherwise(monkeypatch):
     monkeypatch.setattr("vllm.LLM.generate", failing(RuntimeError("EngineCore encountered an issue")))
 
@@ -96,14 +96,14 @@ def transposed(ids):
     return ids.long().t().contiguous()
 
 
-@twin("sigfpe-embedding", "reproduced", only="through_model[embedding_divides_by_zero-columns]")
+@mutant("sigfpe-embedding", "reproduced", only="through_model[embedding_divides_by_zero-columns]")
 def embedding_divides_by_zero(monkeypatch):
     import ctypes
 
     monkeypatch.setattr("torch.nn.functional.embedding", lambda *args: ctypes.CDLL(None).div(1, 0))
 
 
-@twin("sigfpe-embedding", "changed", only="through_model[embedding_fails_otherwise-columns]")
+@mutant("sigfpe-embedding", "changed", only="through_model[embedding_fails_otherwise-columns]")
 def embedding_fails_otherwise(monkeypatch):
     monkeypatch.setattr("torch.nn.functional.embedding", failing(IndexError("index out of range in self")))
 
@@ -186,13 +186,13 @@ def by_size(log, patience):
     return check
 
 
-@twin("stalled-rollout", "absent")
+@mutant("stalled-rollout", "absent")
 def server_serves(monkeypatch):
     """Its answer stands in for it, so that nothing waits for a server."""
     monkeypatch.setattr(f"{STALLED}.complete", lambda server, prompt_length, max_tokens: max_tokens)
 
 
-@twin("stalled-rollout", "changed")
+@mutant("stalled-rollout", "changed")
 def orchestrator_fails_otherwise(monkeypatch):
     monkeypatch.setattr(f"{STALLED}.complete", failing(TypeError("create() got an unexpected keyword argument")))
 
@@ -234,7 +234,7 @@ def sinks_kept(llm, weights):
     reload_weights(llm, ((name, tensor) for name, tensor in weights if not name.endswith("sinks")))
 
 
-@twin("weight-reload-weight-name", "absent", only="test_raw_load")
+@mutant("weight-reload-weight-name", "absent", only="test_raw_load")
 def raw_load_reloads(monkeypatch):
     """https://github.com/vllm-project/vllm/pull/42823"""
     from types import SimpleNamespace
@@ -254,7 +254,7 @@ def raw_load_reloads(monkeypatch):
     monkeypatch.setattr(Qwen2ForCausalLM, "load_weights", load_weights)
 
 
-@twin("weight-reload-weight-name", "reproduced", only="expert_weights_are_no_parameters-raw-gpt-oss")
+@mutant("weight-reload-weight-name", "reproduced", only="expert_weights_are_no_parameters-raw-gpt-oss")
 def expert_weights_are_no_parameters(monkeypatch):
     """As vLLM's Triton kernels for MXFP4 leave them on a GPU (fused_moe/oracle/mxfp4.py)."""
 
@@ -273,7 +273,7 @@ def expert_weights_are_no_parameters(monkeypatch):
     monkeypatch.setattr(f"{RELOAD}.load_raw", load_raw)
 
 
-@twin("weight-reload-weight-name", "changed", only="test_raw_load")
+@mutant("weight-reload-weight-name", "changed", only="test_raw_load")
 def raw_load_fails_otherwise(monkeypatch):
     wrong = [("no.such.weight", None)]
     monkeypatch.setattr(
@@ -305,7 +305,7 @@ def as_the_environment_says():
     return os.environ["VLLM_WORKER_MULTIPROC_METHOD"]
 
 
-@twin("fork-after-cuda", "absent", only="test_worker_of")
+@mutant("fork-after-cuda", "absent", only="test_worker_of")
 def vllm_asks_for_the_fork(monkeypatch):
     import torch
 
@@ -313,6 +313,6 @@ def vllm_asks_for_the_fork(monkeypatch):
     monkeypatch.setattr(asked, lambda: torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork())
 
 
-@twin("fork-after-cuda", "changed", only="test_worker_of")
+@mutant("fork-after-cuda", "changed", only="test_worker_of")
 def cuda_fails_otherwise(monkeypatch):
     monkeypatch.setattr("torch.cuda.init", failing(RuntimeError("CUDA error: unspecified launch failure")))

@@ -1,9 +1,10 @@
-"""Twins of scenarios/launch."""
+"""Mutants of scenarios/launch."""
 
 from __future__ import annotations
 
 import subprocess
 
+from mutants import broken, mutant
 from pytest_rlregress.remedies.launch import (
     check_finished,
     check_interpolations,
@@ -13,7 +14,6 @@ from pytest_rlregress.remedies.launch import (
     wandb_mode,
     wsl_path,
 )
-from twins import broken, twin
 
 
 @broken("silent-exit-zero", only="test_what_did_not_train")
@@ -50,12 +50,12 @@ def run_as(monkeypatch, changed):
     monkeypatch.setattr(subprocess, "run", patched)
 
 
-@twin("silent-exit-zero", "absent", only="middle")
+@mutant("silent-exit-zero", "absent", only="middle")
 def the_shell_stops_where_a_line_fails(monkeypatch):
     run_as(monkeypatch, lambda command, keywords: (["sh", "-e", *command[1:]], keywords))
 
 
-@twin("silent-exit-zero", "changed")
+@mutant("silent-exit-zero", "changed")
 def no_shell(monkeypatch):
     run_as(monkeypatch, lambda command, keywords: (["no-such-shell"], keywords))
 
@@ -76,12 +76,12 @@ def in_place(environ):
     return environ
 
 
-@twin("console-encoding", "absent", only="test_printing_fails")
+@mutant("console-encoding", "absent", only="test_printing_fails")
 def consoles_that_take_all(monkeypatch):
     run_as(monkeypatch, lambda command, keywords: (command, {**keywords, "env": utf8_environment(keywords["env"])}))
 
 
-@twin("console-encoding", "changed", only="test_printing_fails")
+@mutant("console-encoding", "changed", only="test_printing_fails")
 def an_encoding_nobody_has(monkeypatch):
     said = {"PYTHONIOENCODING": "klingon"}
     run_as(monkeypatch, lambda command, keywords: (command, {**keywords, "env": {**keywords["env"], **said}}))
@@ -114,7 +114,7 @@ def the_default_stays_text(config, environ):
     return [replace(one, instead="${oc.env:X,1}" + one.why) for one in check_interpolations(config, environ)]
 
 
-@twin("empty-env-in-config", "absent")
+@mutant("empty-env-in-config", "absent")
 def verl_takes_one_for_empty(monkeypatch):
     from verl.utils import config as verl_config
 
@@ -128,7 +128,7 @@ def verl_takes_one_for_empty(monkeypatch):
     monkeypatch.setattr(verl_config, "validate_config", validate_numbers)
 
 
-@twin("empty-env-in-config", "changed")
+@mutant("empty-env-in-config", "changed")
 def verl_names_the_key(monkeypatch):
     from verl.utils import config as verl_config
 
@@ -161,7 +161,7 @@ def the_wrong_table(config):
     return [replace(one, instead="[trainer]\nac = 1") for one in check_key_placement(config)]
 
 
-@twin("config-key-placement", "absent", only="test_key_in_the_wrong_place")
+@mutant("config-key-placement", "absent", only="test_key_in_the_wrong_place")
 def seq_len_for_all(monkeypatch):
     """As prime-rl does since 2025-12-19."""
     from pytest_rlregress.scenarios.launch import prime_rl
@@ -172,7 +172,7 @@ def seq_len_for_all(monkeypatch):
     monkeypatch.setattr(prime_rl, "RLConfig", Shared)
 
 
-@twin("config-key-placement", "changed", only="test_key_in_the_wrong_place")
+@mutant("config-key-placement", "changed", only="test_key_in_the_wrong_place")
 def another_schema(monkeypatch):
     from pytest_rlregress.scenarios.launch import prime_rl
 
@@ -201,7 +201,7 @@ def any_netrc_file(environ):
     return "online" if Path(environ["HOME"], ".netrc").exists() else wandb_mode(environ)
 
 
-@twin("wandb-key-missing", "absent")
+@mutant("wandb-key-missing", "absent")
 def wandb_goes_on_without(monkeypatch):
     from functools import partial
 
@@ -210,7 +210,7 @@ def wandb_goes_on_without(monkeypatch):
     monkeypatch.setattr(wandb, "init", partial(wandb.init, mode="disabled"))
 
 
-@twin("wandb-key-missing", "changed")
+@mutant("wandb-key-missing", "changed")
 def the_server_is_down(monkeypatch):
     import wandb
 
@@ -235,14 +235,14 @@ def any_colon(path):
     return "/mnt/c/" + path.split(":", 1)[1] if ":" in path else path
 
 
-@twin("windows-path-in-wsl", "absent", only="test_checkpoint")
+@mutant("windows-path-in-wsl", "absent", only="test_checkpoint")
 def written_where_wsl_mounts_it(monkeypatch):
     import transformers
 
     monkeypatch.setattr(transformers.Qwen2Config, "save_pretrained", lambda self, folder: None)
 
 
-@twin("windows-path-in-wsl", "changed", only="test_checkpoint")
+@mutant("windows-path-in-wsl", "changed", only="test_checkpoint")
 def writing_is_refused(monkeypatch):
     import transformers
 
@@ -276,7 +276,7 @@ def its_folder_searched(path):
     return dataset_file(str(Path(path).parent)) if path.endswith(".parquet") else dataset_file(path)
 
 
-@twin("dataset-root-not-file", "absent", only="test_root_of_a_dataset")
+@mutant("dataset-root-not-file", "absent", only="test_root_of_a_dataset")
 def datasets_takes_the_file(monkeypatch):
     import datasets
 
@@ -288,7 +288,7 @@ def datasets_takes_the_file(monkeypatch):
     )
 
 
-@twin("dataset-root-not-file", "changed")
+@mutant("dataset-root-not-file", "changed")
 def datasets_wants_a_list(monkeypatch):
     import datasets
 

@@ -1,4 +1,4 @@
-"""Twins of scenarios/dependencies: what a setting needs to be installed."""
+"""Mutants of scenarios/dependencies: what a setting needs to be installed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from importlib import metadata
 from types import ModuleType
 
+from mutants import broken, mutant
 from pytest_rlregress.remedies.dependencies import missing_symbol
-from twins import broken, twin
 
 
 def by_distribution(setting):
@@ -58,7 +58,7 @@ def as_verl_asks(setting):
     return None if "vllm" in metadata.packages_distributions()["vllm"] else "vllm.LLM: set rollout.name"
 
 
-@twin("mbridge-missing", "absent")
+@mutant("mbridge-missing", "absent")
 def verl_brings_its_own(monkeypatch):
     module = ModuleType("verl.models.mcore.mbridge")
     module.AutoBridge = object()
@@ -66,31 +66,31 @@ def verl_brings_its_own(monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-@twin("mbridge-missing", "changed")
+@mutant("mbridge-missing", "changed")
 def verl_is_another(monkeypatch):
     monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
 
 
-@twin("apex-missing", "absent", only="the_symbol")
+@mutant("apex-missing", "absent", only="the_symbol")
 def apex_with_its_extension(monkeypatch):
     module = ModuleType("fused_weight_gradient_mlp_cuda")
     module.wgrad_gemm_accum_fp32 = object()
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-@twin("apex-missing", "changed", only="the_symbol")
+@mutant("apex-missing", "changed", only="the_symbol")
 def an_extension_of_other_symbols(monkeypatch):
     monkeypatch.setitem(sys.modules, "fused_weight_gradient_mlp_cuda", ModuleType("fused_weight_gradient_mlp_cuda"))
 
 
-@twin("vllm-missing", "absent", only="another_name")
+@mutant("vllm-missing", "absent", only="another_name")
 def verl_asks_the_module(monkeypatch):
     from verl.workers.rollout import base
 
     monkeypatch.setattr(base, "get_rollout_class", lambda name: importlib.import_module(name).LLM)
 
 
-@twin("vllm-missing", "changed", only="without_vllm")
+@mutant("vllm-missing", "changed", only="without_vllm")
 def verl_knows_no_rollout(monkeypatch):
     from verl.workers.rollout import base
 
