@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from benchmarks import measure
-from benchmarks.history import PLATFORMS, NIGHTS, TESTS
+from benchmarks.history import NIGHTS, PLATFORMS, TESTS
 
 
 def main() -> None:

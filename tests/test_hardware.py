@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_rlregress import hardware
-from pytest_rlregress.hardware import Gpu, HardwareError, Machine
+from pytest_rlregress.hardware import Gpu, HardwareError, Machine, matching
 
 MIB = 2**20
 PROFILES = hardware.load_profiles()
@@ -92,7 +92,7 @@ def test_every_card_has_its_profile_and_no_other():
     ids=["substring", "capability", "beginning"],
 )
 def test_careless_matching_is_noticed(monkeypatch, careless, confused):
-    monkeypatch.setattr(hardware, "misfit", lambda gpu, profile: None if careless(gpu, profile) else "")
+    monkeypatch.setattr(matching, "misfit", lambda gpu, profile: None if careless(gpu, profile) else "")
     assert confused <= wrong_matches()
 
 

@@ -542,7 +542,11 @@ FIRST = {"a": (0, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, "")}
 SECOND = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
 BROKEN = {
     "what changes is not seen": (index, "digest", lambda path: path.name),
-    "changes are not looked for": (record_files, "File", lambda path, mtime_ns, size: index.IndexedFile(path, 0, 0)),
+    "changes are not looked for": (
+        record_files,
+        "IndexedFile",
+        lambda path, mtime_ns, size: index.IndexedFile(path, 0, 0),
+    ),
     "what is no record is left out": (index, "_keep_problem", lambda db, key, problem: None),
     "a copy counts": (reader, "whole", lambda path: {**WHOLE(path), "reportId": path.name}),
 }

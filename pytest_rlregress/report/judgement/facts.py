@@ -25,10 +25,10 @@ Kind = Literal[
     "flake",  # a rerun in the same night, with nothing changed, disagrees
     "repaired",  # better than in the run before
     "missing",  # the platform ran, this test did not, though it did before
-    "new failing",  # fails, and said nothing in this platform before: nothing to compare with
-    "known",  # bad as before: it has not been better in this platform
+    "new failing",  # fails, and said nothing on this platform before: nothing to compare with
+    "known",  # bad as before: it has not been better on this platform
     "steady",  # good, as before
-    "new",  # does not fail, and said nothing in this platform before
+    "new",  # does not fail, and said nothing on this platform before
 ]
 #: Kinds for which ``--gate`` and ``--compare`` exit with 1.
 TRIPS: frozenset[str] = frozenset({"regression", "driver change"})

@@ -30,7 +30,7 @@ def of(history: History, date: datetime.date | None = None, expect: Sequence[str
     Args:
         history: The records.
         date: The night; by default that of the newest record.
-        expect: Platforms that should have run: where they have no record their run is missing, as for those that ran before.
+        expect: Platforms that should have run; one without record has a missing run, as has one that ran before.
 
     Raises:
         ValueError: There is no record and no date.
