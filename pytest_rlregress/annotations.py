@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress.logs.engine import plain
+from pytest_rlregress.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
@@ -60,8 +61,8 @@ class Annotations:
             return
         failure = self._run.catalogue[said["rlregress_failure"]]
         if report.failed:
-            kind = "warning" if verdict == "unavailable" else "error"
-        elif verdict == "absent" and note:
+            kind = "warning" if verdict == Verdict.UNAVAILABLE else "error"
+        elif verdict == Verdict.ABSENT and note:
             kind = "notice"
         else:
             return

@@ -223,7 +223,7 @@ class Session:
         properties = {
             "failure": failure.id,
             "side": side.name,
-            "verdict": judgement.verdict,
+            "verdict": judgement.verdict.value,
             "note": judgement.note,
             "subject": self.subject(item) or "",
         }
@@ -245,7 +245,7 @@ def _mark(report: pytest.TestReport, judgement: Judgement) -> None:
         report.outcome, report.longrepr = "passed", None
     elif judgement.fails:
         if report.failed:
-            report.sections.insert(0, (judgement.verdict, judgement.note))
+            report.sections.insert(0, (judgement.verdict.value, judgement.note))
         else:
             report.outcome, report.longrepr = "failed", f"{judgement.verdict}: {judgement.note}"
 

@@ -16,22 +16,11 @@ import pytest
 from pytest_rlregress import hardware
 from pytest_rlregress.goldens.key import Key
 from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
-#: Letter of each verdict in the progress line: small ones are fine, capitals fail the run.
-LETTERS = {
-    "reproduced": "r",
-    "absent": "a",
-    "held": "h",
-    "unavailable": "u",
-    "changed": "C",
-    "returned": "B",
-    "regressed": "G",
-    "crashed": "K",
-    "hung": "H",
-}
 _WIDTH = 100
 _NOTE_LINES = 3  # what failed is printed in full above the table
 _COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "subject": 22}
@@ -79,7 +68,7 @@ class Terminal:
         if verdict is None or report.when == "teardown":
             return None
         category = {"passed": "passed", "skipped": "skipped"}.get(report.outcome, "failed")
-        return category, LETTERS[verdict], verdict.upper()
+        return category, Verdict(verdict).letter, verdict.upper()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a test's verdict to its failure's row."""
@@ -179,18 +168,7 @@ def _line(cells: list[str]) -> str:
 
 def _cell(verdicts: Counter[str]) -> str:
     """The verdict that matters most, with how many of the tests gave it."""
-    order = [
-        "crashed",
-        "hung",
-        "regressed",
-        "changed",
-        "returned",
-        "reproduced",
-        "absent",
-        "held",
-        "unavailable",
-    ]
-    worst = next((verdict for verdict in order if verdicts[verdict]), "")
+    worst = next((verdict for verdict in Verdict if verdicts[verdict]), "")
     return f"{worst} {verdicts[worst]}/{verdicts.total()}" if worst else "-"
 
 

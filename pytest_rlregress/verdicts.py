@@ -1,15 +1,69 @@
-"""The judge: what a test's outcome says about a documented failure. Pure functions, no pytest."""
+"""The verdicts, and the judge that comes to one from a test's outcome. Pure functions, no pytest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_rlregress.catalogue import Failure, Signature
 
-#: Verdicts that fail a run whatever the settings.
-FAILING = frozenset({"regressed", "changed", "returned", "crashed", "hung"})
+
+class Rank(IntEnum):
+    """How bad a test's result is: a test got worse if its rank rose."""
+
+    NOTHING = -1  # nothing about the stack: a skip, an interrupted test
+    GOOD = 0
+    DOCUMENTED = 1
+    FAILING = 2
+
+
+class Verdict(StrEnum):
+    """What a test says about its failure on this stack, the gravest first.
+
+    Attributes:
+        letter: In pytest's progress line: capital where the verdict fails the run.
+        rank: For comparing two runs.
+        sentence: What it means.
+    """
+
+    letter: str
+    rank: Rank
+    sentence: str
+
+    def __new__(cls, word: str, letter: str = "", rank: Rank = Rank.NOTHING, sentence: str = "") -> Verdict:
+        """Make a string of the word, with what is known of it."""
+        verdict = str.__new__(cls, word)
+        verdict._value_, verdict.letter, verdict.rank, verdict.sentence = word, letter, rank, sentence
+        return verdict
+
+    CRASHED = "crashed", "K", Rank.FAILING, "the process died of a signal"
+    HUNG = "hung", "H", Rank.FAILING, "it did not end in time"
+    REGRESSED = "regressed", "G", Rank.FAILING, "the remedy does not work"
+    CHANGED = "changed", "C", Rank.FAILING, "it failed some other way than documented"
+    RETURNED = "returned", "B", Rank.FAILING, "declared absent since a release, yet it came out"
+    REPRODUCED = "reproduced", "r", Rank.DOCUMENTED, "the documented failure came out: it still happens here"
+    ABSENT = "absent", "a", Rank.GOOD, "the failing act did not fail"
+    HELD = "held", "h", Rank.GOOD, "the remedy works"
+    UNAVAILABLE = "unavailable", "u", Rank.NOTHING, "a component or the hardware is missing"
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails a run whatever the settings."""
+        return self.rank is Rank.FAILING
+
+
+_RANKS = {
+    **{verdict.value: verdict.rank for verdict in Verdict},
+    **dict.fromkeys(("passed", "xfailed", "xpassed"), Rank.GOOD),  # where xfail is strict, pytest's word is "failed"
+    **dict.fromkeys(("failed", "error"), Rank.FAILING),
+}
+
+
+def rank(word: str) -> Rank:
+    """The rank of a verdict, or of pytest's word for a test without one."""
+    return _RANKS.get(word, Rank.NOTHING)
 
 
 @dataclass(frozen=True)
@@ -39,7 +93,7 @@ class Outcome:
 class Judgement:
     """A verdict, whether it fails the run, and a line that says why."""
 
-    verdict: str
+    verdict: Verdict
     fails: bool
     note: str = ""
 
@@ -49,7 +103,7 @@ def judge(
     outcome: Outcome,
     failure: Failure,
     *,
-    expected: str = "reproduced",
+    expected: str = Verdict.REPRODUCED,
     gone: str | None = None,
     strict: bool = False,
     promised: bool = False,
@@ -66,7 +120,7 @@ def judge(
         promised: Whether ``--hw`` promised that this test can run, so that a skip of a guard fails the run.
     """
     if outcome.kind == "skipped":
-        return Judgement("unavailable", side == "guards" and promised, outcome.message)
+        return Judgement(Verdict.UNAVAILABLE, side == "guards" and promised, outcome.message)
     return _reproduces(outcome, failure, expected, gone, strict) if side == "reproduces" else _guards(outcome)
 
 
@@ -98,26 +152,27 @@ def on_one_line(text: str) -> str:
 
 def _guards(outcome: Outcome) -> Judgement:
     if outcome.kind == "passed":
-        return Judgement("held", False)
+        return Judgement(Verdict.HELD, False)
     if outcome.kind in ("crashed", "hung"):
-        return Judgement(outcome.kind, True, outcome.message)
-    return Judgement("regressed", True, _first_line(outcome))
+        return Judgement(Verdict(outcome.kind), True, outcome.message)
+    return Judgement(Verdict.REGRESSED, True, _first_line(outcome))
 
 
 def _reproduces(outcome: Outcome, failure: Failure, expected: str, gone: str | None, strict: bool) -> Judgement:
     if outcome.kind == "passed":
-        if expected == "absent":
-            return Judgement("absent", False)
-        return Judgement("absent", strict, "upstream fixed it: the workaround may go")
+        if expected == Verdict.ABSENT:
+            return Judgement(Verdict.ABSENT, False)
+        return Judgement(Verdict.ABSENT, strict, "upstream fixed it: the workaround may go")
     documented = outcome.phase == "call" and bears(outcome, failure)
     if documented and gone:
-        return Judgement("returned", True, f"reproduced on {gone}")
+        return Judgement(Verdict.RETURNED, True, f"reproduced on {gone}")
     if documented:
-        return Judgement("reproduced", False, "" if expected == "reproduced" else "not expected on this stack")
+        note = "" if expected == Verdict.REPRODUCED else "not expected on this stack"
+        return Judgement(Verdict.REPRODUCED, False, note)
     if outcome.kind in ("crashed", "hung"):
-        return Judgement(outcome.kind, True, outcome.message)
+        return Judgement(Verdict(outcome.kind), True, outcome.message)
     where = "in set-up: " if outcome.phase == "setup" else "no documented signature: "
-    return Judgement("changed", True, where + _first_line(outcome))
+    return Judgement(Verdict.CHANGED, True, where + _first_line(outcome))
 
 
 def _first_line(outcome: Outcome) -> str:

@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.history import store
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import classify, flakes, night, upgrades
 from pytest_rlregress.report.judgement.facts import TRIPS, Point, RecordedRun, Result
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.verdicts import Rank, rank
 
 WORDS = {
     "g": "held",
@@ -289,7 +289,7 @@ def test_nothing_comes_of_a_word_that_never_changes(letter, text):
 @given(HISTORIES)
 def test_nothing_is_as_before_in_the_first_night_of_a_test(text):
     points, _, last = history(text)
-    before = [point for point in points if point.run.night < last and rank(point.result.word) is not None]
+    before = [point for point in points if point.run.night < last and rank(point.result.word) is not Rank.NOTHING]
     found = kind(text)
     assert not before or found not in {"new", "new failing"}
     assert before or found not in {"known", "missing"}
@@ -302,7 +302,7 @@ def test_a_gate_closes_for_what_repeats_and_nothing_speaks_against(text):
     found = classify.judge(TEST, points, runs, last)
     if found is None or found.kind not in TRIPS:
         return
-    said = [point for point in points if rank(point.result.word) is not None]
+    said = [point for point in points if rank(point.result.word) is not Rank.NOTHING]
     after = said[said.index(found.before) + 1 :]
     assert len(after) >= 2
     assert all(rank(point.result.word) > rank(found.before.result.word) for point in after)
@@ -332,12 +332,15 @@ MUTANTS = {
     "takes reruns for nothing": ("if wavering:", "if False:"),
     "takes retries for nothing": ("if point.result.flaky or len", "if len"),
     "takes all of a night for the same": ("if one.run.conditions == point.run.conditions]", "]"),
-    "takes a skip for good": ("import rank\n", "import rank as strict\ndef rank(word): return strict(word) or 0\n"),
+    "takes a skip for good": (
+        "import Rank, rank\n",
+        "import Rank, rank as strict\ndef rank(word): return max(strict(word), Rank.GOOD)\n",
+    ),
     "compares with the run before": (
         "better, bad = _since_better(",
         "better, bad = (previous if previous and _rank(previous) < _rank(now) else None, [now]) if now else (",
     ),
-    "knows only good and not good": ("if found is not None and found < better:", "if False:"),
+    "knows only good and not good": ("if found < better:", "if False:"),
     "does not look at the driver": ('"driver change" if good.driver != first.driver else "regression"', '"regression"'),
     "does not look at the hardware": (
         "if (good.platform, good.hardware) != (first.platform, first.hardware):",
@@ -351,7 +354,7 @@ MUTANTS = {
     "takes what fails at first for known": ('"known" if any(map(tells, earlier)) else _first(now)', '"known"'),
     "takes what fails each night for new": ('"known" if any(map(tells, earlier)) else _first(now)', "_first(now)"),
     "takes a skip for something to compare with": ("any(map(tells, earlier))", "earlier"),
-    "takes what is reproduced for failing": ('"new failing" if _rank(now) == 2 else "new"', '"new failing"'),
+    "takes what is reproduced for failing": ('"new failing" if _rank(now) is Rank.FAILING else "new"', '"new failing"'),
     "has a good test new each night": ('"new" if previous is None else', '"new" if True else'),
 }
 

@@ -8,7 +8,7 @@ import needs
 import pytest
 from made_failures import FAILURES
 
-from pytest_rlregress.verdicts import FAILING
+from pytest_rlregress.verdicts import Verdict
 
 SCENARIO = """
 import pytest
@@ -56,7 +56,7 @@ def test_verdicts(scenario, act, remedy, words, code):
     result.stdout.fnmatch_lines([f"*test_act* {words[0]} *", f"*test_remedy* {words[1]} *"])
     result.stdout.fnmatch_lines([f"short-column*H20*{words[0].lower()} 1/1*{words[1].lower()} 1/1*"])
     if code:
-        failed = next(word for word in words if word.lower() in FAILING)
+        failed = next(word for word in words if Verdict(word.lower()).fails)
         result.stdout.fnmatch_lines(["*short test summary info*", f"{failed} mine/test_scenario.py::test_*"])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.catalogue import Failure, Signature
-from pytest_rlregress.verdicts import FAILING, Outcome, judge
+from pytest_rlregress.verdicts import Outcome, Rank, Verdict, judge, rank
 
 FAILURE = Failure(
     id="sigfpe-in-gemm",
@@ -74,7 +74,7 @@ SKIPPED = Outcome("skipped", message="needs 2 GPUs")
 def test_reproduces(outcome, keywords, verdict):
     judgement = judge("reproduces", outcome, FAILURE, **keywords)
     assert judgement.verdict == verdict
-    assert judgement.fails == (verdict in FAILING)
+    assert judgement.fails == (Verdict(verdict).fails)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_reproduces(outcome, keywords, verdict):
 def test_guards(outcome, verdict):
     judgement = judge("guards", outcome, FAILURE)
     assert judgement.verdict == verdict
-    assert judgement.fails == (verdict in FAILING)
+    assert judgement.fails == (Verdict(verdict).fails)
 
 
 def test_absent_is_a_notice_and_an_error_only_when_strict():
@@ -112,3 +112,19 @@ def test_failure_without_signatures_is_never_reproduced():
     from dataclasses import replace
 
     assert judge("reproduces", DOCUMENTED, replace(FAILURE, signatures=())).verdict == "changed"
+
+
+def test_words_that_say_nothing_of_the_stack_have_no_rank():
+    assert {rank(word) for word in ("pending", "skipped", "unavailable", "from the future")} == {Rank.NOTHING}
+    assert {rank(word) for word in ("passed", "held", "absent")} == {Rank.GOOD}
+    assert {rank(word) for word in ("failed", "error", "regressed", "hung")} == {Rank.FAILING}
+
+
+def test_the_readme_says_of_every_verdict_what_it_does_to_the_run():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    rows = [line.strip("|").split("|") for line in readme.splitlines() if line.startswith("| `")]
+    said = {word: cells[-1].strip() for cells in rows if len(cells) == 4 for word in re.findall(r"`(\w+)`", cells[0])}
+    for verdict in Verdict:
+        does = "fails" if verdict.fails else "skipped" if verdict.rank is Rank.NOTHING else "passes"
+        assert said[verdict].startswith(does)
+        assert verdict.letter.isupper() == verdict.fails

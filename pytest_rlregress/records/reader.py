@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from pytest_rlregress.records import journal
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.verdicts import FAILING
+from pytest_rlregress.verdicts import Rank, Verdict, rank
 
 #: How a run ended: it may still be going on, as far as can be told.
 State = Literal["complete", "interrupted", "killed", "running"]
@@ -20,9 +20,6 @@ State = Literal["complete", "interrupted", "killed", "running"]
 FORMAT = 1
 #: What a record of that format holds, as a JSON Schema that describes each key.
 SCHEMA = Path(__file__).with_name("schema.json")
-
-GOOD = frozenset({"held", "absent", "passed", "xfailed", "xpassed"})  # where xfail is strict, pytest's word is "failed"
-BAD = FAILING | {"reproduced", "failed", "error"}
 
 
 class RecordError(ValueError):
@@ -56,7 +53,7 @@ def flipped(good: Path, bad: Path) -> list[Flip]:
     return [
         Flip(name, test.get("extra", {}).get("failure"), word(before[name]), word(test))
         for name, test in after.items()
-        if name in before and word(before[name]) in GOOD and word(test) in BAD
+        if name in before and rank(word(before[name])) is Rank.GOOD and rank(word(test)) > Rank.GOOD
     ]
 
 
@@ -127,16 +124,9 @@ def word(test: Mapping[str, Any]) -> str:
     """
     status = str(test.get("rawStatus", test["status"]))
     verdict = test.get("extra", {}).get("verdict")
-    if verdict is None or (verdict not in FAILING and status == "error"):
+    if verdict is None or (status == "error" and rank(verdict) is not Rank.FAILING):
         return status
-    return status if verdict == "unavailable" and status == "failed" else str(verdict)
-
-
-def rank(word: str) -> int | None:
-    """How bad a word is, 0 (good) to 2; None for one that says nothing of the stack. A test got worse if it rose."""
-    if word in GOOD:
-        return 0
-    return (1 if word == "reproduced" else 2) if word in BAD else None
+    return status if verdict == Verdict.UNAVAILABLE and status == "failed" else str(verdict)
 
 
 def state(results: Mapping[str, Any]) -> State:

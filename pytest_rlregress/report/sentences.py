@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import upgrades
 from pytest_rlregress.report.judgement.facts import (
@@ -21,6 +20,7 @@ from pytest_rlregress.report.judgement.facts import (
     Upgrade,
 )
 from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.verdicts import Rank, rank
 
 #: What is told of in full, in this order. The rest is counted.
 TOLD: tuple[Kind, ...] = (
@@ -172,9 +172,7 @@ def platform(of: PlatformNight) -> str:
         last = f"the last run was {moment(of.last)}" if of.last else "there is no earlier run either"
         return f"HOLE: did not run; {last}"
     words = Counter(point.result.word for point in of.results.values())
-    counted = ", ".join(
-        f"{count} {word}" for word, count in sorted(words.items(), key=lambda one: -(rank(one[0]) or 0))
-    )
+    counted = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda one: -rank(one[0])))
     runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in of.runs)
     asked = {clean(" ".join(selecting(one.selection))) for one in of.runs} - {""}
     only = f"; only {' and '.join(sorted(asked))}" if asked and all(selecting(one.selection) for one in of.runs) else ""
@@ -205,7 +203,7 @@ def news(of: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
             flips += [f"{len(upgrade.better)} better"] * bool(upgrade.better)
             differs = between(upgrade.before, upgrade.after)
             lines.append(f"since the run before: {differs} ({', '.join(flips) or 'nothing flipped'})")
-    known = [change for change in of.changes if change.kind == "known" and _rank(change.now) == 2]
+    known = [change for change in of.changes if change.kind == "known" and _rank(change.now) is Rank.FAILING]
     if known:
         more = f", and {len(known) - _KNOWN} more" * (len(known) > _KNOWN)
         told = ", ".join(f"{clean(change.test)} ({arrow(change)})" for change in known[:_KNOWN])
@@ -240,5 +238,5 @@ def clean(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
-def _rank(point: Point | None) -> int:
-    return (rank(point.result.word) or 0) if point else 0
+def _rank(point: Point | None) -> Rank:
+    return rank(point.result.word) if point else Rank.NOTHING

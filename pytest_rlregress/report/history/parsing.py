@@ -19,6 +19,7 @@ from pytest_rlregress.records.reader import State
 from pytest_rlregress.report.history import step_numbers
 from pytest_rlregress.report.judgement.facts import RecordedRun
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.verdicts import rank
 
 #: A note is one line; the whole text stays in the record.
 NOTE_CHARACTERS = 300
@@ -108,7 +109,7 @@ def worst(tests: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     for test in tests:
         name = printable(test["name"])
-        if name not in found or _rank(test) > _rank(found[name]):
+        if name not in found or rank(reader.word(test)) > rank(reader.word(found[name])):
             found[name] = test
     return found
 
@@ -177,11 +178,6 @@ def _seconds(milliseconds: object, path: Path, name: str) -> float:
 def _lock(requirements: tuple[str, ...]) -> Lock:
     """What was installed; a package from a folder, which may be another machine's, goes by the folder's name."""
     return Lock({_name(line): line for line in requirements})
-
-
-def _rank(test: Mapping[str, Any]) -> int:
-    rank = reader.rank(reader.word(test))
-    return -1 if rank is None else rank
 
 
 def _text(value: object) -> str | None:

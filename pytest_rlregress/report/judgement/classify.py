@@ -7,9 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement.facts import Change, Kind, Point, RecordedRun
+from pytest_rlregress.verdicts import Rank, rank
 
 
 def judge(
@@ -91,7 +91,7 @@ def missing(
 
 def tells(point: Point) -> bool:
     """Whether it says anything of the test: a skip, an interrupted test and one that could not run do not."""
-    return rank(point.result.word) is not None
+    return rank(point.result.word) is not Rank.NOTHING
 
 
 def uneven(points: Sequence[Point]) -> bool:
@@ -132,18 +132,19 @@ def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None
     better, since = now, 0
     for point in latest_first:
         found = rank(point.result.word)
-        if found == 0:
+        if found is Rank.GOOD:
             return point, bad[::-1]
-        if found is not None and found < better:
+        if found is Rank.NOTHING:
+            continue
+        if found < better:
             better, since = found, len(bad)
-        if found is not None:
-            bad.append(point)
+        bad.append(point)
     return (None, bad[::-1]) if better == now else (bad[since], bad[:since][::-1])
 
 
 def _first(now: Point) -> Kind:
     """Of a bad test that said nothing before: a documented failure that is reproduced does not fail."""
-    return "new failing" if _rank(now) == 2 else "new"
+    return "new failing" if _rank(now) is Rank.FAILING else "new"
 
 
 def _worse(good: RecordedRun, bad: Sequence[Point]) -> Kind:
@@ -166,12 +167,11 @@ def _change(
 
 
 def _bad(point: Point) -> bool:
-    return _rank(point) > 0
+    return _rank(point) > Rank.GOOD
 
 
-def _rank(point: Point) -> int:
-    found = rank(point.result.word)
-    return -1 if found is None else found
+def _rank(point: Point) -> Rank:
+    return rank(point.result.word)
 
 
 def _night(run: RecordedRun) -> datetime.date:

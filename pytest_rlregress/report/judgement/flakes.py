@@ -6,9 +6,9 @@ import datetime
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.judgement.classify import tells, uneven
 from pytest_rlregress.report.judgement.facts import Flaky, Point
+from pytest_rlregress.verdicts import Rank, rank
 
 _NIGHTS = 90  # that a rate is taken over
 
@@ -42,14 +42,14 @@ def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
     bad: list[Point] = []
     wavered = False
     for group in groups.values():
-        ranks = [rank(point.result.word) or 0 for point in group]
+        ranks = [max(rank(point.result.word), Rank.GOOD) for point in group]
         best = min(ranks)
-        if best == 2:
+        if best is Rank.FAILING:
             continue
         wrong = [point for point, found in zip(group, ranks, strict=True) if found > best]
         retried = [point for point in group if point.result.flaky]
         runs += group
-        bad += wrong + [point for point in retried if rank(point.result.word) == best]
+        bad += wrong + [point for point in retried if rank(point.result.word) is best]
         wavered = (
             wavered or bool(retried) or _went_back(wrong, [p for p, r in zip(group, ranks, strict=True) if r == best])
         )

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.judgement.classify import tells
 from pytest_rlregress.report.judgement.facts import TRIPS, WORSE, Change, Kind, Night, PlatformNight
 from pytest_rlregress.report.sentences import TOLD, plural
+from pytest_rlregress.verdicts import Rank, rank
 
 Colour = Literal["green", "amber", "red"]
 
@@ -86,7 +86,7 @@ def _first(platform: PlatformNight, several: bool) -> str:
     runs = "first run" if len(platform.runs) == 1 else f"first {len(platform.runs)} runs"
     where = f" on {platform.name}" * several
     said = [rank(point.result.word) for point in platform.results.values()]
-    failing, silent, tests = said.count(2), said.count(None), plural(len(said), "test")
+    failing, silent, tests = said.count(Rank.FAILING), said.count(Rank.NOTHING), plural(len(said), "test")
     if silent == len(said):
         told = "no test ran"
     elif failing:
@@ -114,7 +114,7 @@ def _worse(kind: Kind, platforms: Sequence[PlatformNight]) -> list[str]:
 
 
 def _fails_as_before(change: Change) -> bool:
-    return change.kind == "known" and change.now is not None and rank(change.now.result.word) == 2
+    return change.kind == "known" and change.now is not None and rank(change.now.result.word) is Rank.FAILING
 
 
 def _failing(count: int) -> str:

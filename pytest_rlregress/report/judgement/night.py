@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import flakes, upgrades
 from pytest_rlregress.report.judgement.classify import judge, tells, tonights, uneven
 from pytest_rlregress.report.judgement.facts import WORSE, Cell, Change, Night, PlatformNight, Point, RecordedRun
+from pytest_rlregress.verdicts import Rank, rank
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History
@@ -128,14 +128,14 @@ def _changes(runs: Sequence[RecordedRun], timelines: Timelines, night: datetime.
 def _good(run: RecordedRun) -> bool:
     """Whether a run is one to go back to: whole, and nothing in it failed; a documented failure may be reproduced."""
     ranks = [rank(word) for word, count in run.counts.items() if count]
-    return run.state == "complete" and 0 in ranks and 2 not in ranks
+    return run.state == "complete" and Rank.GOOD in ranks and Rank.FAILING not in ranks
 
 
 def _cell(
     date: datetime.date, runs: Sequence[RecordedRun], shown: Mapping[str, Point], changes: Sequence[Change]
 ) -> Cell:
     """A night at a glance. ``changes`` need not hold those of tests that are as they always were."""
-    bad = sum(rank(point.result.word) == 2 for point in shown.values())
+    bad = sum(rank(point.result.word) is Rank.FAILING for point in shown.values())
     kinds = {change.kind for change in changes}
     worse = kinds & {*WORSE}
     if not runs:

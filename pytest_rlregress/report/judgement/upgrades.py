@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.judgement.classify import uneven
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun, Upgrade
 from pytest_rlregress.stack.locks import PackageChange, differences
+from pytest_rlregress.verdicts import Rank, rank
 
 _Flip = tuple[str, str, str]  # test, word before, word after
 
@@ -42,7 +42,7 @@ def of(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Po
         commit = (last.commit, first.commit) if last.commit != first.commit else None
         if not (changed or driver or worse[index] or better[index]):
             continue
-        flips = sorted(worse[index], key=lambda one: -(rank(one[0][2]) or 0))
+        flips = sorted(worse[index], key=lambda one: -rank(one[0][2]))
         command = shlex.join(bisect(last, first, flips[0][0][0], flips[0][1])) if flips else ""
         told = tuple(flip for flip, _ in flips)
         found.append(Upgrade(last.platform, last, first, changed, driver, commit, told, tuple(better[index]), command))
@@ -68,7 +68,7 @@ def _steps(points: Sequence[Point], place: Mapping[str, int]) -> list[tuple[Poin
     """For each stretch in which a test says something, but the first: its last word before, and all of it there."""
     groups: list[list[Point]] = []
     for point in points:
-        if rank(point.result.word) is None or point.run.id not in place:
+        if rank(point.result.word) is Rank.NOTHING or point.run.id not in place:
             continue
         if groups and place[groups[-1][-1].run.id] == place[point.run.id]:
             groups[-1].append(point)
@@ -77,8 +77,8 @@ def _steps(points: Sequence[Point], place: Mapping[str, int]) -> list[tuple[Poin
     return [(groups[index - 1][-1], groups[index]) for index in range(1, len(groups))]
 
 
-def _rank(point: Point) -> int:
-    return rank(point.result.word) or 0
+def _rank(point: Point) -> Rank:
+    return rank(point.result.word)
 
 
 def changed(before: RecordedRun, after: RecordedRun) -> tuple[PackageChange, ...]:

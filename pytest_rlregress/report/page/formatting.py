@@ -6,11 +6,11 @@ import datetime
 import re
 from collections import Counter
 
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.judgement.facts import TRIPS, Kind, Night, PlatformNight
 from pytest_rlregress.report.judgement.headline import Colour
 from pytest_rlregress.report.sentences import hardware as hardware
 from pytest_rlregress.report.sentences import plural as plural
+from pytest_rlregress.verdicts import Rank, rank
 
 #: What became of a test, the gravest first, each explained in the page's legend.
 KINDS: dict[Kind, str] = {
@@ -28,18 +28,6 @@ KINDS: dict[Kind, str] = {
 }
 #: Kinds of which nobody need be told.
 QUIET: frozenset[str] = frozenset({"known", "steady"})
-
-VERDICTS = {
-    "reproduced": "the documented failure came out: it still happens here",
-    "absent": "the failing act did not fail",
-    "changed": "it failed some other way than documented",
-    "returned": "declared absent since a release, yet it came out",
-    "held": "the remedy works",
-    "regressed": "the remedy does not work",
-    "crashed": "the process died of a signal",
-    "hung": "it did not end in time",
-    "unavailable": "a component or the hardware is missing",
-}
 
 #: Tone of the headline by its colour.
 HEADLINES: dict[Colour, str] = {"green": "good", "amber": "warn", "red": "bad"}
@@ -60,8 +48,8 @@ _SIGNAL = re.compile(r"\bSIG[A-Z]{2,}[0-9]*\b")
 
 def tone(word: str) -> str:
     """``good``, ``documented``, ``bad`` or ``quiet``: how a verdict, or pytest's word, is drawn."""
-    found = rank(word)
-    return "quiet" if found is None else ("good", "documented", "bad")[found]
+    tones = {Rank.NOTHING: "quiet", Rank.GOOD: "good", Rank.DOCUMENTED: "documented", Rank.FAILING: "bad"}
+    return tones[rank(word)]
 
 
 def kind_tone(kind: str) -> str:

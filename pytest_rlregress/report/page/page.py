@@ -12,6 +12,7 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.report.judgement import headline
 from pytest_rlregress.report.judgement.facts import Night
 from pytest_rlregress.report.page import charts, evidence, formatting, tables
+from pytest_rlregress.verdicts import Verdict
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -76,6 +77,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         problems=night.problems[:_PROBLEMS],
         more_problems=max(0, len(night.problems) - _PROBLEMS),
         formatting=formatting,
+        verdicts=tuple(Verdict),
         tables=tables,
         metrics=charts.METRICS,
         policy=_policy(styles, scripts),

@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_rlregress.records.reader import rank
 from pytest_rlregress.report.judgement.facts import WORSE, Change, Night, PlatformNight, Point, Upgrade
 from pytest_rlregress.report.page import formatting
 from pytest_rlregress.report.sentences import between
 from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.verdicts import Rank, rank
 
 #: Row of the grid for tests that are a side of no documented failure.
 OTHER = "tests of no documented failure"
@@ -56,7 +56,7 @@ def marks(kind: str = "", word: str = "") -> str:
         found.append(f"kind:{kind.replace(' ', '-')}")
         found += ["any:change"] * (kind not in formatting.QUIET) + ["any:worse"] * (kind in WORSE)
     if word:
-        found += [f"word:{word.replace(' ', '-')}"] + ["any:failing"] * (rank(word) == 2)
+        found += [f"word:{word.replace(' ', '-')}"] + ["any:failing"] * (rank(word) is Rank.FAILING)
     return " ".join(found)
 
 
@@ -107,7 +107,7 @@ def _side(platform: PlatformNight, name: str, changes: Mapping[str, Change | Non
             len(some),
             next((anchors[platform.name, test] for test in some if (platform.name, test) in anchors), ""),
         )
-        for word, some in sorted(by_word.items(), key=lambda item: (-_gravity(item[0]), item[0]))
+        for word, some in sorted(by_word.items(), key=lambda item: (-rank(item[0]), item[0]))
     )
     kinds = {change.kind for change in changes.values() if change}
     worth = {
@@ -124,17 +124,12 @@ def _side(platform: PlatformNight, name: str, changes: Mapping[str, Change | Non
     return SideCell(platform.name, name, counts, told, " ".join(sorted(found)))
 
 
-def _gravity(word: str) -> int:
-    found = rank(word)
-    return -1 if found is None else found
-
-
 def _urgency(row: TableRow) -> int:
     """The place of a row: by the gravest kind in it, then by verdict."""
     order = list(formatting.KINDS)
     sides = [side for _, platform in row.platforms for side in platform or ()]
     gravest = min((order.index(kind) for side in sides for kind in side.kinds if kind != "known"), default=len(order))  # type: ignore[arg-type]
-    failing = any(rank(count.word) == 2 for side in sides for count in side.counts)
+    failing = any(rank(count.word) is Rank.FAILING for side in sides for count in side.counts)
     return gravest if gravest < len(order) or not failing else len(order) - 1
 
 
@@ -175,7 +170,7 @@ def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
 
 def fails(change: Change) -> bool:
     """Whether the test fails tonight; a documented failure that is reproduced does not."""
-    return change.now is not None and rank(change.now.result.word) == 2
+    return change.now is not None and rank(change.now.result.word) is Rank.FAILING
 
 
 def _changed(change: Change, anchors: Anchors) -> Changed:
@@ -250,7 +245,7 @@ def failing(night: Night) -> Iterator[tuple[PlatformNight, Point, str, Change | 
         changes = {change.test: change for change in platform.changes}
         for test, point in platform.results.items():
             change = changes.get(test)
-            if rank(point.result.word) == 2 or (change and change.kind in WORSE):
+            if rank(point.result.word) is Rank.FAILING or (change and change.kind in WORSE):
                 place = order.index(change.kind) if change else len(order)
                 found.append(((place, platform.name, test), (platform, point, test, change)))
     return (one for _, one in sorted(found, key=lambda pair: pair[0]))
@@ -259,4 +254,4 @@ def failing(night: Night) -> Iterator[tuple[PlatformNight, Point, str, Change | 
 def tally(results: Mapping[str, Point]) -> Sequence[tuple[str, int]]:
     """How many tests of each verdict, the gravest first."""
     counts = Counter(point.result.word for point in results.values())
-    return sorted(counts.items(), key=lambda item: (-_gravity(item[0]), item[0]))
+    return sorted(counts.items(), key=lambda item: (-rank(item[0]), item[0]))
