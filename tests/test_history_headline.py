@@ -21,7 +21,7 @@ RAN = [case.name for case in cases(12) if case.word != "unavailable"]
 
 def opened(folder, *, events=(), nights=2, tests=12, platforms=("cpu",), expect=(), **options):
     make(folder, nights=nights, platforms=platforms, tests=tests, events=events, traces=False, **options)
-    return night.of(store.open_history([folder], say=pytest.fail), expect=expect)
+    return night.judge_night(store.open_history([folder], say=pytest.fail), expect=expect)
 
 
 FAILS = Event("bad", 0, GUARDS[0])
@@ -120,7 +120,7 @@ def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp
     record = json.loads(first.read_text())
     record["results"]["extra"]["state"] = "interrupted"
     first.write_text(json.dumps(record))
-    tonight = night.of(store.open_history([tmp_path], say=pytest.fail))
+    tonight = night.judge_night(store.open_history([tmp_path], say=pytest.fail))
     text = "Nothing got worse on cpu; not every run on cpu was complete."
     assert headline.of_night(tonight) == headline.Headline(text, "amber")
 
@@ -134,7 +134,7 @@ def test_a_driver_change_is_another_word(tmp_path):
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
 def test_a_night_without_a_run(tmp_path, platforms):
     history = store.open_history([tmp_path], say=pytest.fail)
-    tonight = night.of(history, LAST, platforms) if platforms else Night(LAST, (), (), (), (), ())
+    tonight = night.judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), (), (), ())
     assert headline.of_night(tonight) == headline.Headline("Nothing ran this night.", "amber")
 
 

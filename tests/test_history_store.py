@@ -160,7 +160,7 @@ REDUCED = {"loss": 0.25, "step_seconds": 2.0, "tokens_per_second": 20.0, "agreem
 )
 def test_numbers(tests, expected):
     entries = [{"name": "test_good"}, *({"name": name, "extra": {"measured": {"runs": runs}}} for name, runs in tests)]
-    assert step_numbers.of(entries) == expected
+    assert step_numbers.read_numbers(entries) == expected
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ EVENTS = [
 def opened(folder, *, tests=30, nights=LAST + 1, platforms=("cpu", "h100", "h20"), events=EVENTS, expect=()):
     histories.make(folder, nights=nights, platforms=platforms, tests=tests, events=events)
     history = store.open_history([folder], say=lambda _: None)
-    return night.of(history, expect=expect), history
+    return night.judge_night(history, expect=expect), history
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_it_says_when_there_ought_to_be_a_newer_run(rich, now, said):
 
 
 def test_the_page_of_an_earlier_night_says_that_there_is_a_newer_one(rich):
-    tonight = night.of(rich[1], histories.LAST - datetime.timedelta(days=2))
+    tonight = night.judge_night(rich[1], histories.LAST - datetime.timedelta(days=2))
     assert "There is a newer night than this one: 2026-11-20." in text(render(tonight, rich[1], NOW))
 
 
@@ -394,7 +394,11 @@ def test_a_page_that_is_not_well_formed_is_noticed(html, right, wrong, complaint
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
 def test_without_a_single_record(tmp_path, platforms):
     history = store.open_history([tmp_path], say=lambda _: None)
-    tonight = night.of(history, histories.LAST, platforms) if platforms else Night(histories.LAST, (), (), (), (), ())
+    tonight = (
+        night.judge_night(history, histories.LAST, platforms)
+        if platforms
+        else Night(histories.LAST, (), (), (), (), ())
+    )
     html = render(tonight, history, NOW)
     assert complaints(html) == []
     assert "Nothing ran this night." in text(html)
@@ -421,7 +425,7 @@ def test_half_a_surrogate_pair_can_be_written(tmp_path):
         test["trace"] = "torn \ud83d and nothing"
     path.write_text(json.dumps(record))
     history = store.open_history([tmp_path], say=lambda _: None)
-    page = render(night.of(history), history, NOW)
+    page = render(night.judge_night(history), history, NOW)
     assert "torn ? and nothing" in page
     page.encode()
 

@@ -79,7 +79,7 @@ def page_file(tmp_path_factory):
     files[-1].write_text(json.dumps(record))
     history = store.open_history([folder / "records"], say=lambda _: None)
     file = folder / "report.html"
-    file.write_text(render(night.of(history, expect=["h20"]), history, NOW), encoding="utf-8")
+    file.write_text(render(night.judge_night(history, expect=["h20"]), history, NOW), encoding="utf-8")
     return file
 
 

@@ -412,7 +412,7 @@ def test_markdown_fits_an_issue(report):
 
 
 def test_an_error_of_its_own_is_no_closed_gate(report, monkeypatch):
-    monkeypatch.setattr(night, "of", lambda *_: 1 / 0)
+    monkeypatch.setattr(night, "judge_night", lambda *_: 1 / 0)
     code, said = report("records", "--gate")
     assert (code, "ZeroDivisionError" in said.err) == (2, True)
 

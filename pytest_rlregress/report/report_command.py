@@ -191,7 +191,7 @@ def _of(history: History, date: datetime.date | None, expect: Sequence[str]) -> 
     if date is None and not history.runs:
         reasons = [f"{problem.path}: {problem.text}" for problem in history.problems[:3]]
         raise ReportError(f"no record to report on: {'; '.join(reasons) or 'no source was given'}")
-    return night.of(history, date, expect)
+    return night.judge_night(history, date, expect)
 
 
 def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:

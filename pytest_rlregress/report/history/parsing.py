@@ -142,7 +142,7 @@ def _parsed(whole: Mapping[str, Any], path: Path) -> Parsed:
         "seconds": stop - start if stop >= start else None,
         "state": state,
         "counts": counts,
-        "numbers": step_numbers.of(tests),
+        "numbers": step_numbers.read_numbers(tests),
         "remarks": remarks,
         "extra": extra,
     }

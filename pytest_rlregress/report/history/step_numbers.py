@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def of(tests: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def read_numbers(tests: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """The numbers of one run, by name; one that was not measured, or is none, is left out.
 
     They are those of a test of the goldens, if one measured, else of the first test that did: of its run at token

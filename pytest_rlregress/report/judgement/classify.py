@@ -12,7 +12,7 @@ from pytest_rlregress.report.judgement.facts import Change, Kind, Point, Recorde
 from pytest_rlregress.verdicts import Rank, rank
 
 
-def judge(
+def classify_test(
     test: str, points: Sequence[Point], platform_runs: Sequence[RecordedRun], night: datetime.date
 ) -> Change | None:
     """Judge one test in one platform on one night.
@@ -29,14 +29,14 @@ def judge(
     begin, end = bisect_left(platform_runs, night, key=_night), bisect_right(platform_runs, night, key=_night)
     first, last = bisect_left(points, night, key=_night_of), bisect_right(points, night, key=_night_of)
     earlier, tonight = points[:first], points[first:last]
-    return weigh(test, earlier, tonight) or missing(
+    return classify_results(test, earlier, tonight) or missing_change(
         test, earlier, tonight, platform_runs[:begin], platform_runs[begin:end]
     )
 
 
-def weigh(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Change | None:
+def classify_results(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Change | None:
     """Judge what a test says tonight by what it said before; None if it says nothing tonight."""
-    said = [point for point in tonight if tells(point)]
+    said = [point for point in tonight if says_something(point)]
     if not said:
         return None
     wavering = _wavering(said)
@@ -46,7 +46,7 @@ def weigh(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Chan
     group = _latest(said)
     now = group[-1]  # they agree
     others = said[: said.index(group[0])]
-    previous = next(filter(tells, chain(reversed(others), reversed(earlier))), None)
+    previous = next(filter(says_something, chain(reversed(others), reversed(earlier))), None)
     if not _bad(now):
         kind: Kind = "new" if previous is None else "repaired" if _bad(previous) else "steady"
         return _change(test, kind, previous, None, now)
@@ -55,10 +55,10 @@ def weigh(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Chan
         return _change(test, _worse(better.run, bad), better, bad[0], now, bad)
     if previous is not None and _rank(previous) > _rank(now):
         return _change(test, "repaired", previous, None, now)
-    return _change(test, "known" if any(map(tells, earlier)) else _first(now), None, bad[0], now, bad)
+    return _change(test, "known" if any(map(says_something, earlier)) else _first(now), None, bad[0], now, bad)
 
 
-def missing(
+def missing_change(
     test: str,
     earlier: Sequence[Point],
     tonight: Sequence[Point],
@@ -82,19 +82,19 @@ def missing(
         point = points.get(run.id)
         if selecting(run.selection) not in asked and not (point and tonight):
             continue
-        if point is not None and tells(point):
+        if point is not None and says_something(point):
             return _change(test, "missing", point, None, tonight[-1] if tonight else None)
         if run.state == "complete":
             return None
     return None
 
 
-def tells(point: Point) -> bool:
+def says_something(point: Point) -> bool:
     """Whether it says anything of the test: a skip, an interrupted test and one that could not run do not."""
     return rank(point.result.word) is not Rank.NOTHING
 
 
-def uneven(points: Sequence[Point]) -> bool:
+def varies(points: Sequence[Point]) -> bool:
     """Whether a test may be anything but steady, known, new (failing) and missing: its words or attempts differ."""
     return len({point.result.word for point in points}) > 1 or any(point.result.flaky for point in points)
 
@@ -104,9 +104,9 @@ def worst(points: Iterable[Point]) -> Point:
     return max(points, key=lambda point: (_rank(point), point.run.start))
 
 
-def tonights(points: Sequence[Point]) -> Point:
+def worst_of_night(points: Sequence[Point]) -> Point:
     """The worst of those under the last conditions of a night: what was changed since does not hide what is now."""
-    return worst(_latest([point for point in points if tells(point)] or points))
+    return worst(_latest([point for point in points if says_something(point)] or points))
 
 
 def _latest(points: Sequence[Point]) -> list[Point]:

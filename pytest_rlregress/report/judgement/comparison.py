@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_rlregress.report.judgement.classify import missing, weigh
+from pytest_rlregress.report.judgement.classify import classify_results, missing_change
 from pytest_rlregress.report.judgement.facts import Change, Point, Problem, RecordedRun
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def compare(history: History, before: Path, after: Sequence[Path]) -> RunCompari
     changes = []
     for test, by_run in tests.items():
         earlier, later = ([by_run[run.id] for run in runs if run.id in by_run] for runs in ([first], rest))
-        found = weigh(test, earlier, later) or missing(test, earlier, later, [first], rest)
+        found = classify_results(test, earlier, later) or missing_change(test, earlier, later, [first], rest)
         if found is not None:
             changes.append(found)
     return RunComparison(first, tuple(rest), tuple(changes), history.problems)

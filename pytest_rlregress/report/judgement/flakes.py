@@ -6,20 +6,20 @@ import datetime
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
-from pytest_rlregress.report.judgement.classify import tells, uneven
+from pytest_rlregress.report.judgement.classify import says_something, varies
 from pytest_rlregress.report.judgement.facts import Flaky, Point
 from pytest_rlregress.verdicts import Rank, rank
 
 _NIGHTS = 90  # that a rate is taken over
 
 
-def of(platform: str, timelines: Mapping[str, Sequence[Point]], date: datetime.date) -> list[Flaky]:
+def find_flaky(platform: str, timelines: Mapping[str, Sequence[Point]], date: datetime.date) -> list[Flaky]:
     """The flaky tests of a platform over the last three months up to a night."""
     begin = date - datetime.timedelta(days=_NIGHTS - 1)
     flaky = []
     for test, points in timelines.items():
         recent = points[bisect_left(points, begin, key=_night) : bisect_right(points, date, key=_night)]
-        found = _rate([point for point in recent if tells(point)]) if uneven(recent) else None
+        found = _rate([point for point in recent if says_something(point)]) if varies(recent) else None
         if found:
             runs, bad = found
             flaky.append(Flaky(platform, test, bad[-1].result.failure, len(runs), len(bad), bad[-1].run))

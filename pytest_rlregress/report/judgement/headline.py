@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_rlregress.report.judgement.classify import tells
+from pytest_rlregress.report.judgement.classify import says_something
 from pytest_rlregress.report.judgement.facts import TRIPS, WORSE, Change, Kind, Night, PlatformNight
 from pytest_rlregress.report.sentences import TOLD, plural
 from pytest_rlregress.verdicts import Rank, rank
@@ -58,7 +58,7 @@ def _text(night: Night) -> str:
     several = len(night.platforms) > 1
     first = [platform for platform in ran if platform.last is None]
     later = [platform for platform in ran if platform.last is not None]
-    silent = [platform.name for platform in later if not any(map(tells, platform.results.values()))]
+    silent = [platform.name for platform in later if not any(map(says_something, platform.results.values()))]
     compared = [platform.name for platform in later if platform.name not in silent]
     parts = [part for kind in WORSE for part in _worse(kind, ran)]
     parts += [f"nothing got worse on {_listed(compared)}"] * (not parts and bool(compared))

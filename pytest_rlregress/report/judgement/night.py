@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import flakes, upgrades
-from pytest_rlregress.report.judgement.classify import judge, tells, tonights, uneven
+from pytest_rlregress.report.judgement.classify import classify_test, says_something, varies, worst_of_night
 from pytest_rlregress.report.judgement.facts import WORSE, Cell, Change, Night, PlatformNight, Point, RecordedRun
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -24,7 +24,7 @@ _SLOWEST = 20
 Timelines = Mapping[str, Sequence[Point]]
 
 
-def of(history: History, date: datetime.date | None = None, expect: Sequence[str] = ()) -> Night:
+def judge_night(history: History, date: datetime.date | None = None, expect: Sequence[str] = ()) -> Night:
     """Everything there is to say about one night.
 
     Args:
@@ -48,8 +48,8 @@ def of(history: History, date: datetime.date | None = None, expect: Sequence[str
         _platform_night(platform, runs.get(platform, []), timelines.get(platform, {}), date)
         for platform in sorted({*runs, *expect})
     ]
-    found = [upgrade for platform in runs for upgrade in upgrades.of(runs[platform], timelines[platform])]
-    flaky = [one for platform in runs for one in flakes.of(platform, timelines[platform], date)]
+    found = [upgrade for platform in runs for upgrade in upgrades.find_upgrades(runs[platform], timelines[platform])]
+    flaky = [one for platform in runs for one in flakes.find_flaky(platform, timelines[platform], date)]
     timed = [
         (test, _slow(points))
         for platform in runs
@@ -87,8 +87,8 @@ def _platform_night(
     days = [date - datetime.timedelta(days=back) for back in reversed(range(_NIGHTS))]
     by_night = {night: tuple(group) for night, group in groupby(runs, key=lambda run: run.night)}
     points = _nights(timelines, days)
-    shown = {day: {test: tonights(found) for test, found in tests.items()} for day, tests in points.items()}
-    suspects = {test: found for test, found in timelines.items() if len(found) < len(runs) or uneven(found)}
+    shown = {day: {test: worst_of_night(found) for test, found in tests.items()} for day, tests in points.items()}
+    suspects = {test: found for test, found in timelines.items() if len(found) < len(runs) or varies(found)}
     cells = []
     for day in days:  # in the first night there is something to tell of each test, also of one that never changed since
         told = timelines if runs and day == runs[0].night else suspects
@@ -121,7 +121,7 @@ def _nights(timelines: Timelines, days: Sequence[datetime.date]) -> dict[datetim
 
 
 def _changes(runs: Sequence[RecordedRun], timelines: Timelines, night: datetime.date) -> tuple[Change, ...]:
-    found = (judge(test, points, runs, night) for test, points in timelines.items())
+    found = (classify_test(test, points, runs, night) for test, points in timelines.items())
     return tuple(change for change in found if change is not None)
 
 
@@ -142,7 +142,11 @@ def _cell(
         word = "no run"
     elif worse:
         word = "flake" if worse == {"flake"} else "worse"
-    elif "missing" in kinds or not any(map(tells, shown.values())) or all(run.state != "complete" for run in runs):
+    elif (
+        "missing" in kinds
+        or not any(map(says_something, shown.values()))
+        or all(run.state != "complete" for run in runs)
+    ):
         word = "interrupted"
     else:
         word = "new failing" if "new failing" in kinds else "known" if bad else "good"

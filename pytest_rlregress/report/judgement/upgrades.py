@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.report.judgement.classify import uneven
+from pytest_rlregress.report.judgement.classify import varies
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun, Upgrade
 from pytest_rlregress.stack.locks import PackageChange, differences
 from pytest_rlregress.verdicts import Rank, rank
@@ -16,7 +16,7 @@ from pytest_rlregress.verdicts import Rank, rank
 _Flip = tuple[str, str, str]  # test, word before, word after
 
 
-def of(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
+def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
     """The upgrades of a platform, earliest first; of those that only changed the commit the ones where a test flipped.
 
     A test flips where all that is known of it until the next upgrade is worse, or better, than the last before: what
@@ -27,7 +27,7 @@ def of(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Po
     worse: list[list[tuple[_Flip, str | None]]] = [[] for _ in stretches]
     better: list[list[_Flip]] = [[] for _ in stretches]
     for test, points in timelines.items():
-        for before, after in _steps(points, place) if uneven(points) else ():
+        for before, after in _steps(points, place) if varies(points) else ():
             flip = test, before.result.word, after[0].result.word
             ranks, was = [_rank(point) for point in after], _rank(before)
             if min(ranks) > was:
