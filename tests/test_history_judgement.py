@@ -239,7 +239,7 @@ def test_what_comes_later_is_not_known_yet():
 def test_a_run_of_some_tests_makes_no_others_missing(before, tonight, expected):
     points, runs, last = history("g -")
     runs = [replace(runs[0], selection=before), replace(runs[1], selection=tonight)]
-    found = classify.classify_test(TEST, [replace(points[0], run=runs[0])], runs, last)
+    found = classify.classify_test(TEST, [Point(runs[0], points[0].result)], runs, last)
     assert (found and found.kind) == expected
 
 

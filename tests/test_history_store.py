@@ -1,14 +1,12 @@
-"""The history of runs: every file accounted for, whatever it is, and an index that makes no difference but in time."""
+"""The history of runs: every file accounted for, whatever it is."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -24,18 +22,19 @@ from record_checks import VALID
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.records import reader
-from pytest_rlregress.report.history import index, parsing, record_files, step_numbers
+from pytest_rlregress.report.history import parsing, step_numbers, store
 from pytest_rlregress.report.history.record_files import HistoryError
 from pytest_rlregress.report.history.store import open_history
+from pytest_rlregress.report.judgement.facts import Problem
 
 GOLDEN, HELD = histories.GOLDEN, next(case.name for case in histories.cases(9) if case.word == "held")
 MOMENT = 1_795_000_000
 
 
-def opened(*sources, index=None):
+def opened(*sources):
     """A history, and what was said."""
     said = []
-    return open_history(sources, index=index, say=said.append), said
+    return open_history(sources, say=said.append), said
 
 
 def everything(history):
@@ -159,128 +158,38 @@ REDUCED = {"loss": 0.25, "step_seconds": 2.0, "tokens_per_second": 20.0, "agreem
     ],
 )
 def test_numbers(tests, expected):
-    entries = [{"name": "test_good"}, *({"name": name, "extra": {"measured": {"runs": runs}}} for name, runs in tests)]
+    entries = [("test_good", None), *((name, {"runs": runs}) for name, runs in tests)]
     assert step_numbers.read_numbers(entries) == expected
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------
 
 
-def test_only_what_is_new_or_changed_is_parsed(folder, made):
-    first, *_, last = (folder / path.name for path in made)
-    last.rename(folder.parent / "later.json")
-    cold, said = opened(folder)
-    assert (cold.parsed, len(cold.runs), said) == (5, 5, [])
-    assert everything(opened(folder)[0]) == everything(cold)
-    assert opened(folder)[0].parsed == 0
-    (folder.parent / "later.json").rename(last)
-    assert [opened(folder)[0].parsed for _ in range(2)] == [1, 0]
-    edited(first, first, dirty=None, driver="1")
+def test_nothing_is_left_behind_and_each_time_is_the_first(folder, made):
+    before, said = opened(folder)
+    assert (everything(opened(folder)[0]), said) == (everything(before), [])
+    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in made)
+    edited(folder / made[0].name, folder / made[0].name, dirty=None, driver="1")
     changed, _ = opened(folder)
-    assert (changed.parsed, changed.runs[0].extra["driver"]) == (1, "1")
-    first.unlink()
-    less, _ = opened(folder)
-    assert (less.parsed, len(less.runs), less.runs) == (0, 5, changed.runs[1:])
-    with contextlib.closing(sqlite3.connect(folder / index.NAME)) as db:
-        kept = [db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in ("file", "content", "result")]
-    assert kept == [5, 5, 5 * 9]
+    assert changed.runs[0].extra["driver"] == "1"
+    assert changed.runs[1:] == before.runs[1:]
 
 
-def test_what_is_touched_moved_or_copied_is_known_by_its_content(folder):
-    before, _ = opened(folder)
-    for path in folder.glob("*.json"):
-        os.utime(path, (MOMENT, MOMENT))
-    assert opened(folder)[0].parsed == 0
-    moved = folder.rename(folder.with_name("moved"))
-    after, _ = opened(moved)
-    assert (after.parsed, [run.id for run in after.runs]) == (0, [run.id for run in before.runs])
-    assert [run.path.parent for run in after.runs] == [moved] * 6
-    shutil.copytree(moved, moved / "again")
-    copied, _ = opened(moved)
-    assert (copied.parsed, copied.runs, len(copied.problems)) == (0, after.runs, 6)
-
-
-def test_an_index_serves_other_sources_too(folder, made, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    moved = (folder / made[0].name).rename(other / "moved.json")
-    both, _ = opened(folder, other)
-    assert [len(opened(folder)[0].runs), len(both.runs)] == [5, 6]
-    assert opened(folder, moved)[0].parsed == 0
-    assert not (other / index.NAME).exists()
-    assert opened(moved, index=tmp_path / "kept")[0].parsed == 1
-    assert opened(moved, index=tmp_path / "kept")[0].parsed == 0
-    assert opened(moved)[0].parsed == 1  # a file has no folder to keep an index in
-
-
-def _flipped(content):
-    return content[:5000] + bytes([content[5000] ^ 1]) + content[5001:]
-
-
-def _other_version(content):
-    with tempfile.NamedTemporaryFile() as file:
-        Path(file.name).write_bytes(content[:-32])
-        with contextlib.closing(sqlite3.connect(file.name)) as db:
-            db.execute("PRAGMA user_version = 7")
-            db.commit()
-        rest = Path(file.name).read_bytes()
-    return rest + hashlib.sha256(rest).digest()
-
-
-@pytest.mark.parametrize(
-    ("damage", "why"),
-    [
-        (lambda _: b"", "damaged"),
-        (lambda content: content[: len(content) // 2], "damaged"),
-        (_flipped, "damaged"),
-        (lambda _: b"# how we keep our records\n" * 50, "damaged, or no index"),
-        (_other_version, "of another version"),
-    ],
-    ids=["empty", "cut off", "a bit is flipped", "foreign", "another version"],
-)
-def test_an_index_that_is_of_no_use_is_built_anew(folder, damage, why):
-    before, _ = opened(folder)
-    place = folder / index.NAME
-    place.write_bytes(damage(place.read_bytes()))
-    after, said = opened(folder)
-    assert everything(after) == everything(before)
-    assert (after.parsed, len(said)) == (6, 1)
-    assert said[0].startswith(f"{place}: {why}")
-    assert (opened(folder)[0].parsed, opened(folder)[1]) == (0, [])
-
-
-def test_where_no_index_can_be_kept_that_is_said(folder):
-    (folder / index.NAME).mkdir()
+def test_reading_many_is_said(folder, made):
+    for number in range(50):
+        edited(made[0], folder / f"{number}.json", reportId=f"{number}")
     history, said = opened(folder)
-    assert len(history.runs) == 6
-    assert [text.partition(": ")[2].partition(":")[0] for text in said] == [
-        "cannot be read",
-        "the index could not be kept there",
-    ]
-    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [index.NAME]
+    assert (len(history.runs), said) == (56, ["reading 56 records …"])
 
 
-def test_processes_that_build_it_at_the_same_time(folder, made):
-    for night in range(5):  # something to do
-        for path in made:
-            edited(path, folder / f"{night}{path.name}", reportId=f"{night}{path.name}")
-    script = (
-        "import sys; from pathlib import Path; from pytest_rlregress.report.history.store import open_history\n"
-        "sys.stdin.readline()\n"
-        "history = open_history([Path(sys.argv[1])], say=print)\n"
-        "print(len(history.runs), sum(len(p) for on in history.platforms for p in history.timelines(on).values()))"
-    )
-    start = [sys.executable, "-c", script, folder]
-    processes = [
-        subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(3)
-    ]
-    for process in processes:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    assert [process.communicate(timeout=60)[0].split() for process in processes] == [["36", str(36 * 9)]] * 3
-    assert opened(folder)[0].parsed == 0
-    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [index.NAME]
+@pytest.mark.parametrize("odd", ["\ud800 printed", "\u0000"])
+def test_what_only_the_slower_reader_takes_is_read_all_the_same(folder, made, odd):
+    record = json.loads(made[0].read_text())
+    record["results"]["tests"][0].update(message=odd, duration=float("nan"))
+    (folder / made[0].name).write_text(json.dumps(record))
+    history, _ = opened(folder)
+    assert (len(history.runs), problems(history)) == (6, {})
+    assert history.timelines("cpu")[record["results"]["tests"][0]["name"]][0].result.seconds == 0.0
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -305,12 +214,11 @@ def test_processes_that_build_it_at_the_same_time(folder, made):
 def test_a_file_that_is_no_record_is_named_and_the_others_count(folder, made, content, why):
     damaged = folder / "a.json"
     damaged.write_bytes(content(made[0].read_bytes()))
-    for parsed in (7, 0):
-        history, _ = opened(folder)
-        assert (len(history.runs), history.parsed) == (6, parsed)
-        assert set(problems(history)) == {"a.json"}
-        assert why in problems(history)["a.json"]
-        assert str(folder) not in problems(history)["a.json"]
+    history, _ = opened(folder)
+    assert len(history.runs) == 6
+    assert set(problems(history)) == {"a.json"}
+    assert why in problems(history)["a.json"]
+    assert str(folder) not in problems(history)["a.json"]
 
 
 def test_a_file_that_may_not_be_read_is_read_when_it_may(made):
@@ -319,7 +227,7 @@ def test_a_file_that_may_not_be_read_is_read_when_it_may(made):
         folder = Path(name)
         for path in made[:2]:
             shutil.copy(path, folder)
-        secret, place = folder / made[0].name, folder / index.NAME
+        secret = folder / made[0].name
         os.chmod(folder, 0o777)
         os.chmod(secret, 0)
         (folder / "below").mkdir(mode=0)
@@ -332,13 +240,13 @@ def test_a_file_that_may_not_be_read_is_read_when_it_may(made):
                 os.seteuid(65534)
                 stack.callback(os.seteuid, 0)
             history, said = opened(folder)
-            assert (len(history.runs), said, place.exists()) == (1, [], True)
+            assert (len(history.runs), said) == (1, [])
             why = "cannot be read: Permission denied"
             assert problems(history) == {secret.name: why, "below": why, "a.json": why}
         listed.chmod(0o755)
         os.chmod(secret, 0o644)
         history, _ = opened(folder)
-        assert (history.parsed, len(history.runs), problems(history)) == (2, 3, {"below": why} if uid else {})
+        assert (len(history.runs), problems(history)) == (3, {"below": why} if uid else {})
 
 
 def test_files_of_one_run(folder, made):
@@ -396,17 +304,15 @@ def test_the_journal_of_a_run_that_goes_on_and_is_killed(folder, made):
     running = subprocess.Popen([sys.executable, "-c", JOURNAL, made[0], kept], stdout=subprocess.PIPE, text=True)
     try:
         assert running.stdout.readline() == "written\n"
-        for parsed in (6, 1):
-            history, _ = opened(folder)
-            assert (history.runs[0].state, history.runs[0].path, history.parsed) == ("running", kept, parsed)
-            assert "still goes on, as far as can be told: 4 of 4" in problems(history)[kept.name]
+        history, _ = opened(folder)
+        assert (history.runs[0].state, history.runs[0].path) == ("running", kept)
+        assert "still goes on, as far as can be told: 4 of 4" in problems(history)[kept.name]
     finally:
         running.send_signal(signal.SIGKILL)
         running.communicate()
-    for parsed in (1, 0):
-        history, _ = opened(folder)
-        assert (history.runs[0].state, history.parsed, sum(history.runs[0].counts.values())) == ("killed", parsed, 4)
-        assert "was killed: 4 of 4 tests have a result" in problems(history)[kept.name]
+    history, _ = opened(folder)
+    assert (history.runs[0].state, sum(history.runs[0].counts.values())) == ("killed", 4)
+    assert "was killed: 4 of 4 tests have a result" in problems(history)[kept.name]
     assert history.evidence(history.runs[0], GOLDEN).file.endswith("test_golden.py")
 
 
@@ -486,7 +392,7 @@ FOLDER = st.dictionaries(st.sampled_from("abcdefgh"), FILE)
 
 
 def _put(folder, wanted, made):
-    """Make a folder hold these files, and touch none that it already does."""
+    """Make a folder hold these files: their paths."""
     contents = {}
     for name, (number, kind) in wanted.items():
         content = made[number].read_text()
@@ -506,58 +412,57 @@ def _put(folder, wanted, made):
         if kind == "journal":
             record["results"]["tests"], content = [], json.dumps(record) + "\n"
         contents[f"{name}.partial.jsonl" if kind == "journal" else f"{name}.json"] = content
-    for path in folder.glob("[!.]*"):
-        if contents.get(path.name) != path.read_text():
-            path.unlink()
     for name, content in contents.items():
-        if not (folder / name).exists():
-            (folder / name).write_text(content)
+        (folder / name).write_text(content)
     return {folder / name for name in contents}
 
 
-def _check(first, second, made):
+def _check(wanted, made):
     with tempfile.TemporaryDirectory() as name:
-        folder, other = Path(name, "records"), Path(name, "index")
-        folder.mkdir()
-        for wanted in (first, second):
-            paths = _put(folder, wanted, made)
-            history, _ = opened(folder)
-            runs, named = [run.path for run in history.runs], {problem.path for problem in history.problems}
-            assert {*runs} | named - {folder} == paths
-            assert len({*runs}) == len(runs) == len({run.id for run in history.runs})
-            whole = {number for number, kind in wanted.values() if kind in ("", "longer", "early", "journal")}
-            assert len(runs) == len(whole)
-        anew, _ = opened(folder, index=other)
-        assert everything(anew) == everything(history)
-        assert opened(folder)[0].parsed == 0
+        folder = Path(name)
+        paths = _put(folder, wanted, made)
+        history, _ = opened(folder)
+        runs, named = [run.path for run in history.runs], {problem.path for problem in history.problems}
+        assert {*runs} | named - {folder} == paths
+        assert len({*runs}) == len(runs) == len({run.id for run in history.runs})
+        whole = {number for number, kind in wanted.values() if kind in ("", "longer", "early", "journal")}
+        assert len(runs) == len(whole)
+        for run in history.runs:
+            found = history.timelines(run.platform)
+            for test in reader.read(run.path)["tests"]:
+                assert any(point.run is run for point in found.get(test["name"], ()))
 
 
 @settings(EXAMPLES, max_examples=40)
-@given(first=FOLDER, second=FOLDER)
-def test_every_file_is_accounted_for_and_the_index_makes_no_difference(made, first, second):
-    _check(first, second, made)
+@given(wanted=FOLDER)
+def test_every_file_is_accounted_for(made, wanted):
+    _check(wanted, made)
 
 
-FIRST = {"a": (0, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, "")}
-SECOND = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
+WANTED = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
 BROKEN = {
-    "what changes is not seen": (index, "digest", lambda path: path.name),
-    "changes are not looked for": (
-        record_files,
-        "IndexedFile",
-        lambda path, mtime_ns, size: index.IndexedFile(path, 0, 0),
-    ),
-    "what is no record is left out": (index, "_keep_problem", lambda db, key, problem: None),
-    "a copy counts": (reader, "whole", lambda path: {**WHOLE(path), "reportId": path.name}),
+    "what is no record is left out": (store, "Problem", lambda path, text: Problem(path.parent, text)),
+    "a copy counts": (parsing, "_parsed", lambda record, path: PARSED(renamed(record, path.name), path)),
+    "a result is lost": (parsing, "_parsed", lambda record, path: PARSED(shortened(record), path)),
 }
-WHOLE = reader.whole
+PARSED = parsing._parsed
+
+
+def renamed(record, identity):
+    record.report_id = identity
+    return record
+
+
+def shortened(record):
+    del record.results.tests[-1]
+    return record
 
 
 @pytest.mark.parametrize("broken", [None, *BROKEN])
 def test_what_the_check_finds(made, monkeypatch, broken):
     if broken is None:
-        _check(FIRST, SECOND, made)
+        _check(WANTED, made)
         return
     monkeypatch.setattr(*BROKEN[broken])
     with pytest.raises(AssertionError):
-        _check(FIRST, SECOND, made)
+        _check(WANTED, made)

@@ -117,13 +117,16 @@ def whole(path: Path) -> dict[str, Any]:
 
 
 def word(test: Mapping[str, Any]) -> str:
+    """What came of a test of a record: ``word_of`` its status and verdict."""
+    return word_of(str(test.get("rawStatus", test["status"])), test.get("extra", {}).get("verdict"))
+
+
+def word_of(status: str, verdict: str | None) -> str:
     """What came of a test: its verdict, or pytest's word.
 
     That is pytest's where there is no verdict, where one that does not fail the run was followed by an error in
     teardown, and where a guard was unavailable though the run was promised it.
     """
-    status = str(test.get("rawStatus", test["status"]))
-    verdict = test.get("extra", {}).get("verdict")
     if verdict is None or (status == "error" and rank(verdict) is not Rank.FAILING):
         return status
     return status if verdict == Verdict.UNAVAILABLE and status == "failed" else str(verdict)

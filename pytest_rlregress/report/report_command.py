@@ -73,7 +73,6 @@ def declare(commands: Any) -> None:
         "--night", type=_night, metavar="DATE", help="such as 2026-03-14, or today (default: of the newest record)"
     )
     parser.add_argument("--expect", default="", metavar="LIST", help="hardware that should have run, such as h100,h200")
-    parser.add_argument("--index", type=Path, metavar="FILE", help="where to keep what was read (default: in RECORDS)")
     output = parser.add_argument_group("what is written; - is standard output")
     output.add_argument("--output", type=Path, metavar="FILE", help="one HTML page, which needs no network")
     output.add_argument("--markdown", type=Path, metavar="FILE", help="for a job's summary or an issue on GitHub")
@@ -127,7 +126,7 @@ def write_page(
         ReportError: There is no record, or what makes the page is not installed.
         OSError: The page cannot be written.
     """
-    history = _opened(sources, None)
+    history = _opened(sources)
     night = _of(history, date, expect)
     _write(output, _page(night, history))
     return night
@@ -137,7 +136,7 @@ def _report(options: argparse.Namespace) -> int:
     sources = list(_sources(options.records))
     if not sources:
         raise ReportError("name the records: a folder that pytest --rl-record-dir wrote to, or --compare BEFORE AFTER")
-    history = _opened(sources, options.index)
+    history = _opened(sources)
     night = _of(history, options.night, [name.strip() for name in options.expect.split(",") if name.strip()])
     _tell(night, options)
     unmade = ""
@@ -159,10 +158,10 @@ def _compare(options: argparse.Namespace) -> int:
     if len(options.compare) < 2 or options.records or options.output or options.night or options.expect:
         raise ReportError(
             "--compare takes two records or more, BEFORE AFTER [AFTER …], and of the other options "
-            "only --gate, --markdown, --json and --index"
+            "only --gate, --markdown and --json"
         )
     before, *after = options.compare
-    history = _opened(options.compare, options.index)
+    history = _opened(options.compare)
     try:
         found = comparison.compare(history, before, after)
     except ValueError as error:
@@ -179,10 +178,10 @@ def _sources(given: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _opened(sources: Sequence[Path], index: Path | None) -> History:
+def _opened(sources: Sequence[Path]) -> History:
     from pytest_rlregress.report.history import store
 
-    return store.open_history(sources, index=index, say=lambda text: print(text, file=sys.stderr))
+    return store.open_history(sources, say=lambda text: print(text, file=sys.stderr))
 
 
 def _of(history: History, date: datetime.date | None, expect: Sequence[str]) -> Night:

@@ -1,1 +1,1 @@
-"""Records of many runs: an index over them, what changed between them, and what that means."""
+"""Records of many runs: find the files, read them, put each test's results in a row."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_rlregress.records.journal import SUFFIX
-from pytest_rlregress.report.history.index import IndexedFile
 from pytest_rlregress.report.judgement.facts import Problem
 
 
@@ -16,8 +15,8 @@ class HistoryError(ValueError):
     """A place that was named for records and is not there: the message says which."""
 
 
-def find(sources: Sequence[Path]) -> tuple[dict[str, IndexedFile], list[Problem]]:
-    """Every record and journal by its real path, so that a file which links lead to is there once, and what is not.
+def find(sources: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
+    """Every record and journal, once however many links lead to it, and the files that are none.
 
     Folders are searched with the folders in them, but not what is hidden; there a file is asked for by how its name
     ends, ``.json`` or ``.partial.jsonl``. A file that is named itself is taken as it is.
@@ -25,7 +24,7 @@ def find(sources: Sequence[Path]) -> tuple[dict[str, IndexedFile], list[Problem]
     Raises:
         HistoryError: A source is not there.
     """
-    found: dict[str, IndexedFile] = {}
+    found: dict[str, Path] = {}
     problems: list[Problem] = []
     for source in sources:
         if not os.path.lexists(source):
@@ -40,10 +39,10 @@ def find(sources: Sequence[Path]) -> tuple[dict[str, IndexedFile], list[Problem]
                 problems.append(Problem(path, f"cannot be read: {error.strerror}"))
                 continue
             if stat.S_ISREG(status.st_mode):
-                found.setdefault(real, IndexedFile(path, status.st_mtime_ns, status.st_size))
+                found.setdefault(real, path)
             else:  # to read a pipe could take for ever
                 problems.append(Problem(path, "no file, but a pipe, a socket or a device"))
-    return found, problems
+    return list(found.values()), problems
 
 
 def _walk(folder: Path, problems: list[Problem], seen: set[str]) -> Iterator[Path]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
-def read_numbers(tests: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def read_numbers(tests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[str, float]:
     """The numbers of one run, by name; one that was not measured, or is none, is left out.
 
     They are those of a test of the goldens, if one measured, else of the first test that did: of its run at token
@@ -17,11 +17,11 @@ def read_numbers(tests: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     ``peak_memory_bytes`` is the device's, the host's where there is no device.
 
     Args:
-        tests: Entries of a record: a test measures what is in its ``extra.measured``.
+        tests: Each with its name and its ``extra.measured`` in the record.
     """
-    measured = [test for test in tests if (test.get("extra") or {}).get("measured")]
-    preferred = sorted(measured, key=lambda test: "test_golden" not in test["name"])
-    runs = preferred[0]["extra"]["measured"].get("runs") if preferred else ()
+    measured = [(name, values) for name, values in tests if values]
+    preferred = sorted(measured, key=lambda test: "test_golden" not in test[0])
+    runs = preferred[0][1].get("runs") if preferred else ()
     if not runs:
         return {}
     run = next((run for run in runs if run.get("level") == "token"), runs[0])

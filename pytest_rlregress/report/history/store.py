@@ -1,24 +1,27 @@
-"""The history of runs: folders of their records are the database, an index over them is kept beside."""
+"""The history of runs: the records and journals in folders, read anew each time."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-import os
-import sqlite3
+import filecmp
+import gc
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.records import reader
-from pytest_rlregress.report.history import index as indices
 from pytest_rlregress.report.history import parsing, record_files
+from pytest_rlregress.report.history.parsing import ParsedFile
 from pytest_rlregress.report.judgement.facts import Evidence, Point, Problem, RecordedRun
+from pytest_rlregress.verdicts import rank
 
 _DAY_SECONDS = 86_400
+#: So many files are worth a word before they are read.
+_MANY = 50
 
 
 class History:
@@ -27,17 +30,13 @@ class History:
     Attributes:
         runs: Each run once, ascending by start.
         problems: By path: each file that is not among the runs, and remarks on those that are.
-        parsed: How many files had to be read; the others were in the index.
     """
 
-    def __init__(
-        self, db: sqlite3.Connection, runs: Sequence[tuple[int, RecordedRun]], problems: Sequence[Problem], parsed: int
-    ) -> None:
-        self._db, self._runs = db, runs
+    def __init__(self, files: Sequence[ParsedFile], problems: Sequence[Problem]) -> None:
+        self._files = files
         self._timelines: dict[str, dict[str, list[Point]]] = {}
-        self.runs = tuple(run for _, run in runs)
+        self.runs = tuple(file.run for file in files)
         self.problems = tuple(problems)
-        self.parsed = parsed
 
     @property
     def platforms(self) -> tuple[str, ...]:
@@ -47,13 +46,12 @@ class History:
     def timelines(self, platform: str) -> dict[str, list[Point]]:
         """A platform's tests by name, each with its results, the oldest first. Not to be changed."""
         if platform not in self._timelines:
-            text = indices.texts(self._db)
             found: dict[str, list[Point]] = defaultdict(list)
-            with indices.many_objects():
-                for number, run in self._runs:
-                    if run.platform == platform:
-                        for test, result in indices.results(self._db, number, text):
-                            found[test].append(Point(run, result))
+            with _many_objects():
+                for file in self._files:
+                    if file.run.platform == platform:
+                        for test, result in file.results.items():
+                            found[test].append(Point(file.run, result))
             self._timelines[platform] = dict(sorted(found.items()))
         return self._timelines[platform]
 
@@ -76,66 +74,69 @@ class History:
         )
 
 
-def open_history(sources: Sequence[Path], *, index: Path | None = None, say: indices.Say) -> History:
-    """The history in records and journals; only what is new or changed since the index was kept is read.
+def open_history(sources: Sequence[Path], *, say: Callable[[str], None]) -> History:
+    """The history in records and journals.
 
     Args:
         sources: Folders, searched with those in them that are not hidden, or files.
-        index: Where the index is kept; a hidden file in the first folder if None, nowhere if there is no folder.
-        say: Is told when reading takes long, and when an index is of no use or cannot be kept: what is returned is the
-            same in any case.
+        say: Is told when there is much to read.
 
     Raises:
         HistoryError: A source is not there.
     """
-    found, problems = record_files.find(sources)
-    place = index or next((source / indices.NAME for source in sources if os.path.isdir(source)), None)
-    db = indices.opened(place, say)
-    parsed, changed = indices.update(db, found, say)
-    if place is not None and changed:
-        indices.keep(db, place, say)
+    paths, problems = record_files.find(sources)
+    if len(paths) >= _MANY:
+        say(f"reading {len(paths)} records …")
     by_id = defaultdict(list)
-    for real, content in indices.contents(db).items():
-        if real not in found:
-            continue  # another source's
-        path = found[real].path
-        if content.problem is not None:
-            problems.append(Problem(path, content.problem))
-        else:
-            by_id[content.head["id"]].append(_File(path, content))
-    runs = []
+    with _many_objects():
+        for path in paths:
+            try:
+                file = parsing.parse(path)
+            except reader.RecordError as error:
+                problems.append(Problem(path, parsing.printable(str(error).removeprefix(f"{path}: "))))
+            else:
+                by_id[file.run.id].append(file)
+    files = []
     for same in by_id.values():
         counts, *others = sorted(same, key=_precedence)
-        runs.append((counts.content.number, parsing.run(counts.path, counts.content.head, counts.content.stack)))
-        problems += [Problem(counts.path, remark) for remark in _remarks(counts)]
-        problems += [Problem(other.path, _instead(other, counts)) for other in others]
-    runs.sort(key=lambda each: (each[1].start, each[1].id))
-    return History(db, runs, sorted(problems, key=lambda problem: (str(problem.path), problem.text)), parsed)
+        files.append(counts)
+        problems += [Problem(counts.run.path, remark) for remark in _remarks(counts)]
+        problems += [Problem(other.run.path, _instead(other.run.path, counts.run.path)) for other in others]
+    files.sort(key=lambda file: (file.run.start, file.run.id))
+    return History(files, sorted(problems, key=lambda problem: (str(problem.path), problem.text)))
 
 
-@dataclass(frozen=True)
-class _File:
-    path: Path
-    content: indices.Content
+@contextlib.contextmanager
+def _many_objects() -> Iterator[None]:
+    """No garbage collection meanwhile: that hundreds of thousands of objects are in use takes longer to find than to
+    make them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
-def _precedence(file: _File) -> tuple[bool, float, str]:
+def _precedence(file: ParsedFile) -> tuple[bool, float, str]:
     """Which file of a run counts: the record rather than the journal, the one that ended last, the first by name."""
-    return parsing.is_journal(file.path), -file.content.head["stop"], str(file.path)
+    return parsing.is_journal(file.run.path), -file.stop, str(file.run.path)
 
 
-def _instead(other: _File, counts: _File) -> str:
+def _instead(other: Path, counts: Path) -> str:
     """Why a file of a run does not count."""
-    if other.content == counts.content:
-        return f"a copy of {counts.path}, which counts"
-    if parsing.is_journal(other.path) and not parsing.is_journal(counts.path):
-        return f"the journal of the run whose record is {counts.path}, which counts"
-    return f"of the same run as {counts.path}, which has other content, ended no earlier and counts"
+    with contextlib.suppress(OSError):  # it may have gone meanwhile
+        if filecmp.cmp(other, counts, shallow=False):
+            return f"a copy of {counts}, which counts"
+    if parsing.is_journal(other) and not parsing.is_journal(counts):
+        return f"the journal of the run whose record is {counts}, which counts"
+    return f"of the same run as {counts}, which has other content, ended no earlier and counts"
 
 
-def _remarks(file: _File) -> list[str]:
+def _remarks(file: ParsedFile) -> list[str]:
     """What is odd about a file that counts."""
-    remarks, start = list(file.content.head["remarks"]), file.content.head["start"]
+    remarks, start = list(file.remarks), file.run.start
     if start > time.time() + _DAY_SECONDS:
         moment = datetime.datetime.fromtimestamp(start, datetime.UTC)
         remarks.append(
@@ -146,5 +147,10 @@ def _remarks(file: _File) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _entries(path: Path, mtime_ns: int) -> Mapping[str, Mapping[str, Any]]:
-    """The tests of a record, kept for the next question as long as the file is the same."""
-    return parsing.worst(reader.read(path)["tests"])
+    """The tests of a record, the worst of those with the same name, kept as long as the file is the same."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for test in reader.read(path)["tests"]:
+        name = parsing.printable(test["name"])
+        if name not in found or rank(reader.word(test)) > rank(reader.word(found[name])):
+            found[name] = test
+    return found

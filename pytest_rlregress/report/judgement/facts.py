@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from pytest_rlregress.records.reader import State
 from pytest_rlregress.stack.locks import Lock, PackageChange
 
@@ -42,8 +44,7 @@ def night_of(moment: float) -> datetime.date:
     return (datetime.datetime.fromtimestamp(moment, datetime.UTC) + noon).date()
 
 
-@dataclass(frozen=True, slots=True)  # there are some hundred thousand of them
-class Result:
+class Result(msgspec.Struct, frozen=True):  # there are some hundred thousand of them
     """What came of one test in one run.
 
     Attributes:
@@ -117,8 +118,7 @@ class RecordedRun:
         return self.platform, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """What came of one test in one run, with the run: one step of its timeline."""
 
     run: RecordedRun
