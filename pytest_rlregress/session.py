@@ -1,4 +1,4 @@
-"""One run of the harness: settings, machine, stack and catalogue, and what its tests need, are promised and give."""
+"""One run: settings, hardware, stack and catalogue; what each test needs and gets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONCLUDED: pytest.StashKey[tuple[Outcome, tuple[str, ...]]] = pytest.StashKey()
 
 
 def of(config: pytest.Config) -> Session:
-    """The harness of a pytest session."""
+    """Return the session that a pytest configuration belongs to."""
     if _KEY not in config.stash:
         config.stash[_KEY] = Session(config)
     return config.stash[_KEY]
@@ -34,14 +34,14 @@ def of(config: pytest.Config) -> Session:
 
 @dataclass(frozen=True)
 class Side:
-    """What a sided test claims: ``reproduces`` or ``guards`` a failure."""
+    """The side of a test: ``reproduces`` or ``guards`` a failure."""
 
     name: str
     failure: catalogue.Failure
 
 
 class Session:
-    """Everything one run knows; each part is looked up when first asked for."""
+    """What one run knows; each part is looked up when first asked for."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -88,7 +88,7 @@ class Session:
         return 0
 
     def open(self, *, every_file: bool = False) -> bool:
-        """Check the promises of the command line and contain tests from now on; False if there is nothing to report.
+        """Check the command line and contain tests from now on; False if there is nothing to report.
 
         ``every_file``: no test file is imported here before a child has survived that.
         """
@@ -151,7 +151,7 @@ class Session:
     # -- what a test is, needs, and gives --------------------------------------------------------------------------
 
     def side(self, item: pytest.Item) -> Side | None:
-        """Which side of which failure a test is; None for other tests."""
+        """Return the side of a test; None for other tests."""
         for name in ("reproduces", "guards"):
             marker = item.get_closest_marker(name)
             if marker is not None:
@@ -162,13 +162,13 @@ class Session:
         return None
 
     def components(self, item: pytest.Item) -> tuple[str, ...]:
-        """Components of the stack that a test needs."""
+        """Return the components of the stack that a test needs."""
         side = self.side(item)
         named = [name for marker in item.iter_markers("needs") for name in marker.args]
         return tuple(dict.fromkeys([*(side.failure.components if side else ()), *named]))
 
     def unavailable(self, item: pytest.Item) -> str | None:
-        """Why a test cannot run here: hardware or components that are missing; None if it can."""
+        """Return why a test cannot run here: hardware or components that are missing; None if it can."""
         if item not in self._unavailable:
             self._unavailable[item] = self._why_unavailable(item)
         return self._unavailable[item]
@@ -251,7 +251,7 @@ def _mark(report: pytest.TestReport, judgement: Judgement) -> None:
 
 
 def _usage(ask: Callable[[], T]) -> T:
-    """Turn the rooms' own errors, which know no pytest, into usage errors (exit 4)."""
+    """Turn errors of packages that know no pytest into usage errors (exit 4)."""
     try:
         return ask()
     except (catalogue.CatalogueError, hardware.HardwareError, stack.StackError, subjects.SubjectError) as error:

@@ -1,4 +1,4 @@
-"""The terminal: header, words and letters of the verdicts, the table at the end, and the rule on hardware runs."""
+"""The terminal: header, letters of the verdicts, the table at the end, and the check of hardware runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "subje
 
 @dataclass
 class VerdictRow:
-    """One failure's line of the table."""
+    """One failure's row of the table."""
 
     failure: str
     seen_on: str
@@ -63,7 +63,7 @@ class Terminal:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Our words and letters for the report that carries a verdict; pytest's categories, so that its counts hold."""
+        """Show a verdict's word and letter in pytest's own categories, so that its counts hold."""
         verdict = _properties(report).get("verdict")
         if verdict is None or report.when == "teardown":
             return None
@@ -140,7 +140,7 @@ class Terminal:
 
 
 def table(rows: Iterable[VerdictRow]) -> list[str]:
-    """The verdict table in at most 100 columns: a line a failure, its notes below it."""
+    """Render the verdict table in at most 100 columns: a line a failure, its notes below it."""
     lines = [_line(list(_COLUMNS)), "-" * _WIDTH]
     for row in rows:
         cells = [row.failure, row.seen_on, *(_cell(side) for side in row.verdicts.values()), ", ".join(row.subjects)]
@@ -152,7 +152,7 @@ def table(rows: Iterable[VerdictRow]) -> list[str]:
 
 
 def _wrap(cell: str, width: int) -> list[str]:
-    """A cell in lines; a name that is too long breaks after a colon, or else after a dot or a _."""
+    """Wrap a cell; a name that is too long breaks after a colon, or else after a dot or a _."""
     lines = [""]
     for part in re.split(r"(?<=[\s:])", cell):
         for piece in [part] if len(part) <= width else re.split(r"(?<=[._])", part):
@@ -167,13 +167,13 @@ def _line(cells: list[str]) -> str:
 
 
 def _cell(verdicts: Counter[str]) -> str:
-    """The verdict that matters most, with how many of the tests gave it."""
+    """Render the gravest verdict, with how many of the tests gave it."""
     worst = next((verdict for verdict in Verdict if verdicts[verdict]), "")
     return f"{worst} {verdicts[worst]}/{verdicts.total()}" if worst else "-"
 
 
 def _golden(found: dict[str, Any]) -> list[str]:
-    """What came of comparing a test's numbers with those recorded, each in a line."""
+    """Describe the comparison of a test's numbers with its golden, in lines."""
     words = {"max": "max |Δ|", "drift": "mean Δ"}
     used = [f"{words[name]} {share:.0%}" for name, share in found["used"].items() if share is not None]
     about = f"{found['state']}: {Key(**found['key'])}" + (f"; of its tolerance used: {', '.join(used)}" if used else "")

@@ -1,1 +1,1 @@
-"""The step's numbers as recorded on exactly this hardware and stack, and what differs from them tonight."""
+"""Goldens: the step's numbers recorded on one hardware and stack, and the comparison of a run with them."""

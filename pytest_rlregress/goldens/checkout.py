@@ -1,4 +1,4 @@
-"""Where goldens may be written: a clean checkout, so that each can name the commit that it is of."""
+"""Check that goldens are written into a clean checkout, so that each can name its commit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHOWN = 5
 
 
 class UncleanCheckout(Exception):
-    """No golden may be written to a folder: the message says why and what to do."""
+    """A folder that no golden may be written to: the message says why and what to do."""
 
 
 def commit_for(folder: Path, shipped: Path) -> str:

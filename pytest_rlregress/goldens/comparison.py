@@ -1,4 +1,4 @@
-"""The step's runs against their golden: what is not as recorded, in words. Pure functions."""
+"""Compare the step's runs with their golden. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_rlregress.goldens.measured import Run
 
 @dataclass(frozen=True)
 class GoldenComparison:
-    """What came of it.
+    """The result of a comparison with a golden.
 
     Attributes:
         differences: Each in a line; none if the numbers agree.
@@ -62,7 +62,7 @@ def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) ->
 
 
 def _exceeds(one: Difference, limits: Mapping[str, float]) -> list[str]:
-    """In words, what of a difference is more than allowed."""
+    """Describe what of a difference is more than allowed."""
     if one.found is None:
         return [f"{one.number} of step {one.step} is not finite, the golden's is {one.expected:.7g}"]
     told = []
@@ -81,7 +81,7 @@ def _share(value: float, limit: float) -> float:
 
 
 def moved(origin: Mapping[str, Any], versions: Mapping[str, str]) -> list[str]:
-    """What is installed in another version than when a golden was recorded, in a line; none if nothing is."""
+    """List in a line what is installed in another version than when a golden was recorded."""
     then: Mapping[str, str] = origin.get("versions", {})
     changed = [
         f"{name} {was} -> {versions.get(name, 'none')}" for name, was in then.items() if versions.get(name) != was

@@ -1,4 +1,4 @@
-"""How far runs of the step are apart, and how far they may be. Pure functions."""
+"""Measure how far runs of the step differ, and derive tolerances from that. Pure functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USAGE = {
 
 @dataclass(frozen=True)
 class Difference:
-    """How one number of a run differs from the recorded one.
+    """The difference of one number of a run from the recorded one.
 
     Attributes:
         tokens: Over the steps up to which the ``same`` tokens were drawn, or over those after that: ``other``.
@@ -46,7 +46,7 @@ class Difference:
 
 
 def differences(recorded: Run, run: Run) -> list[Difference]:
-    """Of each number, over the steps that both have: for those with the same tokens, and for the others."""
+    """Measure each number's difference over the common steps, those with the same tokens and the others apart."""
     steps = min(recorded["steps"], run["steps"])
     same = agreeing(recorded, run)
     found = []
@@ -63,7 +63,7 @@ def differences(recorded: Run, run: Run) -> list[Difference]:
 
 
 def agreeing(recorded: Run, run: Run) -> int:
-    """How many of the first steps drew the same tokens."""
+    """Count the first steps in which both runs drew the same tokens."""
     pairs = zip(recorded["sampled"], run["sampled"], strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -75,7 +75,7 @@ def _delta(expected: float | None, found: float | None) -> float:
 def tolerances(
     recorded: Sequence[Run], repeated: Iterable[Run], perturbed: Iterable[Run], others: Iterable[Run]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """How far numbers may be off: FACTOR times as far as they were.
+    """Derive the tolerances: FACTOR times the largest difference that was measured.
 
     Args:
         recorded: The runs of a golden, one a level.
@@ -100,7 +100,7 @@ def tolerances(
 
 
 def bands(runs: Sequence[Run]) -> dict[str, tuple[float, float]]:
-    """Between which two values speed and memory are as usual; none for what is not there, such as a device's memory."""
+    """Derive the band in which speed and memory are usual; none for what was not measured."""
     found = {}
     for name in USAGE:
         values = [usage(run, name) for run in runs]
@@ -113,13 +113,13 @@ def bands(runs: Sequence[Run]) -> dict[str, tuple[float, float]]:
 
 
 def usage(run: Run, name: str) -> float:
-    """One run's speed or memory: the median of its steps, or what is said of the whole run."""
+    """Return a run's speed or memory: the median of its steps, or the value of the whole run."""
     value: Any = run[name]
     return float(statistics.median(value) if isinstance(value, list) else value)
 
 
 def unusual(run: Run, limits: Mapping[str, Sequence[float]]) -> list[str]:
-    """The speed and memory of a run that are outside their bands, each in words."""
+    """Describe the speed and memory of a run that are outside their bands."""
     told = []
     for name, (least, most) in limits.items():
         value = usage(run, name)

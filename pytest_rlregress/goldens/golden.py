@@ -1,4 +1,4 @@
-"""A golden: what the step measures on one key, how far that may be off, and the file that holds it."""
+"""A golden and its file: the step's numbers on one key, with their tolerances."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Golden:
 
 
 def as_json(golden: Golden) -> dict[str, Any]:
-    """The golden as its file has it."""
+    """Return the text of the golden's file."""
     return {"format": FORMAT, **asdict(golden)}
 
 
 def of_json(found: Mapping[str, Any]) -> Golden:
-    """The reverse.
+    """Build a golden from the JSON of its file.
 
     Raises:
         KeyError, TypeError: It is something else.
@@ -57,7 +57,7 @@ def of_json(found: Mapping[str, Any]) -> Golden:
 
 
 def read(path: Path) -> Golden:
-    """The golden in a file.
+    """Read a golden from its file.
 
     Raises:
         GoldenError: It is cut off, no golden, of a newer format, or of another key than its name says.
@@ -78,7 +78,7 @@ def read(path: Path) -> Golden:
 
 
 def find(folder: Path, key: Key) -> Golden | None:
-    """The golden of exactly this key, None if there is none.
+    """Find the golden of exactly this key; None if there is none.
 
     Raises:
         GoldenError: As ``read``.
@@ -93,7 +93,7 @@ def find(folder: Path, key: Key) -> Golden | None:
 
 
 def nearest(folder: Path, key: Key) -> Key | None:
-    """The key of another golden for the same device, the one that has most in common with this."""
+    """Find the closest key of another golden for the same device."""
     wanted = asdict(key)
     best: tuple[int, Key | None] = 0, None
     for path in sorted(folder.glob("*.json")):

@@ -1,4 +1,4 @@
-"""The golden test's act, in its contained child: compare the step's numbers with their golden, or measure a new one."""
+"""What the golden test does in its contained child: compare the step with its golden, or measure a new one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def settle(step: TrainingStep, cluster: Cluster, item: pytest.Item, say: Callabl
 
 
 def measure(step: TrainingStep, cluster: Cluster, key: Key, runs: Sequence[Run], say: Callable[[str], None]) -> Golden:
-    """A golden of these runs; its tolerances from many more, its origin empty.
+    """Measure a golden: these runs, with tolerances from many more; its origin is left empty.
 
     Raises:
         AssertionError: A step is not right: that is not recorded.
@@ -99,7 +99,7 @@ def measure(step: TrainingStep, cluster: Cluster, key: Key, runs: Sequence[Run],
 
 
 def perturbation(seed: int, dtype: str) -> Alter:
-    """Multiplies each weight by 1 + ε or 1 - ε of the dtype: as much as another order of the same sums changes."""
+    """Return a function that multiplies each weight by 1 + ε or 1 - ε: what another order of summation changes."""
     import torch
 
     epsilon = torch.finfo(getattr(torch, dtype)).eps
@@ -117,7 +117,7 @@ def perturbation(seed: int, dtype: str) -> Alter:
 def _run(
     step: TrainingStep, level: Level, alter: Alter = lambda _: None, *, sound: bool = False, **overrides: Any
 ) -> Run:
-    """One run; ``sound``: an AssertionError says what is not right about it."""
+    """Run the step once; with ``sound`` an AssertionError says what is wrong with it."""
     from pytest_rlregress.fixtures.step_record import check
 
     settings = replace(step.settings, level=level, **overrides)
@@ -128,7 +128,7 @@ def _run(
 
 
 def _settings(step: TrainingStep) -> dict[str, Any]:
-    """The step's settings, in values of JSON; runs are of both levels."""
+    """The step's settings as JSON values."""
     return {name: value for name, value in asdict(step.settings).items() if name != "level"}
 
 

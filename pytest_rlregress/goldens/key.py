@@ -1,4 +1,4 @@
-"""What a golden holds for: one hardware model and one stack, exactly."""
+"""The key of a golden: one hardware model and one stack, exactly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Key:
-    """Runs in which all of this is equal have comparable numbers.
+    """Hardware and stack on which numbers are comparable.
 
     Attributes:
         device: The GPU's name; of a CPU the model, how many cores are usable and the instruction set torch uses.

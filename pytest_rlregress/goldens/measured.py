@@ -1,4 +1,4 @@
-"""What runs of the miniature step measured, as a test's report carries it: ``rlregress_measured``."""
+"""The measurements of the miniature step, as a test's report carries them (``rlregress_measured``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = dict[str, Any]
 
 
 def run_of(settings: StepSettings, records: Sequence[StepRecord]) -> Run:
-    """One run, in values of JSON; None for what is not finite. docs/goldens.md has the keys."""
+    """Return one run's measurements as JSON values, None for what is not finite. docs/goldens.md has the keys."""
     return {
         "level": settings.level,
         "steps": len(records),
@@ -38,7 +38,7 @@ def run_of(settings: StepSettings, records: Sequence[StepRecord]) -> Run:
 
 
 def noted(step: TrainingStep, item: pytest.Item) -> TrainingStep:
-    """The same step, but what each of its runs measures is put on the test's reports."""
+    """Wrap the step so that each run's measurements are put on the test's reports."""
     runs: list[Run] = []
 
     def ran(settings: StepSettings, records: list[StepRecord]) -> None:

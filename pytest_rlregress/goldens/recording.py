@@ -1,4 +1,4 @@
-"""--rl-update-goldens, in the pytest process: refuses up front, writes what was measured when all has ended well."""
+"""``--rl-update-goldens`` in the pytest process: checks first, writes the goldens when the run has ended well."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WRAP = textwrap.TextWrapper(100, subsequent_indent="    ", break_long_words=Fal
 
 
 class Recording:
-    """Takes the goldens that tests of a run measured, wherever they ran, and writes them if the run is a good one.
+    """Collects the goldens that tests measured, and writes them if the run is a good one.
 
     Raises:
         pytest.UsageError: The run could not write any.
@@ -48,7 +48,7 @@ class Recording:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take a golden off the reports that bring it: it is not what the test found."""
+        """Take a measured golden off its report: it is no property of the test."""
         drafts = [value for name, value in report.user_properties if name == DRAFT]
         report.user_properties[:] = [pair for pair in report.user_properties if pair[0] != DRAFT]
         if report.when == "call":
@@ -56,7 +56,7 @@ class Recording:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write them, or say why not; a run that was to record and did not is no good one either."""
+        """Write the goldens, or fail the run that could not."""
         if self._config.option.collectonly:
             return
         if session.testsfailed:
@@ -74,7 +74,7 @@ class Recording:
                 session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what became of it."""
+        """Say which goldens were written, and why others were not."""
         if self._told:
             terminalreporter.write_sep("=", "goldens")
         for line in self._told:
@@ -82,7 +82,7 @@ class Recording:
                 terminalreporter.write_line(part, red=line.startswith("not recorded"))
 
     def _write(self, draft: Golden) -> list[str]:
-        """Write one; what is to be said of it."""
+        """Write one golden; return what is to be said of it."""
         versions = self._run.stack.versions
         golden = replace(
             draft,
@@ -109,7 +109,7 @@ class Recording:
 
 
 def changed(before: Golden, now: Golden) -> list[str]:
-    """What a golden says otherwise than the one before it, each in a line."""
+    """List in lines how a golden differs from the one before it."""
     found = compare(before, now.settings, now.runs)
     when = f"{before.origin.get('date')}, commit {before.origin.get('commit')}"
     if not found.differences:

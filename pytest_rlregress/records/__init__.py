@@ -1,1 +1,1 @@
-"""One run as one JSON file: what writes it, what it holds, what reads it. docs/record.md has its keys."""
+"""Records: one run as one JSON file, written and read. docs/record.md has its keys."""

@@ -1,4 +1,4 @@
-"""The record: what a run found, as one JSON file. docs/record.md has its keys."""
+"""Collect a run's reports and write its record. docs/record.md has the keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """Collects the reports of a run, wherever its tests ran, and writes them down when it ends.
+    """Collects the reports of a run, wherever its tests ran, and writes the record when it ends.
 
     Raises:
         pytest.UsageError: Nothing can be written to the folder.
@@ -51,7 +51,7 @@ class Record:
 
     @pytest.hookimpl(trylast=True)  # a run that another plugin refuses leaves no journal
     def pytest_sessionstart(self) -> None:
-        """Look at what the run begins with, and begin the journal."""
+        """Describe what the run runs on, and begin the journal."""
         extra = {"format": FORMAT, **run_context.found(self._harness, self._config)}
         start = round(self._start * 1000)
         head = ctrf.report([], start=start, stop=start, commit=extra["git"] and extra["git"]["commit"], extra=extra)
@@ -73,28 +73,28 @@ class Record:
         self._note([nodeid for nodeid in ids if nodeid not in self._reports])
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file that could not be imported, or was skipped as a whole, stands for its tests."""
+        """Note a file that could not be imported, or was skipped as a whole, in place of its tests."""
         if not report.passed:
             self._reports[report.nodeid or "."] = [report]
             self._note([report.nodeid or "."])
 
     def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
-        """A test that has begun is not one that is still to run, even if nothing more is heard of it."""
+        """Note that a test has begun."""
         self._begun.add(nodeid)
         self._files.setdefault(nodeid, self._config.rootpath / location[0])
         self._note([nodeid])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A phase of a test is over."""
+        """Note the report of a test's phase."""
         self._reports.setdefault(report.nodeid, []).append(report)
         self._note([report.nodeid], libraries=ctrf.libraries(report))
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Ctrl-C, SIGTERM or ``pytest.exit()``."""
+        """Note that the run was interrupted: Ctrl-C, SIGTERM or ``pytest.exit()``."""
         self._stopped = True
 
     def pytest_internalerror(self) -> None:
-        """An error of pytest or a plugin ends the run too."""
+        """Note that an error of pytest or a plugin ended the run."""
         self._stopped = True
 
     @pytest.hookimpl(wrapper=True)
@@ -130,7 +130,7 @@ class Record:
         journal.close(keep=not self._written)
 
     def _note(self, nodeids: Sequence[str], libraries: dict[str, Any] | None = None) -> None:
-        """What is known of tests by now."""
+        """Add to the run, and to its journal, what is known of these tests by now."""
         more = {"libraries": libraries} if libraries else {}
         lines = [{"at": self._now(), "nodeid": nodeid, "test": self._test(nodeid), **more} for nodeid in nodeids]
         for line in lines:
@@ -146,12 +146,12 @@ class Record:
         return ctrf.entry(key(nodeid, path), os.path.relpath(path, root), reports, begun=nodeid in self._begun)
 
     def _now(self) -> int:
-        """In ms since 1970, by a clock that is not set while tests run."""
+        """The time in ms since 1970, by a clock that is not set while tests run."""
         return round((self._start + time.monotonic() - self._clock) * 1000)
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
-    """Write a file that is whole or not there, even if the machine goes down.
+    """Write a file atomically, synced to the disk.
 
     Raises:
         OSError: It cannot be written, such as on a full disk; nothing is left of it.

@@ -1,4 +1,4 @@
-"""pytest's reports in the words of the Common Test Report Format, https://ctrf.io; docs/record.md has the keys."""
+"""Convert pytest's reports to the Common Test Report Format, https://ctrf.io. docs/record.md has the keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LIBRARIES = "rlregress_libraries"
 def report(
     tests: Sequence[Mapping[str, Any]], *, start: int, stop: int, commit: str | None, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A run as one JSON object.
+    """Build the record of a run without tests.
 
     Args:
         tests: The entries of its tests.
@@ -63,7 +63,7 @@ def report(
 def ended(
     begun: Mapping[str, Any], tests: Sequence[Mapping[str, Any]], *, stop: int, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The same run, with these tests, ended at ``stop``."""
+    """Complete a record: with these tests, ended at ``stop``."""
     counts = Counter(test["status"] for test in tests)
     summary = {
         **begun["results"]["summary"],
@@ -79,7 +79,7 @@ def ended(
 
 
 def entry(name: str, file: str, reports: Reports, *, begun: bool) -> dict[str, Any]:
-    """What came out of a test.
+    """Build the entry of one test from its reports.
 
     Args:
         name: Its key, or that of a file which stands for its tests.
@@ -108,19 +108,19 @@ def entry(name: str, file: str, reports: Reports, *, begun: bool) -> dict[str, A
 
 
 def libraries(report: Report) -> dict[str, Any]:
-    """The native libraries that a report is the first to tell of, by family."""
+    """Return the native libraries that a report is the first to name, by family."""
     told = (value for name, value in getattr(report, "user_properties", ()) if name == _LIBRARIES)
     return next(filter(None, map(_object, told)), {})
 
 
 def _attempts(reports: Reports) -> list[Reports]:
-    """Each begins with its set-up."""
+    """Group a test's reports by attempt; each begins with its set-up."""
     starts = [index for index, report in enumerate(reports) if index and report.when == "setup"]
     return [reports[begin:end] for begin, end in zip([0, *starts], [*starts, len(reports)], strict=True)]
 
 
 def _status(reports: Reports, begun: bool) -> tuple[str, str]:
-    """The format's word and pytest's."""
+    """Return the format's status and pytest's own word."""
     failed = [report for report in reports if _failed(report)]
     if failed:
         return "failed", "error" if all(r.when in ("collect", "setup", "teardown") for r in failed) else "failed"
@@ -138,7 +138,7 @@ def _failed(report: Report) -> bool:
 
 
 def _properties(reports: Reports) -> dict[str, Any]:
-    """What the harness says of a test: failure, side, verdict, note, subject, hardware, and what was measured."""
+    """Collect the harness' properties of a test: failure, side, verdict, note, subject, hardware, measurements."""
     found: dict[str, Any] = {}
     for report in reports:
         for name, value in getattr(report, "user_properties", ()):
@@ -149,7 +149,7 @@ def _properties(reports: Reports) -> dict[str, Any]:
 
 
 def _object(text: object) -> dict[str, Any]:
-    """A JSON object from its text, empty if it is none. JSON has no word for what is not a number: null."""
+    """Parse a JSON object, empty if it is none; what is no finite number becomes null."""
     try:
         found = json.loads(str(text), parse_constant=lambda _: None)
     except ValueError:  # another plugin's
@@ -158,7 +158,7 @@ def _object(text: object) -> dict[str, Any]:
 
 
 def _message(report: Report) -> str:
-    """Why it failed or did not run, in a line."""
+    """Return in a line why a test failed or did not run."""
     if report.skipped:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
         return str(getattr(report, "wasxfail", "") or reason).removeprefix("Skipped: ")
@@ -169,7 +169,7 @@ def _message(report: Report) -> str:
 
 
 def _trace(report: Report) -> str:
-    """The report's text where it failed, or what came out where that was documented."""
+    """Return the report's text where a test failed, or what came out where that was documented."""
     if _failed(report):
         return report.longreprtext
     return "\n".join(text for title, text in report.sections if title.endswith(": what came out"))

@@ -1,4 +1,4 @@
-"""What is known of a run while it goes on, kept in a file too, so that a run that is killed leaves it.
+"""The journal: what is known of a run while it goes on, in a file, so that a killed run leaves it.
 
 The file holds one JSON object a line: first the record as it would be without any test, then what became known of a
 test, each time anew; the last line about a test counts. A line is handed to the operating system at once, so that a
@@ -25,7 +25,7 @@ Line = Mapping[str, Any]
 
 
 class RunState:
-    """A run as far as it is known: the one way from what was heard to the record.
+    """A run as far as it is known; builds the record.
 
     Args:
         head: The record as it would be without any test.
@@ -38,7 +38,7 @@ class RunState:
         self._libraries: dict[str, list[Any]] = {}
 
     def hear(self, line: Line) -> None:
-        """Add what became known.
+        """Add what a line of the journal says.
 
         Args:
             line: ``at``, in ms since 1970; ``nodeid`` and ``test``, its entry in the record; ``libraries``, the native
@@ -56,7 +56,7 @@ class RunState:
         return any(test["rawStatus"] in ("pending", "interrupted") for test in self._tests.values())
 
     def record(self, state: str, stop: int | None = None) -> dict[str, Any]:
-        """The record of a run that ended at ``stop``, in ms since 1970: when it was last heard of, if None."""
+        """Build the record of a run that ended at ``stop`` (ms since 1970; None: with the last line)."""
         extra = self.head["results"]["extra"]
         extra = {
             **extra,
@@ -69,7 +69,7 @@ class RunState:
 
 
 class RunJournal:
-    """The file. A line that cannot be written is its last, not the run's end: ``problem`` says why."""
+    """The journal's file. Where a line cannot be written it ends, not the run: ``problem`` says why."""
 
     def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
         self.path, self.problem = path, ""
@@ -88,7 +88,7 @@ class RunJournal:
                 begun.unlink()
 
     def write(self, lines: Sequence[Line]) -> None:
-        """Hand lines to the operating system."""
+        """Append lines to the journal."""
         if self.problem or self._file < 0:
             return
         try:
@@ -97,7 +97,7 @@ class RunJournal:
             self._fail(error)
 
     def close(self, *, keep: bool) -> None:
-        """No longer written by this process; removed where the record holds all of it."""
+        """Close the journal; remove it where the record holds all of it."""
         self._release()
         if not keep:
             with contextlib.suppress(OSError):
@@ -118,7 +118,7 @@ class RunJournal:
 
 
 def read(path: Path) -> tuple[list[Any], bool]:
-    """The lines of a journal, and whether the run still goes on, on this machine.
+    """Read a journal's lines, and whether its run still goes on, on this machine.
 
     Raises:
         OSError: It cannot be read.
@@ -143,7 +143,7 @@ def read(path: Path) -> tuple[list[Any], bool]:
 
 
 def assembled(lines: Sequence[Any], state: str) -> dict[str, Any]:
-    """The record of a run of which only the journal is left.
+    """Build the record of a run of which only the journal is left.
 
     Raises:
         KeyError, TypeError, AttributeError: It is no journal.

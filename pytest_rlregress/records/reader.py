@@ -1,4 +1,4 @@
-"""Records of runs, read again: what they hold, and which tests went from good to bad between two of them."""
+"""Read records, and find the tests that went from good to bad between two of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Flip:
 
 
 def flipped(good: Path, bad: Path) -> list[Flip]:
-    """The tests that are in both records and went from good to bad, in the order of the later run.
+    """Find the tests that are in both records and went from good to bad, in the order of the later run.
 
     Raises:
         RecordError: One of them is none, as for ``whole``.
@@ -58,7 +58,7 @@ def flipped(good: Path, bad: Path) -> list[Flip]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The ``results`` of a record.
+    """Read the ``results`` of a record.
 
     Raises:
         RecordError: As for ``whole``.
@@ -68,7 +68,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def lock(path: Path) -> Lock:
-    """What was installed where a run was recorded.
+    """Read the lock of a record: what was installed where it was made.
 
     Raises:
         RecordError: As for ``whole``.
@@ -78,7 +78,7 @@ def lock(path: Path) -> Lock:
 
 
 def whole(path: Path) -> dict[str, Any]:
-    """A record, or the same out of the journal of a run that was killed or still goes on.
+    """Read a record, or build it from the journal of a run that was killed or still goes on.
 
     Keys that came with later releases of the same format may be missing: all of ``results.extra`` but its ``format``
     and ``stack.requirements``.
@@ -117,12 +117,12 @@ def whole(path: Path) -> dict[str, Any]:
 
 
 def word(test: Mapping[str, Any]) -> str:
-    """What came of a test of a record: ``word_of`` its status and verdict."""
+    """Return the result of a recorded test: ``word_of`` its status and verdict."""
     return word_of(str(test.get("rawStatus", test["status"])), test.get("extra", {}).get("verdict"))
 
 
 def word_of(status: str, verdict: str | None) -> str:
-    """What came of a test: its verdict, or pytest's word.
+    """Return the result of a test: its verdict, or pytest's word.
 
     That is pytest's where there is no verdict, where one that does not fail the run was followed by an error in
     teardown, and where a guard was unavailable though the run was promised it.
@@ -133,13 +133,13 @@ def word_of(status: str, verdict: str | None) -> str:
 
 
 def state(results: Mapping[str, Any]) -> State:
-    """How a run ended."""
+    """Return how a run ended."""
     extra = results["extra"]
     return cast(State, extra.get("state") or ("interrupted" if extra.get("interrupted") else "complete"))
 
 
 def _recognise(path: Path, record: Any) -> None:
-    """Whether it is a record, of a format that is known here."""
+    """Refuse what is no record, or one of a newer format."""
     try:
         written = record["results"]["extra"]["format"]
         newer = written > FORMAT
@@ -154,7 +154,7 @@ def _recognise(path: Path, record: Any) -> None:
 
 
 def _use(record: Mapping[str, Any]) -> None:
-    """Ask for what every reader relies on: it must not fail later, among a thousand records."""
+    """Access every key that readers rely on, so that a damaged record fails here."""
     results = record["results"]
     for moment in ("start", "stop"):
         _ = results["summary"][moment] + 0

@@ -1,4 +1,4 @@
-"""What a run runs on: the command, the stack, the hardware and the checkout. docs/record.md has the keys."""
+"""Describe what a run runs on: command, stack, hardware, checkout. docs/record.md has the keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAID_IN = {"torch": "version.py", "vllm": "_version.py"}
 
 
 def found(harness: Session, config: pytest.Config) -> dict[str, Any]:
-    """All of it, in values of JSON."""
+    """Describe the run's command, stack, hardware and checkout as JSON values."""
     return {
         "run": _run(config),
         "stack": _stack(harness.stack),

@@ -1,4 +1,4 @@
-"""What happened, as a JSON object for scripts: docs/report.md has its keys."""
+"""The report as a JSON object for scripts. docs/report.md has its keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 def as_json(found: Night | RunComparison) -> dict[str, Any]:
-    """A night, or a comparison."""
+    """Render a night, or a comparison."""
     if isinstance(found, Night):
         changes = [change for platform in found.platforms for change in platform.changes]
         first = headline.of_night(found)

@@ -1,4 +1,4 @@
-"""What happened, as GitHub's Markdown: for a job's summary and the body of an issue.
+"""The report as GitHub's Markdown, for a job's summary and the body of an issue.
 
 Names of tests and what they say are others' texts. They stand in ``<code>``, where GitHub looks for no mentions and no
 references, and all of their punctuation is written as character references, which never are Markdown or HTML.
@@ -23,7 +23,7 @@ Rates = Mapping[tuple[str, str], str]  # by platform and test
 
 
 def markdown(found: Night | RunComparison) -> str:
-    """A night, or a comparison."""
+    """Render a night, or a comparison."""
     return _night(found) if isinstance(found, Night) else _comparison(found)
 
 
@@ -89,5 +89,5 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that says what it says, whatever signs are in it."""
+    """Escape a text for Markdown."""
     return re.sub(r"[!-+.:-@\[-`{-~]", lambda sign: f"&#{ord(sign[0])};", sentences.clean(text))

@@ -1,4 +1,4 @@
-"""``rlregress report``: what changed since last night, since when, because of what, and what to run next."""
+"""The command ``rlregress report``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 2 what was asked fo
 
 
 class ReportError(ValueError):
-    """What cannot be reported: the message says why, and what to do."""
+    """A report that cannot be made: the message says why, and what to do."""
 
 
 def declare(commands: Any) -> None:
@@ -194,7 +194,7 @@ def _of(history: History, date: datetime.date | None, expect: Sequence[str]) -> 
 
 
 def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
-    """The summary, and what is written of it."""
+    """Print the summary, and write the files that were asked for."""
     from pytest_rlregress.report import json_document, markdown, summary
 
     if _STDOUT not in (options.markdown, options.json, options.output):
@@ -214,13 +214,13 @@ def _gate(changes: Sequence[Any], options: argparse.Namespace) -> int:
 
 
 def _say_to(options: argparse.Namespace, line: str) -> None:
-    """Below the summary; on standard error where standard output is for a file."""
+    """Print below the summary; on standard error where standard output is for a file."""
     aside = _STDOUT in (options.markdown, options.json, options.output)
     print(f"\n{line}", file=sys.stderr if aside else sys.stdout)
 
 
 def _page(night: Night, history: History) -> str:
-    """The page.
+    """Render the page.
 
     Raises:
         ReportError: What makes it is not installed.
@@ -236,7 +236,7 @@ def _page(night: Night, history: History) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that is whole or not there; what is no file, such as a pipe, is written to."""
+    """Write a file atomically; what is no file, such as a pipe, is written to."""
     if path == _STDOUT:
         sys.stdout.write(text)
         return

@@ -1,4 +1,4 @@
-"""What changed, in words that the terminal, Markdown and JSON share."""
+"""The sentences about changes that terminal, Markdown and JSON share."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ChangeSentences:
 
 
 def stories(changes: Iterable[Change]) -> list[ChangeSentences]:
-    """What there is to tell, the most urgent first."""
+    """Group the changes into sentences, the most urgent first."""
     groups: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
         if change.kind in TOLD:
@@ -106,7 +106,7 @@ def _wavering(change: Change) -> str:
 
 
 def between(before: RecordedRun, after: RecordedRun) -> str:
-    """What a record knows to differ between two runs."""
+    """Describe what differs between two runs."""
     parts = []
     packages = sorted(upgrades.changed(before, after), key=lambda change: change.name not in _DISTRIBUTIONS)
     if packages:
@@ -129,12 +129,12 @@ _DISTRIBUTIONS = frozenset(name for component in COMPONENTS.values() for name in
 
 
 def again_by(tests: Sequence[str]) -> list[str]:
-    """What to name so that these tests run: they themselves, or their files."""
+    """Name these tests for pytest: themselves, or their files where they are many."""
     return list(tests) if len(tests) <= _AGAIN else sorted({test.partition("::")[0] for test in tests})
 
 
 def hardware(run: RecordedRun) -> str:
-    """What a run ran on: its GPUs, the CPU where there is none."""
+    """Describe a run's hardware: its GPUs, the CPU where there is none."""
     if run.devices:
         counted = Counter(run.devices)
         return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counted.items())
@@ -143,7 +143,7 @@ def hardware(run: RecordedRun) -> str:
 
 
 def arrow(change: Change) -> str:
-    """One test: its word before, and now."""
+    """Describe one test: ``held -> regressed``."""
     now = change.now.result.word if change.now else "not there"
     if change.kind == "flake":
         return now if change.before == change.now or change.before is None else f"{change.before.result.word}, {now}"
@@ -153,7 +153,7 @@ def arrow(change: Change) -> str:
 
 
 def note(change: Change) -> str:
-    """Why, in a line; "" where the record does not say."""
+    """Return the reason in a line; "" where the record has none."""
     about = change.now or change.before
     if about is None or change.kind == "repaired" or (change.kind == "missing" and change.now is None):
         return ""
@@ -161,13 +161,13 @@ def note(change: Change) -> str:
 
 
 def unlike(runs: Sequence[RecordedRun]) -> list[str]:
-    """Said where runs that ought to be reruns are none."""
+    """Warn where runs that ought to be reruns are none."""
     others = [run for run in runs[1:] if run.conditions != runs[0].conditions]
     return [f"  the runs after it differ too: {between(runs[0], run)}" for run in others[:1]]
 
 
 def platform(of: PlatformNight) -> str:
-    """How a platform's night went, in a line."""
+    """Describe a platform's night in a line."""
     if not of.runs:
         last = f"the last run was {moment(of.last)}" if of.last else "there is no earlier run either"
         return f"HOLE: did not run; {last}"
@@ -180,7 +180,7 @@ def platform(of: PlatformNight) -> str:
 
 
 def run(of: RecordedRun) -> str:
-    """When a run began, and what is not as usual with it."""
+    """Describe when a run began, and what is unusual about it."""
     asked = clean(" ".join(selecting(of.selection)))
     return f"{moment(of)}{_odd(of)}{f', only {asked}' if asked else ''}"
 
@@ -194,7 +194,7 @@ def _clock(of: RecordedRun) -> str:
 
 
 def news(of: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
-    """What was installed since the last run, and what fails as before, in lines."""
+    """List in lines what was installed since the last run, and what fails as before."""
     tonight = {one.id for one in of.runs}
     lines = []
     for upgrade in found:
@@ -212,14 +212,14 @@ def news(of: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
 
 
 def rates(found: Iterable[Flaky]) -> dict[tuple[str, str], str]:
-    """How often tests disagreed with themselves, by platform and test."""
+    """List how often tests were flaky, by platform and test."""
     return {
         (one.platform, one.test): f"flaky: {one.bad} of {plural(one.runs, 'run')} bad, nothing changed" for one in found
     }
 
 
 def tripped(changes: Iterable[Change]) -> bool:
-    """Whether a gate closes: something got worse and repeats."""
+    """Whether the gate closes: something got worse and repeats."""
     return any(change.kind in TRIPS for change in changes)
 
 
@@ -234,7 +234,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def clean(text: str) -> str:
-    """A text of others on one line, without what would steer a terminal."""
+    """Put a text from outside on one line, without terminal control characters."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 

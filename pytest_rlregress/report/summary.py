@@ -1,4 +1,4 @@
-"""What happened, in the lines of a terminal: one screen, the most urgent first."""
+"""The report as lines for the terminal: one screen, the most urgent first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH = 120
 
 
 def lines(found: Night | RunComparison) -> list[str]:
-    """A night, or a comparison."""
+    """Render a night, or a comparison."""
     return _night(found) if isinstance(found, Night) else _comparison(found)
 
 

@@ -108,8 +108,7 @@ def open_history(sources: Sequence[Path], *, say: Callable[[str], None]) -> Hist
 
 @contextlib.contextmanager
 def _many_objects() -> Iterator[None]:
-    """No garbage collection meanwhile: that hundreds of thousands of objects are in use takes longer to find than to
-    make them."""
+    """Switch garbage collection off: going through many objects that are all in use takes longer than making them."""
     enabled = gc.isenabled()
     gc.disable()
     try:

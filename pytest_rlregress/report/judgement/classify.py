@@ -1,4 +1,4 @@
-"""What became of a test: something to get up for, or noise. Pure functions."""
+"""Classify what changed between runs: regression, flake, repaired, missing. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_rlregress.verdicts import Rank, rank
 def classify_test(
     test: str, points: Sequence[Point], platform_runs: Sequence[RecordedRun], night: datetime.date
 ) -> Change | None:
-    """Judge one test in one platform on one night.
+    """Classify one test on one platform in one night.
 
     Args:
         test: Its key.
@@ -35,7 +35,7 @@ def classify_test(
 
 
 def classify_results(test: str, earlier: Sequence[Point], tonight: Sequence[Point]) -> Change | None:
-    """Judge what a test says tonight by what it said before; None if it says nothing tonight."""
+    """Classify a test's results of the night by those before; None if it has none tonight."""
     said = [point for point in tonight if says_something(point)]
     if not said:
         return None
@@ -65,7 +65,7 @@ def missing_change(
     before: Sequence[RecordedRun],
     runs: Sequence[RecordedRun],
 ) -> Change | None:
-    """Judge a test that says nothing tonight: missing if it said something in the run before.
+    """Classify a test without result tonight: missing if it had one in the run before.
 
     The run before is the last that asked for the same tests, or in which the test was if it is there tonight too. One
     that ended early counts only if it came to the test.
@@ -90,32 +90,32 @@ def missing_change(
 
 
 def says_something(point: Point) -> bool:
-    """Whether it says anything of the test: a skip, an interrupted test and one that could not run do not."""
+    """Whether a result says anything about the stack: a skip or an interrupted test does not."""
     return rank(point.result.word) is not Rank.NOTHING
 
 
 def varies(points: Sequence[Point]) -> bool:
-    """Whether a test may be anything but steady, known, new (failing) and missing: its words or attempts differ."""
+    """Whether a test's results or attempts differ; else it is steady, known, new (failing) or missing."""
     return len({point.result.word for point in points}) > 1 or any(point.result.flaky for point in points)
 
 
 def worst(points: Iterable[Point]) -> Point:
-    """The latest of the worst; one that says nothing only where none says anything."""
+    """Return the worst result, of several the latest."""
     return max(points, key=lambda point: (_rank(point), point.run.start))
 
 
 def worst_of_night(points: Sequence[Point]) -> Point:
-    """The worst of those under the last conditions of a night: what was changed since does not hide what is now."""
+    """Return the worst result under the last conditions of a night."""
     return worst(_latest([point for point in points if says_something(point)] or points))
 
 
 def _latest(points: Sequence[Point]) -> list[Point]:
-    """Those under the conditions of the last."""
+    """Return the results under the same conditions as the last."""
     return [point for point in points if point.run.conditions == points[-1].run.conditions]
 
 
 def _wavering(said: Sequence[Point]) -> list[Point]:
-    """Those of a night that disagree though nothing was changed, or within one of which attempts disagree."""
+    """Return the results of a night that disagree, or whose attempts do, though nothing was changed."""
     for point in said:
         same = [one for one in said if one.run.conditions == point.run.conditions]
         if point.result.flaky or len({_rank(one) for one in same}) > 1:
@@ -124,7 +124,7 @@ def _wavering(said: Sequence[Point]) -> list[Point]:
 
 
 def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None, list[Point]]:
-    """Where a bad test was good last, and where it was bad since.
+    """Find a bad test's last good result, and its bad ones since.
 
     One that never was good may have got worse all the same: from reproduced to crashed.
     """
@@ -143,7 +143,7 @@ def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None
 
 
 def _first(now: Point) -> Kind:
-    """Of a bad test that said nothing before: a documented failure that is reproduced does not fail."""
+    """Classify a bad test without earlier result: a documented failure that is reproduced does not fail."""
     return "new failing" if _rank(now) is Rank.FAILING else "new"
 
 

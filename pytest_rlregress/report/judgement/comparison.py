@@ -1,4 +1,4 @@
-"""Two runs, or one and its reruns after a change, against each other: no nights, no history."""
+"""Compare two runs, or one and its reruns after a change, without a history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RunComparison:
 
 
 def compare(history: History, before: Path, after: Sequence[Path]) -> RunComparison:
-    """Judge some runs against one before them, whatever their clocks say.
+    """Classify the changes from one run to those after it, whatever their clocks say.
 
     Args:
         history: Of these files.

@@ -39,13 +39,13 @@ WORSE: tuple[Kind, ...] = ("regression", "driver change", "hardware change", "un
 
 
 def night_of(moment: float) -> datetime.date:
-    """The night that a moment belongs to, in seconds since 1970."""
+    """Return the night of a moment, which is in seconds since 1970."""
     noon = datetime.timedelta(hours=12)
     return (datetime.datetime.fromtimestamp(moment, datetime.UTC) + noon).date()
 
 
 class Result(msgspec.Struct, frozen=True):  # there are some hundred thousand of them
-    """What came of one test in one run.
+    """The result of one test in one run.
 
     Attributes:
         word: Its verdict; for a test without side pytest's word (``records.reader``).
@@ -64,7 +64,7 @@ class Result(msgspec.Struct, frozen=True):  # there are some hundred thousand of
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One record, without what came of its tests.
+    """One recorded run, without the results of its tests.
 
     Attributes:
         id: Of the run, not of the file: a copy has the same.
@@ -103,7 +103,7 @@ class RecordedRun:
 
     @cached_property
     def night(self) -> datetime.date:
-        """The night that it belongs to."""
+        """The night of the run."""
         return night_of(self.start)
 
     @cached_property
@@ -114,12 +114,12 @@ class RecordedRun:
 
     @cached_property
     def conditions(self) -> tuple[object, ...]:
-        """Runs in which these are equal ought to agree."""
+        """What must be equal for two runs to agree."""
         return self.platform, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver
 
 
 class Point(msgspec.Struct, frozen=True):
-    """What came of one test in one run, with the run: one step of its timeline."""
+    """One result with its run: a point of a test's timeline."""
 
     run: RecordedRun
     result: Result
@@ -127,7 +127,7 @@ class Point(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one test in one platform, on one night.
+    """What changed for one test on one platform, in one night.
 
     Attributes:
         test: Its key.
@@ -153,7 +153,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is no whole record, or what a reader of one should know: nothing is left out silently."""
+    """A file that is no whole record, or a remark on one."""
 
     path: Path
     text: str
@@ -161,7 +161,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a record holds of one failing test beside its result: texts, empty where there is none."""
+    """The texts that a record holds of one failing test, empty where there is none."""
 
     message: str
     trace: str
@@ -172,7 +172,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Upgrade:
-    """Two runs of a platform, one after the other, between which something else was installed, and what flipped there.
+    """Two successive runs of a platform with another stack, and the tests that flipped between them.
 
     Attributes:
         changed: The packages.
@@ -196,7 +196,7 @@ class Upgrade:
 
 @dataclass(frozen=True)
 class Flaky:
-    """A test that disagreed with itself under the same conditions: ``bad`` of ``runs`` runs in which it might have."""
+    """A flaky test: ``bad`` of ``runs`` runs under the same conditions were worse than the others."""
 
     platform: str
     test: str
@@ -245,7 +245,7 @@ class PlatformNight:
 
 @dataclass(frozen=True)
 class Night:
-    """Everything there is to say about one night: platforms by name, upgrades latest first, flaky by rate."""
+    """One night over all platforms: platforms by name, upgrades latest first, flaky tests by rate."""
 
     date: datetime.date
     platforms: tuple[PlatformNight, ...]

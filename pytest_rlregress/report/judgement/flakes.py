@@ -1,4 +1,4 @@
-"""Tests that disagree with themselves though nothing was changed, and how often they do."""
+"""Find flaky tests: those that disagree with themselves under the same conditions, and how often."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NIGHTS = 90  # that a rate is taken over
 
 
 def find_flaky(platform: str, timelines: Mapping[str, Sequence[Point]], date: datetime.date) -> list[Flaky]:
-    """The flaky tests of a platform over the last three months up to a night."""
+    """Find the flaky tests of a platform over the last three months up to a night."""
     begin = date - datetime.timedelta(days=_NIGHTS - 1)
     flaky = []
     for test, points in timelines.items():
@@ -31,7 +31,7 @@ def _night(point: Point) -> datetime.date:
 
 
 def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
-    """Of a test that disagreed with itself: the runs in which it might have, and the bad ones among them.
+    """Return the runs in which a test may have been flaky, and the bad ones among them; None if it was not.
 
     Only where it was better do bad runs under the same conditions speak of chance, and only if it was so again.
     """
@@ -58,6 +58,6 @@ def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
 
 
 def _went_back(wrong: Sequence[Point], better: Sequence[Point]) -> bool:
-    """Whether a bad one is followed by a better one, or has one in the same night."""
+    """Whether a bad run is followed by a better one, or has one in the same night."""
     nights = {point.run.night for point in better}
     return any(point.run.night in nights or point.run.start < better[-1].run.start for point in wrong)

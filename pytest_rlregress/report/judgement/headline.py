@@ -1,4 +1,4 @@
-"""The first line on a night or a comparison, and its colour: what page, Markdown, JSON and terminal begin with."""
+"""The headline of a night or a comparison: the first sentence of every report, and its colour."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Colour = Literal["green", "amber", "red"]
 
 @dataclass(frozen=True)
 class Headline:
-    """What matters of a night, in a sentence.
+    """The first sentence of a report, and its colour.
 
     Attributes:
         colour: ``red`` if something got worse for certain; ``green`` if all that should have run did and no test fails
@@ -29,12 +29,12 @@ class Headline:
 
 
 def of_night(night: Night) -> Headline:
-    """The headline of a night."""
+    """Write the headline of a night."""
     return Headline(_text(night), _colour(night))
 
 
 def of_comparison(changes: Iterable[Change]) -> str:
-    """The headline of a comparison of two runs."""
+    """Write the headline of a comparison of two runs."""
     changes = list(changes)
     counts = Counter(change.kind for change in changes)
     parts = [_counted(counts[kind], kind) for kind in TOLD if counts[kind]]

@@ -1,4 +1,4 @@
-"""One night over all platforms: what came of it, what changed, and what its last weeks look like at a glance."""
+"""Judge one night over all platforms: its results, its changes, and the last weeks at a glance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Timelines = Mapping[str, Sequence[Point]]
 
 
 def judge_night(history: History, date: datetime.date | None = None, expect: Sequence[str] = ()) -> Night:
-    """Everything there is to say about one night.
+    """Judge one night.
 
     Args:
         history: The records.
@@ -66,7 +66,7 @@ def judge_night(history: History, date: datetime.date | None = None, expect: Seq
 
 
 def _until(timelines: Timelines, date: datetime.date) -> Timelines:
-    """The timelines as they were on that night."""
+    """Cut the timelines off after a night."""
     cut = {test: points[: bisect_right(points, date, key=_night)] for test, points in timelines.items()}
     return {test: points for test, points in cut.items() if points}
 
@@ -76,7 +76,7 @@ def _night(point: Point) -> datetime.date:
 
 
 def _newest(runs: Sequence[RecordedRun]) -> RecordedRun:
-    """The latest run by a clock that may be right."""
+    """Return the latest run whose clock may be right."""
     tomorrow = time.time() + 86_400
     return next((run for run in reversed(runs) if run.start < tomorrow), runs[0])
 
@@ -109,7 +109,7 @@ def _platform_night(
 
 
 def _nights(timelines: Timelines, days: Sequence[datetime.date]) -> dict[datetime.date, dict[str, list[Point]]]:
-    """The timelines by night, for nights that follow each other."""
+    """Split the timelines by night, for successive nights."""
     found: dict[datetime.date, dict[str, list[Point]]] = {day: {} for day in days}
     for test, points in timelines.items():
         for point in reversed(points):
@@ -126,7 +126,7 @@ def _changes(runs: Sequence[RecordedRun], timelines: Timelines, night: datetime.
 
 
 def _good(run: RecordedRun) -> bool:
-    """Whether a run is one to go back to: whole, and nothing in it failed; a documented failure may be reproduced."""
+    """Whether a run is complete and nothing in it failed; a documented failure may be reproduced."""
     ranks = [rank(word) for word, count in run.counts.items() if count]
     return run.state == "complete" and Rank.GOOD in ranks and Rank.FAILING not in ranks
 
@@ -134,7 +134,7 @@ def _good(run: RecordedRun) -> bool:
 def _cell(
     date: datetime.date, runs: Sequence[RecordedRun], shown: Mapping[str, Point], changes: Sequence[Change]
 ) -> Cell:
-    """A night at a glance. ``changes`` need not hold those of tests that are as they always were."""
+    """Summarise a platform's night in a cell. ``changes`` may leave out steady tests."""
     bad = sum(rank(point.result.word) is Rank.FAILING for point in shown.values())
     kinds = {change.kind for change in changes}
     worse = kinds & {*WORSE}

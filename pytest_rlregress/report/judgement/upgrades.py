@@ -1,4 +1,4 @@
-"""What was installed between two runs of a platform, which tests flipped there, and the bisect that finds the cause."""
+"""Find upgrades between runs of a platform, the tests that flipped there, and the bisect that finds the cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Flip = tuple[str, str, str]  # test, word before, word after
 
 
 def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
-    """The upgrades of a platform, earliest first; of those that only changed the commit the ones where a test flipped.
+    """Find the upgrades of a platform, earliest first; changes of the commit alone only where a test flipped.
 
     A test flips where all that is known of it until the next upgrade is worse, or better, than the last before: what
     disagrees with itself after an upgrade is not the upgrade's doing.
@@ -50,7 +50,7 @@ def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, 
 
 
 def _stretches(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
-    """The runs, parted where packages, driver or commit changed."""
+    """Split the runs where packages, driver or commit changed."""
     found: list[list[RecordedRun]] = []
     for run in runs:
         if found and _installed(found[-1][-1]) == _installed(run):
@@ -65,7 +65,7 @@ def _installed(run: RecordedRun) -> tuple[str, str | None, str | None]:
 
 
 def _steps(points: Sequence[Point], place: Mapping[str, int]) -> list[tuple[Point, list[Point]]]:
-    """For each stretch in which a test says something, but the first: its last word before, and all of it there."""
+    """For each stretch with results of a test, but the first: its last result before, and those in it."""
     groups: list[list[Point]] = []
     for point in points:
         if rank(point.result.word) is Rank.NOTHING or point.run.id not in place:
@@ -82,12 +82,12 @@ def _rank(point: Point) -> Rank:
 
 
 def changed(before: RecordedRun, after: RecordedRun) -> tuple[PackageChange, ...]:
-    """The packages that differ between two runs, by name."""
+    """List the packages that differ between two runs, by name."""
     return tuple(differences(before.lock, after.lock))
 
 
 def bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str | None) -> tuple[str, ...]:
-    """The arguments of the bisect between two runs; empty where neither packages nor commit differ.
+    """Return the arguments of the bisect between two runs; empty where neither packages nor commit differ.
 
     Two records hold both environments as they were, whatever is installed where it is asked. Commits can be bisected
     where the current folder is a project that can be installed.
@@ -107,7 +107,7 @@ def _is_project(folder: Path) -> bool:
 
 
 def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
-    """The arguments of pytest that run some tests again as a run did, into the same folder of records."""
+    """Return pytest's arguments that run some tests again as a run did, into the same folder of records."""
     hw = () if run.platform == "unknown" else (f"--hw={run.platform}",)
     named = [_module(test) if _shipped(test) else test for test in tests]
     packages = ("--pyargs",) if any(map(_shipped, tests)) else ()
@@ -115,7 +115,7 @@ def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
 
 
 def near(path: Path) -> str:
-    """A path as it is named from the current folder, where it is in there."""
+    """Shorten a path that lies in the current folder."""
     found = path.absolute()
     return os.path.relpath(found) if found.is_relative_to(Path.cwd()) else str(found)
 
@@ -126,6 +126,6 @@ def _shipped(test: str) -> bool:
 
 
 def _module(test: str) -> str:
-    """A shipped test as ``pytest --pyargs`` takes it."""
+    """Name a shipped test as ``pytest --pyargs`` takes it."""
     file, colons, rest = test.partition("::")
     return "pytest_rlregress.scenarios." + file.removesuffix(".py").replace("/", ".") + colons + rest

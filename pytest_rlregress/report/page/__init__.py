@@ -1,1 +1,1 @@
-"""One HTML page of a history: what a person opens in the morning."""
+"""The report as one HTML page."""

@@ -64,7 +64,7 @@ class PlatformSeries:
 
 
 def platform(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]) -> PlatformSeries | None:
-    """The numbers of a platform's runs, ascending; None if they have none."""
+    """Collect the numbers of a platform's runs, ascending; None if they have none."""
     measured = [run for run in runs if run.numbers]
     if not measured:
         return None
@@ -97,14 +97,14 @@ def platform(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]
 
 
 def span(plots: Sequence[PlatformSeries]) -> tuple[float, float]:
-    """What the time axis of all plots shows, in minutes since 1970: from the first run to the last, a week at least."""
+    """Return the range of the time axis in minutes since 1970: first run to last, a week at least."""
     times = [t for plot in plots for t in plot.columns["t"] if t is not None]
     end = max(times, default=0)
     return min(end - 7 * 24 * 60, *times, end), end
 
 
 def exchanged(upgrade: Upgrade, most: int = 6) -> str:
-    """What differs between the two runs of an upgrade, in a line."""
+    """Describe in a line what differs between the two runs of an upgrade."""
     said = [
         f"{change.name} {formatting.version(change.before)} → {formatting.version(change.after)}"
         for change in upgrade.changed

@@ -1,4 +1,4 @@
-"""What the page shows of each failing test: read from its record, cut to what a page can hold."""
+"""The evidence of each failing test: read from its record, cut to what a page can hold."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ShownText:
 
 @dataclass(frozen=True)
 class FailingTest:
-    """One failing test in one platform, with all there is to know of it."""
+    """One failing test on one platform, with its evidence."""
 
     anchor: str
     platform: str
@@ -58,7 +58,7 @@ class FailingTest:
 
 
 def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> tuple[list[FailingTest], int]:
-    """The failing tests of a night, the gravest first, and how many more there are than a page should hold."""
+    """Collect the failing tests of a night, the gravest first, and count those that a page cannot hold."""
     found, left = [], ALL
     every = list(tables.failing(night))
     timelines = {platform: history.timelines(platform) for platform in {one.name for one, *_ in every}}
@@ -94,7 +94,7 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
 
 
 def _parts(evidence: Evidence, room: int) -> tuple[ShownText, ...]:
-    """The trace by its titles; of long ones the end, which says what went wrong."""
+    """Split a trace at its titles; of long parts keep the end, which says what went wrong."""
     texts, title, begin = [], "trace", 0
     trace = _ANSI.sub("", evidence.trace)
     for found in _TITLE.finditer(trace):
@@ -111,7 +111,7 @@ def _parts(evidence: Evidence, room: int) -> tuple[ShownText, ...]:
 
 
 def _cut(title: str, text: str, room: int) -> ShownText:
-    """The last lines that fit."""
+    """Keep the last lines that fit."""
     if len(text) <= room:
         return ShownText(title, text, 0)
     kept = text[-room:]

@@ -1,4 +1,4 @@
-"""How the page says things: tones, times, sizes, and what its words mean."""
+"""Format what the page shows: tones, times, sizes, and the meaning of its words."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def tone(word: str) -> str:
 
 
 def kind_tone(kind: str) -> str:
-    """The same for what became of a test."""
+    """The tone of a kind of change."""
     if kind in TRIPS:
         return "bad"
     return {"repaired": "good", "new": "good", "known": "quiet", "steady": "quiet"}.get(kind, "warn")
 
 
 def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> str:
-    """Says that there ought to be a newer run, or that there is a newer night than this; else empty."""
+    """Warn that there ought to be a newer run, or that there is a newer night than this; else empty."""
     if newest is None:
         return ""
     if newest > night.date:
@@ -74,7 +74,7 @@ def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> 
 
 
 def strip(platform: PlatformNight) -> str:
-    """The cells of a platform in words."""
+    """Describe the cells of a platform in words."""
     counts = Counter(cell.word for cell in platform.cells)
     said = []
     for word, count in counts.most_common():
@@ -91,7 +91,7 @@ def signal(*texts: str) -> str:
 
 
 def ago(seconds: float) -> str:
-    """A span of time in its two largest units' worth of precision: ``3 hours``."""
+    """Format a span of time: ``3 hours``."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size * (2 if unit == "day" else 1):
             return plural(int(seconds // size), unit)

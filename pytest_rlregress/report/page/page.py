@@ -1,4 +1,4 @@
-"""Night and history as one HTML page that needs nothing but itself."""
+"""Render night and history as one HTML page that needs no network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UPGRADES, _FLAKY, _SLOWEST, _PROBLEMS = 40, 100, 15, 100
 
 
 def render(night: Night, history: History, now: datetime.datetime) -> str:
-    """The page on a night.
+    """Render the page of a night.
 
     Args:
         night: What is told.

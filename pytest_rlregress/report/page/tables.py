@@ -1,4 +1,4 @@
-"""The rows of the page's tables, of a night as it was judged; what they say is for the templates to lay out."""
+"""Build the rows of the page's tables; the templates lay them out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def marks(kind: str = "", word: str = "") -> str:
 
 
 def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[TableRow]:
-    """Failure by platform, what needs a look first, then by name."""
+    """Build the grid of failures by platform: what needs a look first, then by name."""
     tests: dict[tuple[str, str, str], dict[str, Change | None]] = defaultdict(dict)
     for platform in night.platforms:
         changes = {change.test: change for change in platform.changes}
@@ -135,7 +135,7 @@ def _urgency(row: TableRow) -> int:
 
 @dataclass(frozen=True)
 class Changed:
-    """A test of which there is something to tell."""
+    """A test that changed."""
 
     change: Change
     before: str
