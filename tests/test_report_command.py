@@ -101,8 +101,8 @@ def test_a_hole_is_not_green(report):
     code, said = report("records", "--gate", "--expect=h200", events=[Event("no run", 2, platform="h100")])
     assert code == 0
     assert "h100 and h200 did not run" in said.out
-    assert "h100  HOLE: did not run; the last run was 2026-11-19 02:01" in said.out
-    assert "h200  HOLE: did not run; there is no earlier run either" in said.out
+    assert "h100  NO RUN: the last run was 2026-11-19 02:01" in said.out
+    assert "h200  NO RUN: there is no earlier run either" in said.out
     assert "Nothing got worse on cpu; h100 and h200" in said.out
 
 
@@ -248,7 +248,7 @@ def test_a_night_that_is_none(report, capsys):
 def test_no_record_yet_is_all_holes_where_a_night_is_named(report):
     Path("empty").mkdir()
     code, said = report("empty", "--night=today", "--expect=h100", "--gate")
-    assert (code, "h100  HOLE" in said.out) == (0, True)
+    assert (code, "h100  NO RUN" in said.out) == (0, True)
 
 
 def test_a_damaged_record_is_said_and_the_others_count(report):

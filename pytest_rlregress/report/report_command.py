@@ -39,7 +39,7 @@ words, of a test on one kind of hardware, against the last run in which it was g
   missing          the hardware ran tonight, and this test did not; a skip is never a pass
   repaired         better than in the run before
   known            bad as before: it has not been better
-  HOLE             the hardware did not run: nothing is known, nothing is green
+  NO RUN           the hardware did not run: nothing is known, nothing is green
 
 Regressions and driver changes close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
 on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 2 what was asked for cannot be made; 130 interrupted.

@@ -170,7 +170,7 @@ def platform(of: PlatformNight) -> str:
     """Describe a platform's night in a line."""
     if not of.runs:
         last = f"the last run was {moment(of.last)}" if of.last else "there is no earlier run either"
-        return f"HOLE: did not run; {last}"
+        return f"NO RUN: {last}"
     words = Counter(point.result.word for point in of.results.values())
     counted = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda one: -rank(one[0])))
     runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in of.runs)
