@@ -166,36 +166,36 @@ def unlike(runs: Sequence[RecordedRun]) -> list[str]:
     return [f"  the runs after it differ too: {between(runs[0], run)}" for run in others[:1]]
 
 
-def platform(of: PlatformNight) -> str:
+def platform(night: PlatformNight) -> str:
     """Describe a platform's night in a line."""
-    if not of.runs:
-        last = f"the last run was {moment(of.last)}" if of.last else "there is no earlier run either"
+    if not night.runs:
+        last = f"the last run was {moment(night.last)}" if night.last else "there is no earlier run either"
         return f"NO RUN: {last}"
-    words = Counter(point.result.word for point in of.results.values())
+    words = Counter(point.result.word for point in night.results.values())
     counted = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda one: -rank(one[0])))
-    runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in of.runs)
-    asked = {clean(" ".join(selecting(one.selection))) for one in of.runs} - {""}
-    only = f"; only {' and '.join(sorted(asked))}" if asked and all(selecting(one.selection) for one in of.runs) else ""
-    return f"{plural(len(of.results), 'test')}: {counted or 'none'} ({plural(len(of.runs), 'run')}: {runs}{only})"
+    runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in night.runs)
+    asked = {clean(" ".join(selecting(one.selection))) for one in night.runs}
+    only = f"; only {' and '.join(sorted(asked))}" if "" not in asked else ""
+    return f"{plural(len(night.results), 'test')}: {counted or 'none'} ({plural(len(night.runs), 'run')}: {runs}{only})"
 
 
-def run(of: RecordedRun) -> str:
+def run(recorded: RecordedRun) -> str:
     """Describe when a run began, and what is unusual about it."""
-    asked = clean(" ".join(selecting(of.selection)))
-    return f"{moment(of)}{_odd(of)}{f', only {asked}' if asked else ''}"
+    asked = clean(" ".join(selecting(recorded.selection)))
+    return f"{moment(recorded)}{_odd(recorded)}{f', only {asked}' if asked else ''}"
 
 
-def _odd(of: RecordedRun) -> str:
-    return f" {of.state}" * (of.state != "complete") + " with files not committed" * of.dirty
+def _odd(recorded: RecordedRun) -> str:
+    return f" {recorded.state}" * (recorded.state != "complete") + " with files not committed" * recorded.dirty
 
 
-def _clock(of: RecordedRun) -> str:
-    return moment(of).rpartition(" ")[2]
+def _clock(recorded: RecordedRun) -> str:
+    return moment(recorded).rpartition(" ")[2]
 
 
-def news(of: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
+def news(night: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
     """List in lines what was installed since the last run, and what fails as before."""
-    tonight = {one.id for one in of.runs}
+    tonight = {one.id for one in night.runs}
     lines = []
     for upgrade in found:
         if upgrade.after.id in tonight and (upgrade.changed or upgrade.driver):
@@ -203,7 +203,7 @@ def news(of: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
             flips += [f"{len(upgrade.better)} better"] * bool(upgrade.better)
             differs = between(upgrade.before, upgrade.after)
             lines.append(f"since the run before: {differs} ({', '.join(flips) or 'nothing flipped'})")
-    known = [change for change in of.changes if change.kind == "known" and _rank(change.now) is Rank.FAILING]
+    known = [change for change in night.changes if change.kind == "known" and _rank(change.now) is Rank.FAILING]
     if known:
         more = f", and {len(known) - _KNOWN} more" * (len(known) > _KNOWN)
         told = ", ".join(f"{clean(change.test)} ({arrow(change)})" for change in known[:_KNOWN])
@@ -223,9 +223,9 @@ def tripped(changes: Iterable[Change]) -> bool:
     return any(change.kind in TRIPS for change in changes)
 
 
-def moment(of: RecordedRun) -> str:
+def moment(recorded: RecordedRun) -> str:
     """When a run began, UTC."""
-    return f"{datetime.datetime.fromtimestamp(of.start, datetime.UTC):%Y-%m-%d %H:%M}"
+    return f"{datetime.datetime.fromtimestamp(recorded.start, datetime.UTC):%Y-%m-%d %H:%M}"
 
 
 def plural(count: int, noun: str) -> str:
