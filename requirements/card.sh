@@ -196,7 +196,7 @@ with tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz") as archive:
         touch "$target/.card/$group"
     done
     torch=$("$PYTHON" -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null) || torch=none
-    say "$target has $(sed -n 's/^stack //p' "$dir/about"), for torch $(sed -n 's/^torch //p' "$dir/about"); here is $torch"
+    say "$target has $(sed -n 's/^stack //p' "$dir/about"), for torch $(sed -n 's/^torch //p' "$dir/about"), here $torch"
     say "next: sh $target/card.sh piece 1; or export PYTHONPATH=$(cd "$target" && pwd), and $PYTHON -m pytest --hw=auto"
 }
 
@@ -242,7 +242,7 @@ piece() {
     { run_piece && echo 0 >"$out/status" || echo $? >"$out/status"; } 2>&1 | tee "$out/log.txt"
     status=$(cat "$out/status")
     rm "$out/status"
-    [ "$status" != 124 ] || say "stopped after $LIMIT s; what was known by then is in the journal beside the log"
+    [ "$status" != 124 ] || say "stopped after $LIMIT s; what was known by then is in the record, or in its journal"
     if [ "$number" = $PIECES ]; then
         say "next: bring $out home: the goldens into hardware_markers/goldens, the records into the history"
     else
@@ -284,10 +284,14 @@ run_piece() {
 
 measure() { "$PYTHON" "$here/card_measure.py" --json "$out/measured.json" "$@" || true; }
 
-case ${1:-} in
-pack | bundle | unpack | piece) "$@" ;;
-pieces) for number in $(seq $PIECES); do say "$number $(tests_of "$number")"; done ;;
--h | --help | help) usage ;;
-'') usage >&2; exit 2 ;;
-*) die "no command '$1'; see card.sh --help" ;;
-esac
+main() {
+    case ${1:-} in
+    pack | bundle | unpack | piece) "$@" ;;
+    pieces) for number in $(seq $PIECES); do say "$number $(tests_of "$number")"; done ;;
+    -h | --help | help) usage ;;
+    '') usage >&2; exit 2 ;;
+    *) die "no command '$1'; see card.sh --help" ;;
+    esac
+}
+
+main "$@"; exit  # on one line: of a script that was changed meanwhile the shell would read on
