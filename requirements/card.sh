@@ -1,6 +1,6 @@
 #!/bin/sh
 # Takes the harness and its stack to a machine with a GPU and no network, and runs there what only a GPU can tell.
-# shellcheck disable=SC2046,SC2086,SC2015  # lists of words without blanks; A && B || C with a B that does not fail
+# shellcheck disable=SC2046,SC2086,SC2015,SC2329  # lists of words without blanks; A && B || C with a B that does not fail; "$@"
 set -eu
 
 usage() {
@@ -17,7 +17,7 @@ STACK is vllm-0.26 (the default: vLLM 0.26.0, for torch 2.11) or vllm-0.31 (vLLM
 Python 3.12. IMAGE is a file with what `pip freeze` prints on that machine: what is there in a version that the stack
 takes stays out of the pack. torch, Triton and CUDA's libraries always do.
 
-The groups are harness, rest, ray and vllm. Piece 1 needs harness and rest, the others all. DIR is complete in itself:
+The groups are harness, rest, ray and vllm. Piece 1 needs no vllm, the others need all. DIR is complete in itself:
 it has this script too. TARGET is a folder for PYTHONPATH; the image's own packages stay as they are.
 
 The pieces: 1 a first CUDA context, fork, FSDP, attention. 2 the engine. 3 the miniature step. 4 sleep mode, fork after
