@@ -7,11 +7,14 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from cards import cards, fake_nvml, h200
 from made_goldens import GOLDEN, KEY, but, keep
 
 from pytest_rlregress import stack
 from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
 from pytest_rlregress.goldens.golden import as_json, of_json, read
+
+__all__ = ["cards", "fake_nvml"]
 
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
 MEASURES = """
@@ -22,6 +25,17 @@ from pytest_rlregress.goldens.golden_test import DRAFT
 def test_measures(request):
     request.node.user_properties.append((DRAFT, {draft!r}))
 """
+SETTLES = """
+import json
+from pytest_rlregress.goldens import settle
+from pytest_rlregress.goldens.golden import of_json
+
+def test_settles(request, monkeypatch):
+    for name in ("key_of", "_settings", "_run"):
+        monkeypatch.setattr(settle, name, lambda *args, **keywords: None)
+    monkeypatch.setattr(settle, "measure", lambda *args: of_json(json.loads({draft!r})))
+    settle.settle(None, None, request.node, print)
+"""
 PLUGINS = ("-p", "pytest_rlregress.plugin", "-p", "xdist")
 RECORD = (*PLUGINS, "--hw=cpu", "--rl-update-goldens", ".")
 
@@ -31,10 +45,10 @@ def checkout(pytester, monkeypatch):
     """A checkout that goldens may be written to, with a test that measures one."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # half of the time of these runs
 
-    def checkout(golden=GOLDEN, mark=""):
+    def checkout(golden=GOLDEN, mark="", body=MEASURES):
         pytester.makeini("[pytest]\nrlregress_goldens = kept/here\n")
         draft = json.dumps(as_json(replace(golden, origin={})))
-        pytester.makepyfile(test_it=MEASURES.format(draft=draft, mark=mark))
+        pytester.makepyfile(test_it=body.format(draft=draft, mark=mark))
         (pytester.path / ".gitignore").write_text("__pycache__\n.cache\nignored\n")
         for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
             subprocess.run([*GIT, *command], check=True, cwd=pytester.path)
@@ -61,6 +75,15 @@ def test_what_was_measured_is_written_with_its_origin(checkout, run):
     assert golden.origin["versions"] == {name: v for name, v in stack.versions().items() if name in stack.COMPONENTS}
     [record] = folder.glob("records/*.json")
     assert "draft" not in record.read_text()
+
+
+def test_on_a_card_a_golden_alone_is_a_hardware_test(checkout, run, cards):
+    """Else such a run counts as one that proved nothing, and records nothing."""
+    cards(h200())
+    folder = checkout(body=SETTLES)
+    result = run({}, *PLUGINS, "--hw=h200", "--rl-update-goldens", "test_it.py")
+    assert result.ret == 0, result.stdout.str()
+    assert written(folder) == [f"kept/here/{KEY.file}"]
 
 
 def test_recording_again_says_what_changed(checkout, run):

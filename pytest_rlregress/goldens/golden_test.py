@@ -28,6 +28,8 @@ LEVELS: tuple[Level, ...] = ("token", "sequence")
 REPEATED, PERTURBED, OTHER_SEEDS = 2, 6, 3
 #: On the test's report: what came of a comparison; a golden that is to be written once the run has ended well.
 PROPERTY, DRAFT = "rlregress_golden", "rlregress_golden_draft"
+#: And, without a marker hw, which would keep it from a CPU: that it was a test of the hardware.
+HARDWARE = "rlregress_hardware"
 
 Alter = Callable[[Any], None]
 
@@ -46,7 +48,7 @@ def settle(step: TrainingStep, cluster: Cluster, item: pytest.Item, say: Callabl
     runs = [_run(step, level, sound=new) for level in LEVELS]
     if new:
         draft = as_json(measure(step, cluster, key, runs, say))
-        item.user_properties.append((DRAFT, json.dumps(draft, allow_nan=False)))
+        item.user_properties += [(DRAFT, json.dumps(draft, allow_nan=False)), (HARDWARE, run.profile.id)]
         return
     folder = run.settings.goldens
     golden = find(folder, key)
@@ -56,6 +58,7 @@ def settle(step: TrainingStep, cluster: Cluster, item: pytest.Item, say: Callabl
         reason += f"; nearest, not used: {near}" if near else ""
         _note(item, "none", key, notes=[reason])
         pytest.skip(reason)
+    item.user_properties.append((HARDWARE, run.profile.id))
     found = compare(golden, settings, runs)
     wrong, notes = list(found.differences), list(found.notes)
     (wrong if run.settings.strict else notes).extend(found.unusual)
