@@ -87,7 +87,7 @@ def cuda() -> dict[str, Any]:
 
 def nvml() -> dict[str, Any]:
     """What NVML says, by way of the harness."""
-    from pytest_rlregress import nvml
+    from pytest_rlregress.hardware import nvml
 
     machine = nvml.discover()
     return {
@@ -245,11 +245,11 @@ def reclaim() -> dict[str, Any]:
 
 def warm_server() -> dict[str, Any]:
     """Whether the warm server can be forked after all its imports: one thread, CUDA not initialised."""
-    from pytest_rlregress.containment.client import Server
-    from pytest_rlregress.containment.places import WARM_MODULES, warm_modules
+    from pytest_rlregress.containment.client import WarmServer
+    from pytest_rlregress.containment.grouping import WARM_MODULES, warm_modules
 
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
-        server = Server(warm_modules(WARM_MODULES), os.environ, Path(folder, "log"))
+        server = WarmServer(warm_modules(WARM_MODULES), os.environ, Path(folder, "log"))
         try:
             said = server.ready(lambda line: None)
             return {"forkable": server.safe(lambda line: None), **said}
