@@ -27,14 +27,14 @@ def test_measures(request):
 """
 SETTLES = """
 import json
-from pytest_rlregress.goldens import settle
+from pytest_rlregress.goldens import golden_test
 from pytest_rlregress.goldens.golden import of_json
 
 def test_settles(request, monkeypatch):
     for name in ("key_of", "_settings", "_run"):
-        monkeypatch.setattr(settle, name, lambda *args, **keywords: None)
-    monkeypatch.setattr(settle, "measure", lambda *args: of_json(json.loads({draft!r})))
-    settle.settle(None, None, request.node, print)
+        monkeypatch.setattr(golden_test, name, lambda *args, **keywords: None)
+    monkeypatch.setattr(golden_test, "measure", lambda *args: of_json(json.loads({draft!r})))
+    golden_test.settle(None, None, request.node, print)
 """
 PLUGINS = ("-p", "pytest_rlregress.plugin", "-p", "xdist")
 RECORD = (*PLUGINS, "--hw=cpu", "--rl-update-goldens", ".")
