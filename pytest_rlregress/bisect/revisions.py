@@ -1,23 +1,15 @@
-"""Which commit of a checkout: git's own bisect asks, the same trials answer, in a worktree of their own.
-
-``git bisect run`` starts a step at each commit that it checks out. The step asks this process, which tries the commit
-as any other candidate, and gives git the exit code: 0 or 1, 125 for unknown; where this process ends, 255 to stop.
-"""
+"""Which commit of a checkout: git's own bisect chooses the commits, and each is tried as any other candidate."""
 
 from __future__ import annotations
 
-import os
 import re
-import socket
-import sys
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pytest_rlregress.bisect import build_answer
 from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, SeenFailure, Skipped
 from pytest_rlregress.bisect.answers.progress import ProgressWindow
-from pytest_rlregress.bisect.checkout import revision_step, worktree
+from pytest_rlregress.bisect.checkout import worktree
 from pytest_rlregress.bisect.checkout.commits import Commits, opened
 from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError, git
 from pytest_rlregress.bisect.context import BisectContext
@@ -27,9 +19,6 @@ from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack import locks
-
-_SKIP = 125
-_PRINTED = 1_000_000
 
 
 def bisect(work: BisectContext) -> Answer:
@@ -124,42 +113,31 @@ def narrow(commits: Commits, case: FollowedTest) -> CommitRange:
 
 
 def _bisect(search: _Search, case: FollowedTest) -> str:
-    """Run git's bisect; returns what it printed."""
-    path = search.commits.path
-    terms = ("--term-old=broken", "--term-new=repaired") if search.before is State.BAD else ()
+    """Try the commits that git's bisect checks out, until it has found the flip; returns what it printed."""
+    commits, path = search.commits, search.commits.path
+    old, new = ("broken", "repaired") if search.before is State.BAD else ("good", "bad")
+    terms = {search.before: old, search.after: new}
     worktree.tidy(path)
-    begun = git(path, "bisect", "start", *terms, search.newer.id, search.older.id)
-    if _flips(search.commits):  # the ends are neighbours
-        return begun
-    ours, theirs = socket.socketpair()
-    with ours, tempfile.TemporaryFile() as said:
-        step = (sys.executable, "-I", "-S", revision_step.__file__, str(theirs.fileno()))
-        process = worktree.start(path, "bisect", "run", *step, output=said.fileno(), pass_fds=(theirs.fileno(),))
-        theirs.close()
-        try:
-            while ours.recv(1):
-                state = _state_of_head(search, case, f"{begun}\n{_so_far(said.fileno())}")
-                code = {search.before: 0, search.after: 1}.get(state, _SKIP)
-                worktree.tidy(path)
-                ours.sendall(str(code).encode())
-        finally:
-            ours.close()  # a step that still waits has its answer
-            process.wait()
-        return re.sub(r"(?m)^running .*\n", "", f"{begun}\n{_so_far(said.fileno())}").strip()
+    printed = [git(path, "bisect", "start", f"--term-old={old}", f"--term-new={new}", search.newer.id, search.older.id)]
+    ended = False
+    while not (ended or _flips(commits)):
+        state = _try_head(search, case, _window(search, printed[-1]))
+        worktree.tidy(path)
+        more, ended = worktree.mark(path, terms.get(state, "skip"))
+        printed.append(more)
+    return "\n".join(printed)
 
 
-def _state_of_head(search: _Search, case: FollowedTest, printed: str) -> State:
+def _try_head(search: _Search, case: FollowedTest, window: ProgressWindow | None) -> State:
     commits = search.commits
     commit = worktree.about(commits.path, git(commits.path, "rev-parse", "HEAD"))
-    text = f"{search.older.short}..{search.newer.short}"
-    told = re.findall(r"(\d+) revisions? left to test after this \(roughly (\d+) step", printed)
-    window = ProgressWindow(text, *map(int, told[-1])) if told else None  # a merge base comes before any count
     return case.try_(commits.candidate(commit), lambda _: window).state
 
 
-def _so_far(file: int) -> str:
-    """What was written to a file that is still being written to."""
-    return os.pread(file, _PRINTED, 0).decode(errors="replace")
+def _window(search: _Search, printed: str) -> ProgressWindow | None:
+    """What git says is left; None while it asks for a merge base, which comes before any count."""
+    told = re.search(r"(\d+) revisions? left to test after this \(roughly (\d+) step", printed)
+    return told and ProgressWindow(f"{search.older.short}..{search.newer.short}", int(told[1]), int(told[2]))
 
 
 def _flips(commits: Commits) -> list[str]:

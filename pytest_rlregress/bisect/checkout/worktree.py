@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 # A hook is the user's, for the user's own checkouts.
 _COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
+_BISECT_ENDS = (2, 3)  # only skipped commits are left; a merge base is bad
 
 
 class WorktreeError(Exception):
@@ -196,40 +197,46 @@ def git(folder: Path, *arguments: str) -> str:
     Raises:
         WorktreeError: It failed: what it says of that; or there is no git.
     """
-    command = [*_COMMAND, "-C", str(folder), *arguments]
+    done = _run(folder, arguments, subprocess.PIPE)
+    if done.returncode:
+        raise WorktreeError(f"git {arguments[0]}: {_reason(done)}")
+    return done.stdout.strip("\n")
+
+
+def mark(folder: Path, term: str) -> tuple[str, bool]:
+    """Tell git's bisect what the checked-out commit is: what it prints to that, and whether it cannot go on.
+
+    Raises:
+        WorktreeError: It failed.
+    """
+    done = _run(folder, ("bisect", term), subprocess.STDOUT)
+    if done.returncode not in (0, *_BISECT_ENDS):
+        raise WorktreeError(f"git bisect {term}: {_reason(done)}")
+    return done.stdout.strip("\n"), done.returncode != 0
+
+
+def _run(folder: Path, arguments: Sequence[str], stderr: int) -> subprocess.CompletedProcess[str]:
     try:
-        done = subprocess.run(
-            command,
-            env=environ(),
+        return subprocess.run(
+            [*_COMMAND, "-C", str(folder), *arguments],
+            env=_environ(),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
             encoding="utf-8",
             errors="replace",
             check=False,
         )
     except FileNotFoundError:
         raise WorktreeError("git was not found on the PATH: --revisions drives git's own bisect") from None
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        reason = next((line for line in said if line.startswith(("fatal: ", "error: "))), said[-1])
-        raise WorktreeError(f"git {arguments[0]}: {reason}")
-    return done.stdout.strip("\n")
 
 
-def start(folder: Path, *arguments: str, output: int, pass_fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    """A git command that goes on in a folder, out of the terminal's reach: Ctrl-C is this process' to handle."""
-    return subprocess.Popen(
-        [*_COMMAND, "-C", str(folder), *arguments],
-        env=environ(),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=pass_fds,
-        start_new_session=True,
-    )
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+    return next((line for line in lines if line.startswith(("fatal: ", "error: "))), lines[-1])
 
 
-def environ() -> dict[str, str]:
+def _environ() -> dict[str, str]:
     """The environment for git: its words in English, and no other repository than the folder's."""
     return {name: value for name, value in os.environ.items() if name not in _of_a_repository()} | {
         "LC_ALL": "C",
