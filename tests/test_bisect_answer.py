@@ -18,58 +18,58 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_rlregress.bisect.answers import answer as showing
 from pytest_rlregress.bisect.answers import rendering as module
+from pytest_rlregress.bisect.answers import text as showing
 from pytest_rlregress.bisect.answers.answer import (
     Answer,
-    BisectQuestion,
+    BisectRequest,
     ChangedSet,
     Culprit,
-    Documented,
+    DocumentedFailure,
+    Endpoint,
     NotFound,
     RunContext,
-    SeenFailure,
-    Skipped,
-    Tried,
-    duration,
-    shareable,
-    shell,
-    tried,
+    TrialSummary,
+    Untested,
+    summarize_trial,
 )
-from pytest_rlregress.bisect.answers.progress import Progress, ProgressWindow, among, between
+from pytest_rlregress.bisect.answers.progress import Progress, ProgressWindow, join_ends, join_some
 from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.bisect.answers.text import format_duration, quote_command, redact
 from pytest_rlregress.bisect.trials.observations import Observation, State, Trial, TrialRun
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.verdicts import Outcome
 
-LAST_GOOD = SeenFailure("4.57.6", "2026-01-16", "absent")
-FIRST_BAD = SeenFailure("5.0.0", None, "reproduced", "Traceback\nE   ValueError: lengths differ\n")
+LAST_GOOD = Endpoint("4.57.6", "2026-01-16", "absent")
+FIRST_BAD = Endpoint("5.0.0", None, "reproduced", "Traceback\nE   ValueError: lengths differ\n")
 CULPRIT = Culprit(
     "transformers",
     LAST_GOOD,
     FIRST_BAD,
     moved=("huggingface-hub 0.36.0 -> 1.3.4",),
     from_base=("vllm 0.20.1 -> none",),
-    skipped=(Skipped("5.0.1", "flaky: 2 good, 1 bad of 3"), Skipped("5.0.2", "yanked: broken metadata")),
+    skipped=(Untested("5.0.1", "flaky: 2 good, 1 bad of 3"), Untested("5.0.2", "yanked: broken metadata")),
 )
 ANSWER = Answer(
-    BisectQuestion(
+    BisectRequest(
         "batch/mask-length-drift",
         "transformers 4.57.1",
         "transformers 5.10.4",
-        Documented(
+        DocumentedFailure(
             "batch/mask-length-drift", "The mask is longer than the ids", "len() counts keys", "return_dict=False"
         ),
     ),
     (
-        SeenFailure("transformers 4.57.1", "2025-10-14", "absent"),
-        SeenFailure("transformers 5.10.4", None, "reproduced", "E  other"),
+        Endpoint("transformers 4.57.1", "2025-10-14", "absent"),
+        Endpoint("transformers 5.10.4", None, "reproduced", "E  other"),
     ),
     RunContext("3.12.3", "Linux x86_64", "cpu: no GPU", {"torch": "2.13.0+cpu"}, ("verl 0.9: not needed",)),
     (
-        Tried("transformers 4.57.1", State.GOOD, "absent", 12.34),
-        Tried("transformers 5.10.4", State.BAD, "reproduced", 14.0),
-        Tried("transformers 5.0.1", State.UNKNOWN, "2 absent, 1 reproduced", 44.0, 3, "flaky: 2 good, 1 bad of 3"),
+        TrialSummary("transformers 4.57.1", State.GOOD, "absent", 12.34),
+        TrialSummary("transformers 5.10.4", State.BAD, "reproduced", 14.0),
+        TrialSummary(
+            "transformers 5.0.1", State.UNKNOWN, "2 absent, 1 reproduced", 44.0, 3, "flaky: 2 good, 1 bad of 3"
+        ),
     ),
     132.4,
     ("rlregress", "bisect", "transformers", "--good", "4.57.6", "--bad", "5.0.0", "batch/mask-length-drift"),
@@ -78,8 +78,8 @@ ANSWER = Answer(
 SETS = replace(
     ANSWER,
     changed=ChangedSet(14, ("transformers 4.57.6 -> 5.0.0", "trl 1 -> 2"), ("typer none -> 1",), True, (("a", "b"),)),
-    here=("tests/test_x.py::test_y",),
-    elsewhere=("tests/test_x.py::test_z",),
+    also_flip=("tests/test_x.py::test_y",),
+    flip_elsewhere=("tests/test_x.py::test_z",),
 )
 
 
@@ -140,7 +140,7 @@ def test_the_headline_says_which_way_it_flipped():
 
 
 def test_what_could_not_be_narrowed_is_no_answer_but_a_set():
-    narrowed = replace(ANSWER, culprits=(replace(CULPRIT, between=(Skipped("5.0.0rc1", "no wheel"),)),))
+    narrowed = replace(ANSWER, culprits=(replace(CULPRIT, between=(Untested("5.0.0rc1", "no wheel"),)),))
     undecided = replace(SETS, changed=replace(SETS.changed, undecided=(("trl", "peft"),)))
     assert (ANSWER.exit_code, SETS.exit_code, narrowed.exit_code, undecided.exit_code) == (0, 0, 3, 3)
     assert as_json(narrowed)["summary"] == (
@@ -157,7 +157,7 @@ def test_of_two_locks_is_told_what_was_seen_of_the_set():
         "Of 14 changed packages 2 together are enough: transformers 4.57.6 -> 5.0.0, trl 1 -> 2 "
         "(seen failing with 1 that must move along, and the rest as at the good end)."
     )
-    less = replace(SETS.changed, minimal=("trl 1 -> 2",), along=(), least=False)
+    less = replace(SETS.changed, minimal=("trl 1 -> 2",), moved_along=(), proven=False)
     assert (
         "1 is enough: trl 1 -> 2 (seen failing with the rest as at the good end; it was not seen good"
         in (as_json(replace(seen, changed=less))["summary"])
@@ -218,9 +218,9 @@ def test_a_trial_in_one_line():
         return TrialRun({key: Observation(key, Outcome("passed"), verdict)}, seconds=2.0)
 
     def line(*runs):
-        return tried(Trial("x 1", "0", runs, build_seconds=3.0), "t", State.GOOD)
+        return summarize_trial(Trial("x 1", "0", runs, build_seconds=3.0), "t", State.GOOD)
 
-    assert line(run("absent"), run("absent")) == Tried("x 1", State.GOOD, "absent", 7.0, 2)
+    assert line(run("absent"), run("absent")) == TrialSummary("x 1", State.GOOD, "absent", 7.0, 2)
     assert line(run("absent"), run("reproduced"), run("absent")).verdict == "2 absent, 1 reproduced"
     assert line(run("absent", "other"), TrialRun(trouble="no such test")).verdict == ""
 
@@ -230,7 +230,7 @@ def test_a_trial_in_one_line():
     [(0, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1 min 0 s"), (3599.7, "1 h 0 min"), (7512, "2 h 5 min")],
 )
 def test_durations(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------
@@ -239,23 +239,23 @@ def test_durations(seconds, text):
 def test_json_has_the_published_keys_and_nothing_that_json_would_change():
     document = as_json(SETS)
     assert json.loads(json.dumps(document)) == document
-    assert document["format"] == 1
+    assert document["format"] == 2
     assert " ".join(document) == (
-        "format exit_code summary question ends run_context tried seconds command culprits changed not_found "
-        "here elsewhere"
+        "format exit_code summary request ends run_context tried seconds command culprits changed not_found "
+        "also_flip flip_elsewhere"
     )
     keys = {
         name: " ".join(one[0] if isinstance(one, list) else one)
         for name, one in document.items()
-        if name in ("question", "ends", "run_context", "tried", "culprits", "changed")
+        if name in ("request", "ends", "run_context", "tried", "culprits", "changed")
     }
     assert keys == {
-        "question": "test good bad documented",
+        "request": "test good bad documented",
         "ends": "label date verdict text title",
         "run_context": "python platform hardware held left_out",
         "tried": "label state verdict seconds runs reason",
         "culprits": "name last_good first_bad repaired between moved from_base skipped details",
-        "changed": "changed minimal along least groups undecided",
+        "changed": "changed minimal moved_along proven groups undecided",
     }
 
 
@@ -292,7 +292,7 @@ def unfaithful(text):
         found = read(as_markdown(having(answer, text)))
         if found[0] != shape:
             return "another structure"
-        if found[1] != words.replace(MARK, "".join(shareable(text).split())):
+        if found[1] != words.replace(MARK, "".join(redact(text).split())):
             return "not to be read"
     return None
 
@@ -300,7 +300,7 @@ def unfaithful(text):
 @settings(EXAMPLES, max_examples=50)
 @given(st.text(st.sampled_from(MARKUP) | st.characters(), min_size=1, max_size=12))
 def test_any_text_leaves_the_markdown_whole_and_can_be_read(text):
-    assume(shareable(text).strip())
+    assume(redact(text).strip())
     assert unfaithful(text) is None
 
 
@@ -317,7 +317,7 @@ MUTANTS = {
     "prose as it is": {"_MARKDOWN": module._Style(module._code, lambda text: text)},
     "a fence of three": {"_backticks": lambda text: 0},
     "a summary as it is": {"html": SimpleNamespace(escape=lambda text: text)},
-    "control characters": {"shareable": lambda text: text},
+    "control characters": {"redact": lambda text: text},
 }
 
 
@@ -374,10 +374,10 @@ def told(monkeypatch, text):
 @pytest.mark.parametrize("text", SECRETS)
 def test_no_credentials_and_no_home_folder(text, monkeypatch):
     assert told(monkeypatch, text) == []
-    assert "s3cret" not in said(lambda progress: progress.stopped([text]))
+    assert "s3cret" not in said(lambda progress: progress.report_stop([text]))
 
 
-@pytest.mark.parametrize("name", ["_CREDENTIALS", "_home"])
+@pytest.mark.parametrize("name", ["_CREDENTIALS", "_find_home"])
 def test_what_tells_a_secret_is_caught(name, monkeypatch):
     nothing = re.compile("(?!)")
     monkeypatch.setattr(showing, name, nothing if name == "_CREDENTIALS" else lambda: nothing)
@@ -389,13 +389,13 @@ def test_what_tells_a_secret_is_caught(name, monkeypatch):
 )
 def test_what_is_no_secret_is_shown(text, monkeypatch):
     monkeypatch.setenv("HOME", "/home/s3cret")
-    assert shareable(text) == text
+    assert redact(text) == text
 
 
 def test_paths_are_as_seen_from_here(monkeypatch):
     monkeypatch.setenv("HOME", "/home/s3cret")
     here = os.getcwd()
-    assert shareable(f"{here}/tests/test_a.py:3: {here}; file://{here}/a; {here}er/b") == (
+    assert redact(f"{here}/tests/test_a.py:3: {here}; file://{here}/a; {here}er/b") == (
         f"tests/test_a.py:3: {here}; file://{here}/a; {here}er/b"
     )
 
@@ -405,7 +405,7 @@ def test_a_command_means_the_same_to_a_shell(home, monkeypatch):
     monkeypatch.setenv("HOME", home)
     inside = [f"{home}{'' if home == '/' else 'a b'}", f"--repo={home}x y", f"--repo={home}", home.rstrip("/") or "x"]
     words = [*inside, f"a:{home}b:{home}c", "it's", "$(x)", "a~/b", "", "two\nlines", "~other", "[a-b]", "test_x[a|b]"]
-    command = shell(["printf", r"%s\0", *words])
+    command = quote_command(["printf", r"%s\0", *words])
     assert home == "/" or home not in command
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, timeout=20)
     seen = done.stdout.split("\0")[:-1]
@@ -425,14 +425,18 @@ def said(act, stream=None, times=(0.0,)):
 
 
 def a_bisect(progress):
-    progress.known(1)
-    progress.skipped([Skipped("transformers 5.0.2", "yanked")])
-    progress.begins("building transformers 4.57.1")
-    progress.tried(Tried("transformers 4.57.1", State.GOOD, "absent", 30.0), role="good end")
+    progress.report_known(1)
+    progress.report_untested([Untested("transformers 5.0.2", "yanked")])
+    progress.set_activity("building transformers 4.57.1")
+    progress.report_trial(TrialSummary("transformers 4.57.1", State.GOOD, "absent", 30.0), role="good end")
     progress.say("torch is copied, not linked")
-    progress.tried(Tried("transformers 5.0.0", State.BAD, "reproduced", 14.0), ProgressWindow("4.57.6 … 5.0.0", 2, 2))
-    unknown = Tried("transformers 5.0.1", State.UNKNOWN, "2 absent, 1 reproduced", 20.4, 3, "flaky: 2 good, 1 bad of 3")
-    progress.tried(unknown, ProgressWindow("4.57.6 … 5.0.0", 0, 0))
+    progress.report_trial(
+        TrialSummary("transformers 5.0.0", State.BAD, "reproduced", 14.0), ProgressWindow("4.57.6 … 5.0.0", 2, 2)
+    )
+    unknown = TrialSummary(
+        "transformers 5.0.1", State.UNKNOWN, "2 absent, 1 reproduced", 20.4, 3, "flaky: 2 good, 1 bad of 3"
+    )
+    progress.report_trial(unknown, ProgressWindow("4.57.6 … 5.0.0", 0, 0))
 
 
 LINES = """\
@@ -461,9 +465,9 @@ def test_progress_on_a_terminal_also_says_what_is_being_done(monkeypatch):
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
     with os.fdopen(main, "rb", buffering=0) as screen, os.fdopen(side, "w", encoding="utf-8") as stream:
         progress = Progress(stream, lambda: 0.0)
-        progress.begins("building transformers 5.0.0")
+        progress.set_activity("building transformers 5.0.0")
         progress.say("a note")
-        progress.tried(Tried("x 1", State.GOOD, "", 1.0))
+        progress.report_trial(TrialSummary("x 1", State.GOOD, "", 1.0))
         seen = ""
         while not seen.endswith("1.0 s\r\n"):
             seen += screen.read(4096).decode()
@@ -472,12 +476,12 @@ def test_progress_on_a_terminal_also_says_what_is_being_done(monkeypatch):
 
 
 def test_progress_stopped_says_how_to_go_on():
-    text = said(lambda progress: progress.stopped(["rlregress", "bisect", "a b"]), times=(0.0, 72.0))
+    text = said(lambda progress: progress.report_stop(["rlregress", "bisect", "a b"]), times=(0.0, 72.0))
     assert text == "stopped after 0 trials, 1 min 12 s; these are kept. To go on from here:\n  rlregress bisect 'a b'\n"
 
 
 def test_windows_in_words():
-    assert between(["4.57.6", "4.57.7", "5.0.0"]) == "4.57.6 … 5.0.0"
-    assert between(["4.57.6"]) == "4.57.6"
-    assert among(["a", "b", "c"]) == "a, b, c"
-    assert among(["a", "b", "c", "d"]) == "a, b, c and 1 more"
+    assert join_ends(["4.57.6", "4.57.7", "5.0.0"]) == "4.57.6 … 5.0.0"
+    assert join_ends(["4.57.6"]) == "4.57.6"
+    assert join_some(["a", "b", "c"]) == "a, b, c"
+    assert join_some(["a", "b", "c", "d"]) == "a, b, c and 1 more"

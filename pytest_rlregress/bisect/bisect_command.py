@@ -118,4 +118,4 @@ def run(options: argparse.Namespace) -> int:
     """Bisect, print the answer; returns the exit code."""
     from pytest_rlregress.bisect import dispatch  # all that it takes: not for those who ask for another command
 
-    return dispatch.ask(options)
+    return dispatch.run_bisect(options)

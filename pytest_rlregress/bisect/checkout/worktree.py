@@ -59,7 +59,7 @@ class Commit:
         return f"{self.short} {self.subject}"
 
 
-def checkout(folder: Path) -> Checkout:
+def find_checkout(folder: Path) -> Checkout:
     """The checkout that a folder lies in.
 
     Raises:
@@ -76,7 +76,7 @@ def checkout(folder: Path) -> Checkout:
     return Checkout(top, folder.resolve().relative_to(top.resolve()))
 
 
-def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
+def find_ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
     """The good and the bad commit of ``GOODREV..BADREV``.
 
     Raises:
@@ -86,47 +86,47 @@ def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
     good, dots, bad = revisions.partition("..")
     if not (good and dots and bad) or good.startswith("-") or bad.startswith((".", "-")) or ".." in bad:
         raise WorktreeError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
-    first, second = _commit(found.top, good), _commit(found.top, bad)
+    first, second = _find_commit(found.top, good), _find_commit(found.top, bad)
     if first == second:
         raise WorktreeError(f"--revisions {revisions}: both are {first[:12]}, so that nothing changed between them")
     try:
         git(found.top, "merge-base", first, second)
     except WorktreeError:
         raise WorktreeError(
-            f"--revisions {revisions}: they have no common history in {found.top}{_shallow(found.top)}"
+            f"--revisions {revisions}: they have no common history in {found.top}{_hint_shallow(found.top)}"
         ) from None
-    return about(found.top, first), about(found.top, second)
+    return read_commit(found.top, first), read_commit(found.top, second)
 
 
-def _commit(top: Path, revision: str) -> str:
+def _find_commit(top: Path, revision: str) -> str:
     try:
         return git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     except WorktreeError:
-        raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_shallow(top)}") from None
+        raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_hint_shallow(top)}") from None
 
 
-def _shallow(top: Path) -> str:
+def _hint_shallow(top: Path) -> str:
     shallow = git(top, "rev-parse", "--is-shallow-repository") == "true"
     return "; it is a shallow clone: git fetch --unshallow gets the rest of its history" if shallow else ""
 
 
-def about(top: Path, commit: str) -> Commit:
+def read_commit(top: Path, commit: str) -> Commit:
     """A commit by its id."""
     day, _, subject = git(top, "show", "--no-patch", "--format=%as %s", commit).partition(" ")
     return Commit(commit, subject, day)
 
 
-def comes_before(top: Path, one: str, other: str) -> bool:
+def is_ancestor(top: Path, one: str, other: str) -> bool:
     """Whether a commit is among the ancestors of another one."""
     return git(top, "merge-base", one, other) == one
 
 
-def diffstat(top: Path, commit: str) -> str:
+def list_changed_files(top: Path, commit: str) -> str:
     """The files that a commit changed; for a merge, what it brought to the branch that it was merged into."""
     return _show(top, commit, "--stat=100", "--stat-count=30").strip("\n")
 
 
-def changed_requirements(top: Path, commit: str) -> tuple[str, ...]:
+def list_changed_requirements(top: Path, commit: str) -> tuple[str, ...]:
     """The requirements that a commit took away and added in the files that declare them: ``-numpy<2``, ``+numpy``."""
     patch = _show(top, commit, "--unified=0", "--patch", "--", *BUILD_FILES, "requirements*.txt")
     lines = re.findall(r"^([+-])(?!\1\1 )\s*([\"']?)(.+?)\2,?\s*$", patch, re.MULTILINE)
@@ -146,7 +146,7 @@ def _is_requirement(text: str, quoted: bool) -> bool:
 
 
 @contextmanager
-def worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
+def open_worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
     """A worktree of the checkout below ``folder``, at first at ``commit``; gone afterwards, with git's notes of it.
 
     Its path is the same every time, so that what was built for it can be reused. What a killed process left of it is
@@ -179,7 +179,7 @@ def _remove(top: Path, path: Path) -> None:
         git(top, "worktree", "remove", "--force", "--force", str(path))
 
 
-def tidy(path: Path) -> None:
+def clean(path: Path) -> None:
     """Leave nothing of a run in a worktree that would be in the way of another revision, or be taken for part of it.
 
     What git ignores stays, such as what a build made, but not bytecode: Python takes it for the source of another
@@ -203,7 +203,7 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip("\n")
 
 
-def mark(folder: Path, term: str) -> tuple[str, bool]:
+def mark_commit(folder: Path, term: str) -> tuple[str, bool]:
     """Tell git's bisect what the checked-out commit is: what it prints to that, and whether it cannot go on.
 
     Raises:
@@ -238,14 +238,14 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 
 def _environ() -> dict[str, str]:
     """The environment for git: its words in English, and no other repository than the folder's."""
-    return {name: value for name, value in os.environ.items() if name not in _of_a_repository()} | {
+    return {name: value for name, value in os.environ.items() if name not in _list_repository_variables()} | {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
     }
 
 
 @functools.cache
-def _of_a_repository() -> frozenset[str]:
+def _list_repository_variables() -> frozenset[str]:
     """The variables that point git to one repository: set where this is started from one of its hooks."""
     asked = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
     return frozenset(asked.stdout.split())

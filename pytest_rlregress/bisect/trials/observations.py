@@ -43,7 +43,7 @@ class Observation:
     named: tuple[str, ...] = ()
 
     @classmethod
-    def restored(cls, found: Mapping[str, Any]) -> Observation:
+    def from_json(cls, found: Mapping[str, Any]) -> Observation:
         """What was written as JSON: the same, with the tuples that JSON made lists."""
         return cls(**{**_tuples(found), "outcome": Outcome(**_tuples(found["outcome"]))})
 
@@ -73,9 +73,9 @@ class TrialRun:
     needed: tuple[str, ...] | None = None
 
     @classmethod
-    def restored(cls, found: Mapping[str, Any]) -> TrialRun:
+    def from_json(cls, found: Mapping[str, Any]) -> TrialRun:
         """What was written as JSON."""
-        observations = {test: Observation.restored(one) for test, one in found["observations"].items()}
+        observations = {test: Observation.from_json(one) for test, one in found["observations"].items()}
         return cls(**{**_tuples(found), "observations": observations})
 
 
@@ -107,6 +107,6 @@ class Trial:
         return 0.0 if self.same_as else self.build_seconds + sum(run.seconds for run in self.runs)
 
     @classmethod
-    def restored(cls, found: Mapping[str, Any]) -> Trial:
+    def from_json(cls, found: Mapping[str, Any]) -> Trial:
         """What was written as JSON."""
-        return cls(**{**_tuples(found), "runs": tuple(map(TrialRun.restored, found["runs"]))})
+        return cls(**{**_tuples(found), "runs": tuple(map(TrialRun.from_json, found["runs"]))})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from pytest_rlregress.bisect.trials import sameness, trial
+from pytest_rlregress.bisect.trials import failure_comparison, pytest_run
 from pytest_rlregress.bisect.trials.journal import TrialJournal
 from pytest_rlregress.bisect.trials.observations import Observation, State, Trial, TrialRun
 from pytest_rlregress.environments.environment import Environment, NoSpace, Unbuildable
@@ -70,16 +70,16 @@ class TrialRunner:
         self,
         environments: Builder,
         journal: TrialJournal,
-        request: trial.Request,
+        request: pytest_run.TrialRequest,
         *,
         repeat: int,
         timeout: float,
         jobs: int,
-        begins: Callable[[str], None],
+        set_activity: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
         self._environments, self._journal, self._request = environments, journal, request
-        self._repeat, self._timeout, self._begins, self._say = repeat, timeout, begins, say
+        self._repeat, self._timeout, self._set_activity, self._say = repeat, timeout, set_activity, say
         self._builders = ThreadPoolExecutor(jobs - 1) if jobs > 1 else None
         self._ahead: dict[str, str] = {}  # label -> digest of what is built before its turn
         self._known = {one.label: one for one in journal.trials.values()}
@@ -88,11 +88,11 @@ class TrialRunner:
         #: Every trial of this bisect, in the order in which they were asked for.
         self.trials: dict[str, Trial] = {}
 
-    def narrow(self, tests: Iterable[str]) -> None:
+    def run_only(self, tests: Iterable[str]) -> None:
         """Run only these tests from now on."""
         self._request = replace(self._request, tests=frozenset(tests))
 
-    def known(self, candidate: Candidate) -> Trial | None:
+    def find_trial(self, candidate: Candidate) -> Trial | None:
         """The trial of a candidate, if it was tried."""
         found = self._known.get(candidate.label)
         if found is not None:
@@ -105,7 +105,7 @@ class TrialRunner:
         Raises:
             NoSpace: The disk is full.
         """
-        found = self.known(candidate)
+        found = self.find_trial(candidate)
         if found is None:
             found = self._try(candidate, followers)
             self._known[candidate.label] = self.trials[candidate.label] = found
@@ -117,7 +117,7 @@ class TrialRunner:
 
     def _try(self, candidate: Candidate, followers: Sequence[Candidate]) -> Trial:
         begun = time.monotonic()
-        self._begins(candidate.label)
+        self._set_activity(candidate.label)
         try:
             lock = candidate.lock()
             mutant = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
@@ -133,7 +133,7 @@ class TrialRunner:
         return Trial(candidate.label, lock.digest, runs, "", built, tuple(map(str, moved)))
 
     def _run(self, python: Path) -> TrialRun:
-        return trial.run(python, self._request, timeout=self._timeout, say=self._say)
+        return pytest_run.run_tests(python, self._request, timeout=self._timeout, say=self._say)
 
     def _prefetch(self, followers: Sequence[Candidate]) -> None:
         if self._builders is None:
@@ -156,7 +156,7 @@ class TrialRunner:
             self._builders.shutdown(wait=True, cancel_futures=True)
 
 
-def finding(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
+def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
     """What a trial says of one test.
 
     Args:
@@ -168,5 +168,12 @@ def finding(trial: Trial, test: str, bad: Observation | None, hardware: str = ""
     if trial.trouble:
         return TrialResult(State.UNKNOWN, trial.trouble)
     return TrialResult(
-        *sameness.agree([sameness.judge(sameness.seen(run, test), run, bad, hardware) for run in trial.runs])
+        *failure_comparison.combine_runs(
+            [
+                failure_comparison.compare_with_bad_end(
+                    failure_comparison.find_observation(run, test), run, bad, hardware
+                )
+                for run in trial.runs
+            ]
+        )
     )

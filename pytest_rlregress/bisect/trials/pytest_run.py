@@ -34,7 +34,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Request:
+class TrialRequest:
     """The tests of a run.
 
     Attributes:
@@ -51,7 +51,7 @@ class Request:
     options: tuple[str, ...] = ()
 
 
-def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], None]) -> TrialRun:
+def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Callable[[str], None]) -> TrialRun:
     """Run tests in an environment, from the current folder.
 
     Args:
@@ -77,9 +77,9 @@ def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], 
             if process.poll() is None:
                 say(f"stopping the run: its tests have {STOP_SECONDS:g} s to be torn down")
                 _stop(process)
-        observations, about = _read(seen)
+        observations, about = _read_observations(seen)
         output = printed.read_text(errors="replace")[-OUTPUT:]
-    trouble = _trouble(process.returncode, "ended" in about, bool(observations), output, request)
+    trouble = _explain_exit(process.returncode, "ended" in about, bool(observations), output, request)
     if late:
         trouble = f"the run had no end after {timeout:g} s"
     wanted = about.get("needed")
@@ -93,10 +93,10 @@ def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], 
     )
 
 
-def needed(request: Request) -> tuple[str, ...] | None:
+def find_needed(request: TrialRequest) -> tuple[str, ...] | None:
     """Components of the stack that tests say they need, as seen in this environment; None where one says nothing."""
     collect = replace(request, options=(*request.options, "--collect-only"))
-    return run(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
+    return run_tests(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
 
 
 def _start(python: Path, arguments: list[str], printed: Path) -> subprocess.Popen[bytes]:
@@ -148,7 +148,7 @@ def _descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
         return set()
 
 
-def _read(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
+def _read_observations(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
     """What the trial plugin wrote: the tests seen, and about the run its hardware, what is needed, whether it ended."""
     observations: dict[str, Observation] = {}
     about: dict[str, Any] = {}
@@ -158,14 +158,14 @@ def _read(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
         except ValueError:  # killed while it was written
             break
         if "observation" in record:
-            observation = Observation.restored(record["observation"])
+            observation = Observation.from_json(record["observation"])
             observations[observation.test] = observation
         else:
             about |= record
     return observations, about
 
 
-def _trouble(code: int, ended: bool, seen: bool, output: str, request: Request) -> str:
+def _explain_exit(code: int, ended: bool, seen: bool, output: str, request: TrialRequest) -> str:
     """Why a run says nothing of what was asked, from pytest's exit code and the line that tells; "" if it does."""
     if (code in (0, 1) and ended) or (code in (4, 5) and seen):
         return ""
@@ -176,22 +176,26 @@ def _trouble(code: int, ended: bool, seen: bool, output: str, request: Request) 
         of = f" of {request.failure}" if request.failure else ""
         return f"no such test here: {what or f'none{of} was found'}"
     if code == 4:
-        missing = _telling(r"ERROR: (?:file or directory )?not found: (.+)", output)
-        return f"no such test here: {_near(missing)}" if missing else _telling(r"\berror: (.+)", output, re.I) or last
+        missing = _find_last(r"ERROR: (?:file or directory )?not found: (.+)", output)
+        return (
+            f"no such test here: {_make_relative(missing)}"
+            if missing
+            else _find_last(r"\berror: (.+)", output, re.I) or last
+        )
     if code == 3:
-        return f"internal error of pytest: {_telling(r'INTERNALERROR> +([^ ].*)', output) or last}"
-    interrupted = _telling(r"^!+ (.*?) !+$", output)
+        return f"internal error of pytest: {_find_last(r'INTERNALERROR> +([^ ].*)', output) or last}"
+    interrupted = _find_last(r"^!+ (.*?) !+$", output)
     if code == 2 or interrupted:
         return f"the run was interrupted: {interrupted or last}"
     signal_name, how = how_it_ended(code, raw=False)
     return f"pytest {how}" if signal_name else f"pytest ended with exit code {code} before its tests did: {last}"
 
 
-def _telling(pattern: str, output: str, flags: int = 0) -> str:
+def _find_last(pattern: str, output: str, flags: int = 0) -> str:
     """The last line that a pattern finds."""
     return next(reversed(re.findall(pattern, output, re.MULTILINE | flags)), "").strip()
 
 
-def _near(test: str) -> str:
+def _make_relative(test: str) -> str:
     """A test by its path from here, where it lies here."""
     return test.removeprefix(f"{Path.cwd()}{os.sep}")
