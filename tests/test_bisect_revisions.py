@@ -162,7 +162,7 @@ class Bisect:
             commits.working_folder(),
         ):
             progress = Progress()
-            how = {"repeat": 1, "timeout": 100, "jobs": 1, "begins": progress.set_activity, "say": progress.say}
+            how = {"repeat": 1, "timeout": 100, "jobs": 1, "set_activity": progress.set_activity, "say": progress.say}
             runner = TrialRunner(commits, journal, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
             return revisions.find_first_bad(commits, follow_test(*ends, runner, progress))
@@ -313,8 +313,8 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
     before = _state(repository)
     code = (
         "import sys, time; from pathlib import Path; from pytest_rlregress.bisect.checkout import worktree\n"
-        "found = worktree.checkout(Path(sys.argv[1]))\n"
-        "with worktree.worktree(found, Path(sys.argv[2]), '1') as path: print(path, flush=True); time.sleep(60)"
+        "found = worktree.find_checkout(Path(sys.argv[1]))\n"
+        "with worktree.open_worktree(found, Path(sys.argv[2]), '1') as path: print(path, flush=True); time.sleep(60)"
     )
     folder = tmp_path / "worktrees"
     with subprocess.Popen([sys.executable, "-c", code, repository, folder], stdout=subprocess.PIPE, text=True) as other:

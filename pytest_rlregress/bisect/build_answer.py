@@ -1,4 +1,4 @@
-"""What was found, put into an answer."""
+"""Build the answer of a bisect."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def build_found(
     left_out: Sequence[str] = (),
     days: tuple[str | None, str | None] = (None, None),
 ) -> Answer:
-    """The answer to a question that has one.
+    """Build the answer where the flip was found.
 
     Args:
-        work: Where it was asked.
-        case: The test that was followed.
+        context: Of this bisect.
+        followed: The test that was followed.
         held: What was held fixed.
         command: What shows it again.
         culprits: Where the test flips.
@@ -75,7 +75,7 @@ def build_not_found(
     held: Lock,
     left_out: Sequence[str] = (),
 ) -> Answer:
-    """The answer to a question that has none."""
+    """Build the answer where no flip was found."""
     hardware = next((run.hardware for trial in runner.trials.values() for run in trial.runs), "")
     rows = tuple(map(summarize_end, runner.trials.values()))
     verdicts = {row.label: row.verdict for row in rows}
@@ -92,7 +92,7 @@ def build_not_found(
 
 
 def _swap_ends(context: BisectContext) -> tuple[str, ...]:
-    """The question with its ends exchanged."""
+    """Build the command with the ends exchanged."""
     flags = list_end_options(context)
     for good, bad in (("--good", "--bad"), ("--good-lock", "--bad-lock"), ("--from-record", "--to-record")):
         if good in flags:
@@ -104,7 +104,7 @@ def _swap_ends(context: BisectContext) -> tuple[str, ...]:
 
 
 def list_end_options(context: BisectContext) -> list[str]:
-    """The ends, as they were given, and the package or checkout that they are of."""
+    """List the ends, as they were given, and the package or checkout that they are of."""
     options = context.options
     flags = ("good", "bad", "good_lock", "bad_lock", "from_record", "to_record", "revisions", "repo")
     given = [(flag, getattr(options, flag)) for flag in flags if getattr(options, flag) is not None]
@@ -113,7 +113,7 @@ def list_end_options(context: BisectContext) -> list[str]:
 
 
 def build_command(context: BisectContext, *ends: str) -> tuple[str, ...]:
-    """The command that asks between these ends."""
+    """Build the command of a bisect between these ends."""
     options, flags = context.options, list(ends)
     for name, value in (("hw", options.hw), ("pytest", options.pytest)):
         flags += [f"--{name}", value] if value else []
@@ -127,7 +127,7 @@ def build_command(context: BisectContext, *ends: str) -> tuple[str, ...]:
 
 
 def _describe_request(context: BisectContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectRequest:
-    failure = context.known.get(failure_id or "")
+    failure = context.failures.get(failure_id or "")
     documented = (
         None if failure is None else DocumentedFailure(failure.id, failure.title, failure.cause, failure.remedy)
     )
@@ -149,7 +149,7 @@ def _run_context(hardware: str, held: Lock, moved: set[str], left_out: Sequence[
 
 
 def _describe_left_out(names: Sequence[str]) -> tuple[str, ...]:
-    """How many packages, and which components of the stack are among them."""
+    """Say how many packages were left out, and which components of the stack are among them."""
     known = {name for component in COMPONENTS.values() for name in component.distributions}
     among = ", ".join(sorted(known.intersection(names)))
     told = f"{len(names)} packages that the tests do not say they need{f', among them {among}' * bool(among)}"

@@ -26,7 +26,7 @@ from pytest_rlregress.environments.environment import Environments
 
 
 class BisectError(ValueError):
-    """What cannot be asked: the message says why, and what can."""
+    """A bisect that cannot be made: the message says why, and what can be."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BisectContext:
 
     Attributes:
         options: The command line's.
-        known: The catalogue.
+        failures: The catalogue.
         request: The tests.
         progress: Told of everything.
         environments: Where environments are built.
@@ -43,7 +43,7 @@ class BisectContext:
     """
 
     options: argparse.Namespace
-    known: catalogue.Catalogue
+    failures: catalogue.Catalogue
     request: TrialRequest
     progress: Progress
     environments: Environments
@@ -56,26 +56,26 @@ class BisectContext:
 
     @contextmanager
     def runner(
-        self, question: Mapping[str, Any], builder: Builder | None = None, request: TrialRequest | None = None
+        self, key: Mapping[str, Any], builder: Builder | None = None, request: TrialRequest | None = None
     ) -> Iterator[TrialRunner]:
-        """Where the candidates of this question are tried, with what is known of them from before.
+        """Make what tries the candidates of this bisect, with what is known of them from before.
 
         Args:
-            question: All that tells it from other questions, beside the tests.
+            key: All that tells this bisect from others, beside the tests.
             builder: What builds environments, where these are not the usual ones.
             request: The tests, where they are not run from where they were named.
         """
-        asked = {
-            **question,
+        request_key = {
+            **key,
             "tests": [*self.request.arguments, self.request.failure],
             "options": self.request.options,
-            "contents": _hash_contents(self.request, self.known),
+            "contents": _hash_contents(self.request, self.failures),
             "repeat": self.options.repeat,
             "machine": [platform.node(), platform.machine(), platform.python_version()],
         }
-        name = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+        name = hashlib.sha256(json.dumps(request_key, sort_keys=True).encode()).hexdigest()[:16]
         path = self.options.cache_dir / "journals" / f"{name}.jsonl"
-        with TrialJournal.open(path, asked, fresh=self.options.fresh) as journal:
+        with TrialJournal.open(path, request_key, fresh=self.options.fresh) as journal:
             self.progress.report_known(len(journal.trials))
             runner = TrialRunner(
                 builder or self.environments,
@@ -96,7 +96,7 @@ class BisectContext:
 
 @contextmanager
 def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[BisectContext]:
-    """The workplace for these tests: documented failures, files or node ids.
+    """Make the context of a bisect of these tests: documented failures, files or node ids.
 
     Raises:
         NoBisect: There is no such test.
@@ -147,13 +147,13 @@ def _make_request(tests: Sequence[str], options: argparse.Namespace, known: cata
 
 
 def _find_shipped(test: str) -> str:
-    """The node id of a shipped test that is named by its key; any other name as it is."""
+    """Find the node id of a shipped test that is named by its key; any other name stays as it is."""
     found = catalogue.SHIPPED / test
     return str(found) if _path_of(str(found)).is_file() else test
 
 
 def _hash_contents(request: TrialRequest, known: catalogue.Catalogue) -> str:
-    """Stands for what the files of the tests hold: what was tried with other tests says nothing about these."""
+    """Hash the files of the tests: what was tried with other tests says nothing about these."""
     paths = [_path_of(test) for test in request.arguments]
     if request.failure:
         paths.append(known[request.failure].source.parent)

@@ -1,4 +1,4 @@
-"""Which kind of bisect the command line asks for; asks it, and shows the answer."""
+"""Make the kind of bisect that the command line asks for, and print its answer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 import sys
 from pathlib import Path
 
-from pytest_rlregress.bisect import context, one_package, revisions, two_locks
+from pytest_rlregress.bisect import one_package, revisions, two_locks
 from pytest_rlregress.bisect.answers.answer import Answer
 from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
 from pytest_rlregress.bisect.checkout.worktree import WorktreeError
-from pytest_rlregress.bisect.context import BisectError
+from pytest_rlregress.bisect.context import BisectError, open_context
 from pytest_rlregress.bisect.trials.journal import JournalError
 from pytest_rlregress.environments.environment import NoSpace, NoUv
 from pytest_rlregress.environments.releases import IndexProblem
@@ -20,7 +20,7 @@ from pytest_rlregress.records import reader
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack.locks import LockError
 
-#: What keeps a bisect from its answer, each in a sentence for people.
+#: What keeps a bisect from its answer, each with a sentence that says why.
 PROBLEMS = (BisectError, LockError, IndexProblem, RecordError, JournalError, WorktreeError, NoSpace, NoUv, OSError)
 
 
@@ -66,12 +66,12 @@ def _find_answer(options: argparse.Namespace, progress: Progress) -> Answer:
     if options.from_record and not tests:
         tests = _find_flipped_test(options.from_record, options.to_record)
         progress.say(f"went from good to bad: {tests[0]}")
-    with context.open_context(options, tests, progress) as work:
-        return ways[chosen[0]][0](work)
+    with open_context(options, tests, progress) as context:
+        return ways[chosen[0]][0](context)
 
 
 def _find_flipped_test(before: Path, after: Path) -> list[str]:
-    """What went from good to bad between two records, the one failure or test that did."""
+    """Find the one failure or test that went from good to bad between two records."""
     found = list(dict.fromkeys(flip.failure or flip.test for flip in reader.flipped(before, after)))
     if not found:
         raise BisectError(f"no test went from good in {before} to bad in {after}: name one")

@@ -1,4 +1,4 @@
-"""What the two ends of a bisect say: the test that is good at one and bad at the other, or why there is none. Pure."""
+"""Find the test that is good at one end and bad at the other, or why there is none. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FlippingTest:
 
     Attributes:
         test: Its key.
-        bad: It at the bad end: the failure that is looked for.
+        bad: What it does at the bad end: the failure that is looked for.
         hardware: What the bad end ran on.
         others: Keys of the other tests of which that is true.
     """
@@ -29,7 +29,7 @@ class FlippingTest:
 
 
 def find_flipping_test(good: Trial, bad: Trial) -> FlippingTest | NotFound:
-    """The test to follow, the first that is good at one end and bad at the other; or why there is none."""
+    """Find the first test that is good at one end and bad at the other, or why there is none."""
     for label, one in ((good.label, good), (bad.label, bad)):
         if one.trouble or not any(run.observations for run in one.runs):
             reason = one.trouble or next((run.trouble for run in one.runs), "no test was run")
@@ -47,10 +47,10 @@ def find_flipping_test(good: Trial, bad: Trial) -> FlippingTest | NotFound:
         if (again[0].state, again[1].state) == (State.GOOD, State.BAD):
             return FlippingTest(test, reference, hardware, tuple(other for other in flips if other != test))
         found[test] = again  # it ran elsewhere, or repeats fail in different ways
-    return _explain(good, bad, found.values())
+    return _explain_not_found(good, bad, found.values())
 
 
-def _explain(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialResult]]) -> NotFound:
+def _explain_not_found(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialResult]]) -> NotFound:
     pairs = list(found)
     for label, end in ((good.label, 0), (bad.label, 1)):
         unsure = next((pair[end] for pair in pairs if pair[end].reason.startswith("flaky")), None)
@@ -69,6 +69,6 @@ def _explain(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialRe
 
 
 def list_tests(*trials: Trial) -> list[str]:
-    """Keys of the tests seen; files that could not be imported are no tests, but for where there is nothing else."""
+    """List the keys of the tests seen; files that could not be imported count where there is nothing else."""
     seen = {test: one.verdict for trial in trials for run in trial.runs for test, one in run.observations.items()}
     return [test for test in seen if "::" in test] or list(seen)

@@ -1,4 +1,4 @@
-"""One test, followed from the failure that it has at the bad end."""
+"""Follow one test through the candidates, by the failure that it has at the bad end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult, TrialR
 
 
 class NoAnswer(Exception):
-    """The question has no answer: ``why`` says why."""
+    """There is nothing to find between these ends: ``why`` says why."""
 
     def __init__(self, why: NotFound) -> None:
         super().__init__(why.kind)
@@ -22,10 +22,10 @@ class NoAnswer(Exception):
 
 
 class FollowedTest:
-    """What candidates are to one test; says of each trial what came out.
+    """Tries candidates, and says whether one test is good or bad there.
 
     Attributes:
-        flip: The test, and its failure.
+        flip: The test, and its failure at the bad end.
         labels: The two ends in words.
         runner: Where candidates are tried.
     """
@@ -37,9 +37,12 @@ class FollowedTest:
         self._good, self._bad, self._progress = good, bad, progress
 
     def classify(self, candidate: Candidate) -> TrialResult | None:
-        """What a candidate is, None before it was tried."""
+        """Say whether a candidate is good or bad; None before it was tried."""
         trial = self.runner.find_trial(candidate)
-        return None if trial is None else classify_trial(trial, self.flip.test, self.flip.bad, self.flip.hardware)
+        return None if trial is None else self._classify(trial)
+
+    def _classify(self, trial: Trial) -> TrialResult:
+        return classify_trial(trial, self.flip.test, self.flip.bad, self.flip.hardware)
 
     def try_(
         self,
@@ -47,17 +50,17 @@ class FollowedTest:
         window: Callable[[State], ProgressWindow | None],
         followers: Sequence[Candidate] = (),
     ) -> TrialResult:
-        """Try a candidate, and say what came out, and what is left given that."""
+        """Try a candidate, and report what came out and what is left to try given that."""
         known = self.runner.find_trial(candidate) is not None
         trial = self.runner.try_(candidate, followers)
-        found = classify_trial(trial, self.flip.test, self.flip.bad, self.flip.hardware)
+        found = self._classify(trial)
         if not known:
             row = summarize_trial(trial, self.flip.test, found.state, found.reason)
             self._progress.report_trial(row, window(found.state), moved=trial.moved)
         return found
 
     def describe_at(self, candidate: Candidate, label: str, date: str | None = None, title: str = "") -> Endpoint:
-        """The test as it was at a candidate."""
+        """Describe the test as it was at a candidate."""
         trial = self.runner.find_trial(candidate)
         observation = find_observation(trial.runs[0], self.flip.test) if trial is not None and trial.runs else None
         if observation is None:
@@ -65,27 +68,22 @@ class FollowedTest:
         return Endpoint(label, date, observation.verdict, observation.text or observation.outcome.message, title)
 
     def describe_ends(self, days: tuple[str | None, str | None]) -> tuple[Endpoint, Endpoint]:
-        """The two ends, with the days that they are of."""
-        return self.describe_at(self._good, self._good.label, days[0]), self.describe_at(
-            self._bad, self._bad.label, days[1]
-        )
+        """Describe the two ends, with the days that they are of."""
+        good, bad = (self._good, self._bad)
+        return self.describe_at(good, good.label, days[0]), self.describe_at(bad, bad.label, days[1])
 
     def summarize_trials(self) -> tuple[TrialSummary, ...]:
-        """Every trial, in the order of the trying."""
+        """Summarize every trial, in the order of the trying."""
         rows = []
         for trial in self.runner.trials.values():
-            found = classify_trial(trial, self.flip.test, self.flip.bad, self.flip.hardware)
+            found = self._classify(trial)
             reason = found.reason if found.state is State.UNKNOWN else ""
             rows.append(summarize_trial(trial, self.flip.test, found.state, reason))
         return tuple(rows)
 
     def split_other_tests(self, last_good: Candidate, first_bad: Candidate) -> tuple[list[str], list[str]]:
-        """Of the other tests that are good at one end and bad at the other: which flip here too, and which do not."""
-        before, after = self.runner.find_trial(last_good), self.runner.find_trial(first_bad)
-        end = self.runner.find_trial(self._bad)
-        assert before is not None
-        assert after is not None
-        assert end is not None
+        """Split the other tests that flip between the ends into those that flip here too, and those that do not."""
+        before, after, end = (self.runner.trials[one.label] for one in (last_good, first_bad, self._bad))
         here: list[str] = []
         elsewhere: list[str] = []
         for test in self.flip.others:
@@ -96,7 +94,7 @@ class FollowedTest:
 
 
 def follow_test(good: Candidate, bad: Candidate, runner: TrialRunner, progress: Progress) -> FollowedTest:
-    """Prove the ends: the test that is good at one and bad at the other.
+    """Try both ends, and follow the test that is good at one and bad at the other.
 
     Raises:
         NoAnswer: There is none.
@@ -108,15 +106,15 @@ def follow_test(good: Candidate, bad: Candidate, runner: TrialRunner, progress: 
         trials.append(trial)
         if not known:
             progress.report_trial(summarize_end(trial), role=role, moved=trial.moved)
-    ends = find_flipping_test(*trials)
-    if isinstance(ends, NotFound):
-        raise NoAnswer(ends)
-    runner.run_only([ends.test, *ends.others])
-    return FollowedTest(ends, good, bad, runner, progress)
+    flip = find_flipping_test(*trials)
+    if isinstance(flip, NotFound):
+        raise NoAnswer(flip)
+    runner.run_only([flip.test, *flip.others])
+    return FollowedTest(flip, good, bad, runner, progress)
 
 
 def summarize_end(trial: Trial) -> TrialSummary:
-    """An end in one line: its tests by what came out of them."""
+    """Summarize an end in one line: its tests by what came out of them."""
     found = [classify_trial(trial, test, None) for test in list_tests(trial)]
     state = next(
         (state for state in (State.BAD, State.GOOD) if any(one.state is state for one in found)), State.UNKNOWN
@@ -128,7 +126,7 @@ def summarize_end(trial: Trial) -> TrialSummary:
 
 
 def list_untested(labelled: Iterable[tuple[str, TrialResult | None]]) -> tuple[Untested, ...]:
-    """Those that say nothing, with the reason."""
+    """List the candidates that are neither good nor bad, with the reason."""
     return tuple(
         Untested(label, found.reason if found else "not tried")
         for label, found in labelled

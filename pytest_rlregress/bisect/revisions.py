@@ -1,4 +1,4 @@
-"""Which commit of a checkout: git's own bisect chooses the commits, and each is tried as any other candidate."""
+"""Bisect the commits of a checkout: git's own bisect chooses them, and each is tried as any other candidate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_rlregress.stack import locks
 
 
 def bisect(context: BisectContext) -> Answer:
-    """Which commit of a checkout, between two revisions.
+    """Find which commit of a checkout, between two revisions, made the test fail.
 
     Raises:
         WorktreeError: No checkout, an unknown revision, …
@@ -39,8 +39,8 @@ def bisect(context: BisectContext) -> Answer:
     ) as commits:
         ends = good, bad = commits.candidate(commits.good), commits.candidate(commits.bad)
         held = commits.held
-        question = {"checkout": str(commits.top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
-        with context.runner(question, commits, commits.request) as runner, commits.working_folder():
+        key = {"checkout": str(commits.top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
+        with context.runner(key, commits, commits.request) as runner, commits.working_folder():
             try:
                 followed = follow_test(good, bad, runner, context.progress)
                 found = find_first_bad(commits, followed)
@@ -60,7 +60,7 @@ def bisect(context: BisectContext) -> Answer:
 
 
 def _needed(context: BisectContext, name: str) -> tuple[str, ...] | None:
-    """What the tests say they need; None also where what the project itself needs is not known."""
+    """What the tests say they need; None too where it is not known what the project itself needs."""
     return context.needed if name in locks.installed().lines else None
 
 
@@ -89,7 +89,7 @@ class _Search:
 
 
 def find_first_bad(commits: Commits, followed: FollowedTest) -> CommitRange:
-    """Have git's bisect ask for commits until the one is found at which the test flips; both ends were tried.
+    """Try the commits that git's bisect chooses until the flip is found; both ends were tried.
 
     Raises:
         NoAnswer: The good end is no ancestor of the bad one, and what both come from is bad.
@@ -143,7 +143,7 @@ def _window(search: _Search, printed: str) -> ProgressWindow | None:
 
 
 def _find_flips(commits: Commits) -> list[str]:
-    """The commits at which the test may flip, by git's own notes; none as long as it goes on."""
+    """Find the commits at which the test may flip in git's own log; none as long as it goes on."""
     noted = git(commits.path, "bisect", "log")
     return re.findall(r"^# (?:possible )?first \w+ commit: \[(\w+)\]", noted, re.MULTILINE)
 
@@ -179,7 +179,7 @@ def _make_range(search: _Search, followed: FollowedTest, flips: list[str], print
 
 
 def _find_commit_before(search: _Search, flip: Commit, skipped_some: bool, tried: Iterable[Commit]) -> Commit:
-    """The commit before the flip: a parent, a tested one if there is; else the nearest tested one before the skipped.
+    """Find the commit before the flip: a parent, a tested one if there is; else the nearest tested one.
 
     A parent that was not tested is known by its descendants.
     """

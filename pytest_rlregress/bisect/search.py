@@ -1,4 +1,4 @@
-"""What to try next, from what is known. Pure: the caller calls again after every result, and so resumes for free."""
+"""Choose what to try next, from what is known. Pure: the caller asks again after every result, and so resumes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NextCandidate:
 
 @dataclass(frozen=True)
 class Window:
-    """Nothing is left to try: all between the last good and the first bad candidate are unknown."""
+    """The end of a search: all between the last good and the first bad candidate are unknown."""
 
     last_good: int
     first_bad: int
@@ -61,7 +61,7 @@ class MinimalSet:
 
 
 def next_candidate(states: Sequence[State | None]) -> NextCandidate | Window:
-    """The candidate to try next, or the window when nothing between its ends is left to try.
+    """Choose the candidate to try next, or the window when nothing between its ends is left to try.
 
     Without unknowns it halves the window. Unknowns come in clusters, so that what lies on either side of them is tried
     before what lies between two of them.
@@ -82,18 +82,18 @@ def next_candidate(states: Sequence[State | None]) -> NextCandidate | Window:
 
 
 def likely_next(states: Sequence[State | None], index: int) -> tuple[int, ...]:
-    """The candidates, up to two, that come next if this one is good and if it is bad."""
+    """List the candidates, up to two, that come next if this one is good and if it is bad."""
     steps = (next_candidate([*states[:index], state, *states[index + 1 :]]) for state in (State.GOOD, State.BAD))
     return tuple(dict.fromkeys(step.index for step in steps if isinstance(step, NextCandidate)))
 
 
 def estimate_runs(states: Sequence[State | None]) -> int:
-    """About how many more candidates will be tried: the most there can be if none of them is unknown."""
+    """Estimate how many more candidates will be tried: the most there can be if none of them is unknown."""
     return sum(map(len, _find_untried(states, *find_window(states)))).bit_length()
 
 
 def find_window(states: Sequence[State | None]) -> tuple[int, int]:
-    """The last good candidate and the first bad one, as far as is known; raises as ``first_bad`` does."""
+    """Find the last good candidate and the first bad one, as far as is known; raises as ``next_candidate`` does."""
     if not states or states[0] is not State.GOOD or states[-1] is not State.BAD:
         raise ValueError("the first candidate must have been good and the last one bad")
     bad = states.index(State.BAD)
@@ -103,13 +103,13 @@ def find_window(states: Sequence[State | None]) -> tuple[int, int]:
 
 
 def _find_untried(states: Sequence[State | None], good: int, bad: int) -> list[range]:
-    """The longest stretches of candidates in the window that were not tried."""
+    """Find the stretches of candidates in the window that were not tried."""
     tried = [index for index in range(good, bad + 1) if states[index] is not None]
     return [range(one + 1, other) for one, other in pairwise(tried) if other > one + 1]
 
 
 def next_set(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State]) -> NextSet | MinimalSet:
-    """The set of units to try next, or the smallest set that flips to bad when nothing is left to try.
+    """Choose the set of units to try next, or the smallest set that flips to bad when nothing is left to try.
 
     What is found was seen to be bad with what it needs and nothing else, also where upgrades cure what others broke.
 
@@ -128,7 +128,7 @@ def next_set(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[U
 
 
 def _narrow(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State]) -> NextSet | Units:
-    """A bad set in which each unit that no other one needs flips it: found one after the other, each by halving."""
+    """Narrow to a bad set in which each unit that no other one needs flips it: one after the other, each by halving."""
     fixed, bad = NONE, frozenset(order)
     while states.get(fixed) is not State.BAD:
         if fixed not in states:
@@ -152,7 +152,7 @@ def _narrow(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Un
 def _minimize(
     order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State], bad: Units
 ) -> NextSet | MinimalSet:
-    """What is left of a bad set when each unit that no other one in it needs was dropped in turn."""
+    """Drop from a bad set each unit, that no other one in it needs, without which it is bad too."""
     while True:
         needed = frozenset(need for unit in bad for need in needs.get(unit, NONE) - {unit})
         drops = {unit: bad - {unit} for unit in order if unit in bad - needed}
@@ -179,7 +179,7 @@ def _minimize(
 
 
 def _find_smaller(sets: Collection[Units], states: Mapping[Units, State]) -> Units | NextSet | None:
-    """The first of these sets that is bad, or that is to be tried to know."""
+    """Find the first of these sets that is bad, or that has to be tried to know."""
     untried = [one for one in sets if one not in states]
     # A part of a good one is hardly bad. Those come last: trying them anew for every smaller set would be waste.
     untried.sort(key=lambda one: any(state is State.GOOD and one <= more for more, state in states.items()))
@@ -188,5 +188,5 @@ def _find_smaller(sets: Collection[Units], states: Mapping[Units, State]) -> Uni
 
 
 def _with_needed(units: Iterable[str], needs: Mapping[str, Units]) -> Units:
-    """These units with what they need."""
+    """Add to these units what they need."""
     return frozenset().union(*({unit} | needs.get(unit, NONE) for unit in units))

@@ -1,4 +1,4 @@
-"""Which of many packages that changed between two locks: the smallest set of upgrades that flips a test."""
+"""Bisect the upgrades between two locks: the smallest set that flips a test, then the release of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 
 
 def bisect(context: BisectContext) -> Answer:
-    """Which upgrades, of those between two locks, and which release of each.
+    """Find which upgrades, of those between two locks, made the test fail, and which release of each.
 
     Raises:
         LockError: A file holds no complete set of packages.
@@ -46,15 +46,15 @@ def bisect(context: BisectContext) -> Answer:
             followed = follow_test(*ends, runner, context.progress)
         except NoAnswer as error:
             return build_answer.build_not_found(context, error.why, ends, runner, good)
-        asked = _read_requirements(context, good), _read_requirements(context, bad)
+        requires = _read_requirements(context, good), _read_requirements(context, bad)
         together = requirements.group_changes(
-            [*changes.values()], (_versions(good), asked[0]), (_versions(bad), asked[1])
+            [*changes.values()], (_versions(good), requires[0]), (_versions(bad), requires[1])
         )
         upgrades = Upgrades(good, changes, *together)
         found = find_minimal_set(upgrades, followed)
         needed = upgrades.names(frozenset().union(*found.culprits))
         alone = [next(iter(units)) for units in found.culprits if len(units) == 1]
-        culprits = [_find_release(context, upgrades, asked, followed, unit, needed) for unit in alone]
+        culprits = [_find_release(context, upgrades, requires, followed, unit, needed) for unit in alone]
         return build_answer.build_found(
             context,
             followed,
@@ -125,7 +125,7 @@ def _window(upgrades: Upgrades, states: Mapping[Units, State], subset: Units, st
 
 
 def _make_changed_set(upgrades: Upgrades, found: MinimalSet) -> ChangedSet:
-    def told(units: Units) -> tuple[str, ...]:
+    def describe(units: Units) -> tuple[str, ...]:
         return tuple(
             str(upgrades.changes[name]) for name in sorted(one for unit in units for one in upgrades.members[unit])
         )
@@ -133,31 +133,33 @@ def _make_changed_set(upgrades: Upgrades, found: MinimalSet) -> ChangedSet:
     culprits = frozenset[str]().union(*found.culprits)
     return ChangedSet(
         len(upgrades.changes),
-        told(culprits),
-        told(frozenset(need for unit in culprits for need in upgrades.needs[unit]) - culprits),
+        describe(culprits),
+        describe(frozenset(need for unit in culprits for need in upgrades.needs[unit]) - culprits),
         proven=found.proven,
         groups=tuple(members for members in upgrades.members.values() if len(members) > 1),
-        undecided=tuple(told(one) for one in found.culprits if len(one) > 1),
+        undecided=tuple(describe(one) for one in found.culprits if len(one) > 1),
     )
 
 
 def _find_release(
     context: BisectContext,
     upgrades: Upgrades,
-    asked: tuple[Requirements, Requirements],
+    requires: tuple[Requirements, Requirements],
     followed: FollowedTest,
     unit: str,
     needed: list[str],
 ) -> Culprit | None:
-    """Which release of an upgrade, the other upgrades that are needed being in place; None where none can be tried."""
+    """Find the release of an upgrade, with the others that are needed in place; None where none can be tried."""
     others = [name for name in needed if name not in upgrades.members[unit]]
     before = upgrades.good.having({name: upgrades.changes[name].after for name in others})
     after = upgrades.good.having({name: upgrades.changes[name].after for name in needed})
-    held = EnvironmentContents(before, {**asked[0], **{name: asked[1][name] for name in others if name in asked[1]}})
+    held = EnvironmentContents(
+        before, {**requires[0], **{name: requires[1][name] for name in others if name in requires[1]}}
+    )
     spans = [_find_candidates(context, upgrades.changes[name], held, after) for name in upgrades.members[unit]]
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
-    said = contents.list_distributions(context.needed or ())
-    span = max(filter(None, spans), key=lambda one: (one.of.package in said, len(one.candidates)), default=None)
+    needed_packages = contents.list_distributions(context.needed or ())
+    span = max(filter(None, spans), key=lambda one: (one.package in needed_packages, len(one.candidates)), default=None)
     if span is None:
         return None
     ends = [followed.try_(candidate, lambda _: None).state for candidate in (span.candidates[0], span.candidates[-1])]
@@ -172,16 +174,15 @@ def _find_release(
 def _find_candidates(
     context: BisectContext, change: PackageChange, held: EnvironmentContents, after: Lock
 ) -> one_package.ReleaseCandidates | None:
-    """The releases of an upgraded package; None where it was added, removed, or comes from elsewhere than an index."""
+    """Find the releases of an upgraded package; None where it was added, removed, or is not from an index."""
     name, ends = change.name, (held.lock.version(change.name) or "", after.version(change.name) or "")
     if any(f"{name}=={end}" != line for end, line in zip(ends, (change.before, change.after), strict=True)):
         return None
     try:
-        releases = one_package.find_releases(context, name, *ends)
+        return one_package.find_candidates(context, name, *ends, held, {ends[0]: held.lock, ends[1]: after})
     except IndexProblem as error:
         context.progress.say(f"the release of {name} cannot be told: {error}")
         return None
-    return one_package.make_candidates(context, releases, held, {ends[0]: held.lock, ends[1]: after})
 
 
 def _read_requirements(context: BisectContext, lock: Lock) -> Requirements:

@@ -1,4 +1,4 @@
-"""Build environments with uv, one for each lock, and keep them until there is no room.
+"""Build environments with uv, one for each lock, and keep them as long as there is space.
 
 In the folder of environments each has the name of its lock's digest and of the Python version. A mark, written last,
 says that it is whole; what has no mark is removed and built anew. A file lock beside it, shared by those who use it,
@@ -57,7 +57,7 @@ class Environments:
     """Builds environments for this interpreter's Python version, several at a time where threads ask for them.
 
     Args:
-        folder: Where they are; made if it is not there. On the filesystem of uv's cache they take next to no room.
+        folder: Where they are; made if it is not there. On the filesystem of uv's cache they take next to no space.
         settings: Where packages come from.
         offline: Whether only uv's cache and local folders may be used.
         limit: Bytes that all of them may take, which ``trim`` sees to; None: any.
@@ -254,7 +254,7 @@ class Environments:
 
 
 def measure_size(path: Path) -> int:
-    """Count the bytes that removing a folder frees: files that are linked from elsewhere, such as uv's cache, free none."""
+    """Count the bytes that removing a folder frees: files that are linked from elsewhere (uv's cache) free none."""
     total = 0
     for entry in os.scandir(path):
         about = entry.stat(follow_symlinks=False)

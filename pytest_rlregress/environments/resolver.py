@@ -24,8 +24,8 @@ class ResolveRequest:
     Attributes:
         files: Name -> text: ``requirements.in`` and those that the options name.
         options: More options.
-        complete: Whether an answer of no other lines than those of ``requirements.in`` is the only one possible, so that
-            one found in uv's cache alone is as good as any.
+        complete: Whether an answer of no other lines than those of ``requirements.in`` is the only one possible: then
+            one that is found in uv's cache alone is as good as any.
     """
 
     files: Mapping[str, str]

@@ -174,7 +174,7 @@ class TrialSummary:
 
 
 def summarize_trial(trial: Trial, test: str, state: State, reason: str = "") -> TrialSummary:
-    """A trial in one line, about the test of that key."""
+    """Summarize a trial in one line, about the test of that key."""
     seen = [run.observations[test].verdict for run in trial.runs if test in run.observations]
     words = [word if seen.count(word) == len(seen) else f"{seen.count(word)} {word}" for word in dict.fromkeys(seen)]
     if trial.same_as:

@@ -1,4 +1,4 @@
-"""What a bisect says on standard error while it goes on: a plain line for every trial and every note."""
+"""Report progress on standard error: a plain line for every trial and every note."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class ProgressWindow:
 
 
 def join_ends(labels: Sequence[str]) -> str:
-    """A window of candidates in their order, by its ends."""
+    """Name a window of candidates in their order, by its ends."""
     return " … ".join(dict.fromkeys((labels[0], labels[-1])))
 
 
 def join_some(names: Sequence[str]) -> str:
-    """A window of candidates without an order, by some of them."""
+    """Name a window of candidates without an order, by some of them."""
     return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
 
 
 class Progress:
-    """Says what is going on. Its lines may come from several threads.
+    """Reports what is going on. Its lines may come from several threads.
 
     Args:
         stream: Where it is said: standard error. Only to a terminal is also said what is being done right now.
@@ -58,30 +58,30 @@ class Progress:
         self._doing, self._lock = "", threading.Lock()
 
     def say(self, text: str) -> None:
-        """A line that stays: a note about an environment, a warning."""
+        """Write a line that stays: a note about an environment, a warning."""
         with self._lock:
             self._write("".join(f"{line}\n" for line in redact(text).rstrip("\n").split("\n")))
 
     def set_activity(self, doing: str) -> None:
-        """What is being done until the next trial is finished, such as ``building transformers 5.0.0``; "": nothing."""
+        """Show on a terminal what is being done, such as ``building transformers 5.0.0``; "": nothing."""
         with self._lock:
             self._doing = f"{' '.join(redact(doing).split())} …" if doing else ""
             self._write("")
 
     def report_known(self, trials: int) -> None:
-        """So many trials are known from an interrupted bisect."""
+        """Report how many trials are known from an interrupted bisect."""
         if trials:
             self.say(f"{count(trials, 'trial')} known from before, not tried again")
 
     def report_untested(self, candidates: Iterable[Untested]) -> None:
-        """These candidates will not be tried."""
+        """Report the candidates that will not be tried."""
         for one in candidates:
             self.say(f"not tested: {one.label}: {one.reason}")
 
     def report_trial(
         self, one: TrialSummary, window: ProgressWindow | None = None, *, role: str = "", moved: Sequence[str] = ()
     ) -> None:
-        """A finished trial, and what is left.
+        """Report a finished trial, and what is left.
 
         Args:
             one: The trial.
@@ -116,7 +116,7 @@ class Progress:
         return self._clock() - self._begun
 
     def report_stop(self, command: Sequence[str]) -> None:
-        """How an interrupted bisect is gone on with."""
+        """Say how an interrupted bisect is continued."""
         self._doing = ""
         self.say(
             f"stopped after {count(self._number, 'trial')}, {format_duration(self.elapsed)}; these are kept. "

@@ -13,7 +13,7 @@ _CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
 
 
 def redact(text: str) -> str:
-    """A text that may be shown to anyone: no credentials in URLs, no control characters, paths as seen from here.
+    """Make a text fit to be shown to anyone: no credentials in URLs, no control characters, paths as seen from here.
 
     Those below the current folder are relative to it; of others the home folder is ``~``.
     """
@@ -41,7 +41,7 @@ def _is_shown(character: str) -> bool:
 
 
 def quote_command(command: Sequence[str]) -> str:
-    """A command as it is typed into a shell, without credentials; what lies in the home folder by ``~``."""
+    """Write a command as it is typed into a shell, without credentials; what lies in the home folder by ``~``."""
     return " ".join(map(_quote_word, command))
 
 

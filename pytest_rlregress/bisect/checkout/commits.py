@@ -1,4 +1,4 @@
-"""The commits of a checkout as candidates, one environment for all of them."""
+"""The commits of a checkout as candidates, installed one after the other into one environment."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Commits:
         (self.good, self.bad), self.path, self.top = ends, path, found.top
         self._environments, self._installer = environments, installer
         self.project = path / found.project
-        self._asked, self.request = request, self._move_request(request)
+        self._given, self.request = request, self._move_request(request)
         self.name = editable.find_project_name(self.project, found.top / found.project, locks.installed())
         self.held = held(self.name)
         self._lock = self.held.lock.having({**self._siblings(), self.name: f"-e {self.project}"})
@@ -62,7 +62,7 @@ class Commits:
         return self.path / path.relative_to(self.top)
 
     def candidate(self, commit: Commit) -> Candidate:
-        """A commit, to be tried."""
+        """Make the candidate of a commit."""
         label = f"{self.name} {commit.short}"
         self._commits[label] = commit
         base = self.held.lock
@@ -70,7 +70,7 @@ class Commits:
         return Candidate(label, lambda: lock, base, frozenset({self.name}))
 
     def list_tried(self, runner: TrialRunner) -> list[Commit]:
-        """The commits that were tried, in the order of the trying."""
+        """List the commits that were tried, in the order of the trying."""
         return [self._commits[label] for label in runner.trials if label in self._commits]
 
     def _move_request(self, request: TrialRequest) -> TrialRequest:
@@ -89,7 +89,7 @@ class Commits:
         """Where tests are in the checkout, run them from the project's folder in the worktree."""
         here = Path.cwd()
         try:
-            if self.request != self._asked:
+            if self.request != self._given:
                 os.chdir(self.project)
             yield
         finally:
@@ -134,7 +134,7 @@ def open_commits(
     installer: Installer,
     folder: Path,
 ) -> Generator[Commits]:
-    """The revisions ``GOODREV..BADREV`` of a checkout, which itself is not touched, for as long as the context lasts.
+    """Open a worktree for the revisions ``GOODREV..BADREV`` of a checkout, which itself is not touched.
 
     Args:
         repo: The folder of the project in its git checkout.
@@ -146,7 +146,7 @@ def open_commits(
         folder: Where the worktree goes.
 
     Raises:
-        CheckoutError: No checkout, an unknown revision, …: one sentence.
+        WorktreeError: No checkout, an unknown revision, …: one sentence.
     """
     found = worktree.find_checkout(repo)
     ends = worktree.find_ends(found, revisions)

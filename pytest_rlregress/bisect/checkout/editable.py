@@ -1,4 +1,4 @@
-"""A project that is installed editable: its name, what its installation is made from, where it is imported from."""
+"""A project that is installed editable: find its name, what its installation depends on, where it is imported from."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ json.dump(found, sys.stdout)
 
 
 def find_project_name(folder: Path, installed: Path, lock: Lock) -> str:
-    """The name of the project in a folder, as its files say it.
+    """Find the name of the project in a folder, as its files say it.
 
     Args:
         folder: Holds it.
@@ -67,7 +67,7 @@ def _name_in_setup_cfg(folder: Path) -> str | None:
 
 
 def _name_in_setup_py(folder: Path) -> str | None:
-    """The name that setup() is called with, where that is written out."""
+    """Find the name that ``setup()`` is called with, where that is written out."""
     try:
         tree = ast.parse((folder / "setup.py").read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -78,7 +78,7 @@ def _name_in_setup_py(folder: Path) -> str | None:
 
 
 def describe_build(folder: Path) -> str:
-    """What the installation of a project at the checked-out commit depends on: the same text, the same installation.
+    """Describe what the installation of the checked-out commit depends on: the same text, the same installation.
 
     The files that describe the build, the names of the packages and modules, and the commit where code was compiled.
     """
@@ -89,7 +89,7 @@ def describe_build(folder: Path) -> str:
 
 
 def find_shadowing_import(python: Path, project: Path, package: str, theirs: Path) -> str | None:
-    """What would be imported instead of a project's own files, in a sentence; None where those are.
+    """Say what would be imported instead of a project's own files; None where those are.
 
     Args:
         python: Of an environment that has the project installed.

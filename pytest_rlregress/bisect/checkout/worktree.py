@@ -1,4 +1,4 @@
-"""A git checkout seen by its revisions, in a worktree of its own: the checkout itself is never touched."""
+"""Run git in a worktree of its own: the user's checkout is never touched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BISECT_ENDS = (2, 3)  # only skipped commits are left; a merge base is bad
 
 
 class WorktreeError(Exception):
-    """What was asked of a checkout cannot be: one sentence that says what, and what to do."""
+    """Something cannot be done with a checkout: one sentence that says what, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit, for a reader: its day is the author's, in ISO form."""
+    """A commit: its id, its subject, and the day of its author in ISO form."""
 
     id: str
     subject: str
@@ -60,7 +60,7 @@ class Commit:
 
 
 def find_checkout(folder: Path) -> Checkout:
-    """The checkout that a folder lies in.
+    """Find the checkout that a folder lies in.
 
     Raises:
         WorktreeError: It lies in none, or git is missing.
@@ -77,7 +77,7 @@ def find_checkout(folder: Path) -> Checkout:
 
 
 def find_ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
-    """The good and the bad commit of ``GOODREV..BADREV``.
+    """Find the good and the bad commit of ``GOODREV..BADREV``.
 
     Raises:
         WorktreeError: It is not of that form, or names an unknown revision, one commit twice, or two without common
@@ -111,7 +111,7 @@ def _hint_shallow(top: Path) -> str:
 
 
 def read_commit(top: Path, commit: str) -> Commit:
-    """A commit by its id."""
+    """Read a commit by its id."""
     day, _, subject = git(top, "show", "--no-patch", "--format=%as %s", commit).partition(" ")
     return Commit(commit, subject, day)
 
@@ -122,12 +122,12 @@ def is_ancestor(top: Path, one: str, other: str) -> bool:
 
 
 def list_changed_files(top: Path, commit: str) -> str:
-    """The files that a commit changed; for a merge, what it brought to the branch that it was merged into."""
+    """List the files that a commit changed; for a merge, what it brought to the branch that it was merged into."""
     return _show(top, commit, "--stat=100", "--stat-count=30").strip("\n")
 
 
 def list_changed_requirements(top: Path, commit: str) -> tuple[str, ...]:
-    """The requirements that a commit took away and added in the files that declare them: ``-numpy<2``, ``+numpy``."""
+    """List the requirements that a commit took away and added in the files that declare them, as ``-numpy<2``."""
     patch = _show(top, commit, "--unified=0", "--patch", "--", *BUILD_FILES, "requirements*.txt")
     lines = re.findall(r"^([+-])(?!\1\1 )\s*([\"']?)(.+?)\2,?\s*$", patch, re.MULTILINE)
     return tuple(f"{sign}{text}" for sign, quoted, text in lines if _is_requirement(text, bool(quoted)))
@@ -147,7 +147,7 @@ def _is_requirement(text: str, quoted: bool) -> bool:
 
 @contextmanager
 def open_worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
-    """A worktree of the checkout below ``folder``, at first at ``commit``; gone afterwards, with git's notes of it.
+    """Open a worktree of the checkout below ``folder``, at first at ``commit``; it is removed afterwards.
 
     Its path is the same every time, so that what was built for it can be reused. What a killed process left of it is
     removed first.
@@ -173,14 +173,14 @@ def open_worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]
 
 def _remove(top: Path, path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    # Not `prune`: it would also forget the user's own worktrees on a drive that is not mounted just now.
+    # Not ``prune``: it would also forget the user's own worktrees on a drive that is not mounted just now.
     # Twice `--force`: one whose making was killed is locked.
     with suppress(WorktreeError):
         git(top, "worktree", "remove", "--force", "--force", str(path))
 
 
 def clean(path: Path) -> None:
-    """Leave nothing of a run in a worktree that would be in the way of another revision, or be taken for part of it.
+    """Remove from a worktree what a run left that would be in the way of another revision, or be taken for part of it.
 
     What git ignores stays, such as what a build made, but not bytecode: Python takes it for the source of another
     revision where that has the same size and second.
@@ -192,7 +192,7 @@ def clean(path: Path) -> None:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints to this command in a folder.
+    """Run a git command in a folder; returns what it prints.
 
     Raises:
         WorktreeError: It failed: what it says of that; or there is no git.
@@ -204,7 +204,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def mark_commit(folder: Path, term: str) -> tuple[str, bool]:
-    """Tell git's bisect what the checked-out commit is: what it prints to that, and whether it cannot go on.
+    """Mark the checked-out commit in git's bisect; returns what it prints, and whether it cannot go on.
 
     Raises:
         WorktreeError: It failed.
@@ -237,7 +237,7 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _environ() -> dict[str, str]:
-    """The environment for git: its words in English, and no other repository than the folder's."""
+    """Make the variables for git: its words in English, and no other repository than the folder's."""
     return {name: value for name, value in os.environ.items() if name not in _list_repository_variables()} | {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
@@ -246,6 +246,6 @@ def _environ() -> dict[str, str]:
 
 @functools.cache
 def _list_repository_variables() -> frozenset[str]:
-    """The variables that point git to one repository: set where this is started from one of its hooks."""
+    """List the variables that point git to one repository: set where this is started from one of its hooks."""
     asked = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
     return frozenset(asked.stdout.split())

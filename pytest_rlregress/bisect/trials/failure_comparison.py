@@ -1,4 +1,4 @@
-"""Whether what came out of a test is the failure of the bad end. Pure functions."""
+"""Compare what came out of a test with the failure of the bad end. Pure functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RUNNER = re.compile(r"/_pytest/|/pluggy/|/pytest_rlregress/containment/|^<")
 def compare_with_bad_end(
     observation: Observation | None, run: TrialRun, bad: Observation | None, hardware: str = ""
 ) -> tuple[State, str]:
-    """What a run says of a test.
+    """Compare a test in a run with the bad end: is it good, or bad in the same way?
 
     Args:
         observation: The test in the run; None if it was not seen there.
@@ -68,7 +68,7 @@ def compare_with_bad_end(
 
 
 def combine_runs(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
-    """What repeated runs say together: what all of them say, else unknown, with the counts."""
+    """Combine repeated runs: what all of them say, else unknown, with the counts."""
     counts = Counter(state for state, _ in states)
     if len(counts) == 1:
         return states[0]
@@ -80,7 +80,7 @@ def combine_runs(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
 
 
 def find_observation(run: TrialRun, test: str) -> Observation | None:
-    """A test as seen in a run; else what kept it from being seen: its file, or a conftest file, without import."""
+    """Find a test in a run; else what kept it from being run: its file, or a conftest file, that cannot be imported."""
     conftests = (one for one in run.observations.values() if one.test.endswith("conftest.py"))
     return run.observations.get(test) or run.observations.get(test.partition("::")[0]) or next(conftests, None)
 
@@ -107,7 +107,7 @@ def is_same_failure(observation: Observation, bad: Observation) -> bool:
 
 
 def describe(observation: Observation) -> str:
-    """How a test came out, in one line."""
+    """Describe in one line how a test came out."""
     outcome, line = observation.outcome, _first_line(observation.outcome.message)
     if not is_failing(observation):
         return observation.verdict
@@ -118,7 +118,7 @@ def describe(observation: Observation) -> str:
 
 
 def normalise(text: str) -> str:
-    """A text without what differs from run to run; a number in a name, such as ``float16``, is part of the name."""
+    """Take out of a text what differs from run to run; a number in a name, such as ``float16``, is part of the name."""
 
     def steady(found: re.Match[str]) -> str:
         if found["exit"]:
@@ -130,13 +130,13 @@ def normalise(text: str) -> str:
 
 
 def list_documented(observation: Observation) -> set[str]:
-    """Ids of the documented failures that a test shows: its own, or those that what came out looks like."""
+    """List the ids of the documented failures that a test shows: its own, or those that what came out looks like."""
     own = {observation.failure} if observation.failure and observation.verdict in _DOCUMENTED else set()
     return own | set(observation.named)
 
 
 def _fingerprint(outcome: Outcome) -> tuple[str, ...]:
-    """What two outcomes of one failure have in common."""
+    """Reduce an outcome to what it has in common with others of the same failure."""
     line = _first_line(outcome.message)
     if outcome.kind == "crashed" and outcome.signal:
         return outcome.kind, outcome.signal
@@ -147,12 +147,12 @@ def _fingerprint(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _exception_class(outcome: Outcome) -> str:
-    """The class alone: it is the same failure where a release has moved it to another module."""
+    """The class of an exception alone: it is the same failure where a release has moved it to another module."""
     return outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else ""
 
 
 def _find_hang_places(observation: Observation) -> set[str]:
-    """Where a test hung: in which functions of its own file, else in which innermost ones; without folders."""
+    """Find where a test hung: in which functions of its own file, else in which innermost ones; without folders."""
     own = PurePath(observation.test.partition("::")[0]).name
     frames = [_without_folder(frame) for frame in observation.outcome.frames if not _RUNNER.search(frame)]
     return {frame for frame in frames if frame.startswith(f"{own}:")} or set(frames[:_INNERMOST])

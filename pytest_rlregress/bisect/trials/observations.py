@@ -1,4 +1,4 @@
-"""What a bisect knows: a test as seen in a run, a run in an environment, a trial of a lock."""
+"""A test as seen in a run, a run in an environment, a trial of a candidate: what a journal keeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Observation:
         test: Which test, by a key that is the same in every environment: ``batch/test_x.py::test_y[a]`` for a shipped
             scenario, else pytest's node id.
         outcome: What came out of it.
-        verdict: The judge's word for a sided test, else ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable``
+        verdict: The verdict of a test with a side, else ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable``
             (skipped) or ``uncollected`` (its file could not be imported).
         text: The report's text where it failed, or what came out where that was documented.
         failure: Id of the documented failure whose side it is, or None.
@@ -44,7 +44,7 @@ class Observation:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Observation:
-        """What was written as JSON: the same, with the tuples that JSON made lists."""
+        """Read what was written as JSON, with the tuples that JSON made lists."""
         return cls(**{**_tuples(found), "outcome": Outcome(**_tuples(found["outcome"]))})
 
 
@@ -74,7 +74,7 @@ class TrialRun:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> TrialRun:
-        """What was written as JSON."""
+        """Read what was written as JSON."""
         observations = {test: Observation.from_json(one) for test, one in found["observations"].items()}
         return cls(**{**_tuples(found), "observations": observations})
 
@@ -108,5 +108,5 @@ class Trial:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Trial:
-        """What was written as JSON."""
+        """Read what was written as JSON."""
         return cls(**{**_tuples(found), "runs": tuple(map(TrialRun.from_json, found["runs"]))})

@@ -1,4 +1,4 @@
-"""A test run in an environment: pytest there, with the trial plugin, watched from here."""
+"""Run tests in an environment: pytest there, with the trial plugin, watched from here."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         python: The environment's interpreter, where it lies in the environment: ``<environment>/bin/python``.
         request: The tests.
         timeout: Seconds for the whole run. A test has its own limit, ``--rl-timeout``.
-        say: Takes a line for people.
+        say: Takes a line of progress.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; nothing of the run is left then.
@@ -94,7 +94,7 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
 
 
 def find_needed(request: TrialRequest) -> tuple[str, ...] | None:
-    """Components of the stack that tests say they need, as seen in this environment; None where one says nothing."""
+    """Find the components of the stack that tests say they need, here; None where one of them says nothing."""
     collect = replace(request, options=(*request.options, "--collect-only"))
     return run_tests(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
 
@@ -114,7 +114,7 @@ def _start(python: Path, arguments: list[str], printed: Path) -> subprocess.Pope
 
 
 def _variables(binaries: Path) -> dict[str, str]:
-    """This process' variables, as in the activated environment."""
+    """Make the variables of the activated environment from those of this process."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "RLREGRESS_RECORD_DIR")}
     if binaries.parent != Path(sys.prefix) and kept.get("PYTHONDONTWRITEBYTECODE"):
         del kept["PYTHONDONTWRITEBYTECODE"]
@@ -149,7 +149,7 @@ def _descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
 
 
 def _read_observations(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
-    """What the trial plugin wrote: the tests seen, and about the run its hardware, what is needed, whether it ended."""
+    """Read what the trial plugin wrote: the tests seen, and of the run its hardware, its needs, whether it ended."""
     observations: dict[str, Observation] = {}
     about: dict[str, Any] = {}
     for line in seen.read_bytes().splitlines() if seen.exists() else ():
@@ -166,7 +166,7 @@ def _read_observations(seen: Path) -> tuple[dict[str, Observation], dict[str, An
 
 
 def _explain_exit(code: int, ended: bool, seen: bool, output: str, request: TrialRequest) -> str:
-    """Why a run says nothing of what was asked, from pytest's exit code and the line that tells; "" if it does."""
+    """Say from pytest's exit code and output why a run says nothing of its tests; "" if it does."""
     if (code in (0, 1) and ended) or (code in (4, 5) and seen):
         return ""
     what = ", ".join([*request.arguments, *sorted(request.tests or ())])
@@ -192,10 +192,10 @@ def _explain_exit(code: int, ended: bool, seen: bool, output: str, request: Tria
 
 
 def _find_last(pattern: str, output: str, flags: int = 0) -> str:
-    """The last line that a pattern finds."""
+    """Find the last match of a pattern, line by line."""
     return next(reversed(re.findall(pattern, output, re.MULTILINE | flags)), "").strip()
 
 
 def _make_relative(test: str) -> str:
-    """A test by its path from here, where it lies here."""
+    """Name a test by its path from here, where it lies here."""
     return test.removeprefix(f"{Path.cwd()}{os.sep}")

@@ -1,4 +1,4 @@
-"""Tries candidates: an environment for its lock, its runs, a line in the journal. Nothing is tried twice."""
+"""Try candidates: an environment for the lock, the runs, a line in the journal. Nothing is tried twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Candidate:
         label: In words, unique in a bisect: ``transformers 5.0.0``.
         lock: Resolves it; raises Unbuildable where that cannot be.
         base: The lock that is held fixed, against which is told what had to move.
-        subjects: The packages it is about: that they differ from the base is no news.
+        subjects: The packages it is about: these are not told among what had to move.
     """
 
     label: str
@@ -63,7 +63,7 @@ class TrialRunner:
         timeout: Seconds a run may take.
         jobs: Environments that may be built at once, the one under trial included.
         begins: Told what is tried now.
-        say: Takes a line for people.
+        say: Takes a line of progress.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TrialRunner:
         self._request = replace(self._request, tests=frozenset(tests))
 
     def find_trial(self, candidate: Candidate) -> Trial | None:
-        """The trial of a candidate, if it was tried."""
+        """Find the trial of a candidate, if it was tried."""
         found = self._known.get(candidate.label)
         if found is not None:
             self.trials.setdefault(candidate.label, found)
@@ -120,9 +120,9 @@ class TrialRunner:
         self._set_activity(candidate.label)
         try:
             lock = candidate.lock()
-            mutant = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
-            if mutant is not None:  # the same set of packages by another name
-                return replace(mutant, label=candidate.label, same_as=mutant.same_as or mutant.label)
+            twin = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
+            if twin is not None:  # the same set of packages by another name
+                return replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
             environment = self._environments.build(lock)
         except Unbuildable as error:
             return Trial(candidate.label, "", trouble=str(error), build_seconds=time.monotonic() - begun)
@@ -157,12 +157,12 @@ class TrialRunner:
 
 
 def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
-    """What a trial says of one test.
+    """Say whether one test is good or bad in a trial.
 
     Args:
         trial: What was tried.
         test: The test's key.
-        bad: The test at the bad end, None while that is being proven.
+        bad: The test at the bad end; None while the ends are compared: any failure is bad then.
         hardware: What the bad end ran on.
     """
     if trial.trouble:

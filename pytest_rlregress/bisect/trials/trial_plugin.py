@@ -1,7 +1,7 @@
-"""pytest's side of a trial: runs the tests that were asked for, each contained, and writes down what came out of each.
+"""pytest's side of a trial: run the tests that were asked for, each contained, and write down what came out.
 
-``trial.run`` loads this plugin with ``-p`` and gives it ``--rl-trial=REQUEST.json``. It writes JSON, an object a
-line, on disk as soon as a test has ended: a run that is killed leaves what it has seen.
+``pytest_run.run_tests`` loads this plugin with ``-p`` and gives it ``--rl-trial=REQUEST.json``. It writes JSON, an
+object a line, on disk as soon as a test has ended: a run that is killed leaves what it has seen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pytest_rlregress.verdicts import Outcome
 #: Characters kept of a text, from its end.
 TEXT = 20_000
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_WORDS = {"skipped": "unavailable"}  # of an outcome without a side; the others are their own
+_VERDICTS = {"skipped": "unavailable"}  # of an outcome without a side; the others are their own
 _LEAK = re.compile(r"(\w+ fixture '[^']*' )?leaked ")
 
 
@@ -157,7 +157,7 @@ class TrialPlugin:
         return Observation(
             key(item.nodeid, item.path),
             outcome,
-            str(told.get("rlregress_verdict") or _WORDS.get(outcome.kind, outcome.kind)),
+            str(told.get("rlregress_verdict") or _VERDICTS.get(outcome.kind, outcome.kind)),
             report.longreprtext if report.failed else next(came_out, ""),
             str(told["rlregress_failure"]) if "rlregress_failure" in told else None,
             str(told["rlregress_side"]) if "rlregress_side" in told else None,
@@ -180,7 +180,7 @@ class TrialPlugin:
 
 
 def _hardware(run: session.Session) -> str:
-    """The profile and the devices of the run, in words."""
+    """Name the profile and the devices of the run."""
     devices = "; ".join(map(hardware.line, run.machine.gpus))
     try:
         profile = run.profile
