@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from packaging import tags
 
-from pytest_rlregress.environments.index_settings import IndexSettings
-from pytest_rlregress.environments.releases import IndexProblem, Release, find_yanked, list_releases, select_candidates
+from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings
+from pytest_rlregress.environments.releases import Release, find_yanked, list_releases, select_candidates
 from pytest_rlregress.fixtures.wheel_index import sdist, wheel
 
 pytest.importorskip("pypi_simple")

@@ -22,7 +22,7 @@ OUTCOME = Outcome("failed", exceptions=("builtins.ValueError",), message="two\nl
 OBSERVATION = Observation(
     "batch/test_x.py::test_y", OUTCOME, "reproduced", "E  x", "batch/x", "reproduces", ("batch/x",)
 )
-RUNS = (TrialRun({OBSERVATION.test: OBSERVATION}, "cpu: no GPU", 14.1), TrialRun(trouble="no such test", output="…"))
+RUNS = (TrialRun({OBSERVATION.test: OBSERVATION}, "cpu: no GPU", 14.1), TrialRun(trouble="no such test"))
 TRIED = Trial("transformers 5.0.0", "0123456789abcdef", RUNS, "", 3.5, ("tokenizers 1 -> 2",))
 UNBUILDABLE = Trial("transformers 5.0.1", "", trouble="needs tokenizers<1")
 OTHER = Trial("transformers 5.0.2", "", trouble="no wheel")

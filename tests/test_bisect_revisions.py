@@ -125,7 +125,7 @@ class Venv:
             (self._path / "bin/pytest").write_text(script)
             editable = next(line for line in lock.lines.values() if line.startswith("-e "))
             self._installer.pip("", "install", "--no-deps", "--python", str(python), "-e", editable[3:], files={})
-        return Environment(path=self._path, python=python, packages=packages, seconds=0.0, reused=reused)
+        return Environment(path=self._path, python=python, packages=packages, reused=reused)
 
     def trim(self, keep):
         pass

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.bisect import search
-from pytest_rlregress.bisect.search import MinimalSet, NextCandidate, NextSet, NotMonotone, Window
+from pytest_rlregress.bisect.search import MinimalSet, NextSet, NotMonotone, Window
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
@@ -31,10 +31,10 @@ def probes(first_bad, truth):
     """Search a row whose states are these: the indices tried, and the window."""
     states = [truth[0], *[None] * (len(truth) - 2), truth[-1]]
     tried = []
-    while isinstance(step := first_bad(states), NextCandidate):
-        assert states[step.index] is None, "tried twice"
-        states[step.index] = truth[step.index]
-        tried.append(step.index)
+    while isinstance(step := first_bad(states), int):
+        assert states[step] is None, "tried twice"
+        states[step] = truth[step]
+        tried.append(step)
     return tried, step
 
 
@@ -112,13 +112,13 @@ def off_by_one(states):
 def giving_up_between_unknowns(states):
     step = search.next_candidate(states)
     good, bad = search.find_window(states)
-    if isinstance(step, NextCandidate) and states[step.index - 1] is states[step.index + 1] is UNKNOWN:
+    if isinstance(step, int) and states[step - 1] is states[step + 1] is UNKNOWN:
         return Window(good, bad)
     return step
 
 
 def one_after_the_other(states):
-    return NextCandidate(states.index(None)) if None in states else search.next_candidate(states)
+    return states.index(None) if None in states else search.next_candidate(states)
 
 
 def trying_unknowns_again(states):
@@ -128,7 +128,7 @@ def trying_unknowns_again(states):
 def the_longest_run_wherever_it_is(states):
     good, bad = search.find_window(states)
     runs = search._find_untried(states, good, bad)
-    return NextCandidate(max(runs, key=len)[len(max(runs, key=len)) // 2]) if runs else Window(good, bad)
+    return max(runs, key=len)[len(max(runs, key=len)) // 2] if runs else Window(good, bad)
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_a_search_that_gets_lost_in_a_cluster_is_caught():
     ("known", "step"),
     [
         ("GB", Window(0, 1)),
-        ("G.B", NextCandidate(1)),
+        ("G.B", 1),
         ("G?B", Window(0, 2)),
-        ("G.......B", NextCandidate(4)),
-        ("G...?...B", NextCandidate(2)),
-        ("G?..?...B", NextCandidate(6)),
-        ("G?..?..?B", NextCandidate(2)),
-        ("..G.B..B"[2:], NextCandidate(1)),
+        ("G.......B", 4),
+        ("G...?...B", 2),
+        ("G?..?...B", 6),
+        ("G?..?..?B", 2),
+        ("..G.B..B"[2:], 1),
         ("G..GB..B", Window(3, 4)),
     ],
 )
@@ -192,13 +192,13 @@ def test_ends_that_were_not_proven(ends):
 def test_followers_are_what_comes_next_after_either_result():
     for truth in rows_with_unknowns_anywhere(8):
         states = [truth[0], *[None] * (len(truth) - 2), truth[-1]]
-        while isinstance(step := search.next_candidate(states), NextCandidate):
-            expected = search.likely_next(states, step.index)
+        while isinstance(step := search.next_candidate(states), int):
+            expected = search.likely_next(states, step)
             assert len(set(expected)) == len(expected) <= 2
-            states[step.index] = truth[step.index]
+            states[step] = truth[step]
             after = search.next_candidate(states)
-            if truth[step.index] is not UNKNOWN and isinstance(after, NextCandidate):
-                assert after.index in expected
+            if truth[step] is not UNKNOWN and isinstance(after, int):
+                assert after in expected
 
 
 def test_runs_left():
@@ -331,8 +331,8 @@ def unknown_as(state):
 def not_verified(order, needs, known):
     prefixes = [frozenset(order[:count]) for count in range(len(order) + 1)]
     step = search.next_candidate([known.get(prefix) for prefix in prefixes])
-    if isinstance(step, NextCandidate):
-        return NextSet(prefixes[step.index])
+    if isinstance(step, int):
+        return NextSet(prefixes[step])
     return MinimalSet((frozenset(order[step.last_good : step.first_bad]),), proven=True)
 
 

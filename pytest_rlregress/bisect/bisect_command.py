@@ -23,8 +23,8 @@ TEST is a documented failure (rlregress list) or any pytest file or node id. Bad
 another failure, a time-out, an environment that cannot be built are unknown, and said so. The bad end may be the older
 one: then it says which release repaired it. The environment you are in is never touched.
 
-An interrupted bisect goes on with the same command. Exit codes: 0 found, 1 not reproduced or not monotone, 2 an
-unknown test or version, no network, no disk, 3 narrowed to what could not be tested.
+An interrupted bisect goes on with the same command. Exit codes: 0 found, 1 not reproduced or not monotone, 2 could not
+be made (an unknown test or version, no network, no disk), 3 narrowed to what could not be tested.
 """
 
 

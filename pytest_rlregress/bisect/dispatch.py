@@ -14,8 +14,8 @@ from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_t
 from pytest_rlregress.bisect.checkout.worktree import WorktreeError
 from pytest_rlregress.bisect.context import BisectError, open_context
 from pytest_rlregress.bisect.trials.journal import JournalError
-from pytest_rlregress.environments.environment import NoSpace, NoUv
-from pytest_rlregress.environments.releases import IndexProblem
+from pytest_rlregress.environments.index_settings import IndexProblem
+from pytest_rlregress.environments.uv import NoSpace, NoUv
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack.locks import LockError

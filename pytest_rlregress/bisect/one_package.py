@@ -16,6 +16,7 @@ from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult
 from pytest_rlregress.environments import contents, releases
 from pytest_rlregress.environments.contents import EnvironmentContents
+from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.releases import Release
 from pytest_rlregress.stack.locks import Lock
 
@@ -93,8 +94,8 @@ def find_candidates(
     try:
         found = releases.select_candidates(released, good, bad, options.pre)
         yanked = releases.find_yanked(released, good, bad)
-    except releases.IndexProblem as error:
-        raise releases.IndexProblem(f"{package}: {error}") from None
+    except IndexProblem as error:
+        raise IndexProblem(f"{package}: {error}") from None
     context.progress.report_untested(
         Untested(f"{package} {one.version}", one.untestable) for one in found if one.untestable
     )
@@ -131,8 +132,8 @@ def find_first_bad(among: ReleaseCandidates, followed: FollowedTest) -> Culprit:
             raise NoAnswer(NotFound("not monotone", first, second)) from None
         if isinstance(step, search.Window):
             return _make_culprit(among, followed, step)
-        followers = [among.candidates[index] for index in search.likely_next(states, step.index)]
-        followed.try_(among.candidates[step.index], lambda _: _window(among, followed), followers)
+        followers = [among.candidates[index] for index in search.likely_next(states, step)]
+        followed.try_(among.candidates[step], lambda _: _window(among, followed), followers)
 
 
 def _classify_all(among: ReleaseCandidates, followed: FollowedTest) -> list[TrialResult | None]:

@@ -26,13 +26,6 @@ class NotMonotone(ValueError):
 
 
 @dataclass(frozen=True)
-class NextCandidate:
-    """The candidate to try next."""
-
-    index: int
-
-
-@dataclass(frozen=True)
 class Window:
     """The end of a search: all between the last good and the first bad candidate are unknown."""
 
@@ -60,7 +53,7 @@ class MinimalSet:
     proven: bool
 
 
-def next_candidate(states: Sequence[State | None]) -> NextCandidate | Window:
+def next_candidate(states: Sequence[State | None]) -> int | Window:
     """Choose the candidate to try next, or the window when nothing between its ends is left to try.
 
     Without unknowns it halves the window. Unknowns come in clusters, so that what lies on either side of them is tried
@@ -78,13 +71,13 @@ def next_candidate(states: Sequence[State | None]) -> NextCandidate | Window:
     if not runs:
         return Window(good, bad)
     run = max(runs, key=lambda run: (good + 1 in run or bad - 1 in run, len(run)))
-    return NextCandidate(run[(len(run) - 1) // 2])
+    return run[(len(run) - 1) // 2]
 
 
 def likely_next(states: Sequence[State | None], index: int) -> tuple[int, ...]:
     """List the candidates, up to two, that come next if this one is good and if it is bad."""
     steps = (next_candidate([*states[:index], state, *states[index + 1 :]]) for state in (State.GOOD, State.BAD))
-    return tuple(dict.fromkeys(step.index for step in steps if isinstance(step, NextCandidate)))
+    return tuple(dict.fromkeys(step for step in steps if isinstance(step, int)))
 
 
 def estimate_runs(states: Sequence[State | None]) -> int:
@@ -142,8 +135,8 @@ def _narrow(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Un
         if unknown:  # between two of them little is to be learned: what is found is made minimal afterwards
             found[unknown[0] : unknown[-1]] = [State.UNKNOWN] * (unknown[-1] - unknown[0])
         step = next_candidate(found)
-        if isinstance(step, NextCandidate):
-            return NextSet(chain[step.index])
+        if isinstance(step, int):
+            return NextSet(chain[step])
         bad = chain[step.first_bad]
         fixed |= _with_needed(bad - chain[step.first_bad - 1], needs)
     return fixed

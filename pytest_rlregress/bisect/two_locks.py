@@ -18,7 +18,7 @@ from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents, requirements
 from pytest_rlregress.environments.contents import EnvironmentContents
-from pytest_rlregress.environments.releases import IndexProblem
+from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks

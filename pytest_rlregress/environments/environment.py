@@ -16,7 +16,6 @@ import stat
 import sys
 import sysconfig
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,11 +23,10 @@ from functools import partial
 from pathlib import Path
 
 from pytest_rlregress.environments import resolver
+from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.requirements import Requirements
-from pytest_rlregress.environments.uv import Installer, NoSpace, NoUv, Unbuildable, UvSettings, report_full_disk
+from pytest_rlregress.environments.uv import Installer, Unbuildable, report_full_disk
 from pytest_rlregress.stack.locks import Lock
-
-__all__ = ["Environment", "Environments", "NoSpace", "NoUv", "Unbuildable"]
 
 _MARK = "rlregress-complete"
 _PACKAGES = Path(sysconfig.get_path("purelib", "venv", {"base": ""}).lstrip("/"))
@@ -42,14 +40,12 @@ class Environment:
         path: Its folder.
         python: Its interpreter.
         packages: Where its packages are.
-        seconds: What it took to build; about 0 for one that was there.
         reused: Whether it was there.
     """
 
     path: Path
     python: Path
     packages: Path
-    seconds: float
     reused: bool
 
 
@@ -71,7 +67,7 @@ class Environments:
         self,
         folder: Path,
         *,
-        settings: UvSettings,
+        settings: IndexSettings,
         offline: bool = False,
         limit: int | None = None,
         say: Callable[[str], None] = print,
@@ -132,7 +128,6 @@ class Environments:
             NoSpace: The disk is full; what was half built is gone.
             KeyboardInterrupt: By the user or by ``close``; what was half built is gone.
         """
-        begun = time.monotonic()
         path = self._folder / f"{lock.digest}-{platform.python_version()}"
         built = False
         with report_full_disk():
@@ -144,7 +139,7 @@ class Environments:
                         built = True
                 finally:
                     os.close(held)
-        return Environment(path, path / "bin/python", path / _PACKAGES, time.monotonic() - begun, not built)
+        return Environment(path, path / "bin/python", path / _PACKAGES, not built)
 
     def _build(self, path: Path, lock: Lock, held: int) -> None:
         _remove(path)

@@ -17,8 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.environments import index_pages
 from pytest_rlregress.environments.index_pages import IndexFile
-from pytest_rlregress.environments.index_settings import IndexProblem as IndexProblem
-from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Protocol
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -33,11 +32,8 @@ class ResolveRequest:
     complete: bool = False
 
 
-class Compile(Protocol):
-    """Resolves a request to the lines of a lock; ``from_source``: names that need not have a wheel."""
-
-    def __call__(self, request: ResolveRequest, from_source: Set[str], /) -> Mapping[str, str]:
-        """Raises Unbuildable where there is no solution."""
+#: Resolves a request to the lines of a lock, given the names of packages that need no wheel; raises Unbuildable.
+Compile = Callable[[ResolveRequest, Set[str]], Mapping[str, str]]
 
 
 def resolve(

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
-from pytest_rlregress.environments.index_settings import hide_credentials
+from pytest_rlregress.environments.index_settings import IndexSettings, hide_credentials
 from pytest_rlregress.verdicts import on_one_line
 
 _TELL_AFTER_SECONDS = 5.0
@@ -53,13 +52,6 @@ class NoUv(Exception):
     """There is no uv: the message says how to get it."""
 
 
-class UvSettings(Protocol):
-    """Where packages come from."""
-
-    def uv_variables(self) -> dict[str, str]:
-        """The environment variables that say so to uv."""
-
-
 class Installer:
     """Runs uv.
 
@@ -72,7 +64,7 @@ class Installer:
         NoUv: uv is not installed.
     """
 
-    def __init__(self, settings: UvSettings, offline: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: IndexSettings, offline: bool, say: Callable[[str], None]) -> None:
         self.offline = offline
         self._uv = _find_uv()
         self._say = say

@@ -61,7 +61,6 @@ class TrialRun:
         hardware: The profile and the devices of the run, in words.
         seconds: How long it took.
         trouble: Why the run says nothing about its tests (did not end, no such test), or "".
-        output: The last of what pytest printed, where there was trouble.
         needed: Components of the stack that the tests say they need; None where one of them says nothing.
     """
 
@@ -69,7 +68,6 @@ class TrialRun:
     hardware: str = ""
     seconds: float = 0.0
     trouble: str = ""
-    output: str = ""
     needed: tuple[str, ...] | None = None
 
     @classmethod

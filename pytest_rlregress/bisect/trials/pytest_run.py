@@ -88,7 +88,6 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         about.get("hardware", ""),
         time.monotonic() - begun,
         trouble,
-        output if trouble else "",
         None if wanted is None else tuple(wanted),
     )
 

@@ -13,7 +13,8 @@ from typing import Protocol
 from pytest_rlregress.bisect.trials import failure_comparison, pytest_run
 from pytest_rlregress.bisect.trials.journal import TrialJournal
 from pytest_rlregress.bisect.trials.observations import Observation, State, Trial, TrialRun
-from pytest_rlregress.environments.environment import Environment, NoSpace, Unbuildable
+from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.uv import NoSpace, Unbuildable
 from pytest_rlregress.stack.locks import Lock, differences
 
 
