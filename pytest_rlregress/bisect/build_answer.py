@@ -20,6 +20,7 @@ from pytest_rlregress.bisect.context import BisectContext
 from pytest_rlregress.bisect.followed_test import FollowedTest, summarize_end
 from pytest_rlregress.bisect.trials.failure_comparison import list_documented
 from pytest_rlregress.bisect.trials.runner import Candidate, TrialRunner
+from pytest_rlregress.environments.contents import list_distributions
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import Lock
 
@@ -51,10 +52,9 @@ def build_found(
     """
     also_flip, flip_elsewhere = followed.split_other_tests(*edge)
     names = {name for culprit in culprits for name in culprit.name.split(", ")} | _moved(followed.runner)
+    documented = min(list_documented(followed.flip.bad), default=None)
     return Answer(
-        _describe_request(
-            context, *followed.labels, followed.flip.test, next(iter(sorted(list_documented(followed.flip.bad))), None)
-        ),
+        _describe_request(context, *followed.labels, followed.flip.test, documented),
         followed.describe_ends(days),
         _run_context(followed.flip.hardware, held, names, left_out),
         followed.summarize_trials(),
@@ -128,9 +128,7 @@ def build_command(context: BisectContext, *ends: str) -> tuple[str, ...]:
 
 def _describe_request(context: BisectContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectRequest:
     failure = context.failures.get(failure_id or "")
-    documented = (
-        None if failure is None else DocumentedFailure(failure.id, failure.title, failure.cause, failure.remedy)
-    )
+    documented = DocumentedFailure(failure.id, failure.title, failure.cause, failure.remedy) if failure else None
     asked_for = context.request.failure or " ".join(context.request.arguments)
     return BisectRequest(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
 
@@ -142,15 +140,14 @@ def _moved(runner: TrialRunner) -> set[str]:
 
 def _run_context(hardware: str, held: Lock, moved: set[str], left_out: Sequence[str]) -> RunContext:
     """Where it was tried; of the packages held fixed, the components of the stack."""
-    names = {name for component in COMPONENTS.values() for name in component.distributions} - moved
-    versions = {name: held.version(name) or "" for name in sorted(names) if name in held.lines}
+    names = sorted(list_distributions(COMPONENTS) - moved)
+    versions = {name: held.version(name) or "" for name in names if name in held.lines}
     where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
     return RunContext(platform.python_version(), where, hardware, versions, _describe_left_out(left_out))
 
 
 def _describe_left_out(names: Sequence[str]) -> tuple[str, ...]:
     """Say how many packages were left out, and which components of the stack are among them."""
-    known = {name for component in COMPONENTS.values() for name in component.distributions}
-    among = ", ".join(sorted(known.intersection(names)))
-    told = f"{len(names)} packages that the tests do not say they need{f', among them {among}' * bool(among)}"
-    return (told,) if names else ()
+    among = ", ".join(sorted(list_distributions(COMPONENTS).intersection(names)))
+    text = f"{len(names)} packages that the tests do not say they need{f', among them {among}' * bool(among)}"
+    return (text,) if names else ()

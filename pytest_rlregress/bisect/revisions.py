@@ -138,8 +138,8 @@ def _try_head(search: _Search, followed: FollowedTest, window: ProgressWindow | 
 
 def _window(search: _Search, printed: str) -> ProgressWindow | None:
     """What git says is left; None while it asks for a merge base, which comes before any count."""
-    told = re.search(r"(\d+) revisions? left to test after this \(roughly (\d+) step", printed)
-    return told and ProgressWindow(f"{search.older.short}..{search.newer.short}", int(told[1]), int(told[2]))
+    found = re.search(r"(\d+) revisions? left to test after this \(roughly (\d+) step", printed)
+    return found and ProgressWindow(f"{search.older.short}..{search.newer.short}", int(found[1]), int(found[2]))
 
 
 def _find_flips(commits: Commits) -> list[str]:

@@ -181,7 +181,7 @@ def _find_candidates(
     try:
         return one_package.find_candidates(context, name, *ends, held, {ends[0]: held.lock, ends[1]: after})
     except IndexProblem as error:
-        context.progress.say(f"the release of {name} cannot be told: {error}")
+        context.progress.say(f"the releases of {name} cannot be listed: {error}")
         return None
 
 

@@ -160,12 +160,12 @@ class Environments:
         doing = f"installing {len(lock.lines)} packages"
         run = partial(self._installer.pip, doing, *arguments, files={"lock.txt": lock.text}, keep_open=[held])
         try:
-            _, said = run(offline=True)  # what is in uv's cache needs no index: saves a second
+            _, output = run(offline=True)  # what is in uv's cache needs no index: saves a second
         except Unbuildable:
             if self._installer.offline:
                 raise
-            _, said = run()
-        if "full copy" in said and not self._told_of_copies:
+            _, output = run()
+        if "full copy" in output and not self._told_of_copies:
             self._told_of_copies = True
             self._say(f"{self._folder} is not on the filesystem of uv's cache: packages are copied, not linked")
 

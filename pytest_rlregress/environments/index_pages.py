@@ -42,11 +42,11 @@ class IndexFile:
 
 @dataclass(frozen=True)
 class IndexPage:
-    """What one index or folder has of a package; where that is nothing, what it said."""
+    """What one index or folder has of a package; where that is nothing, its answer."""
 
     place: str
     files: tuple[IndexFile, ...]
-    said: str = "none"
+    status: str = "none"
 
 
 def fetch_pages(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[IndexPage]:
@@ -82,7 +82,7 @@ def _read_cached(known: Path, place: str) -> IndexPage:
     """Read what an index answered before; one that was not asked has nothing that could be had now."""
     try:
         answer = json.loads(known.read_text(encoding="utf-8"))
-        return IndexPage(answer["place"], tuple(IndexFile(**file) for file in answer["files"]), answer["said"])
+        return IndexPage(answer["place"], tuple(IndexFile(**file) for file in answer["files"]), answer["status"])
     except (OSError, ValueError, KeyError, TypeError):
         return IndexPage(place, (), "no answer is kept: run once without --no-network")
 

@@ -72,22 +72,22 @@ class IndexSettings:
 
     def uv_variables(self) -> dict[str, str]:
         """Make the environment variables by which uv uses the same, but for what it reads itself."""
-        told = {}
+        variables = {}
         if "indexes" not in self.known_to_uv:
             if self.index_url is None:
-                told["UV_DEFAULT_INDEX"] = "file:///nonexistent"  # uv has no variable for --no-index
+                variables["UV_DEFAULT_INDEX"] = "file:///nonexistent"  # uv has no variable for --no-index
             elif self.index_url != PUBLIC:
-                told["UV_DEFAULT_INDEX"] = self.index_url
+                variables["UV_DEFAULT_INDEX"] = self.index_url
             if self.index_url is not None and self.extra_urls:
-                told["UV_INDEX"] = " ".join(self.extra_urls)
-                told["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+                variables["UV_INDEX"] = " ".join(self.extra_urls)
+                variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
         if "find-links" not in self.known_to_uv:
             # pip passes over a folder that is not there, uv ends with an error.
             there = [place for place in self.find_links if "://" in place or os.path.exists(place)]
-            told |= {"UV_FIND_LINKS": ",".join(there)} if there else {}
+            variables |= {"UV_FIND_LINKS": ",".join(there)} if there else {}
         if "certificate" not in self.known_to_uv and self.certificate:
-            told["SSL_CERT_FILE"] = self.certificate
-        return told
+            variables["SSL_CERT_FILE"] = self.certificate
+        return variables
 
 
 def hide_credentials(text: str) -> str:

@@ -57,7 +57,7 @@ def list_releases(package: str, settings: IndexSettings, cache: Path, offline: b
     for file in (file for answer in answers for file in answer.files):
         files[Version(file.version)].append(file)
     if not files:
-        asked = ", ".join(f"{answer.place} ({answer.said})" for answer in answers) or "none is configured"
+        asked = ", ".join(f"{answer.place} ({answer.status})" for answer in answers) or "none is configured"
         raise IndexProblem(
             f"{package}: not on any index. Asked: {asked}. Check the name, or the settings of uv or pip."
         )

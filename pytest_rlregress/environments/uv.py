@@ -104,19 +104,19 @@ class Installer:
             options = [str(folder / one) if one in files or one == "out.txt" else one for one in arguments]
             command = ["pip", *options, "--project", name, *["--offline"] * (offline or self.offline)]
             try:
-                said = self.run(doing, *command, variables=variables, keep_open=keep_open)
+                output = self.run(doing, *command, variables=variables, keep_open=keep_open)
             except Unbuildable as error:
                 label = _NO_SUCH_BUILD.search(error.text)
                 if label is None or "--torch-backend" in command:
                     raise
                 try:
                     backend = ("--torch-backend", label[1])
-                    said = self.run(doing, *command, *backend, variables=variables, keep_open=keep_open)
+                    output = self.run(doing, *command, *backend, variables=variables, keep_open=keep_open)
                 except Unbuildable as other:
                     reason = f"{error}; with --torch-backend {label[1]}: {other}"
                     raise Unbuildable(reason, f"{error.text}\n{other.text}") from None
             written = folder / "out.txt"
-            return written.read_text(encoding="utf-8") if written.exists() else "", said
+            return written.read_text(encoding="utf-8") if written.exists() else "", output
 
     def _configured(self, folder: Path) -> dict[str, str]:
         """Make the variables by which uv reads the folder's uv.toml beside the user's own.
@@ -152,7 +152,7 @@ class Installer:
             )
             self._running.add(uv)
         try:
-            said = self._wait(uv, doing)
+            output = self._wait(uv, doing)
         except BaseException:
             _terminate(uv)
             raise
@@ -160,11 +160,11 @@ class Installer:
             self._running.discard(uv)
         if self._stopped or uv.returncode in (-2, 130):  # SIGINT, as a signal and as uv tells of it
             raise KeyboardInterrupt
-        if _DISK_FULL.search(said):
-            raise NoSpace(f"No space left on the disk: {summarize_error(said)}. {_ADVICE}")
+        if _DISK_FULL.search(output):
+            raise NoSpace(f"No space left on the disk: {summarize_error(output)}. {_ADVICE}")
         if uv.returncode:
-            raise Unbuildable(summarize_error(said) or f"uv ended with exit code {uv.returncode}", said)
-        return said
+            raise Unbuildable(summarize_error(output) or f"uv ended with exit code {uv.returncode}", output)
+        return output
 
     def _wait(self, uv: subprocess.Popen[str], doing: str) -> str:
         begun, patience = time.monotonic(), _TELL_AFTER_SECONDS
@@ -184,10 +184,10 @@ class Installer:
             _terminate(uv)
 
 
-def summarize_error(said: str) -> str:
+def summarize_error(output: str) -> str:
     """Summarize an error of uv as one line: without its progress, a build's output and credentials."""
-    error = re.search(r"^error: (.*)", said, re.MULTILINE | re.DOTALL)
-    text = re.split(r"\n\s*\[std(?:out|err)\]", error[1] if error else said)[0]
+    error = re.search(r"^error: (.*)", output, re.MULTILINE | re.DOTALL)
+    text = re.split(r"\n\s*\[std(?:out|err)\]", error[1] if error else output)[0]
     text = re.sub(r"^\s*cause: ", "\0", text, flags=re.MULTILINE)
     causes = [hide_credentials(on_one_line(cause)) for cause in text.split("\0")]
     if causes[0].startswith("No solution found") and len(causes) > 1:

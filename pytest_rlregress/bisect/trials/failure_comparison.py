@@ -74,9 +74,9 @@ def combine_runs(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
         return states[0]
     if not counts:
         return State.UNKNOWN, "was not run"
-    said = ", ".join(f"{counts[state]} {state.value}" for state in State if counts[state])
+    counted = ", ".join(f"{counts[state]} {state.value}" for state in State if counts[state])
     reason = next((f" ({reason})" for state, reason in states if state is State.UNKNOWN), "")
-    return State.UNKNOWN, f"flaky: {said} of {len(states)}{reason}"
+    return State.UNKNOWN, f"flaky: {counted} of {len(states)}{reason}"
 
 
 def find_observation(run: TrialRun, test: str) -> Observation | None:

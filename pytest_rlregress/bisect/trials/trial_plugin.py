@@ -152,15 +152,15 @@ class TrialPlugin:
 
     def _observe(self, item: pytest.Item, report: pytest.TestReport) -> Observation:
         outcome, named = item.stash[session.CONCLUDED]
-        told = dict(report.user_properties)
+        properties = dict(report.user_properties)
         came_out = (text for title, text in report.sections if title.endswith(": what came out"))
         return Observation(
             key(item.nodeid, item.path),
             outcome,
-            str(told.get("rlregress_verdict") or _VERDICTS.get(outcome.kind, outcome.kind)),
+            str(properties.get("rlregress_verdict") or _VERDICTS.get(outcome.kind, outcome.kind)),
             report.longreprtext if report.failed else next(came_out, ""),
-            str(told["rlregress_failure"]) if "rlregress_failure" in told else None,
-            str(told["rlregress_side"]) if "rlregress_side" in told else None,
+            str(properties["rlregress_failure"]) if "rlregress_failure" in properties else None,
+            str(properties["rlregress_side"]) if "rlregress_side" in properties else None,
             named,
         )
 
