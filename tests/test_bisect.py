@@ -295,7 +295,7 @@ def test_two_upgrades_that_only_break_together(bench):
     assert {one.split()[0] for one in answer["changed"]["minimal"]} == {"two", "four"}
     releases = {one["name"]: (one["last_good"]["label"], one["first_bad"]["label"]) for one in answer["culprits"]}
     assert releases == {"two": ("1", "2"), "four": ("1", "2")}
-    # What runs in the environments of the ends wrote down asks the same question: all of it is known.
+    # What runs in the environments of the ends wrote down is the same bisect: all of it is known.
     before, after = (bench.record("test_pair.py", **dict.fromkeys(names, version)) for version in ("1", "3"))
     rc, same, said, _ = bench.bisect(f"--from-record={before}", f"--to-record={after}", "test_pair.py")
     assert rc == 0, same + said

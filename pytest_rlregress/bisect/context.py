@@ -50,7 +50,7 @@ class BisectContext:
     settings: index_settings.IndexSettings
 
     @cached_property
-    def needed(self) -> tuple[str, ...] | None:
+    def needed_components(self) -> tuple[str, ...] | None:
         """Components of the stack that the tests say they need; None where one says nothing, or all is to be held."""
         return None if self.options.all_packages else pytest_run.find_needed(self.request)
 
@@ -99,7 +99,7 @@ def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Pr
     """Make the context of a bisect of these tests: documented failures, files or node ids.
 
     Raises:
-        NoBisect: There is no such test.
+        BisectError: There is no such test.
         CatalogueError: There is no such failure.
         IndexProblem: pip's or uv's configuration cannot be read.
         NoUv: uv is not installed.

@@ -28,7 +28,7 @@ def bisect(context: BisectContext) -> Answer:
         IndexProblem: An end is not on the index, or that cannot be asked.
     """
     options, package = context.options, context.options.words[0]
-    held = contents.select_contents(package, context.needed, options.with_editable)
+    held = contents.select_contents(package, context.needed_components, options.with_editable)
     installed = held.lock.version(package)
     known = {installed: held.lock} if installed is not None else {}
     found = find_candidates(context, package, options.good, options.bad, held, known)

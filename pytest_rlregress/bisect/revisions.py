@@ -61,7 +61,7 @@ def bisect(context: BisectContext) -> Answer:
 
 def _needed(context: BisectContext, name: str) -> tuple[str, ...] | None:
     """What the tests say they need; None too where it is not known what the project itself needs."""
-    return context.needed if name in locks.installed().lines else None
+    return context.needed_components if name in locks.installed().lines else None
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,13 @@ def _find_flips(commits: Commits) -> list[str]:
 def _make_range(search: _Search, followed: FollowedTest, flips: list[str], printed: str) -> CommitRange:
     commits, path = search.commits, search.commits.path
     found = [(commit, followed.classify(commits.candidate(commit))) for commit in commits.list_tried(followed.runner)]
-    states = {commit: finding.state for commit, finding in found if finding is not None}
+    states = {commit: result.state for commit, result in found if result is not None}
     flip = next(commit for commit in states if commit.id in flips and states[commit] is search.after)
     before = _find_commit_before(search, flip, len(flips) > 1, [one for one in states if states[one] is search.before])
     ends = [_describe_commit(commits, followed, commit) for commit in (before, flip)]
 
     def unknown(*, inside: bool) -> tuple[Untested, ...]:
-        return list_untested((str(commit), finding) for commit, finding in found if (commit.id in flips) is inside)
+        return list_untested((str(commit), result) for commit, result in found if (commit.id in flips) is inside)
 
     repaired = search.before is State.BAD
     last_good, first_bad = reversed(ends) if repaired else ends

@@ -30,7 +30,7 @@ def bisect(context: BisectContext) -> Answer:
 
     Raises:
         LockError: A file holds no complete set of packages.
-        NoBisect: Both hold the same.
+        BisectError: Both hold the same.
     """
     options = context.options
     paths = options.good_lock or options.from_record, options.bad_lock or options.to_record
@@ -97,10 +97,14 @@ class Upgrades:
 def _candidate(good: Lock, changes: Mapping[str, PackageChange], names: Iterable[str]) -> Candidate:
     """The good lock with these packages as in the bad one."""
     chosen = sorted(names)
-    lock = good.having({name: changes[name].after for name in chosen})
+    lock = _upgrade(good, changes, chosen)
     label = f"{len(chosen)} of {len(changes)} upgrades ({lock.digest[:6]}): {progress.join_some(chosen)}"
     label = {0: "the good lock", len(changes): "the bad lock"}.get(len(chosen), label)
     return Candidate(label, lambda: lock, good, frozenset(chosen))
+
+
+def _upgrade(good: Lock, changes: Mapping[str, PackageChange], names: Iterable[str]) -> Lock:
+    return good.having({name: changes[name].after for name in names})
 
 
 def find_minimal_set(upgrades: Upgrades, followed: FollowedTest) -> MinimalSet:
@@ -151,22 +155,23 @@ def _find_release(
 ) -> Culprit | None:
     """Find the release of an upgrade, with the others that are needed in place; None where none can be tried."""
     others = [name for name in needed if name not in upgrades.members[unit]]
-    before = upgrades.good.having({name: upgrades.changes[name].after for name in others})
-    after = upgrades.good.having({name: upgrades.changes[name].after for name in needed})
+    before, after = (_upgrade(upgrades.good, upgrades.changes, names) for names in (others, needed))
     held = EnvironmentContents(
         before, {**requires[0], **{name: requires[1][name] for name in others if name in requires[1]}}
     )
-    spans = [_find_candidates(context, upgrades.changes[name], held, after) for name in upgrades.members[unit]]
+    found = [_find_candidates(context, upgrades.changes[name], held, after) for name in upgrades.members[unit]]
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
-    needed_packages = contents.list_distributions(context.needed or ())
-    span = max(filter(None, spans), key=lambda one: (one.package in needed_packages, len(one.candidates)), default=None)
-    if span is None:
+    needed_packages = contents.list_distributions(context.needed_components or ())
+    releases = max(
+        filter(None, found), key=lambda one: (one.package in needed_packages, len(one.candidates)), default=None
+    )
+    if releases is None:
         return None
-    ends = [followed.try_(candidate, lambda _: None).state for candidate in (span.candidates[0], span.candidates[-1])]
+    ends = [followed.try_(releases.candidates[at], lambda _: None).state for at in (0, -1)]
     if ends != [State.GOOD, State.BAD]:
         return None
     try:
-        return one_package.find_first_bad(span, followed)
+        return one_package.find_first_bad(releases, followed)
     except NoAnswer:
         return None
 

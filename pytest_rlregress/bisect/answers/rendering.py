@@ -1,6 +1,6 @@
 """Render an answer as text for a terminal, as Markdown for an issue, and as JSON.
 
-Nothing of it is shown before ``shareable``: no credentials of an index, no home folder, no control characters.
+Nothing of it is shown before ``redact``: no credentials of an index, no home folder, no control characters.
 """
 
 from __future__ import annotations
