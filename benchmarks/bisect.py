@@ -31,12 +31,12 @@ def main() -> None:
     from pytest_rlregress.environments.environment import Environments
     from pytest_rlregress.stack import locks
 
-    installed, asked = locks.installed(), requirements.of(metadata.distributions())
-    needed = requirements.closure(ROOTS, asked)
+    installed, asked = locks.installed(), requirements.read_requirements(metadata.distributions())
+    needed = requirements.find_dependencies(ROOTS, asked)
     base = locks.Lock({name: line for name, line in installed.lines.items() if name in needed})
     asked = {name: asked[name] for name in base.lines if name in asked}
-    settings = index_settings.read(os.environ)
-    variables = {**os.environ, **settings.for_uv()}
+    settings = index_settings.read_settings(os.environ)
+    variables = {**os.environ, **settings.uv_variables()}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run(*command: str | Path) -> float:
@@ -54,8 +54,9 @@ def main() -> None:
             begun = time.perf_counter()
             lock = environments.resolve(base, WANTED, asked)
             resolve.append(time.perf_counter() - begun)
+            begun = time.perf_counter()
             ours = environments.build(lock)
-            build.append(ours.seconds)
+            build.append(time.perf_counter() - begun)
             assert not ours.reused
             set_.write_text(lock.text)
             theirs = folder / "theirs"

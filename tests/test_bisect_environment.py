@@ -17,8 +17,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from pytest_rlregress.environments import uv
-from pytest_rlregress.environments.environment import Environments, NoSpace, NoUv, Unbuildable, size
+from pytest_rlregress.environments.environment import Environments, measure_size
 from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.environments.uv import NoSpace, NoUv, Unbuildable
 from pytest_rlregress.fixtures.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock, differences
 
@@ -80,7 +81,7 @@ def lock(*lines):
     return Lock({line.split("==")[0]: line for line in lines})
 
 
-def wishes(**asked):
+def requires(**asked):
     return {name: tuple(map(Requirement, requirements)) for name, requirements in asked.items()}
 
 
@@ -110,7 +111,7 @@ def test_only_the_wanted_moves_and_what_it_asks_for_is_added(index, environments
         wheel(index, "maths", version)
         wheel(index, "extra-maths", version)
     base = lock("model==1.0", "maths==1.0")
-    found = environments(offline=offline).resolve(base, {"model": "2.0"}, wishes(model=["maths"]))
+    found = environments(offline=offline).resolve(base, {"model": "2.0"}, requires(model=["maths"]))
     assert changed(base, found) == ["extra-maths none -> 2.0", "model 1.0 -> 2.0"]
 
 
@@ -122,7 +123,7 @@ def test_others_move_as_little_as_they_must(index, environments):
     wheel(index, "trainer", "1.0", ["model", "unused"])
     wheel(index, "unused", "1.0")
     base = lock("model==1.0", "maths==1.0", "tools==2.0", "trainer==1.0", "unused==1.0")
-    asked = wishes(model=["maths==1.0", "tools"], trainer=["model", "unused"])
+    asked = requires(model=["maths==1.0", "tools"], trainer=["model", "unused"])
     found = environments().resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
@@ -134,7 +135,7 @@ def test_what_must_stay_a_prerelease_does(index, environments):
     for version in ("0.1b1", "0.1", "0.2b1"):
         wheel(index, "tools", version)
     base = lock("model==1.0", "maths==1.0", "tools==0.1b1")
-    found = environments().resolve(base, {"model": "2.0"}, wishes(model=["maths==1.0", "tools"]))
+    found = environments().resolve(base, {"model": "2.0"}, requires(model=["maths==1.0", "tools"]))
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
@@ -169,7 +170,7 @@ def test_what_the_base_does_not_meet_is_not_enforced(index, environments, config
     wheel(index, "engine", "1.0", ["model<5", "vision"])
     wheel(index, "vision", "1.0")
     base = lock("model==5.0", "engine==1.0")
-    found = environments().resolve(base, {"model": "5.1"}, wishes(engine=["model<5", "vision"]))
+    found = environments().resolve(base, {"model": "5.1"}, requires(engine=["model<5", "vision"]))
     assert changed(base, found) == ["model 5.0 -> 5.1"]
     with pytest.raises(Unbuildable, match="all versions of engine depend on model<5"):  # had the base met it
         environments().resolve(base, {"model": "5.1"}, {})
@@ -183,7 +184,7 @@ def test_what_others_ask_of_the_same_package_still_counts(index, environments):
     wheel(index, "trainer", "1.0", ["model"])
     wheel(index, "trainer", "2.0", ["model>=5.1"])
     base = lock("model==5.0", "engine==1.0", "trainer==1.0")
-    found = environments().resolve(base, {"trainer": "2.0"}, wishes(engine=["model<5"], trainer=["model"]))
+    found = environments().resolve(base, {"trainer": "2.0"}, requires(engine=["model<5"], trainer=["model"]))
     assert changed(base, found) == ["model 5.0 -> 5.1", "trainer 1.0 -> 2.0"]
 
 
@@ -194,7 +195,7 @@ def test_what_the_wanted_one_asked_for_in_vain_it_does_not_get_in_another_versio
     wheel(index, "model", "5.0")
     wheel(index, "vision", "1.0")
     base = lock("model==5.0", "engine==1.0")
-    found = environments().resolve(base, {"engine": "0.9"}, wishes(engine=["model<5", "vision"]))
+    found = environments().resolve(base, {"engine": "0.9"}, requires(engine=["model<5", "vision"]))
     assert changed(base, found) == ["engine 1.0 -> 0.9"]
 
 
@@ -208,7 +209,7 @@ def test_a_project_and_a_url_stay_as_they_are_and_what_they_ask_for_counts(index
         "model": "model==1.0",
     }
     base = Lock(lines)
-    asked = wishes(trainer=["model<3", "patched"], model=["patched"])
+    asked = requires(trainer=["model<3", "patched"], model=["patched"])
     found = environments().resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["model 1.0 -> 2.0"]
     with pytest.raises(Unbuildable, match=r"you require model==3\.0 and model<3"):
@@ -243,10 +244,10 @@ def test_only_what_the_base_has_is_built_from_source(index, environments):
     wheel(index, "model", "1.0", ["antlr"])
     wheel(index, "model", "2.0", ["antlr"])
     base = lock("model==1.0", "antlr==4.9")
-    found = environments().resolve(base, {"model": "2.0"}, wishes(model=["antlr"]))
+    found = environments().resolve(base, {"model": "2.0"}, requires(model=["antlr"]))
     assert changed(base, found) == ["model 1.0 -> 2.0"]
     with pytest.raises(Unbuildable, match=r"model==3\.0 has no usable wheels"):
-        environments().resolve(base, {"model": "3.0"}, wishes(model=["antlr"]))
+        environments().resolve(base, {"model": "3.0"}, requires(model=["antlr"]))
 
 
 def test_what_has_no_wheel_is_not_avoided_where_others_may_move(index, environments):
@@ -257,7 +258,7 @@ def test_what_has_no_wheel_is_not_avoided_where_others_may_move(index, environme
         wheel(index, "model", version, [f"maths=={version}", "config"])
         wheel(index, "maths", version)
     base = lock("model==1.0", "maths==1.0", "config==1.3", "antlr==4.9")
-    asked = wishes(model=["maths==1.0", "config"], config=["antlr"])
+    asked = requires(model=["maths==1.0", "config"], config=["antlr"])
     found = environments().resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
@@ -270,7 +271,7 @@ def test_what_nobody_asks_for_any_more_stays_if_it_can(index, environments):
     wheel(index, "old", "1.0", ["older"])
     wheel(index, "older", "1.0")
     base = lock("model==1.0", "maths==1.0", "old==1.0", "older==1.0")
-    asked = wishes(model=["maths==1.0"], maths=["old", "older"], old=["older"])
+    asked = requires(model=["maths==1.0"], maths=["old", "older"], old=["older"])
     found = environments().resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
     wheel(index, "old", "1.0", ["older", "maths<2"])
@@ -286,7 +287,7 @@ def test_a_build_with_a_label_stays(index, environments):
         wheel(index, "model", version, ["torch", f"maths=={version}"])
         wheel(index, "maths", version)
     base = lock("model==1.0", "torch==2.0+cpu", "maths==1.0")
-    found = environments().resolve(base, {"model": "2.0"}, wishes(model=["torch", "maths==1.0"]))
+    found = environments().resolve(base, {"model": "2.0"}, requires(model=["torch", "maths==1.0"]))
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
@@ -306,7 +307,7 @@ def test_a_conflict_is_told_before_that_other_builds_cannot_be_looked_for(index,
     wheel(index, "model", "2.0", ["torch>=3"])
     base = lock("model==1.0", "torch==2.0+cpu")
     with pytest.raises(Unbuildable, match=r"^Because .* depend on torch>=3.*; with --torch-backend cpu: .*fetch"):
-        environments(offline=False).resolve(base, {"model": "2.0"}, wishes(model=["torch"]))
+        environments(offline=False).resolve(base, {"model": "2.0"}, requires(model=["torch"]))
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
@@ -332,7 +333,6 @@ def test_an_environment_has_the_lock_and_nothing_else_and_is_there_the_next_time
     assert python(built, "import model; print(model.depth)") == "3"
     again = environments().build(wanted)
     assert (built.reused, again.reused, again.path) == (False, True, built.path)
-    assert again.seconds < built.seconds
     assert environments().build(lock("model==1.0")).path != built.path
 
 
@@ -359,7 +359,7 @@ def test_a_build_that_fails_leaves_nothing(index, environments):
 def test_the_users_environment_is_not_touched(index, environments, monkeypatch, tmp_path):
     wheel(index, "model", "1.0")
     user = tmp_path / "user"
-    subprocess.run([uv._find(), "venv", "-q", "--python", sys.executable, user], check=True)
+    subprocess.run([uv._find_uv(), "venv", "-q", "--python", sys.executable, user], check=True)
 
     def everything():
         return {path: path.lstat().st_mtime_ns for path in [user, *user.rglob("*")]}
@@ -372,7 +372,7 @@ def test_the_users_environment_is_not_touched(index, environments, monkeypatch, 
     built = environments().build(lock("model==1.0"))
     assert list(built.path.rglob("model-1.0.dist-info"))
     assert everything() == before
-    subprocess.run([uv._find(), "pip", "install", "-q", "--offline", *index.iterdir()], check=True)
+    subprocess.run([uv._find_uv(), "pip", "install", "-q", "--offline", *index.iterdir()], check=True)
     assert everything() != before  # what would happen else
 
 
@@ -396,7 +396,8 @@ def test_bytecode_is_shared_with_the_environment_before_where_the_source_is_the_
 _BUILD = """
 import sys
 from pathlib import Path
-from pytest_rlregress.environments.environment import Environments, NoSpace
+from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.environments.uv import NoSpace
 from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.stack.locks import Lock
 folder, index, *lines = sys.argv[1:]
@@ -498,7 +499,7 @@ def test_those_used_longest_ago_are_removed_and_none_in_use(index, environments)
     locks = [lock(f"{name}==1.0") for name in names]
     other = environments()
     paths = [other.build(one).path for one in locks]
-    each = size(paths[0])
+    each = measure_size(paths[0])
     half = paths[0].with_name("0" * 16)
     half.mkdir()
     here = environments(limit=3 * each + each // 2)
@@ -523,11 +524,11 @@ def test_size_is_what_removing_frees(tmp_path):
     kept, removed = tmp_path / "kept", tmp_path / "removed"
     kept.write_bytes(bytes(1_000_000))
     removed.mkdir()
-    before = size(removed)
+    before = measure_size(removed)
     (removed / "linked").hardlink_to(kept)
-    assert size(removed) == before
+    assert measure_size(removed) == before
     (removed / "own").write_bytes(bytes(500_000))
-    assert 500_000 <= size(removed) - before <= 600_000
+    assert 500_000 <= measure_size(removed) - before <= 600_000
 
 
 def test_a_full_disk_stops_and_leaves_nothing_that_would_be_trusted(index, start, tmp_path):
@@ -580,7 +581,7 @@ error: Failed to download `model==1.0`
       [stderr]
       a hundred lines
 """
-    assert uv.reason(said) == (
+    assert uv.summarize_error(said) == (
         "Failed to download `model==1.0`: Failed to fetch: https://example.org/model.whl: the server said no"
     )
 

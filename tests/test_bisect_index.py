@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from packaging import tags
 
-from pytest_rlregress.environments.index_settings import IndexSettings
-from pytest_rlregress.environments.releases import IndexProblem, Release, between, releases, yanked_between
+from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings
+from pytest_rlregress.environments.releases import Release, find_yanked, list_releases, select_candidates
 from pytest_rlregress.fixtures.wheel_index import sdist, wheel
 
 pytest.importorskip("pypi_simple")
@@ -69,7 +69,7 @@ def wheels(*versions):
 
 
 def found(settings, tmp_path, package="app", offline=False):
-    return releases(package, settings, tmp_path / "cache", offline)
+    return list_releases(package, settings, tmp_path / "cache", offline)
 
 
 def versions(candidates):
@@ -271,13 +271,13 @@ LINE = [
     ],
 )
 def test_candidates_go_from_the_good_end_to_the_bad_end(good, bad, expected):
-    assert versions(between(LINE, good, bad, pre=False)) == expected.split()
+    assert versions(select_candidates(LINE, good, bad, pre=False)) == expected.split()
 
 
 def test_pre_releases_are_candidates_when_asked_for_and_yanked_ones_never():
-    assert versions(between(LINE, "1.0", "1.3", pre=True)) == ["1.0", "1.2rc1", "1.2", "1.3"]
-    assert [(one.version, one.yanked) for one in yanked_between(LINE, "1.3", "1.0")] == [("1.1", "broken")]
-    assert yanked_between(LINE, "1.1", "1.3") == []
+    assert versions(select_candidates(LINE, "1.0", "1.3", pre=True)) == ["1.0", "1.2rc1", "1.2", "1.3"]
+    assert [(one.version, one.yanked) for one in find_yanked(LINE, "1.3", "1.0")] == [("1.1", "broken")]
+    assert find_yanked(LINE, "1.1", "1.3") == []
 
 
 @pytest.mark.parametrize(
@@ -300,4 +300,4 @@ def test_pre_releases_are_candidates_when_asked_for_and_yanked_ones_never():
 )
 def test_ends_that_are_none(good, bad, says):
     with pytest.raises(IndexProblem, match=says):
-        between(LINE, good, bad, pre=False)
+        select_candidates(LINE, good, bad, pre=False)

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_rlregress.environments import index_settings
 from pytest_rlregress.environments.index_settings import PUBLIC, IndexProblem
-from pytest_rlregress.environments.releases import releases
+from pytest_rlregress.environments.releases import list_releases
 from pytest_rlregress.fixtures.wheel_index import wheel
 
 
@@ -47,14 +47,14 @@ find-links = ~/wheels https://d.example/flat.html
 
 def test_the_settings_of_pip(home):
     write, environ = home
-    settings = index_settings.read({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
+    settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
     url = "https://me:hunter2@a.example/simple"
     assert settings.indexes == ("https://b.example/simple", "https://c.example/simple", url)
     assert settings.find_links == (str(Path.home() / "wheels"), "https://d.example/flat.html")
     assert (settings.certificate, settings.first_match) == ("/a.pem", False)
-    assert settings.named(url) == f"https://a.example/simple (from {environ['HOME']}/pip.conf)"
+    assert settings.describe(url) == f"https://a.example/simple (from {environ['HOME']}/pip.conf)"
     assert "hunter2" not in repr(settings)
-    assert settings.for_uv() == {
+    assert settings.uv_variables() == {
         "UV_DEFAULT_INDEX": url,
         "UV_INDEX": "https://b.example/simple https://c.example/simple",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
@@ -66,13 +66,13 @@ def test_the_settings_of_pip(home):
 def test_pips_variables_go_before_its_files(home):
     write, environ = home
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "PIP_EXTRA_INDEX_URL": "https://e.example/simple"}
-    settings = index_settings.read(environ)
+    settings = index_settings.read_settings(environ)
     assert settings.extra_urls == ("https://e.example/simple",)
     assert settings.index_url == "https://me:hunter2@a.example/simple"
     assert settings.origins["https://e.example/simple"] == "PIP_EXTRA_INDEX_URL"
-    without = index_settings.read({**environ, "PIP_NO_INDEX": "1"})
+    without = index_settings.read_settings({**environ, "PIP_NO_INDEX": "1"})
     assert without.indexes == ()
-    assert without.for_uv()["UV_DEFAULT_INDEX"] == "file:///nonexistent"
+    assert without.uv_variables()["UV_DEFAULT_INDEX"] == "file:///nonexistent"
 
 
 def test_the_nearest_file_of_pip_counts(home, tmp_path, monkeypatch):
@@ -81,27 +81,29 @@ def test_the_nearest_file_of_pip_counts(home, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     for path in (".pip", ".config/pip"):
         write(f"{path}/pip.conf", f"[global]\nindex-url = https://{path[1:4]}.example/simple\n")
-    assert index_settings.read(environ).indexes[-1] == "https://con.example/simple"
+    assert index_settings.read_settings(environ).indexes[-1] == "https://con.example/simple"
     (tmp_path / "pip.conf").write_text("[global]\nindex_url = https://site.example/simple\n")
-    assert index_settings.read(environ).indexes[-1] == "https://site.example/simple"
-    assert index_settings.read({**environ, "PIP_CONFIG_FILE": named}).indexes == ("https://none.example/simple",)
+    assert index_settings.read_settings(environ).indexes[-1] == "https://site.example/simple"
+    assert index_settings.read_settings({**environ, "PIP_CONFIG_FILE": named}).indexes == (
+        "https://none.example/simple",
+    )
 
 
 def test_nothing_configured_is_the_public_index(home):
     _, environ = home
-    settings = index_settings.read({**environ, "PIP_CONFIG_FILE": os.devnull})
-    assert (settings.indexes, settings.find_links, settings.for_uv()) == ((PUBLIC,), (), {})
+    settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": os.devnull})
+    assert (settings.indexes, settings.find_links, settings.uv_variables()) == ((PUBLIC,), (), {})
 
 
 def test_uvs_variables_go_before_its_files_and_those_before_pip(home):
     write, environ = home
     write(".config/uv/uv.toml", 'index-url = "https://file.example/simple"\n')
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)}
-    from_file = index_settings.read(environ)
+    from_file = index_settings.read_settings(environ)
     assert (from_file.indexes, from_file.first_match) == (("https://file.example/simple",), True)
     assert from_file.find_links[-1] == "https://d.example/flat.html"
     # uv reads its own itself.
-    assert from_file.for_uv() == {"UV_FIND_LINKS": "https://d.example/flat.html", "SSL_CERT_FILE": "/a.pem"}
+    assert from_file.uv_variables() == {"UV_FIND_LINKS": "https://d.example/flat.html", "SSL_CERT_FILE": "/a.pem"}
     environ |= {
         "UV_DEFAULT_INDEX": "main=https://var.example/simple",
         "UV_INDEX": "my-own=https://f.example/simple https://g.example/simple",
@@ -111,12 +113,12 @@ def test_uvs_variables_go_before_its_files_and_those_before_pip(home):
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "SSL_CERT_FILE": "/uv.pem",
     }
-    both = index_settings.read(environ)
+    both = index_settings.read_settings(environ)
     assert both.index_url == "https://var.example/simple"
     assert both.extra_urls == ("https://me:hunter%2F2@f.example/simple", "https://g.example/simple")
     assert both.find_links == ("/x y", "https://h.example/flat.html")
-    assert (both.certificate, both.first_match, both.for_uv()) == ("/uv.pem", False, {})
-    alone = index_settings.read({**environ, "UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": "", "UV_INDEX": ""})
+    assert (both.certificate, both.first_match, both.uv_variables()) == ("/uv.pem", False, {})
+    alone = index_settings.read_settings({**environ, "UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": "", "UV_INDEX": ""})
     assert alone.index_url == "https://me:hunter2@a.example/simple"
 
 
@@ -138,7 +140,7 @@ def test_the_file_of_uv(home):
         url = "https://d.example/flat.html"
         format = "flat"
         """
-    settings = index_settings.read({**environ, "UV_CONFIG_FILE": write("mine.toml", text)})
+    settings = index_settings.read_settings({**environ, "UV_CONFIG_FILE": write("mine.toml", text)})
     assert settings.indexes == ("https://c.example/simple", "https://b.example/simple", "https://a.example/simple")
     assert settings.find_links == ("https://d.example/flat.html",)
     assert settings.origins["https://a.example/simple"].endswith("mine.toml")
@@ -148,7 +150,7 @@ def test_the_file_of_uv(home):
 def test_a_configuration_that_cannot_be_read(home, variable):
     write, environ = home
     with pytest.raises(IndexProblem, match=r"odd\.conf: no configuration that (pip|uv) could read: "):
-        index_settings.read({**environ, variable: write("odd.conf", "nonsense")})
+        index_settings.read_settings({**environ, variable: write("odd.conf", "nonsense")})
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ def places(tmp_path):
 
 
 def found(settings, tmp_path):
-    return [release.version for release in releases("app", settings, tmp_path / "cache", offline=True)]
+    return [release.version for release in list_releases("app", settings, tmp_path / "cache", offline=True)]
 
 
 def ran(*command, **variables):
@@ -187,13 +189,15 @@ def test_uv_resolves_from_what_pip_is_configured_with(home, places, tmp_path):
     write, environ = home
     one, two, folder = places
     text = f"[global]\nindex-url = {two}\nextra-index-url = {one}\nfind-links = {folder} /not/there\n"
-    settings = index_settings.read({**environ, "PIP_CONFIG_FILE": write("pip.conf", text)})
+    settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", text)})
     assert found(settings, tmp_path) == ["1.0", "2.0"]
-    assert resolved(tmp_path, HOME=environ["HOME"], **settings.for_uv()) == ["app==2.0", "dep==3.0"]
+    assert resolved(tmp_path, HOME=environ["HOME"], **settings.uv_variables()) == ["app==2.0", "dep==3.0"]
     # Untold, it knows nothing of that.
     assert "app==2.0" not in resolved(tmp_path, HOME=environ["HOME"])
-    no_index = index_settings.read({**environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{folder} {one[7:]}/app"})
-    assert resolved(tmp_path, HOME=environ["HOME"], **no_index.for_uv()) == ["app==1.0", "dep==3.0"]
+    no_index = index_settings.read_settings(
+        {**environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{folder} {one[7:]}/app"}
+    )
+    assert resolved(tmp_path, HOME=environ["HOME"], **no_index.uv_variables()) == ["app==1.0", "dep==3.0"]
 
 
 def test_uv_and_we_read_its_own_settings_alike(home, places, tmp_path):
@@ -202,9 +206,9 @@ def test_uv_and_we_read_its_own_settings_alike(home, places, tmp_path):
     text = f'find-links = ["{folder}"]\n[[index]]\nurl = "{one}"\n[[index]]\nurl = "{two}"\ndefault = true\n'
     write(".config/uv/uv.toml", text)
     for variables, expected in (({}, "1.0"), ({"UV_INDEX": two}, "2.0")):
-        settings = index_settings.read({**environ, **variables})
+        settings = index_settings.read_settings({**environ, **variables})
         assert found(settings, tmp_path) == [expected]
-        assert settings.for_uv() == {}
+        assert settings.uv_variables() == {}
         assert resolved(tmp_path, HOME=environ["HOME"], **variables) == [f"app=={expected}", "dep==3.0"]
 
 
@@ -217,7 +221,7 @@ def test_pip_looks_where_we_do(home, places, tmp_path):
         "pip.conf", f"[global]\nindex-url = {one}\nfind-links = /g\n[install]\nfind-links =\n  {folder}\n"
     )
     environ |= {"PIP_EXTRA_INDEX_URL": two}
-    settings = index_settings.read(environ)
+    settings = index_settings.read_settings(environ)
     said = ran(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--dry-run", "app", **environ)
     assert f"Looking in indexes: {one}, {two}" in said
     assert f"Looking in links: {folder}" in said

@@ -41,9 +41,9 @@ def site(tmp_path):
 
     def found(*folders):
         paths = [str(tmp_path / folder) for folder in folders or ["site"]]
-        return texts(requirements.of(metadata.distributions(path=paths)))
+        return texts(requirements.read_requirements(metadata.distributions(path=paths)))
 
-    add.wishes = found
+    add.requires = found
     return add
 
 
@@ -51,7 +51,7 @@ def test_only_what_holds_here(site):
     site(
         "Tensor_Dict", "0.9", "numpy>=1 ; python_version >= '3'", "enum34 ; python_version < '3'", "rich ; extra == 'x'"
     )
-    assert site.wishes() == {"tensor-dict": ["numpy>=1"]}
+    assert site.requires() == {"tensor-dict": ["numpy>=1"]}
 
 
 def test_extras_count_where_they_are_asked_for_also_by_way_of_others(site):
@@ -62,7 +62,7 @@ def test_extras_count_where_they_are_asked_for_also_by_way_of_others(site):
     site(
         "web", "3", "web[a,B_c] ; extra == 'all'", "one ; extra == 'a'", "two ; extra == 'b-c'", "three ; extra == 'd'"
     )
-    assert site.wishes() == {
+    assert site.requires() == {
         "trainer": ["engine[serve]"],
         "engine": ["torch", "web[all]"],
         "web": ["one", "two", "web[B_c,a]"],
@@ -72,17 +72,17 @@ def test_extras_count_where_they_are_asked_for_also_by_way_of_others(site):
 def test_the_first_on_the_path_counts(site):
     site("verl", "1", "ray", folder="first")
     site("verl", "2", "torch", folder="second")
-    assert site.wishes("first", "second") == {"verl": ["ray"]}
+    assert site.requires("first", "second") == {"verl": ["ray"]}
 
 
 def test_a_line_that_is_no_requirement_and_one_from_a_url(site):
     site("old", "1", "numpy (>1.x.*)", "torch @ https://example.org/torch;1.whl ; python_version >= '3'")
-    assert site.wishes() == {"old": ["torch@ https://example.org/torch;1.whl"]}
+    assert site.requires() == {"old": ["torch@ https://example.org/torch;1.whl"]}
 
 
 @pytest.fixture(scope="module")
 def asked_here():
-    return requirements.of()
+    return requirements.read_requirements()
 
 
 def here():
@@ -97,8 +97,10 @@ def test_what_this_environment_breaks_is_what_uv_says_too(asked_here):
     said = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
     assert re.search(r"Checked \d+ packages", said)
     expected = set(re.findall(r"^The package `(\S+)` requires `([\w.-]+)", said, re.MULTILINE))
-    found = requirements.broken(here(), asked_here)
-    assert {(name, canonicalize_name(wish.name)) for name, some in found.items() for wish in some} == expected
+    found = requirements.find_unmet(here(), asked_here)
+    assert {
+        (name, canonicalize_name(requirement.name)) for name, some in found.items() for requirement in some
+    } == expected
 
 
 def test_what_is_missing_or_has_another_version_is_broken():
@@ -108,21 +110,21 @@ def test_what_is_missing_or_has_another_version_is_broken():
         gone=["nothing"],
     )
     versions = {"vllm": "0.31", "torch": "2.13.0+cpu", "numpy": "2.1", "ray": "3.0.dev1", "mine": "-e /mine"}
-    assert texts(requirements.broken(versions, asked)) == {"vllm": ["numpy<2", "torchvision"], "ray": ["click>=8"]}
+    assert texts(requirements.find_unmet(versions, asked)) == {"vllm": ["numpy<2", "torchvision"], "ray": ["click>=8"]}
 
 
 def test_the_closure():
     asked = asking(trl=["Accelerate", "missing"], accelerate=["torch"], torch=["trl"], numpy=[], ray=["numpy"])
-    assert requirements.closure(["trl"], asked) == {"trl", "accelerate", "torch"}
-    assert requirements.closure(["Ray", "absent"], asked) == {"ray", "numpy"}
-    assert requirements.closure([], asked) == set()
+    assert requirements.find_dependencies(["trl"], asked) == {"trl", "accelerate", "torch"}
+    assert requirements.find_dependencies(["Ray", "absent"], asked) == {"ray", "numpy"}
+    assert requirements.find_dependencies([], asked) == set()
 
 
 def test_the_closure_in_this_environment_misses_nothing(asked_here):
-    found = requirements.closure(["transformers"], asked_here)
+    found = requirements.find_dependencies(["transformers"], asked_here)
     assert {"transformers", "tokenizers", "huggingface-hub", "numpy"} <= found < set(asked_here)
     there = {name: version for name, version in here().items() if name in found}
-    assert requirements.broken(there, asked_here) == {}
+    assert requirements.find_unmet(there, asked_here) == {}
 
 
 # --- Which cannot be moved alone.
@@ -132,8 +134,8 @@ def test_the_closure_in_this_environment_misses_nothing(asked_here):
 class Ends:
     """Two sets of packages with what they ask for."""
 
-    old: tuple[dict[str, str], requirements.Wishes]
-    new: tuple[dict[str, str], requirements.Wishes]
+    old: tuple[dict[str, str], requirements.Requirements]
+    new: tuple[dict[str, str], requirements.Requirements]
 
     @property
     def changes(self):
@@ -151,15 +153,15 @@ class Ends:
                 chosen[name] = version
         for name in chosen:
             ends = [self.old, self.new] if name not in changed else [self.new if name in moved else self.old]
-            for wish in ends[0][1].get(name, ()):
-                lived_with = any(not met(wish, versions) for versions, _ in ends)
-                if not lived_with and not met(wish, chosen):
+            for requirement in ends[0][1].get(name, ()):
+                lived_with = any(not met(requirement, versions) for versions, _ in ends)
+                if not lived_with and not met(requirement, chosen):
                     return False
         return True
 
 
-def met(wish, versions):
-    return wish.name in versions and versions[wish.name] in wish.specifier
+def met(requirement, versions):
+    return requirement.name in versions and versions[requirement.name] in requirement.specifier
 
 
 @st.composite
@@ -167,8 +169,8 @@ def ends(draw):
     names = "pqrstu"[: draw(st.integers(1, 6))]
     moves = st.sampled_from([("1", "2"), ("1", "2"), ("1", "2"), ("1", "1"), ("2", "1"), (None, "2"), ("1", None)])
     versions = {name: draw(moves) for name in names}
-    wish = st.builds("{}{}".format, st.sampled_from(names), st.sampled_from(["", "==1", "==2", ">=2", "<2"]))
-    some = st.lists(wish.map(Requirement), max_size=2).map(tuple)
+    requirement = st.builds("{}{}".format, st.sampled_from(names), st.sampled_from(["", "==1", "==2", ">=2", "<2"]))
+    some = st.lists(requirement.map(Requirement), max_size=2).map(tuple)
     old = {name: draw(some) for name in names}
     new = {name: old[name] if versions[name][0] == versions[name][1] else draw(some) for name in names}
     return Ends(*(({n: v[i] for n, v in versions.items() if v[i]}, asked) for i, asked in enumerate((old, new))))
@@ -198,15 +200,15 @@ def units_are_exact(together):
 
 
 def test_the_units_are_exactly_what_can_be_moved():
-    units_are_exact(requirements.together)
+    units_are_exact(requirements.group_changes)
 
 
 def deaf_to_the_old(changes, old, new):
-    return requirements.together(changes, (old[0], {}), new)
+    return requirements.group_changes(changes, (old[0], {}), new)
 
 
 def deaf_to_the_new(changes, old, new):
-    return requirements.together(changes, old, (new[0], {}))
+    return requirements.group_changes(changes, old, (new[0], {}))
 
 
 def all_in_one(changes, old, new):
@@ -215,12 +217,12 @@ def all_in_one(changes, old, new):
 
 
 def each_alone(changes, old, new):
-    order, _, members = requirements.together(changes, (old[0], {}), (new[0], {}))
+    order, _, members = requirements.group_changes(changes, (old[0], {}), (new[0], {}))
     return order, dict.fromkeys(order, frozenset()), members
 
 
 def in_any_order(changes, old, new):
-    order, needs, members = requirements.together(changes, old, new)
+    order, needs, members = requirements.group_changes(changes, old, new)
     return tuple(reversed(order)), needs, members
 
 
@@ -234,11 +236,11 @@ def test_units_that_count_what_is_already_broken_are_caught(monkeypatch):
     def all_of_them(name, end, among):
         versions, asked = end
         wanted = asked.get(name, ()) if name in versions else ()
-        return [wish for wish in wanted if wish.name in among and wish.name != name]
+        return [requirement for requirement in wanted if requirement.name in among and requirement.name != name]
 
-    monkeypatch.setattr(requirements, "_kept", all_of_them)
+    monkeypatch.setattr(requirements, "_met_among", all_of_them)
     with pytest.raises(AssertionError):
-        units_are_exact(requirements.together)
+        units_are_exact(requirements.group_changes)
 
 
 def test_packages_that_hold_each_other_are_one_unit():
@@ -246,7 +248,7 @@ def test_packages_that_hold_each_other_are_one_unit():
     new = {"transformers": "5.0", "huggingface-hub": "1.0", "tokenizers": "0.23", "rich": "14", "trl": "1.0"}
     before = asking(transformers=["huggingface_hub<1", "tokenizers>=0.22"], trl=["transformers<5"])
     after = asking(transformers=["huggingface-hub>=1", "tokenizers>=0.22"], trl=["transformers>=4"])
-    order, needs, members = requirements.together(
+    order, needs, members = requirements.group_changes(
         Ends((old, before), (new, after)).changes, (old, before), (new, after)
     )
     assert order == ("rich", "tokenizers", "trl", "huggingface-hub + transformers")
@@ -261,7 +263,7 @@ def test_packages_that_hold_each_other_are_one_unit():
 
 def test_packages_that_come_and_go():
     old, new = {"engine": "1", "six": "1"}, {"engine": "2", "kernels": "1"}
-    found = requirements.together(
+    found = requirements.group_changes(
         [PackageChange("engine", "1", "2"), PackageChange("kernels", None, "1"), PackageChange("six", "1", None)],
         (old, asking(engine=["six"])),
         (new, asking(engine=["kernels"], kernels=[])),
@@ -277,5 +279,7 @@ def test_packages_that_come_and_go():
 def test_what_comes_from_a_folder_may_be_any_version():
     changes = [PackageChange("trainer", "-e /old", "-e /new"), PackageChange("torch", "torch==2", "torch==3")]
     old, new = {"trainer": "-e /old", "torch": "2"}, {"trainer": "-e /new", "torch": "3"}
-    found = requirements.together(changes, (old, asking(torch=["trainer>=1"])), (new, asking(torch=["trainer>=2"])))
+    found = requirements.group_changes(
+        changes, (old, asking(torch=["trainer>=1"])), (new, asking(torch=["trainer>=2"]))
+    )
     assert found.needs == {"trainer": frozenset(), "torch": frozenset()}

@@ -14,14 +14,14 @@ import pytest
 from pytest_rlregress.bisect import revisions
 from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.checkout import editable, worktree
-from pytest_rlregress.bisect.checkout.commits import opened
+from pytest_rlregress.bisect.checkout.commits import open_commits
 from pytest_rlregress.bisect.checkout.worktree import WorktreeError
-from pytest_rlregress.bisect.followed_test import NoAnswer, follow
-from pytest_rlregress.bisect.trials import trial
+from pytest_rlregress.bisect.followed_test import NoAnswer, follow_test
+from pytest_rlregress.bisect.trials import pytest_run
 from pytest_rlregress.bisect.trials.journal import TrialJournal
 from pytest_rlregress.bisect.trials.observations import Observation, TrialRun
+from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
 from pytest_rlregress.bisect.trials.runner import TrialRunner
-from pytest_rlregress.bisect.trials.trial import Request
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.index_settings import IndexSettings
@@ -125,7 +125,7 @@ class Venv:
             (self._path / "bin/pytest").write_text(script)
             editable = next(line for line in lock.lines.values() if line.startswith("-e "))
             self._installer.pip("", "install", "--no-deps", "--python", str(python), "-e", editable[3:], files={})
-        return Environment(path=self._path, python=python, packages=packages, seconds=0.0, reused=reused)
+        return Environment(path=self._path, python=python, packages=packages, reused=reused)
 
     def trim(self, keep):
         pass
@@ -153,19 +153,19 @@ class Bisect:
         self.installer = Counted(IndexSettings(), True, lambda _: None)
 
     def __call__(self, repo, spec, request=None):
-        request = request or Request((str(repo / "test_it.py"),))
+        request = request or TrialRequest((str(repo / "test_it.py"),))
         environments = Venv(self.folder, self.installer)
         where = {"held": _nothing, "installer": self.installer, "folder": self.folder / "worktrees"}
         with (
-            opened(repo, spec, request=request, environments=environments, **where) as commits,
+            open_commits(repo, spec, request=request, environments=environments, **where) as commits,
             TrialJournal.open(self.folder / "journal", {"revisions": spec}) as journal,
-            commits.folder(),
+            commits.working_folder(),
         ):
             progress = Progress()
-            how = {"repeat": 1, "timeout": 100, "jobs": 1, "begins": progress.begins, "say": progress.say}
+            how = {"repeat": 1, "timeout": 100, "jobs": 1, "set_activity": progress.set_activity, "say": progress.say}
             runner = TrialRunner(commits, journal, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
-            return revisions.narrow(commits, follow(*ends, runner, progress))
+            return revisions.find_first_bad(commits, follow_test(*ends, runner, progress))
 
     def quickly(self, python, request, **_):
         """Instead of pytest: what a test comes to, without the seconds that its start takes."""
@@ -187,7 +187,7 @@ def bisect(tmp_path, monkeypatch):
 
 @pytest.fixture
 def quick(bisect, monkeypatch):
-    monkeypatch.setattr(trial, "run", bisect.quickly)
+    monkeypatch.setattr(pytest_run, "run_tests", bisect.quickly)
     return bisect
 
 
@@ -226,10 +226,10 @@ def test_an_interrupted_bisect_goes_on(quick, repository, monkeypatch):
         return quick.quickly(*arguments, **more)
 
     before, processes = _state(repository), psutil.Process().children()
-    monkeypatch.setattr(trial, "run", interrupted)
+    monkeypatch.setattr(pytest_run, "run_tests", interrupted)
     with pytest.raises(KeyboardInterrupt):
         quick(repository, "5..9")
-    monkeypatch.setattr(trial, "run", quick.quickly)
+    monkeypatch.setattr(pytest_run, "run_tests", quick.quickly)
     assert _state(repository) == before
     assert psutil.Process().children() == processes
     found = quick(repository, "5..9")
@@ -289,21 +289,21 @@ def test_what_is_imported_from_elsewhere_says_nothing_about_a_commit(quick, repo
 )
 def test_bad_revisions_are_told(repository, spec, reason):
     with pytest.raises(WorktreeError, match=reason):
-        worktree.ends(worktree.checkout(repository), spec)
+        worktree.find_ends(worktree.find_checkout(repository), spec)
 
 
 def test_a_bad_checkout_is_told(repository, tmp_path, monkeypatch):
     with pytest.raises(WorktreeError, match=r"--repo .*/missing: no such folder"):
-        worktree.checkout(tmp_path / "missing")
+        worktree.find_checkout(tmp_path / "missing")
     with pytest.raises(WorktreeError, match=r"no git checkout .*not a git repository"):
-        worktree.checkout(tmp_path)
+        worktree.find_checkout(tmp_path)
     _git("clone", "-q", "--depth=1", f"file://{repository}", str(tmp_path / "shallow"))
     with pytest.raises(WorktreeError, match=r"no revision '7'; it is a shallow clone: git fetch --unshallow"):
-        worktree.ends(worktree.checkout(tmp_path / "shallow"), "7..main")
-    worktree._of_a_repository.cache_clear()
+        worktree.find_ends(worktree.find_checkout(tmp_path / "shallow"), "7..main")
+    worktree._list_repository_variables.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(WorktreeError, match="git was not found on the PATH"):
-        worktree.checkout(repository)
+        worktree.find_checkout(repository)
 
 
 def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_path):
@@ -313,22 +313,22 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
     before = _state(repository)
     code = (
         "import sys, time; from pathlib import Path; from pytest_rlregress.bisect.checkout import worktree\n"
-        "found = worktree.checkout(Path(sys.argv[1]))\n"
-        "with worktree.worktree(found, Path(sys.argv[2]), '1') as path: print(path, flush=True); time.sleep(60)"
+        "found = worktree.find_checkout(Path(sys.argv[1]))\n"
+        "with worktree.open_worktree(found, Path(sys.argv[2]), '1') as path: print(path, flush=True); time.sleep(60)"
     )
     folder = tmp_path / "worktrees"
     with subprocess.Popen([sys.executable, "-c", code, repository, folder], stdout=subprocess.PIPE, text=True) as other:
         path = Path(other.stdout.readline().strip())
-        found = worktree.checkout(repository)
+        found = worktree.find_checkout(repository)
         with (
             pytest.raises(WorktreeError, match="another bisect of it is running"),
-            worktree.worktree(found, folder, "1"),
+            worktree.open_worktree(found, folder, "1"),
         ):
             pass
         other.kill()
     assert path.exists()
     _git("-C", str(repository), "worktree", "lock", str(path))  # as one that was killed while it was made
-    with worktree.worktree(found, folder, "2") as again:
+    with worktree.open_worktree(found, folder, "2") as again:
         assert again == path
         assert (path / "notes.txt").read_text() == "2"
     assert not path.exists()
@@ -338,20 +338,20 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
 
 def test_a_hook_s_repository_is_not_taken_for_the_checkout(repository, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_DIR", str(tmp_path))
-    assert worktree.checkout(repository).top == repository
+    assert worktree.find_checkout(repository).top == repository
 
 
 def test_nothing_of_a_run_is_taken_for_another_commit_s(repository, tmp_path):
-    with worktree.worktree(worktree.checkout(repository), tmp_path, "7") as path:
+    with worktree.open_worktree(worktree.find_checkout(repository), tmp_path, "7") as path:
         bytecode, built = path / "src/tinylib/__pycache__/__init__.cpython-311.pyc", path / "_ext.so"
         for file in (bytecode, path / "left/behind.txt"):
             file.parent.mkdir()
             file.touch()
         (path / "notes.txt").write_text("changed")
-        before = editable.inputs(path)
+        before = editable.describe_build(path)
         built.touch()
-        assert editable.inputs(path) == f"{before}\n{worktree.git(path, 'rev-parse', 'HEAD')}"
-        worktree.tidy(path)
+        assert editable.describe_build(path) == f"{before}\n{worktree.git(path, 'rev-parse', 'HEAD')}"
+        worktree.clean(path)
         assert not bytecode.exists()
         assert worktree.git(path, "status", "--short") == ""
 
@@ -369,22 +369,24 @@ def test_a_project_s_name(tmp_path, files, lock, name):
     for file, text in files.items():
         (tmp_path / file).write_text(text)
     held = Lock({package: line.replace("HERE", str(tmp_path)) for package, line in lock.items()})
-    assert editable.name(tmp_path, tmp_path, held) == name
+    assert editable.find_project_name(tmp_path, tmp_path, held) == name
 
 
 def test_a_project_that_computes_its_name_is_told(tmp_path):
     (tmp_path / "setup.py").write_text("setup(name=NAME)")
     with pytest.raises(WorktreeError, match="says the project's name; where one computes it, install"):
-        editable.name(tmp_path, tmp_path, Lock({}))
+        editable.find_project_name(tmp_path, tmp_path, Lock({}))
 
 
 def test_tests_elsewhere_and_projects_beside(repository, tmp_path):
     lock = Lock({"tinylib": f"-e {repository}", "sibling": f"-e {repository / 'sibling'}", "other": f"-e {tmp_path}"})
     where = {"environments": None, "installer": None, "folder": tmp_path / "worktrees"}
-    here, request = Path.cwd(), Request((str(tmp_path / "test_mine.py"),))
+    here, request = Path.cwd(), TrialRequest((str(tmp_path / "test_mine.py"),))
     with (
-        opened(repository, "7..8", held=lambda _: EnvironmentContents(lock, {}), request=request, **where) as commits,
-        commits.folder(),
+        open_commits(
+            repository, "7..8", held=lambda _: EnvironmentContents(lock, {}), request=request, **where
+        ) as commits,
+        commits.working_folder(),
     ):
         assert commits.request == request
         assert Path.cwd() == here

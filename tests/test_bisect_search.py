@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.bisect import search
-from pytest_rlregress.bisect.search import NotMonotone, Probe, SearchResult, Try, Window
+from pytest_rlregress.bisect.search import MinimalSet, NextSet, NotMonotone, Window
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
@@ -31,10 +31,10 @@ def probes(first_bad, truth):
     """Search a row whose states are these: the indices tried, and the window."""
     states = [truth[0], *[None] * (len(truth) - 2), truth[-1]]
     tried = []
-    while isinstance(step := first_bad(states), Probe):
-        assert states[step.index] is None, "tried twice"
-        states[step.index] = truth[step.index]
-        tried.append(step.index)
+    while isinstance(step := first_bad(states), int):
+        assert states[step] is None, "tried twice"
+        states[step] = truth[step]
+        tried.append(step)
     return tried, step
 
 
@@ -81,7 +81,7 @@ def escapes_clusters(first_bad):
 
 
 def test_the_window_is_the_tightest_for_every_boundary_and_every_placement_of_unknowns():
-    finds_the_tightest_window(search.first_bad, *rows_with_unknowns_anywhere(12))
+    finds_the_tightest_window(search.next_candidate, *rows_with_unknowns_anywhere(12))
 
 
 @settings(EXAMPLES, max_examples=300)
@@ -89,46 +89,46 @@ def test_the_window_is_the_tightest_for_every_boundary_and_every_placement_of_un
 def test_the_window_is_the_tightest_in_long_rows(placed, boundary):
     unknown = {index for index, is_unknown in enumerate(placed, 1) if is_unknown}
     count = len(placed) + 2
-    finds_the_tightest_window(search.first_bad, row(count, 1 + boundary % (count - 1), unknown))
+    finds_the_tightest_window(search.next_candidate, row(count, 1 + boundary % (count - 1), unknown))
 
 
 def test_it_halves_where_nothing_is_unknown():
-    halves(search.first_bad)
+    halves(search.next_candidate)
 
 
 def test_clusters_of_unknowns_are_escaped():
-    escapes_clusters(search.first_bad)
+    escapes_clusters(search.next_candidate)
 
 
 def treating_unknown_as(state):
-    return lambda states: search.first_bad([state if one is UNKNOWN else one for one in states])
+    return lambda states: search.next_candidate([state if one is UNKNOWN else one for one in states])
 
 
 def off_by_one(states):
-    good, bad = search.window(states)
-    return Window(good, bad) if bad - good == 2 else search.first_bad(states)
+    good, bad = search.find_window(states)
+    return Window(good, bad) if bad - good == 2 else search.next_candidate(states)
 
 
 def giving_up_between_unknowns(states):
-    step = search.first_bad(states)
-    good, bad = search.window(states)
-    if isinstance(step, Probe) and states[step.index - 1] is states[step.index + 1] is UNKNOWN:
+    step = search.next_candidate(states)
+    good, bad = search.find_window(states)
+    if isinstance(step, int) and states[step - 1] is states[step + 1] is UNKNOWN:
         return Window(good, bad)
     return step
 
 
 def one_after_the_other(states):
-    return Probe(states.index(None)) if None in states else search.first_bad(states)
+    return states.index(None) if None in states else search.next_candidate(states)
 
 
 def trying_unknowns_again(states):
-    return search.first_bad([None if one is UNKNOWN else one for one in states])
+    return search.next_candidate([None if one is UNKNOWN else one for one in states])
 
 
 def the_longest_run_wherever_it_is(states):
-    good, bad = search.window(states)
-    runs = search._untried(states, good, bad)
-    return Probe(max(runs, key=len)[len(max(runs, key=len)) // 2]) if runs else Window(good, bad)
+    good, bad = search.find_window(states)
+    runs = search._find_untried(states, good, bad)
+    return max(runs, key=len)[len(max(runs, key=len)) // 2] if runs else Window(good, bad)
 
 
 @pytest.mark.parametrize(
@@ -163,50 +163,56 @@ def test_a_search_that_gets_lost_in_a_cluster_is_caught():
     ("known", "step"),
     [
         ("GB", Window(0, 1)),
-        ("G.B", Probe(1)),
+        ("G.B", 1),
         ("G?B", Window(0, 2)),
-        ("G.......B", Probe(4)),
-        ("G...?...B", Probe(2)),
-        ("G?..?...B", Probe(6)),
-        ("G?..?..?B", Probe(2)),
-        ("..G.B..B"[2:], Probe(1)),
+        ("G.......B", 4),
+        ("G...?...B", 2),
+        ("G?..?...B", 6),
+        ("G?..?..?B", 2),
+        ("..G.B..B"[2:], 1),
         ("G..GB..B", Window(3, 4)),
     ],
 )
 def test_what_comes_next(known, step):
-    assert search.first_bad(states_of(known)) == step
+    assert search.next_candidate(states_of(known)) == step
 
 
 def test_a_good_one_after_a_bad_one_is_named():
     with pytest.raises(NotMonotone, match="candidate 4 is good although candidate 2 before it is bad") as caught:
-        search.first_bad(states_of("G.B.G.B"))
+        search.next_candidate(states_of("G.B.G.B"))
     assert (caught.value.good, caught.value.bad) == (4, 2)
 
 
 @pytest.mark.parametrize("ends", ["", "G", "B", ".B", "G.", "BG", "BB", "GG", "?B"])
 def test_ends_that_were_not_proven(ends):
     with pytest.raises(ValueError, match="the first candidate must have been good and the last one bad"):
-        search.first_bad(states_of(ends))
+        search.next_candidate(states_of(ends))
 
 
 def test_followers_are_what_comes_next_after_either_result():
     for truth in rows_with_unknowns_anywhere(8):
         states = [truth[0], *[None] * (len(truth) - 2), truth[-1]]
-        while isinstance(step := search.first_bad(states), Probe):
-            expected = search.followers(states, step.index)
+        while isinstance(step := search.next_candidate(states), int):
+            expected = search.likely_next(states, step)
             assert len(set(expected)) == len(expected) <= 2
-            states[step.index] = truth[step.index]
-            after = search.first_bad(states)
-            if truth[step.index] is not UNKNOWN and isinstance(after, Probe):
-                assert after.index in expected
+            states[step] = truth[step]
+            after = search.next_candidate(states)
+            if truth[step] is not UNKNOWN and isinstance(after, int):
+                assert after in expected
 
 
 def test_runs_left():
-    assert [search.runs_left(states_of(known)) for known in ("GB", "G?B", "G.B", "G..B", "G......B")] == [0, 0, 1, 2, 3]
+    assert [search.estimate_runs(states_of(known)) for known in ("GB", "G?B", "G.B", "G..B", "G......B")] == [
+        0,
+        0,
+        1,
+        2,
+        3,
+    ]
     for count in range(2, 40):
         states = [GOOD, *[None] * (count - 2), BAD]
-        assert search.runs_left(states) == max(
-            len(probes(search.first_bad, row(count, boundary, ()))[0]) for boundary in range(1, count)
+        assert search.estimate_runs(states) == max(
+            len(probes(search.next_candidate, row(count, boundary, ()))[0]) for boundary in range(1, count)
         )
 
 
@@ -254,7 +260,7 @@ def worlds(draw, monotone=True):
 def trials(culprits, world):
     """What is found, and what was tried on the way."""
     known = {frozenset(): GOOD, frozenset(world.order): BAD}
-    while isinstance(step := culprits(world.order, world.needs, known), Try):
+    while isinstance(step := culprits(world.order, world.needs, known), NextSet):
         assert step.subset in world.states, "not closed under needs"
         assert step.subset not in known, "tried twice"
         known[step.subset] = world.states[step.subset]
@@ -293,11 +299,11 @@ def finds_them_in_any(culprits, monotone=True):
 
 
 def test_the_culprits_against_brute_force():
-    finds_them_in_any(search.culprits)
+    finds_them_in_any(search.next_set)
 
 
 def test_where_upgrades_cure_the_answer_was_still_seen_bad():
-    finds_them_in_any(search.culprits, monotone=False)
+    finds_them_in_any(search.next_set, monotone=False)
 
 
 def test_three_units_with_every_way_to_fail_and_every_placement_of_unknowns():
@@ -312,36 +318,36 @@ def test_three_units_with_every_way_to_fail_and_every_placement_of_unknowns():
             states = {subset: BAD if subset in bad else GOOD for subset in inner}
             states |= {subset: UNKNOWN for subset, is_unknown in zip(inner, placed, strict=True) if is_unknown}
             finds_the_culprits(
-                search.culprits, World(tuple("abc"), needs, {**states, subsets[0]: GOOD, subsets[-1]: BAD})
+                search.next_set, World(tuple("abc"), needs, {**states, subsets[0]: GOOD, subsets[-1]: BAD})
             )
 
 
 def unknown_as(state):
-    return lambda order, needs, known: search.culprits(
+    return lambda order, needs, known: search.next_set(
         order, needs, {subset: state if one is UNKNOWN else one for subset, one in known.items()}
     )
 
 
 def not_verified(order, needs, known):
     prefixes = [frozenset(order[:count]) for count in range(len(order) + 1)]
-    step = search.first_bad([known.get(prefix) for prefix in prefixes])
-    if isinstance(step, Probe):
-        return Try(prefixes[step.index])
-    return SearchResult((frozenset(order[step.last_good : step.first_bad]),), proven=True)
+    step = search.next_candidate([known.get(prefix) for prefix in prefixes])
+    if isinstance(step, int):
+        return NextSet(prefixes[step])
+    return MinimalSet((frozenset(order[step.last_good : step.first_bad]),), proven=True)
 
 
 def not_minimal(order, needs, known):
-    step = search._narrowed(order, needs, known)
-    return step if isinstance(step, Try) else SearchResult(tuple(frozenset({unit}) for unit in step), proven=True)
+    step = search._narrow(order, needs, known)
+    return step if isinstance(step, NextSet) else MinimalSet(tuple(frozenset({unit}) for unit in step), proven=True)
 
 
 def without_needs(order, needs, known):
-    return search.culprits(order, {}, known)
+    return search.next_set(order, {}, known)
 
 
 def always_proven(order, needs, known):
-    step = search.culprits(order, needs, known)
-    return SearchResult(step.culprits, proven=True) if isinstance(step, SearchResult) else step
+    step = search.next_set(order, needs, known)
+    return MinimalSet(step.culprits, proven=True) if isinstance(step, MinimalSet) else step
 
 
 @pytest.mark.parametrize(
@@ -377,15 +383,15 @@ def test_one_culprit_among_many_costs_twice_the_logarithm_at_most():
         culprit = f"{index:03}"
         needs = {culprit: frozenset(f"{other:03}" for other in range(index) if pick.random() < 0.1)}
         world = numbered(count, lambda subset, culprit=culprit: BAD if culprit in subset else GOOD, needs)
-        found, known = trials(search.culprits, world)
-        assert found == SearchResult((frozenset({culprit}),), proven=True)
+        found, known = trials(search.next_set, world)
+        assert found == MinimalSet((frozenset({culprit}),), proven=True)
         assert len(known) <= 2 * math.ceil(math.log2(count)) + 2
 
 
 def test_upgrades_that_only_break_together():
     together = {"003", "041", "077"}
-    found, known = trials(search.culprits, numbered(100, lambda subset: BAD if together <= subset else GOOD))
-    assert found == SearchResult(tuple(frozenset({unit}) for unit in sorted(together)), proven=True)
+    found, known = trials(search.next_set, numbered(100, lambda subset: BAD if together <= subset else GOOD))
+    assert found == MinimalSet(tuple(frozenset({unit}) for unit in sorted(together)), proven=True)
     assert len(known) <= 2 + 3 * (math.ceil(math.log2(100)) + 2)
 
 
@@ -395,8 +401,8 @@ def test_units_that_only_work_beside_each_other_do_not_hide_the_culprit():
             return UNKNOWN  # a need that no metadata says
         return BAD if "030" in subset else GOOD
 
-    found, known = trials(search.culprits, numbered(100, state))
-    assert found == SearchResult((frozenset({"030"}),), proven=True)
+    found, known = trials(search.next_set, numbered(100, state))
+    assert found == MinimalSet((frozenset({"030"}),), proven=True)
     assert len(known) <= 6 * math.ceil(math.log2(100))
 
 
@@ -405,25 +411,25 @@ def test_units_that_cannot_be_told_apart_are_named_together():
         both = {"010", "060"} & subset
         return UNKNOWN if len(both) == 1 else BAD if both else GOOD
 
-    found, _ = trials(search.culprits, numbered(100, state))
-    assert found == SearchResult((frozenset({"010", "060"}),), proven=True)
+    found, _ = trials(search.next_set, numbered(100, state))
+    assert found == MinimalSet((frozenset({"010", "060"}),), proven=True)
 
 
 def test_a_need_of_the_culprit_that_could_not_be_tried_alone_is_named_with_it():
     needs = {"a": frozenset(), "b": frozenset("a"), "c": frozenset()}
     states = {"": GOOD, "a": UNKNOWN, "c": GOOD, "ab": BAD, "ac": UNKNOWN, "abc": BAD}
-    found, _ = trials(search.culprits, World(tuple("abc"), needs, {frozenset(k): v for k, v in states.items()}))
-    assert found == SearchResult((frozenset("ab"),), proven=True)
+    found, _ = trials(search.next_set, World(tuple("abc"), needs, {frozenset(k): v for k, v in states.items()}))
+    assert found == MinimalSet((frozenset("ab"),), proven=True)
 
 
 def test_a_companion_that_could_not_be_left_behind_is_not_proven():
     states = {"": GOOD, "a": UNKNOWN, "b": GOOD, "ab": BAD}
     needs = dict.fromkeys("ab", frozenset())
-    found, _ = trials(search.culprits, World(tuple("ab"), needs, {frozenset(k): v for k, v in states.items()}))
-    assert found == SearchResult((frozenset("a"), frozenset("b")), proven=False)
+    found, _ = trials(search.next_set, World(tuple("ab"), needs, {frozenset(k): v for k, v in states.items()}))
+    assert found == MinimalSet((frozenset("a"), frozenset("b")), proven=False)
 
 
 @pytest.mark.parametrize(("none", "all_"), [(BAD, BAD), (GOOD, GOOD), (UNKNOWN, BAD), (GOOD, None)])
 def test_locks_that_were_not_proven(none, all_):
     with pytest.raises(ValueError, match="without any of the units it must have been good, and with all of them bad"):
-        search.culprits("ab", {}, {frozenset(): none, frozenset("ab"): all_})
+        search.next_set("ab", {}, {frozenset(): none, frozenset("ab"): all_})

@@ -1,17 +1,17 @@
 """``rlregress bisect``: which upgrade broke a test. docs/bisect.md has the promises.
 
-The rooms, in the order of a bisect:
+In the order of a bisect:
 
-``command``      the options, and what the exit codes mean
-``question``     which of the three it is; shows the answer
-``workplace``    what all three work with: tests, settings, environments, journal
-``one_package``  which release of one package
-``two_locks``    which of many changed packages, then which release of each
-``revisions``    which commit of a checkout: git's own bisect, with the same test
-``case``         the test that is followed, from its failure at the bad end
-``ends``         what the two ends say: pure
-``search``       what to try next, from what is known: pure
-``conclusion``   what was found, put into an answer
+``bisect_command``  the options, and what the exit codes mean
+``dispatch``        which kind of bisect it is; prints the answer
+``context``         what every kind works with: tests, settings, environments, journal
+``one_package``     which release of one package
+``two_locks``       which of many changed packages, then which release of each
+``revisions``       which commit of a checkout: git's own bisect, with the same test
+``flipping_test``   the test that is good at one end and bad at the other: pure
+``followed_test``   that test at each candidate
+``search``          what to try next, from what is known: pure
+``build_answer``    the answer, from what was found
 
-What they stand on: ``packages``, ``trials``, ``checkout`` and ``answers``.
+Packages: ``trials`` tries a candidate, ``checkout`` is a git checkout under bisect, ``answers`` is what is shown.
 """

@@ -10,7 +10,7 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.util import arguments, cache
 
 _MANUAL = """\
-three questions:
+three kinds:
   one package, its released versions between two ends
     rlregress bisect transformers --good 4.57.1 --bad 5.10.4 batch/mask-length-drift
   two locks, of which many packages differ: the smallest set of upgrades that does it, then the release of each
@@ -23,8 +23,8 @@ TEST is a documented failure (rlregress list) or any pytest file or node id. Bad
 another failure, a time-out, an environment that cannot be built are unknown, and said so. The bad end may be the older
 one: then it says which release repaired it. The environment you are in is never touched.
 
-An interrupted bisect goes on with the same command. Exit codes: 0 found, 1 not reproduced or not monotone, 2 the
-question could not be asked, 3 narrowed to what could not be tested.
+An interrupted bisect goes on with the same command. Exit codes: 0 found, 1 not reproduced or not monotone, 2 could not
+be made (an unknown test or version, no network, no disk), 3 narrowed to what could not be tested.
 """
 
 
@@ -118,4 +118,4 @@ def run(options: argparse.Namespace) -> int:
     """Bisect, print the answer; returns the exit code."""
     from pytest_rlregress.bisect import dispatch  # all that it takes: not for those who ask for another command
 
-    return dispatch.ask(options)
+    return dispatch.run_bisect(options)

@@ -1,4 +1,4 @@
-"""What was found, put into an answer."""
+"""Build the answer of a bisect."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from dataclasses import replace
 
 from pytest_rlregress.bisect.answers.answer import (
     Answer,
-    BisectQuestion,
+    BisectRequest,
     ChangedSet,
     Culprit,
-    Documented,
+    DocumentedFailure,
+    Endpoint,
     NotFound,
     RunContext,
-    SeenFailure,
 )
 from pytest_rlregress.bisect.context import BisectContext
-from pytest_rlregress.bisect.followed_test import FollowedTest, summary
+from pytest_rlregress.bisect.followed_test import FollowedTest, summarize_end
+from pytest_rlregress.bisect.trials.failure_comparison import list_documented
 from pytest_rlregress.bisect.trials.runner import Candidate, TrialRunner
-from pytest_rlregress.bisect.trials.sameness import documented
+from pytest_rlregress.environments.contents import list_distributions
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import Lock
 
 
-def found(
-    work: BisectContext,
-    case: FollowedTest,
+def build_found(
+    context: BisectContext,
+    followed: FollowedTest,
     held: Lock,
     command: Sequence[str],
     *,
@@ -36,11 +37,11 @@ def found(
     left_out: Sequence[str] = (),
     days: tuple[str | None, str | None] = (None, None),
 ) -> Answer:
-    """The answer to a question that has one.
+    """Build the answer where the flip was found.
 
     Args:
-        work: Where it was asked.
-        case: The test that was followed.
+        context: Of this bisect.
+        followed: The test that was followed.
         held: What was held fixed.
         command: What shows it again.
         culprits: Where the test flips.
@@ -49,70 +50,71 @@ def found(
         left_out: Packages of this environment that were not there.
         days: Of the good end and the bad end.
     """
-    here, elsewhere = case.flips_too(*edge)
-    names = {name for culprit in culprits for name in culprit.name.split(", ")} | _moved(case.runner)
+    also_flip, flip_elsewhere = followed.split_other_tests(*edge)
+    names = {name for culprit in culprits for name in culprit.name.split(", ")} | _moved(followed.runner)
+    documented = min(list_documented(followed.flip.bad), default=None)
     return Answer(
-        _question(work, *case.labels, case.ends.test, next(iter(sorted(documented(case.ends.bad))), None)),
-        case.points(days),
-        _run_context(case.ends.hardware, held, names, left_out),
-        case.tried(),
-        case.runner.seconds_before + work.progress.elapsed,
+        _describe_request(context, *followed.labels, followed.flip.test, documented),
+        followed.describe_ends(days),
+        _run_context(followed.flip.hardware, held, names, left_out),
+        followed.summarize_trials(),
+        followed.runner.seconds_before + context.progress.elapsed,
         tuple(command),
         tuple(culprits),
         changed,
-        here=tuple(here),
-        elsewhere=tuple(elsewhere),
+        also_flip=tuple(also_flip),
+        flip_elsewhere=tuple(flip_elsewhere),
     )
 
 
-def not_found(
-    work: BisectContext,
+def build_not_found(
+    context: BisectContext,
     why: NotFound,
     ends: tuple[Candidate, Candidate],
     runner: TrialRunner,
     held: Lock,
     left_out: Sequence[str] = (),
 ) -> Answer:
-    """The answer to a question that has none."""
+    """Build the answer where no flip was found."""
     hardware = next((run.hardware for trial in runner.trials.values() for run in trial.runs), "")
-    rows = tuple(map(summary, runner.trials.values()))
+    rows = tuple(map(summarize_end, runner.trials.values()))
     verdicts = {row.label: row.verdict for row in rows}
-    good, bad = (SeenFailure(candidate.label, verdict=verdicts.get(candidate.label, "")) for candidate in ends)
+    good, bad = (Endpoint(candidate.label, verdict=verdicts.get(candidate.label, "")) for candidate in ends)
     return Answer(
-        _question(work, good.label, bad.label, "", work.request.failure),
+        _describe_request(context, good.label, bad.label, "", context.request.failure),
         (good, bad),
         _run_context(hardware, held, _moved(runner), left_out),
         rows,
-        runner.seconds_before + work.progress.elapsed,
-        command(work, *asked(work)),
-        not_found=replace(why, command=_swapped(work)) if why.kind == "swapped" else why,
+        runner.seconds_before + context.progress.elapsed,
+        build_command(context, *list_end_options(context)),
+        not_found=replace(why, command=_swap_ends(context)) if why.kind == "swapped" else why,
     )
 
 
-def _swapped(work: BisectContext) -> tuple[str, ...]:
-    """The question with its ends exchanged."""
-    flags = asked(work)
+def _swap_ends(context: BisectContext) -> tuple[str, ...]:
+    """Build the command with the ends exchanged."""
+    flags = list_end_options(context)
     for good, bad in (("--good", "--bad"), ("--good-lock", "--bad-lock"), ("--from-record", "--to-record")):
         if good in flags:
             one, other = flags.index(good) + 1, flags.index(bad) + 1
             flags[one], flags[other] = flags[other], flags[one]
-    if work.options.revisions:
-        flags[1] = "..".join(reversed(work.options.revisions.split("..")))
-    return command(work, *flags)
+    if context.options.revisions:
+        flags[1] = "..".join(reversed(context.options.revisions.split("..")))
+    return build_command(context, *flags)
 
 
-def asked(work: BisectContext) -> list[str]:
-    """The ends, as they were given, and the package or checkout that they are of."""
-    options = work.options
+def list_end_options(context: BisectContext) -> list[str]:
+    """List the ends, as they were given, and the package or checkout that they are of."""
+    options = context.options
     flags = ("good", "bad", "good_lock", "bad_lock", "from_record", "to_record", "revisions", "repo")
     given = [(flag, getattr(options, flag)) for flag in flags if getattr(options, flag) is not None]
     package = options.words[:1] if options.good else []
     return [*package, *(part for flag, value in given for part in (f"--{flag.replace('_', '-')}", str(value)))]
 
 
-def command(work: BisectContext, *ends: str) -> tuple[str, ...]:
-    """The command that asks between these ends."""
-    options, flags = work.options, list(ends)
+def build_command(context: BisectContext, *ends: str) -> tuple[str, ...]:
+    """Build the command of a bisect between these ends."""
+    options, flags = context.options, list(ends)
     for name, value in (("hw", options.hw), ("pytest", options.pytest)):
         flags += [f"--{name}", value] if value else []
     flags += ["--repeat", str(options.repeat)] if options.repeat > 1 else []
@@ -120,15 +122,15 @@ def command(work: BisectContext, *ends: str) -> tuple[str, ...]:
     flags += [flag for flag, given in switches.items() if given]
     flags += [part for folder in options.scenarios for part in ("--scenarios", str(folder))]
     flags += [part for folder in options.with_editable for part in ("--with-editable", str(folder))]
-    tests = work.request.arguments or (work.request.failure or "",)
+    tests = context.request.arguments or (context.request.failure or "",)
     return ("rlregress", "bisect", *flags, *tests)
 
 
-def _question(work: BisectContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectQuestion:
-    failure = work.known.get(failure_id or "")
-    documented = None if failure is None else Documented(failure.id, failure.title, failure.cause, failure.remedy)
-    asked_for = work.request.failure or " ".join(work.request.arguments)
-    return BisectQuestion(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
+def _describe_request(context: BisectContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectRequest:
+    failure = context.failures.get(failure_id or "")
+    documented = DocumentedFailure(failure.id, failure.title, failure.cause, failure.remedy) if failure else None
+    asked_for = context.request.failure or " ".join(context.request.arguments)
+    return BisectRequest(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
 
 
 def _moved(runner: TrialRunner) -> set[str]:
@@ -138,15 +140,14 @@ def _moved(runner: TrialRunner) -> set[str]:
 
 def _run_context(hardware: str, held: Lock, moved: set[str], left_out: Sequence[str]) -> RunContext:
     """Where it was tried; of the packages held fixed, the components of the stack."""
-    names = {name for component in COMPONENTS.values() for name in component.distributions} - moved
-    versions = {name: held.version(name) or "" for name in sorted(names) if name in held.lines}
+    names = sorted(list_distributions(COMPONENTS) - moved)
+    versions = {name: held.version(name) or "" for name in names if name in held.lines}
     where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
-    return RunContext(platform.python_version(), where, hardware, versions, _left_out(left_out))
+    return RunContext(platform.python_version(), where, hardware, versions, _describe_left_out(left_out))
 
 
-def _left_out(names: Sequence[str]) -> tuple[str, ...]:
-    """How many packages, and which components of the stack are among them."""
-    known = {name for component in COMPONENTS.values() for name in component.distributions}
-    among = ", ".join(sorted(known.intersection(names)))
-    told = f"{len(names)} packages that the tests do not say they need{f', among them {among}' * bool(among)}"
-    return (told,) if names else ()
+def _describe_left_out(names: Sequence[str]) -> tuple[str, ...]:
+    """Say how many packages were left out, and which components of the stack are among them."""
+    among = ", ".join(sorted(list_distributions(COMPONENTS).intersection(names)))
+    text = f"{len(names)} packages that the tests do not say they need{f', among them {among}' * bool(among)}"
+    return (text,) if names else ()

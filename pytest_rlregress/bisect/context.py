@@ -17,16 +17,16 @@ from typing import Any
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.bisect.answers.progress import Progress
-from pytest_rlregress.bisect.trials import trial
+from pytest_rlregress.bisect.trials import pytest_run
 from pytest_rlregress.bisect.trials.journal import TrialJournal
+from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
 from pytest_rlregress.bisect.trials.runner import Builder, TrialRunner
-from pytest_rlregress.bisect.trials.trial import Request
 from pytest_rlregress.environments import index_settings
 from pytest_rlregress.environments.environment import Environments
 
 
-class NoBisect(ValueError):
-    """What cannot be asked: the message says why, and what can."""
+class BisectError(ValueError):
+    """A bisect that cannot be made: the message says why, and what can be."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BisectContext:
 
     Attributes:
         options: The command line's.
-        known: The catalogue.
+        failures: The catalogue.
         request: The tests.
         progress: Told of everything.
         environments: Where environments are built.
@@ -43,40 +43,40 @@ class BisectContext:
     """
 
     options: argparse.Namespace
-    known: catalogue.Catalogue
-    request: Request
+    failures: catalogue.Catalogue
+    request: TrialRequest
     progress: Progress
     environments: Environments
     settings: index_settings.IndexSettings
 
     @cached_property
-    def needed(self) -> tuple[str, ...] | None:
+    def needed_components(self) -> tuple[str, ...] | None:
         """Components of the stack that the tests say they need; None where one says nothing, or all is to be held."""
-        return None if self.options.all_packages else trial.needed(self.request)
+        return None if self.options.all_packages else pytest_run.find_needed(self.request)
 
     @contextmanager
     def runner(
-        self, question: Mapping[str, Any], builder: Builder | None = None, request: Request | None = None
+        self, key: Mapping[str, Any], builder: Builder | None = None, request: TrialRequest | None = None
     ) -> Iterator[TrialRunner]:
-        """Where the candidates of this question are tried, with what is known of them from before.
+        """Make what tries the candidates of this bisect, with what is known of them from before.
 
         Args:
-            question: All that tells it from other questions, beside the tests.
+            key: All that tells this bisect from others, beside the tests.
             builder: What builds environments, where these are not the usual ones.
             request: The tests, where they are not run from where they were named.
         """
-        asked = {
-            **question,
+        request_key = {
+            **key,
             "tests": [*self.request.arguments, self.request.failure],
             "options": self.request.options,
-            "contents": _contents(self.request, self.known),
+            "contents": _hash_contents(self.request, self.failures),
             "repeat": self.options.repeat,
             "machine": [platform.node(), platform.machine(), platform.python_version()],
         }
-        name = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+        name = hashlib.sha256(json.dumps(request_key, sort_keys=True).encode()).hexdigest()[:16]
         path = self.options.cache_dir / "journals" / f"{name}.jsonl"
-        with TrialJournal.open(path, asked, fresh=self.options.fresh) as journal:
-            self.progress.known(len(journal.trials))
+        with TrialJournal.open(path, request_key, fresh=self.options.fresh) as journal:
+            self.progress.report_known(len(journal.trials))
             runner = TrialRunner(
                 builder or self.environments,
                 journal,
@@ -84,7 +84,7 @@ class BisectContext:
                 repeat=self.options.repeat,
                 timeout=self.options.timeout,
                 jobs=self.options.jobs,
-                begins=self.progress.begins,
+                set_activity=self.progress.set_activity,
                 say=self.progress.say,
             )
             try:
@@ -95,18 +95,18 @@ class BisectContext:
 
 
 @contextmanager
-def opened(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[BisectContext]:
-    """The workplace for these tests: documented failures, files or node ids.
+def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[BisectContext]:
+    """Make the context of a bisect of these tests: documented failures, files or node ids.
 
     Raises:
-        NoBisect: There is no such test.
+        BisectError: There is no such test.
         CatalogueError: There is no such failure.
         IndexProblem: pip's or uv's configuration cannot be read.
         NoUv: uv is not installed.
     """
     known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
-    request = _request(tests, options, known)
-    settings = index_settings.read(os.environ)
+    request = _make_request(tests, options, known)
+    settings = index_settings.read_settings(os.environ)
     environments = Environments(
         options.cache_dir / "environments",
         settings=settings,
@@ -120,46 +120,46 @@ def opened(options: argparse.Namespace, tests: Sequence[str], progress: Progress
         environments.close()
 
 
-def _request(tests: Sequence[str], options: argparse.Namespace, known: catalogue.Catalogue) -> Request:
+def _make_request(tests: Sequence[str], options: argparse.Namespace, known: catalogue.Catalogue) -> TrialRequest:
     if not tests:
-        raise NoBisect("name the test: a documented failure (rlregress list), a file or a node id")
+        raise BisectError("name the test: a documented failure (rlregress list), a file or a node id")
     own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
     try:
         given = shlex.split(options.pytest)
     except ValueError as error:
-        raise NoBisect(f"--pytest {options.pytest!r} is no list of options: {error}") from None
+        raise BisectError(f"--pytest {options.pytest!r} is no list of options: {error}") from None
     more = (
         *([f"--hw={options.hw}"] if options.hw else []),
         *(["-o", f"rlregress_scenarios={own}"] if own else []),
         *given,
     )
-    found = [_shipped(test) if not _file(test).exists() else test for test in tests]
-    missing = [test for test in found if not _file(test).exists()]
+    found = [_find_shipped(test) if not _path_of(test).exists() else test for test in tests]
+    missing = [test for test in found if not _path_of(test).exists()]
     if not missing:
-        return Request(tuple(found), options=more)
+        return TrialRequest(tuple(found), options=more)
     folder, _, failure_id = tests[0].rpartition("/")
     if len(tests) > 1 or "::" in missing[0] or missing[0].endswith(".py"):
-        raise NoBisect(f"no such test: {missing[0]}: there is no file {_file(missing[0])}")
+        raise BisectError(f"no such test: {missing[0]}: there is no file {_path_of(missing[0])}")
     failure = known.find(failure_id, "rlregress bisect")
     if folder and failure.source.parent.name != folder:
-        raise NoBisect(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
-    return Request(failure=failure.id, options=more)
+        raise BisectError(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
+    return TrialRequest(failure=failure.id, options=more)
 
 
-def _shipped(test: str) -> str:
-    """The node id of a shipped test that is named by its key; any other name as it is."""
+def _find_shipped(test: str) -> str:
+    """Find the node id of a shipped test that is named by its key; any other name stays as it is."""
     found = catalogue.SHIPPED / test
-    return str(found) if _file(str(found)).is_file() else test
+    return str(found) if _path_of(str(found)).is_file() else test
 
 
-def _contents(request: Request, known: catalogue.Catalogue) -> str:
-    """Stands for what the files of the tests hold: what was tried with other tests says nothing about these."""
-    paths = [_file(test) for test in request.arguments]
+def _hash_contents(request: TrialRequest, known: catalogue.Catalogue) -> str:
+    """Hash the files of the tests: what was tried with other tests says nothing about these."""
+    paths = [_path_of(test) for test in request.arguments]
     if request.failure:
         paths.append(known[request.failure].source.parent)
     files = sorted({file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])})
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
-def _file(test: str) -> Path:
+def _path_of(test: str) -> Path:
     return Path(test.partition("::")[0])

@@ -1,20 +1,20 @@
-"""One test, followed from the failure that it has at the bad end."""
+"""Follow one test through the candidates, by the failure that it has at the bad end."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from pytest_rlregress.bisect.answers.answer import NotFound, SeenFailure, Skipped, Tried, tried
+from pytest_rlregress.bisect.answers.answer import Endpoint, NotFound, TrialSummary, Untested, summarize_trial
 from pytest_rlregress.bisect.answers.progress import Progress, ProgressWindow
-from pytest_rlregress.bisect.ends import Ends, prove, tests
+from pytest_rlregress.bisect.flipping_test import FlippingTest, find_flipping_test, list_tests
+from pytest_rlregress.bisect.trials.failure_comparison import find_observation
 from pytest_rlregress.bisect.trials.observations import State, Trial
-from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult, TrialRunner, finding
-from pytest_rlregress.bisect.trials.sameness import seen
+from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
 
 
 class NoAnswer(Exception):
-    """The question has no answer: ``why`` says why."""
+    """There is nothing to find between these ends: ``why`` says why."""
 
     def __init__(self, why: NotFound) -> None:
         super().__init__(why.kind)
@@ -22,22 +22,27 @@ class NoAnswer(Exception):
 
 
 class FollowedTest:
-    """What candidates are to one test; says of each trial what came out.
+    """Tries candidates, and says whether one test is good or bad there.
 
     Attributes:
-        ends: The test, and its failure.
+        flip: The test, and its failure at the bad end.
         labels: The two ends in words.
         runner: Where candidates are tried.
     """
 
-    def __init__(self, ends: Ends, good: Candidate, bad: Candidate, runner: TrialRunner, progress: Progress) -> None:
-        self.ends, self.runner, self.labels = ends, runner, (good.label, bad.label)
+    def __init__(
+        self, flip: FlippingTest, good: Candidate, bad: Candidate, runner: TrialRunner, progress: Progress
+    ) -> None:
+        self.flip, self.runner, self.labels = flip, runner, (good.label, bad.label)
         self._good, self._bad, self._progress = good, bad, progress
 
-    def judge(self, candidate: Candidate) -> TrialResult | None:
-        """What a candidate is, None before it was tried."""
-        trial = self.runner.known(candidate)
-        return None if trial is None else finding(trial, self.ends.test, self.ends.bad, self.ends.hardware)
+    def classify(self, candidate: Candidate) -> TrialResult | None:
+        """Say whether a candidate is good or bad; None before it was tried."""
+        trial = self.runner.find_trial(candidate)
+        return None if trial is None else self._classify(trial)
+
+    def _classify(self, trial: Trial) -> TrialResult:
+        return classify_trial(trial, self.flip.test, self.flip.bad, self.flip.hardware)
 
     def try_(
         self,
@@ -45,88 +50,85 @@ class FollowedTest:
         window: Callable[[State], ProgressWindow | None],
         followers: Sequence[Candidate] = (),
     ) -> TrialResult:
-        """Try a candidate, and say what came out, and what is left given that."""
-        known = self.runner.known(candidate) is not None
+        """Try a candidate, and report what came out and what is left to try given that."""
+        known = self.runner.find_trial(candidate) is not None
         trial = self.runner.try_(candidate, followers)
-        found = finding(trial, self.ends.test, self.ends.bad, self.ends.hardware)
+        found = self._classify(trial)
         if not known:
-            row = tried(trial, self.ends.test, found.state, found.reason)
-            self._progress.tried(row, window(found.state), moved=trial.moved)
+            row = summarize_trial(trial, self.flip.test, found.state, found.reason)
+            self._progress.report_trial(row, window(found.state), moved=trial.moved)
         return found
 
-    def seen(self, candidate: Candidate, label: str, date: str | None = None, title: str = "") -> SeenFailure:
-        """The test as it was at a candidate."""
-        trial = self.runner.known(candidate)
-        observation = seen(trial.runs[0], self.ends.test) if trial is not None and trial.runs else None
+    def describe_at(self, candidate: Candidate, label: str, date: str | None = None, title: str = "") -> Endpoint:
+        """Describe the test as it was at a candidate."""
+        trial = self.runner.find_trial(candidate)
+        observation = find_observation(trial.runs[0], self.flip.test) if trial is not None and trial.runs else None
         if observation is None:
-            return SeenFailure(label, date, title=title)
-        return SeenFailure(label, date, observation.verdict, observation.text or observation.outcome.message, title)
+            return Endpoint(label, date, title=title)
+        return Endpoint(label, date, observation.verdict, observation.text or observation.outcome.message, title)
 
-    def points(self, days: tuple[str | None, str | None]) -> tuple[SeenFailure, SeenFailure]:
-        """The two ends, with the days that they are of."""
-        return self.seen(self._good, self._good.label, days[0]), self.seen(self._bad, self._bad.label, days[1])
+    def describe_ends(self, days: tuple[str | None, str | None]) -> tuple[Endpoint, Endpoint]:
+        """Describe the two ends, with the days that they are of."""
+        good, bad = (self._good, self._bad)
+        return self.describe_at(good, good.label, days[0]), self.describe_at(bad, bad.label, days[1])
 
-    def tried(self) -> tuple[Tried, ...]:
-        """Every trial, in the order of the trying."""
+    def summarize_trials(self) -> tuple[TrialSummary, ...]:
+        """Summarize every trial, in the order of the trying."""
         rows = []
         for trial in self.runner.trials.values():
-            found = finding(trial, self.ends.test, self.ends.bad, self.ends.hardware)
+            found = self._classify(trial)
             reason = found.reason if found.state is State.UNKNOWN else ""
-            rows.append(tried(trial, self.ends.test, found.state, reason))
+            rows.append(summarize_trial(trial, self.flip.test, found.state, reason))
         return tuple(rows)
 
-    def flips_too(self, last_good: Candidate, first_bad: Candidate) -> tuple[list[str], list[str]]:
-        """Of the other tests that are good at one end and bad at the other: which flip here too, and which do not."""
-        before, after = self.runner.known(last_good), self.runner.known(first_bad)
-        end = self.runner.known(self._bad)
-        assert before is not None
-        assert after is not None
-        assert end is not None
+    def split_other_tests(self, last_good: Candidate, first_bad: Candidate) -> tuple[list[str], list[str]]:
+        """Split the other tests that flip between the ends into those that flip here too, and those that do not."""
+        before, after, end = (self.runner.trials[one.label] for one in (last_good, first_bad, self._bad))
         here: list[str] = []
         elsewhere: list[str] = []
-        for test in self.ends.others:
-            bad = seen(end.runs[0], test)
-            states = finding(before, test, bad).state, finding(after, test, bad).state
+        for test in self.flip.others:
+            bad = find_observation(end.runs[0], test)
+            states = classify_trial(before, test, bad).state, classify_trial(after, test, bad).state
             (here if states == (State.GOOD, State.BAD) else elsewhere).append(test)
         return here, elsewhere
 
 
-def follow(good: Candidate, bad: Candidate, runner: TrialRunner, progress: Progress) -> FollowedTest:
-    """Prove the ends: the test that is good at one and bad at the other.
+def follow_test(good: Candidate, bad: Candidate, runner: TrialRunner, progress: Progress) -> FollowedTest:
+    """Try both ends, and follow the test that is good at one and bad at the other.
 
     Raises:
         NoAnswer: There is none.
     """
     trials = []
     for role, candidate in (("good end", good), ("bad end", bad)):
-        known = runner.known(candidate) is not None
+        known = runner.find_trial(candidate) is not None
         trial = runner.try_(candidate)
         trials.append(trial)
         if not known:
-            progress.tried(summary(trial), role=role, moved=trial.moved)
-    ends = prove(*trials)
-    if isinstance(ends, NotFound):
-        raise NoAnswer(ends)
-    runner.narrow([ends.test, *ends.others])
-    return FollowedTest(ends, good, bad, runner, progress)
+            progress.report_trial(summarize_end(trial), role=role, moved=trial.moved)
+    flip = find_flipping_test(*trials)
+    if isinstance(flip, NotFound):
+        raise NoAnswer(flip)
+    runner.run_only([flip.test, *flip.others])
+    return FollowedTest(flip, good, bad, runner, progress)
 
 
-def summary(trial: Trial) -> Tried:
-    """An end in one line: its tests by what came out of them."""
-    found = [finding(trial, test, None) for test in tests(trial)]
+def summarize_end(trial: Trial) -> TrialSummary:
+    """Summarize an end in one line: its tests by what came out of them."""
+    found = [classify_trial(trial, test, None) for test in list_tests(trial)]
     state = next(
         (state for state in (State.BAD, State.GOOD) if any(one.state is state for one in found)), State.UNKNOWN
     )
     counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     reason = trial.trouble or next((run.trouble for run in trial.runs if run.trouble), "")
-    return Tried(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
+    return TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
 
 
-def skipped(labelled: Iterable[tuple[str, TrialResult | None]]) -> tuple[Skipped, ...]:
-    """Those that say nothing, with the reason."""
+def list_untested(labelled: Iterable[tuple[str, TrialResult | None]]) -> tuple[Untested, ...]:
+    """List the candidates that are neither good nor bad, with the reason."""
     return tuple(
-        Skipped(label, found.reason if found else "not tried")
+        Untested(label, found.reason if found else "not tried")
         for label, found in labelled
         if found is None or found.state is State.UNKNOWN
     )

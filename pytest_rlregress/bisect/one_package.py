@@ -1,4 +1,4 @@
-"""Which release of one package: from the good end to the bad end, with the rest of the stack held fixed."""
+"""Bisect the releases of one package, with the rest of the stack held fixed."""
 
 from __future__ import annotations
 
@@ -7,188 +7,183 @@ from dataclasses import dataclass
 
 from pytest_rlregress.bisect import build_answer, search
 from pytest_rlregress.bisect.answers import progress
-from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Skipped
+from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Untested
 from pytest_rlregress.bisect.answers.progress import ProgressWindow
 from pytest_rlregress.bisect.context import BisectContext
-from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow, skipped
+from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow_test, list_untested
 from pytest_rlregress.bisect.search import NotMonotone
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult
 from pytest_rlregress.environments import contents, releases
 from pytest_rlregress.environments.contents import EnvironmentContents
+from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.releases import Release
 from pytest_rlregress.stack.locks import Lock
 
 
-def bisect(work: BisectContext) -> Answer:
-    """Which release of a package, between two.
+def bisect(context: BisectContext) -> Answer:
+    """Find which release of a package, between two, made the test fail.
 
     Raises:
-        NoQuestion: No package or test was named.
         IndexProblem: An end is not on the index, or that cannot be asked.
     """
-    options, package = work.options, work.options.words[0]
-    found = between(work, package, options.good, options.bad)
-    held = contents.of_this_environment(package, work.needed, options.with_editable)
+    options, package = context.options, context.options.words[0]
+    held = contents.select_contents(package, context.needed_components, options.with_editable)
     installed = held.lock.version(package)
-    given = {installed: held.lock} if installed is not None else {}
-    tried = span(work, found, held, given)
-    good, bad = tried.candidates[0], tried.candidates[-1]
-    question = {"package": package, "good": good.label, "bad": bad.label, "held": held.lock.digest}
-    with work.runner({**question, "pre": options.pre, "deps": not options.no_deps}) as runner:
+    known = {installed: held.lock} if installed is not None else {}
+    found = find_candidates(context, package, options.good, options.bad, held, known)
+    good, bad = found.candidates[0], found.candidates[-1]
+    key = {"package": package, "good": good.label, "bad": bad.label, "held": held.lock.digest}
+    with context.runner({**key, "pre": options.pre, "deps": not options.no_deps}) as runner:
         try:
-            case = follow(good, bad, runner, work.progress)
-            culprit = narrow(tried, case)
+            followed = follow_test(good, bad, runner, context.progress)
+            culprit = find_first_bad(found, followed)
         except NoAnswer as error:
-            return build_answer.not_found(work, error.why, (good, bad), runner, held.lock, held.left_out)
+            return build_answer.build_not_found(context, error.why, (good, bad), runner, held.lock, held.left_out)
         last, first = culprit.last_good.label, culprit.first_bad.label
-        return build_answer.found(
-            work,
-            case,
+        versions = [release.version for release in found.releases]
+        return build_answer.build_found(
+            context,
+            followed,
             held.lock,
-            build_answer.command(work, package, "--good", last, "--bad", first),
+            build_answer.build_command(context, package, "--good", last, "--bad", first),
             culprits=[culprit],
-            edge=(tried.candidate(last), tried.candidate(first)),
+            edge=(found.candidates[versions.index(last)], found.candidates[versions.index(first)]),
             left_out=held.left_out,
             days=(found.releases[0].date, found.releases[-1].date),
         )
 
 
 @dataclass(frozen=True)
-class Between:
+class ReleaseCandidates:
     """Releases of a package, from the good end to the bad end.
 
     Attributes:
+        package: Its name.
         releases: All that may be tried.
+        candidates: A candidate for each of these.
         yanked: Those between the ends that were taken back, and why.
         repaired: Whether the bad end is the older one.
     """
 
     package: str
     releases: tuple[Release, ...]
-    yanked: tuple[Skipped, ...]
+    candidates: tuple[Candidate, ...]
+    yanked: tuple[Untested, ...]
     repaired: bool
 
 
-@dataclass(frozen=True)
-class Span:
-    """The releases, each as a candidate."""
+def find_candidates(
+    context: BisectContext, package: str, good: str, bad: str, held: EnvironmentContents, known: Mapping[str, Lock]
+) -> ReleaseCandidates:
+    """Find the releases that the index has from one version of a package to another.
 
-    of: Between
-    candidates: tuple[Candidate, ...]
-
-    def candidate(self, version: str) -> Candidate:
-        """The candidate of a version."""
-        return next(
-            one for one, release in zip(self.candidates, self.of.releases, strict=True) if release.version == version
-        )
-
-
-def between(work: BisectContext, package: str, good: str, bad: str) -> Between:
-    """What the index has from one version of a package to another.
+    Args:
+        context: Where they are tried.
+        package: Its name.
+        good: The version of the good end.
+        bad: The version of the bad end.
+        held: What is held fixed.
+        known: The locks of some versions, which need not be resolved.
 
     Raises:
         IndexProblem: An end is not there, or cannot be installed here; or the index cannot be asked.
     """
-    released = releases.releases(package, work.settings, work.options.cache_dir / "index", work.options.no_network)
+    options = context.options
+    released = releases.list_releases(package, context.settings, options.cache_dir / "index", options.no_network)
     try:
-        found = releases.between(released, good, bad, work.options.pre)
-        yanked = releases.yanked_between(released, good, bad)
-    except releases.IndexProblem as error:
-        raise releases.IndexProblem(f"{package}: {error}") from None
-    work.progress.skipped(Skipped(f"{package} {one.version}", one.untestable) for one in found if one.untestable)
-    return Between(
+        found = releases.select_candidates(released, good, bad, options.pre)
+        yanked = releases.find_yanked(released, good, bad)
+    except IndexProblem as error:
+        raise IndexProblem(f"{package}: {error}") from None
+    context.progress.report_untested(
+        Untested(f"{package} {one.version}", one.untestable) for one in found if one.untestable
+    )
+
+    def resolve(version: str) -> Lock:
+        lock = known.get(version)
+        wanted = {package: version}
+        return lock or context.environments.resolve(held.lock, wanted, held.requires, exact=options.no_deps)
+
+    def candidate(version: str) -> Candidate:
+        return Candidate(f"{package} {version}", lambda: resolve(version), held.lock, frozenset({package}))
+
+    return ReleaseCandidates(
         package,
         tuple(found),
-        tuple(Skipped(one.version, f"yanked: {one.yanked}") for one in yanked),
+        tuple(candidate(one.version) for one in found),
+        tuple(Untested(one.version, f"yanked: {one.yanked}") for one in yanked),
         released.index(found[0]) > released.index(found[-1]),
     )
 
 
-def span(work: BisectContext, among: Between, held: EnvironmentContents, given: Mapping[str, Lock]) -> Span:
-    """The candidates.
-
-    Args:
-        work: Where they are tried.
-        among: The releases.
-        held: What is held fixed.
-        given: The locks of some versions, that need not be resolved.
-    """
-    package = among.package
-
-    def candidate(release: Release) -> Candidate:
-        return Candidate(f"{package} {release.version}", lambda: lock(release.version), held.lock, frozenset({package}))
-
-    def lock(version: str) -> Lock:
-        wanted = {package: version}
-        found = given.get(version)
-        return found or work.environments.resolve(held.lock, wanted, held.wishes, exact=work.options.no_deps)
-
-    return Span(among, tuple(map(candidate, among.releases)))
-
-
-def narrow(span: Span, case: FollowedTest) -> Culprit:
+def find_first_bad(among: ReleaseCandidates, followed: FollowedTest) -> Culprit:
     """Try releases until the place is found where the test flips; both ends were tried.
 
     Raises:
         NoAnswer: A good release comes after a bad one.
     """
     while True:
-        states = _states(span, case)
+        states = _states(among, followed)
         try:
-            step = search.first_bad(states)
+            step = search.next_candidate(states)
         except NotMonotone as error:
-            first, second = (span.candidates[at].label for at in (error.bad, error.good))
+            first, second = (among.candidates[at].label for at in (error.bad, error.good))
             raise NoAnswer(NotFound("not monotone", first, second)) from None
         if isinstance(step, search.Window):
-            return _culprit(span, case, step)
-        followers = [span.candidates[index] for index in search.followers(states, step.index)]
-        case.try_(span.candidates[step.index], lambda _: _window(span, case), followers)
+            return _make_culprit(among, followed, step)
+        followers = [among.candidates[index] for index in search.likely_next(states, step)]
+        followed.try_(among.candidates[step], lambda _: _window(among, followed), followers)
 
 
-def _findings(span: Span, case: FollowedTest) -> list[TrialResult | None]:
+def _classify_all(among: ReleaseCandidates, followed: FollowedTest) -> list[TrialResult | None]:
     return [
-        TrialResult(State.UNKNOWN, release.untestable) if release.untestable else case.judge(candidate)
-        for release, candidate in zip(span.of.releases, span.candidates, strict=True)
+        TrialResult(State.UNKNOWN, release.untestable) if release.untestable else followed.classify(candidate)
+        for release, candidate in zip(among.releases, among.candidates, strict=True)
     ]
 
 
-def _states(span: Span, case: FollowedTest) -> list[State | None]:
-    return [None if one is None else one.state for one in _findings(span, case)]
+def _states(among: ReleaseCandidates, followed: FollowedTest) -> list[State | None]:
+    return [None if one is None else one.state for one in _classify_all(among, followed)]
 
 
-def _window(span: Span, case: FollowedTest) -> ProgressWindow | None:
-    states = _states(span, case)
+def _window(among: ReleaseCandidates, followed: FollowedTest) -> ProgressWindow | None:
+    states = _states(among, followed)
     try:
-        low, high = search.window(states)
+        low, high = search.find_window(states)
     except search.NotMonotone:
         return None
-    versions = [release.version for release in span.of.releases[low : high + 1]]
-    return ProgressWindow(progress.between(versions), states[low:high].count(None), search.runs_left(states))
+    versions = [release.version for release in among.releases[low : high + 1]]
+    return ProgressWindow(progress.join_ends(versions), states[low:high].count(None), search.estimate_runs(states))
 
 
-def _culprit(span: Span, case: FollowedTest, found: search.Window) -> Culprit:
+def _make_culprit(among: ReleaseCandidates, followed: FollowedTest, found: search.Window) -> Culprit:
     last, first = (
-        case.seen(span.candidates[index], span.of.releases[index].version, span.of.releases[index].date)
+        followed.describe_at(among.candidates[index], among.releases[index].version, among.releases[index].date)
         for index in (found.last_good, found.first_bad)
     )
-    labelled = [(release.version, one) for release, one in zip(span.of.releases, _findings(span, case), strict=True)]
+    labelled = [
+        (release.version, one) for release, one in zip(among.releases, _classify_all(among, followed), strict=True)
+    ]
     inside = range(found.last_good + 1, found.first_bad)
-    before, after = (set(_moved(span, case, index)) for index in (found.last_good, found.first_bad))
+    before, after = (set(_moved(among, followed, index)) for index in (found.last_good, found.first_bad))
     return Culprit(
-        span.of.package,
+        among.package,
         last,
         first,
-        span.of.repaired,
-        between=skipped(labelled[index] for index in inside),
+        among.repaired,
+        between=list_untested(labelled[index] for index in inside),
         moved=_difference(before, after),
         from_base=tuple(sorted(after)),
-        skipped=(*skipped(one for at, one in enumerate(labelled) if at not in inside and one[1]), *span.of.yanked),
+        skipped=(
+            *list_untested(one for at, one in enumerate(labelled) if at not in inside and one[1]),
+            *among.yanked,
+        ),
     )
 
 
-def _moved(span: Span, case: FollowedTest, index: int) -> tuple[str, ...]:
-    trial = case.runner.known(span.candidates[index])
+def _moved(among: ReleaseCandidates, followed: FollowedTest, index: int) -> tuple[str, ...]:
+    trial = followed.runner.find_trial(among.candidates[index])
     return trial.moved if trial is not None else ()
 
 
@@ -196,10 +191,10 @@ def _difference(before: set[str], after: set[str]) -> tuple[str, ...]:
     """What two locks differ in, of both of which is known what they differ in from a third: ``name old -> new``."""
     moves = [{line.split()[0]: line.partition(" -> ") for line in lines} for lines in (before, after)]
     names = sorted({line.split()[0] for line in before ^ after})
-    ends = [[one[name][2] if name in one else _held(name, *moves) for one in moves] for name in names]
+    ends = [[one[name][2] if name in one else _find_base_version(name, *moves) for one in moves] for name in names]
     return tuple(f"{name} {old} -> {new}" for name, (old, new) in zip(names, ends, strict=True))
 
 
-def _held(name: str, *moves: dict[str, tuple[str, str, str]]) -> str:
+def _find_base_version(name: str, *moves: dict[str, tuple[str, str, str]]) -> str:
     """The version of a package that only one of two locks has moved."""
     return next(one[name][0].partition(" ")[2] for one in moves if name in one)

@@ -1,4 +1,4 @@
-"""What to try next, from what is known. Pure: the caller calls again after every result, and so resumes for free."""
+"""Choose what to try next, from what is known. Pure: the caller asks again after every result, and so resumes."""
 
 from __future__ import annotations
 
@@ -26,29 +26,22 @@ class NotMonotone(ValueError):
 
 
 @dataclass(frozen=True)
-class Probe:
-    """The candidate to try next."""
-
-    index: int
-
-
-@dataclass(frozen=True)
 class Window:
-    """Nothing is left to try: all between the last good and the first bad candidate are unknown."""
+    """The end of a search: all between the last good and the first bad candidate are unknown."""
 
     last_good: int
     first_bad: int
 
 
 @dataclass(frozen=True)
-class Try:
+class NextSet:
     """The set of units to try next, closed under needs."""
 
     subset: Units
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class MinimalSet:
     """A smallest set of units that, with what they need, was seen to be bad.
 
     Attributes:
@@ -60,8 +53,8 @@ class SearchResult:
     proven: bool
 
 
-def first_bad(states: Sequence[State | None]) -> Probe | Window:
-    """The candidate to try next, or the window when nothing between its ends is left to try.
+def next_candidate(states: Sequence[State | None]) -> int | Window:
+    """Choose the candidate to try next, or the window when nothing between its ends is left to try.
 
     Without unknowns it halves the window. Unknowns come in clusters, so that what lies on either side of them is tried
     before what lies between two of them.
@@ -73,27 +66,27 @@ def first_bad(states: Sequence[State | None]) -> Probe | Window:
         NotMonotone: A good candidate comes after a bad one.
         ValueError: The first one is not good, or the last one not bad.
     """
-    good, bad = window(states)
-    runs = _untried(states, good, bad)
+    good, bad = find_window(states)
+    runs = _find_untried(states, good, bad)
     if not runs:
         return Window(good, bad)
     run = max(runs, key=lambda run: (good + 1 in run or bad - 1 in run, len(run)))
-    return Probe(run[(len(run) - 1) // 2])
+    return run[(len(run) - 1) // 2]
 
 
-def followers(states: Sequence[State | None], index: int) -> tuple[int, ...]:
-    """The candidates, up to two, that come next if this one is good and if it is bad."""
-    steps = (first_bad([*states[:index], state, *states[index + 1 :]]) for state in (State.GOOD, State.BAD))
-    return tuple(dict.fromkeys(step.index for step in steps if isinstance(step, Probe)))
+def likely_next(states: Sequence[State | None], index: int) -> tuple[int, ...]:
+    """List the candidates, up to two, that come next if this one is good and if it is bad."""
+    steps = (next_candidate([*states[:index], state, *states[index + 1 :]]) for state in (State.GOOD, State.BAD))
+    return tuple(dict.fromkeys(step for step in steps if isinstance(step, int)))
 
 
-def runs_left(states: Sequence[State | None]) -> int:
-    """About how many more candidates will be tried: the most there can be if none of them is unknown."""
-    return sum(map(len, _untried(states, *window(states)))).bit_length()
+def estimate_runs(states: Sequence[State | None]) -> int:
+    """Estimate how many more candidates will be tried: the most there can be if none of them is unknown."""
+    return sum(map(len, _find_untried(states, *find_window(states)))).bit_length()
 
 
-def window(states: Sequence[State | None]) -> tuple[int, int]:
-    """The last good candidate and the first bad one, as far as is known; raises as ``first_bad`` does."""
+def find_window(states: Sequence[State | None]) -> tuple[int, int]:
+    """Find the last good candidate and the first bad one, as far as is known; raises as ``next_candidate`` does."""
     if not states or states[0] is not State.GOOD or states[-1] is not State.BAD:
         raise ValueError("the first candidate must have been good and the last one bad")
     bad = states.index(State.BAD)
@@ -102,14 +95,14 @@ def window(states: Sequence[State | None]) -> tuple[int, int]:
     return max(index for index in range(bad) if states[index] is State.GOOD), bad
 
 
-def _untried(states: Sequence[State | None], good: int, bad: int) -> list[range]:
-    """The longest stretches of candidates in the window that were not tried."""
+def _find_untried(states: Sequence[State | None], good: int, bad: int) -> list[range]:
+    """Find the stretches of candidates in the window that were not tried."""
     tried = [index for index in range(good, bad + 1) if states[index] is not None]
     return [range(one + 1, other) for one, other in pairwise(tried) if other > one + 1]
 
 
-def culprits(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State]) -> Try | SearchResult:
-    """The set of units to try next, or the smallest set that flips to bad when nothing is left to try.
+def next_set(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State]) -> NextSet | MinimalSet:
+    """Choose the set of units to try next, or the smallest set that flips to bad when nothing is left to try.
 
     What is found was seen to be bad with what it needs and nothing else, also where upgrades cure what others broke.
 
@@ -123,70 +116,70 @@ def culprits(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[U
     """
     if states.get(NONE) is not State.GOOD or states.get(frozenset(order)) is not State.BAD:
         raise ValueError("without any of the units it must have been good, and with all of them bad")
-    step = _narrowed(order, needs, states)
-    return step if isinstance(step, Try) else _minimal(order, needs, states, step)
+    step = _narrow(order, needs, states)
+    return step if isinstance(step, NextSet) else _minimize(order, needs, states, step)
 
 
-def _narrowed(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State]) -> Try | Units:
-    """A bad set in which each unit that no other one needs flips it: found one after the other, each by halving."""
+def _narrow(order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State]) -> NextSet | Units:
+    """Narrow to a bad set in which each unit that no other one needs flips it: one after the other, each by halving."""
     fixed, bad = NONE, frozenset(order)
     while states.get(fixed) is not State.BAD:
         if fixed not in states:
-            return Try(fixed)
+            return NextSet(fixed)
         rest = [unit for unit in order if unit in bad - fixed]
         chain = list(dict.fromkeys([NONE, *accumulate(rest, lambda step, unit: step | {unit}, initial=fixed)]))
         found = [states.get(step) for step in chain]
         del found[found.index(State.BAD) + 1 :]  # a good one after it: upgrades cure, but this one was bad
-        good, last = window(found)
+        good, last = find_window(found)
         unknown = [index for index in range(good, last) if found[index] is State.UNKNOWN]
         if unknown:  # between two of them little is to be learned: what is found is made minimal afterwards
             found[unknown[0] : unknown[-1]] = [State.UNKNOWN] * (unknown[-1] - unknown[0])
-        step = first_bad(found)
-        if isinstance(step, Probe):
-            return Try(chain[step.index])
+        step = next_candidate(found)
+        if isinstance(step, int):
+            return NextSet(chain[step])
         bad = chain[step.first_bad]
-        fixed |= _closed(bad - chain[step.first_bad - 1], needs)
+        fixed |= _with_needed(bad - chain[step.first_bad - 1], needs)
     return fixed
 
 
-def _minimal(
+def _minimize(
     order: Sequence[str], needs: Mapping[str, Units], states: Mapping[Units, State], bad: Units
-) -> Try | SearchResult:
-    """What is left of a bad set when each unit that no other one in it needs was dropped in turn."""
+) -> NextSet | MinimalSet:
+    """Drop from a bad set each unit, that no other one in it needs, without which it is bad too."""
     while True:
         needed = frozenset(need for unit in bad for need in needs.get(unit, NONE) - {unit})
         drops = {unit: bad - {unit} for unit in order if unit in bad - needed}
         clear = [unit for unit, rest in drops.items() if states.get(rest) is State.GOOD]
         unclear = frozenset(unit for unit, rest in drops.items() if states.get(rest) is State.UNKNOWN)
-        least = _closed(clear, needs)
-        step = _smaller(drops.values(), states)
+        least = _with_needed(clear, needs)
+        step = _find_smaller(drops.values(), states)
         if step is None and unclear:  # some may only work beside each other: without all of them
-            step = _smaller([bad - unclear, least], states)
-        if isinstance(step, Try):
+            step = _find_smaller([bad - unclear, least], states)
+        if isinstance(step, NextSet):
             return step
         if step is None:
             break
         bad = step
     elements = [frozenset({unit}) for unit in clear]
     if not unclear:
-        return SearchResult(tuple(elements), proven=True)
+        return MinimalSet(tuple(elements), proven=True)
     good = (rest for rest, state in states.items() if state is State.GOOD and least <= rest <= bad - unclear)
     kept = max(good, key=len, default=None)
     elements.append(bad - (least if kept is None else kept))
-    return SearchResult(
+    return MinimalSet(
         tuple(sorted(elements, key=lambda element: min(map(order.index, element)))), proven=kept is not None
     )
 
 
-def _smaller(sets: Collection[Units], states: Mapping[Units, State]) -> Units | Try | None:
-    """The first of these sets that is bad, or that is to be tried to know."""
+def _find_smaller(sets: Collection[Units], states: Mapping[Units, State]) -> Units | NextSet | None:
+    """Find the first of these sets that is bad, or that has to be tried to know."""
     untried = [one for one in sets if one not in states]
     # A part of a good one is hardly bad. Those come last: trying them anew for every smaller set would be waste.
     untried.sort(key=lambda one: any(state is State.GOOD and one <= more for more, state in states.items()))
     bad = (one for one in sets if states.get(one) is State.BAD)
-    return next(bad, Try(untried[0]) if untried else None)
+    return next(bad, NextSet(untried[0]) if untried else None)
 
 
-def _closed(units: Iterable[str], needs: Mapping[str, Units]) -> Units:
-    """These units with what they need."""
+def _with_needed(units: Iterable[str], needs: Mapping[str, Units]) -> Units:
+    """Add to these units what they need."""
     return frozenset().union(*({unit} | needs.get(unit, NONE) for unit in units))

@@ -1,11 +1,11 @@
-"""What is installed for a bisect, and from where.
+"""Environments built by uv: what they hold, where packages come from, how they are resolved and kept.
 
-``specimen``        what is held fixed: this environment, or the part of it that the tests need
-``wishes``          what packages ask of each other, and which can therefore not be moved alone: pure
-``index``           the released versions between two ends
-``index_pages``     what indexes and folders say of a package
-``index_settings``  where packages come from: what pip and uv are configured with
-``environment``     environments built by uv, addressed by their lock
-``resolver``        what uv is asked for a lock with one package moved
-``installer``       runs uv
+``contents``        what is held fixed: this environment, or the part of it that the tests need
+``requirements``    what packages require of each other, and which can therefore not be moved alone: pure
+``releases``        the released versions between two ends
+``index_pages``     what indexes and folders have of a package
+``index_settings``  where packages come from: the configuration of pip and uv
+``environment``     environments, one for each lock
+``resolver``        a lock with some packages moved
+``uv``              runs uv
 """

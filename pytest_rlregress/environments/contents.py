@@ -1,4 +1,4 @@
-"""What the environments of a bisect hold: what a test needs of this environment, and what must be in every lock."""
+"""Select the packages that environments hold: what a test needs of this environment, and what each lock must have."""
 
 from __future__ import annotations
 
@@ -19,49 +19,50 @@ HARNESS = "pytest-rlregress"
 
 @dataclass(frozen=True)
 class EnvironmentContents:
-    """The stack that is held fixed.
+    """The packages that are held fixed.
 
     Attributes:
         lock: Its packages.
-        wishes: What they ask of each other.
+        requires: What they require of each other.
         left_out: The packages of this environment that are not part of it, because the test does not need them.
     """
 
     lock: Lock
-    wishes: requirements.Wishes
+    requires: requirements.Requirements
     left_out: tuple[str, ...] = ()
 
 
-def of_this_environment(
-    package: str, needed: Iterable[str] | None, editable: Sequence[Path] = ()
-) -> EnvironmentContents:
-    """This environment, or the part of it that the tests need.
+def select_contents(package: str, needed: Iterable[str] | None, editable: Sequence[Path] = ()) -> EnvironmentContents:
+    """Select this environment, or the part of it that the tests need.
 
     Args:
         package: The package under bisect, which belongs to it.
         needed: Components of the stack that the tests need; None for all that is installed.
         editable: Folders of projects that are installed editable, whatever is installed of them here.
     """
-    lock, asked = with_projects(locks.installed(), editable), requirements.of(metadata.distributions())
-    if needed is None or not _editables(lock) <= asked.keys():  # what a new project needs is not known
-        return EnvironmentContents(lock, asked)
-    roots = {canonicalize_name(package), *_harness(), *distributions(needed), *_editables(lock)}
-    kept = requirements.closure(roots, asked)
+    lock, requires = add_projects(locks.installed(), editable), requirements.read_requirements(metadata.distributions())
+    if needed is None or not _editables(lock) <= requires.keys():  # what a new project needs is not known
+        return EnvironmentContents(lock, requires)
+    roots = {canonicalize_name(package), *_harness(), *list_distributions(needed), *_editables(lock)}
+    kept = requirements.find_dependencies(roots, requires)
     left_out = tuple(sorted(name for name in lock.lines if name not in kept))
     held = lock.having(dict.fromkeys(left_out))
-    return EnvironmentContents(held, {name: asks for name, asks in asked.items() if name in held.lines}, left_out)
+    return EnvironmentContents(held, {name: some for name, some in requires.items() if name in held.lines}, left_out)
 
 
-def complete(lock: Lock, editable: Sequence[Path] = ()) -> Lock:
-    """A lock that someone else wrote, with this harness, what that needs and the lock lacks, and these projects."""
+def complete_lock(lock: Lock, editable: Sequence[Path] = ()) -> Lock:
+    """Add to a lock that someone else wrote this harness, what it needs and the lock lacks, and these projects."""
     here = locks.installed()
-    missing = requirements.closure({HARNESS}, requirements.of(metadata.distributions())) - {*lock.lines, HARNESS}
+    missing = requirements.find_dependencies({HARNESS}, requirements.read_requirements(metadata.distributions())) - {
+        *lock.lines,
+        HARNESS,
+    }
     added = {name: here.lines[name] for name in missing if name in here.lines}
-    return with_projects(lock.having({**added, HARNESS: here.lines[HARNESS]}), editable)
+    return add_projects(lock.having({**added, HARNESS: here.lines[HARNESS]}), editable)
 
 
-def with_projects(lock: Lock, editable: Sequence[Path]) -> Lock:
-    """A lock with these projects installed editable.
+def add_projects(lock: Lock, editable: Sequence[Path]) -> Lock:
+    """Add projects to a lock, installed editable.
 
     Raises:
         LockError: A folder holds no project.
@@ -69,13 +70,13 @@ def with_projects(lock: Lock, editable: Sequence[Path]) -> Lock:
     return lock.having({locks.project_name(folder): f"-e {folder.resolve()}" for folder in editable})
 
 
-def distributions(components: Iterable[str]) -> set[str]:
-    """The packages that provide some components of the stack."""
+def list_distributions(components: Iterable[str]) -> set[str]:
+    """List the packages that provide some components of the stack."""
     return {name for component in components if component in COMPONENTS for name in COMPONENTS[component].distributions}
 
 
 def _harness() -> set[str]:
-    """The harness and the pytest plugins beside it: the user's pytest configuration may ask for those."""
+    """The harness and the pytest plugins beside it: the user's pytest configuration may name those."""
     plugins = (point.dist for point in metadata.entry_points(group="pytest11"))
     return {HARNESS} | {canonicalize_name(plugin.name) for plugin in plugins if plugin is not None}
 

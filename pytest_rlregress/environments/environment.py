@@ -1,4 +1,4 @@
-"""Environments built by uv, one for each lock, kept until there is no room for them.
+"""Build environments with uv, one for each lock, and keep them as long as there is space.
 
 In the folder of environments each has the name of its lock's digest and of the Python version. A mark, written last,
 says that it is whole; what has no mark is removed and built anew. A file lock beside it, shared by those who use it,
@@ -16,7 +16,6 @@ import stat
 import sys
 import sysconfig
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,11 +23,10 @@ from functools import partial
 from pathlib import Path
 
 from pytest_rlregress.environments import resolver
-from pytest_rlregress.environments.requirements import Wishes
-from pytest_rlregress.environments.uv import Installer, NoSpace, NoUv, Unbuildable, UvSettings, full_disk
+from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.environments.requirements import Requirements
+from pytest_rlregress.environments.uv import Installer, Unbuildable, report_full_disk
 from pytest_rlregress.stack.locks import Lock
-
-__all__ = ["Environment", "Environments", "NoSpace", "NoUv", "Unbuildable"]
 
 _MARK = "rlregress-complete"
 _PACKAGES = Path(sysconfig.get_path("purelib", "venv", {"base": ""}).lstrip("/"))
@@ -42,14 +40,12 @@ class Environment:
         path: Its folder.
         python: Its interpreter.
         packages: Where its packages are.
-        seconds: What it took to build; about 0 for one that was there.
         reused: Whether it was there.
     """
 
     path: Path
     python: Path
     packages: Path
-    seconds: float
     reused: bool
 
 
@@ -57,10 +53,10 @@ class Environments:
     """Builds environments for this interpreter's Python version, several at a time where threads ask for them.
 
     Args:
-        folder: Where they are; made if it is not there. On the filesystem of uv's cache they take next to no room.
+        folder: Where they are; made if it is not there. On the filesystem of uv's cache they take next to no space.
         settings: Where packages come from.
         offline: Whether only uv's cache and local folders may be used.
-        limit: Bytes that all of them may take, which `trim` sees to; None: any.
+        limit: Bytes that all of them may take, which ``trim`` sees to; None: any.
         say: Told of what takes longer.
 
     Raises:
@@ -71,7 +67,7 @@ class Environments:
         self,
         folder: Path,
         *,
-        settings: UvSettings,
+        settings: IndexSettings,
         offline: bool = False,
         limit: int | None = None,
         say: Callable[[str], None] = print,
@@ -79,63 +75,62 @@ class Environments:
         self._folder, self._limit, self._say = folder.absolute(), limit, say
         self._installer = Installer(settings, offline, say)
         self._from_source: set[str] = set()
-        self._learnt: set[str] = set()
+        self._prepared: set[str] = set()
         self._used: dict[str, int] = {}  # name -> file descriptor that holds its lock
         self._using = threading.Lock()
         self._told_of_copies = False
 
-    def resolve(self, base: Lock, wanted: Mapping[str, str], wishes: Wishes, *, exact: bool = False) -> Lock:
-        """A set of packages with some (name -> version) in the wanted versions and as little else moved as can be.
+    def resolve(self, base: Lock, wanted: Mapping[str, str], requires: Requirements, *, exact: bool = False) -> Lock:
+        """Resolve a lock with some packages (name -> version) in wanted versions, and as little else moved as can be.
 
-        `resolver.resolve` says how. ``exact``: nothing else is moved or added, whatever the wanted ones ask for.
+        ``resolver.resolve`` says how. ``exact``: nothing else is moved or added, whatever the wanted ones require.
 
         Raises:
             Unbuildable: There is no such set: the message is the resolver's reason.
             NoSpace: The disk is full.
         """
-        lines = resolver.lines(base, wanted)
+        lines = resolver.pin_versions(base, wanted)
         if exact:
             return base.having(lines)
-        if base.digest not in self._learnt:
-            self._learnt.add(base.digest)
-            resolver.learn(base, wishes, self._compile, self._from_source)
-        return resolver.resolve(base, lines, wishes, self._compile, self._from_source)
+        if base.digest not in self._prepared:
+            self._prepared.add(base.digest)
+            resolver.find_source_builds(base, requires, self._compile, self._from_source)
+        return resolver.resolve(base, lines, requires, self._compile, self._from_source)
 
-    def _compile(self, question: resolver.ResolveRequest, from_source: Set[str]) -> Mapping[str, str]:
-        if question.complete and not self._installer.offline:
+    def _compile(self, request: resolver.ResolveRequest, from_source: Set[str]) -> Mapping[str, str]:
+        if request.complete and not self._installer.offline:
             with suppress(Unbuildable):  # saves a second of asking the index what did not change
-                answer = self._compile_once(question, from_source, offline=True)
-                if set(answer.values()) <= set(question.files["asked.txt"].splitlines()):
+                answer = self._compile_once(request, from_source, offline=True)
+                if set(answer.values()) <= set(request.files["requirements.in"].splitlines()):
                     return answer
-        return self._compile_once(question, from_source, offline=False)
+        return self._compile_once(request, from_source, offline=False)
 
     def _compile_once(
-        self, question: resolver.ResolveRequest, from_source: Set[str], offline: bool
+        self, request: resolver.ResolveRequest, from_source: Set[str], offline: bool
     ) -> Mapping[str, str]:
         files = ("--overrides", "overridden.txt", "--excludes", "excluded.txt", "--output-file", "out.txt")
         builds = ("--only-binary", ":all:", *(f"--no-binary={name}" for name in sorted(from_source)))
         style = ("--no-header", "--no-annotate", "--python", sys.executable)
-        arguments = ("compile", "asked.txt", *files, *builds, *style, *question.options)
-        written, _ = self._installer.pip("resolving", *arguments, files=question.files, offline=offline)
+        arguments = ("compile", "requirements.in", *files, *builds, *style, *request.options)
+        written, _ = self._installer.pip("resolving", *arguments, files=request.files, offline=offline)
         lines = (line.partition(" ;")[0] for line in written.splitlines())
         return {re.split("==| @ ", line)[0]: line for line in lines}
 
     # -- building --------------------------------------------------------------------------------------------------
 
     def build(self, lock: Lock) -> Environment:
-        """The environment of a lock: the one that is there, else a new one.
+        """Build the environment of a lock, or find the one that is there.
 
-        It stays in use, so that nobody removes it, until `trim` is told to keep others, or `close`.
+        It stays in use, so that nobody removes it, until ``trim`` is told to keep others, or ``close``.
 
         Raises:
             Unbuildable: It cannot be installed: the message is uv's reason.
             NoSpace: The disk is full; what was half built is gone.
-            KeyboardInterrupt: By the user or by `close`; what was half built is gone.
+            KeyboardInterrupt: By the user or by ``close``; what was half built is gone.
         """
-        begun = time.monotonic()
         path = self._folder / f"{lock.digest}-{platform.python_version()}"
         built = False
-        with full_disk():
+        with report_full_disk():
             while not self._use(path):
                 held = self._lock(path, fcntl.LOCK_EX)
                 try:
@@ -144,7 +139,7 @@ class Environments:
                         built = True
                 finally:
                     os.close(held)
-        return Environment(path, path / "bin/python", path / _PACKAGES, time.monotonic() - begun, not built)
+        return Environment(path, path / "bin/python", path / _PACKAGES, not built)
 
     def _build(self, path: Path, lock: Lock, held: int) -> None:
         _remove(path)
@@ -165,12 +160,12 @@ class Environments:
         doing = f"installing {len(lock.lines)} packages"
         run = partial(self._installer.pip, doing, *arguments, files={"lock.txt": lock.text}, keep_open=[held])
         try:
-            _, said = run(offline=True)  # what is in uv's cache needs no index: saves a second
+            _, output = run(offline=True)  # what is in uv's cache needs no index: saves a second
         except Unbuildable:
             if self._installer.offline:
                 raise
-            _, said = run()
-        if "full copy" in said and not self._told_of_copies:
+            _, output = run()
+        if "full copy" in output and not self._told_of_copies:
             self._told_of_copies = True
             self._say(f"{self._folder} is not on the filesystem of uv's cache: packages are copied, not linked")
 
@@ -201,7 +196,7 @@ class Environments:
                 os.close(self._used.pop(name))
         if self._limit is None:
             return
-        sizes = {path: size(path) for path in self._folder.glob("[0-9a-f]*") if path.is_dir()}
+        sizes = {path: measure_size(path) for path in self._folder.glob("[0-9a-f]*") if path.is_dir()}
         for path in sorted(sizes, key=_last_used):
             if sum(sizes.values()) <= self._limit:
                 break
@@ -253,14 +248,14 @@ class Environments:
         return held
 
 
-def size(path: Path) -> int:
-    """Bytes that removing a folder frees: a file that is linked from elsewhere too, such as uv's cache, frees none."""
+def measure_size(path: Path) -> int:
+    """Count the bytes that removing a folder frees: files that are linked from elsewhere (uv's cache) free none."""
     total = 0
     for entry in os.scandir(path):
         about = entry.stat(follow_symlinks=False)
         is_folder = stat.S_ISDIR(about.st_mode)
         if is_folder:
-            total += size(Path(entry.path))
+            total += measure_size(Path(entry.path))
         if is_folder or about.st_nlink == 1:
             total += about.st_blocks * 512
     return total

@@ -1,4 +1,4 @@
-"""What package indexes and folders of links have of a package: their pages, over http(s) or from disk."""
+"""Fetch what package indexes and folders of links have of a package, over http(s) or from disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.request import url2pathname
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings, shown
+from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings, hide_credentials
 
 _TIMEOUT_SECONDS = 60.0
 _NOTHING_THERE = (401, 403, 404, 410)  # some indexes refuse what they do not have: download.pytorch.org says 403
@@ -42,15 +42,15 @@ class IndexFile:
 
 @dataclass(frozen=True)
 class IndexPage:
-    """What one index or folder has of a package; where that is nothing, what it said."""
+    """What one index or folder has of a package; where that is nothing, its answer."""
 
     place: str
     files: tuple[IndexFile, ...]
-    said: str = "none"
+    status: str = "none"
 
 
-def ask(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[IndexPage]:
-    """What all indexes and folders have of a package, by its normalised name.
+def fetch_pages(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[IndexPage]:
+    """Fetch what all indexes and folders have of a package, by its normalised name.
 
     Args:
         package: The name.
@@ -64,11 +64,11 @@ def ask(package: str, settings: IndexSettings, cache: Path, offline: bool) -> li
 
     def at(place: str, page: str) -> IndexPage:
         if not page.startswith(("http://", "https://")):
-            return _on_disk(page, package)
-        known = cache / f"{package}-{hashlib.sha256(shown(page).encode()).hexdigest()[:16]}.json"
+            return _read_from_disk(page, package)
+        known = cache / f"{package}-{hashlib.sha256(hide_credentials(page).encode()).hexdigest()[:16]}.json"
         if offline:
-            return _kept(known, settings.named(place))
-        return _keep(known, _over_http(place, page, package, settings))
+            return _read_cached(known, settings.describe(place))
+        return _cache(known, _fetch_page(place, page, package, settings))
 
     answers = [at(place, place) for place in settings.find_links]
     for index in settings.indexes:
@@ -78,17 +78,17 @@ def ask(package: str, settings: IndexSettings, cache: Path, offline: bool) -> li
     return answers
 
 
-def _kept(known: Path, place: str) -> IndexPage:
-    """What an index said before; one that was not asked has nothing that could be had now."""
+def _read_cached(known: Path, place: str) -> IndexPage:
+    """Read what an index answered before; one that was not asked has nothing that could be had now."""
     try:
         answer = json.loads(known.read_text(encoding="utf-8"))
-        return IndexPage(answer["place"], tuple(IndexFile(**file) for file in answer["files"]), answer["said"])
+        return IndexPage(answer["place"], tuple(IndexFile(**file) for file in answer["files"]), answer["status"])
     except (OSError, ValueError, KeyError, TypeError):
         return IndexPage(place, (), "no answer is kept: run once without --no-network")
 
 
-def _keep(known: Path, answer: IndexPage) -> IndexPage:
-    """Writes all of it or nothing."""
+def _cache(known: Path, answer: IndexPage) -> IndexPage:
+    """Write an answer to its file: all of it or nothing."""
     half = known.with_suffix(f".{os.getpid()}.tmp")
     try:
         known.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def _keep(known: Path, answer: IndexPage) -> IndexPage:
     return answer
 
 
-def _on_disk(page: str, package: str) -> IndexPage:
+def _read_from_disk(page: str, package: str) -> IndexPage:
     path = Path(url2pathname(urlparse(page).path) if page.startswith("file:") else page)
     if page.endswith("/") and (path / "index.html").exists():
         path /= "index.html"
@@ -114,30 +114,32 @@ def _on_disk(page: str, package: str) -> IndexPage:
         html = path.read_bytes()
     except OSError as error:
         return IndexPage(str(path), (), str(error.strerror))
-    return IndexPage(str(path), _on_page(_pypi_simple().ProjectPage.from_html(package, html, path.as_uri()), package))
+    return IndexPage(
+        str(path), _list_files(_pypi_simple().ProjectPage.from_html(package, html, path.as_uri()), package)
+    )
 
 
-def _over_http(place: str, page: str, package: str, settings: IndexSettings) -> IndexPage:
+def _fetch_page(place: str, page: str, package: str, settings: IndexSettings) -> IndexPage:
     pypi_simple = _pypi_simple()
     response = _get(page, place, package, settings, accept=pypi_simple.ACCEPT_ANY)
     status = f"{response.status_code} {response.reason}"
     if response.status_code in _NOTHING_THERE:
-        return IndexPage(shown(place), (), status)
+        return IndexPage(hide_credentials(place), (), status)
     if response.status_code >= 400:
-        raise IndexProblem(f"{package}: {settings.named(place)} answered {status}. Try again later.")
+        raise IndexProblem(f"{package}: {settings.describe(place)} answered {status}. Try again later.")
     try:
-        files = _on_page(pypi_simple.ProjectPage.from_response(response, package), package)
+        files = _list_files(pypi_simple.ProjectPage.from_response(response, package), package)
     except (ValueError, pypi_simple.UnsupportedRepoVersionError) as error:
-        reason = shown(" ".join(str(error).split()))
-        raise IndexProblem(f"{package}: {settings.named(place)} is no package index: {reason}") from None
+        reason = hide_credentials(" ".join(str(error).split()))
+        raise IndexProblem(f"{package}: {settings.describe(place)} is no package index: {reason}") from None
     if page != place and any(file.day is None for file in files):
-        days = _days(place, package, settings)
+        days = _fetch_upload_days(place, package, settings)
         files = tuple(replace(file, day=file.day or days.get(file.name)) for file in files)
-    return IndexPage(shown(place), files)
+    return IndexPage(hide_credentials(place), files)
 
 
-def _days(index: str, package: str, settings: IndexSettings) -> dict[str, str]:
-    """The day of each file's upload, from the JSON beside an index, as its pages often leave it out."""
+def _fetch_upload_days(index: str, package: str, settings: IndexSettings) -> dict[str, str]:
+    """Fetch the day of each file's upload from the JSON beside an index: its pages often leave it out."""
     beside, replaced = re.subn(r"/simple/?$", f"/pypi/{package}/json", index)
     if not replaced:
         return {}
@@ -156,7 +158,7 @@ def _get(url: str, place: str, package: str, settings: IndexSettings, accept: st
         return requests.get(url, headers={"Accept": accept}, timeout=_TIMEOUT_SECONDS, verify=certificates)
     except (requests.RequestException, OSError) as error:
         raise IndexProblem(
-            f"{package}: {settings.named(place)} cannot be reached: {_reason(error)}. Check the network and the "
+            f"{package}: {settings.describe(place)} cannot be reached: {_reason(error)}. Check the network and the "
             "settings, or take --no-network, which reads what was kept before."
         ) from None
 
@@ -165,11 +167,11 @@ def _reason(error: Exception) -> str:
     """What went wrong, without the objects that requests and urllib3 wrap it in."""
     inner = error.args[0] if error.args and isinstance(error.args[0], Exception) else error
     text = " ".join(str(getattr(inner, "reason", inner)).split())
-    return shown(re.sub(r"^.*?[)>]: ", "", text).rstrip("."))
+    return hide_credentials(re.sub(r"^.*?[)>]: ", "", text).rstrip("."))
 
 
-def _on_page(page: Any, package: str) -> tuple[IndexFile, ...]:
-    """The files of the package on a page of pypi-simple's."""
+def _list_files(page: Any, package: str) -> tuple[IndexFile, ...]:
+    """List the files of the package on a page of pypi-simple's."""
     files = []
     for link in page.packages:
         name = unquote(urlparse(link.url).path.rpartition("/")[2])

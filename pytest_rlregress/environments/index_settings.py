@@ -1,4 +1,4 @@
-"""Where packages come from: what uv and pip are configured with."""
+"""Read where packages come from: the configuration of uv and of pip."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _UV_VARIABLES = {
 
 
 class IndexProblem(Exception):
-    """Packages cannot be looked up as asked: a sentence that says what, where it was set, and what to do."""
+    """Packages cannot be looked up: a sentence that says why, where that was set, and what to do."""
 
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """Where packages come from. URLs may hold credentials: show them through `shown` only.
+    """Where packages come from. URLs may hold credentials: show them through ``hide_credentials`` only.
 
     Attributes:
         index_url: The default index: an http(s) or file URL, or a folder; None where indexes are not to be used.
@@ -62,45 +62,51 @@ class IndexSettings:
         """The indexes, in the order in which uv asks them; none where they are not to be used."""
         return () if self.index_url is None else (*self.extra_urls, self.index_url)
 
-    def named(self, place: str) -> str:
-        """An index or a folder of links, for a message: without credentials, and with where it was found."""
-        return f"{shown(place)} (from {self.origins[place]})" if place in self.origins else shown(place)
+    def describe(self, place: str) -> str:
+        """Name an index or a folder of links in a message: without credentials, and with where it was found."""
+        return (
+            f"{hide_credentials(place)} (from {self.origins[place]})"
+            if place in self.origins
+            else hide_credentials(place)
+        )
 
-    def for_uv(self) -> dict[str, str]:
-        """The environment variables that make uv use the same, but for what it reads itself."""
-        told = {}
+    def uv_variables(self) -> dict[str, str]:
+        """Make the environment variables by which uv uses the same, but for what it reads itself."""
+        variables = {}
         if "indexes" not in self.known_to_uv:
             if self.index_url is None:
-                told["UV_DEFAULT_INDEX"] = "file:///nonexistent"  # uv has no variable for --no-index
+                variables["UV_DEFAULT_INDEX"] = "file:///nonexistent"  # uv has no variable for --no-index
             elif self.index_url != PUBLIC:
-                told["UV_DEFAULT_INDEX"] = self.index_url
+                variables["UV_DEFAULT_INDEX"] = self.index_url
             if self.index_url is not None and self.extra_urls:
-                told["UV_INDEX"] = " ".join(self.extra_urls)
-                told["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+                variables["UV_INDEX"] = " ".join(self.extra_urls)
+                variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
         if "find-links" not in self.known_to_uv:
             # pip passes over a folder that is not there, uv ends with an error.
             there = [place for place in self.find_links if "://" in place or os.path.exists(place)]
-            told |= {"UV_FIND_LINKS": ",".join(there)} if there else {}
+            variables |= {"UV_FIND_LINKS": ",".join(there)} if there else {}
         if "certificate" not in self.known_to_uv and self.certificate:
-            told["SSL_CERT_FILE"] = self.certificate
-        return told
+            variables["SSL_CERT_FILE"] = self.certificate
+        return variables
 
 
-def shown(text: str) -> str:
-    """A URL, or a message with URLs in it, without the credentials."""
+def hide_credentials(text: str) -> str:
+    """Take the credentials out of a URL, or of a message with URLs in it."""
     return re.sub(r"(?<=//)[^/]*@", "", text)
 
 
-def read(environ: Mapping[str, str]) -> IndexSettings:
-    """What is configured: uv's variables, then its files, then pip's variables, then its files, then the public index.
+def read_settings(environ: Mapping[str, str]) -> IndexSettings:
+    """Read what is configured: in uv's variables, else its files, else pip's variables, else its files.
 
-    The indexes are taken together, from uv or from pip: one's default with the other's extras is what nobody asked
-    for. So are the links.
+    Where nothing is, it is the public index.
+
+    The indexes are taken together, from uv or from pip: one's default with the other's extras is what nobody
+    configured. So are the links.
 
     Raises:
         IndexProblem: A file of theirs cannot be read.
     """
-    uv, pip = _of_uv(environ), _of_pip(environ)
+    uv, pip = _read_uv(environ), _read_pip(environ)
     indexes = uv if any(key in uv for key in _INDEXES) else pip
     links = uv if "find-links" in uv else pip
     certificates = uv if "cert" in uv else pip
@@ -127,39 +133,42 @@ def _is_true(values: list[str]) -> bool:
     return bool(values) and values[0].lower() in ("y", "yes", "t", "true", "on", "1")
 
 
-def _of_uv(environ: Mapping[str, str]) -> _Found:
-    """What uv is configured with. It joins the lists of several sources, the nearest first."""
+def _read_uv(environ: Mapping[str, str]) -> _Found:
+    """Read what uv is configured with. It joins the lists of several sources, the nearest first."""
     found: _Found = {}
-    for key, name, value, origin in _said_to_uv(environ):
-        place = _with_credentials(name, _place(key, value), environ)
+    for key, name, value, origin in _list_uv_settings(environ):
+        place = _add_credentials(name, _make_absolute(key, value), environ)
         found.setdefault(key, []).append((place, origin))
     return found
 
 
-def _said_to_uv(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
-    """Its settings as (key, name of the index or "", value, origin), the nearest first."""
+def _list_uv_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    """List uv's settings as (key, name of the index or "", value, origin), the nearest first."""
     for variable, key in _UV_VARIABLES.items():
         for value in _split(key, environ.get(variable, ""), "," if key == "find-links" else None):
             named = re.fullmatch(r"([\w.-]+)=(.+)", value) if key in _INDEXES else None  # name=URL
             yield key, named[1] if named else "", named[2] if named else value, variable
-    for file in _files_of_uv(environ):
-        for key, name, value in _in_uv_toml(file):
+    for file in _find_uv_files(environ):
+        for key, name, value in _read_uv_toml(file):
             yield key, name, value, str(file)
 
 
-def _files_of_uv(environ: Mapping[str, str]) -> list[Path]:
-    """https://docs.astral.sh/uv/concepts/configuration-files: the user's, then the first of the system's."""
+def _find_uv_files(environ: Mapping[str, str]) -> list[Path]:
+    """Find uv's files, the user's, then the first of the system's.
+
+    https://docs.astral.sh/uv/concepts/configuration-files
+    """
     if environ.get("UV_NO_CONFIG"):
         return []
     if environ.get("UV_CONFIG_FILE"):
         return [Path(environ["UV_CONFIG_FILE"])]
-    user = _home_of_configurations(environ) / "uv/uv.toml"
-    system = [Path(folder, "uv/uv.toml") for folder in (*_shared_configurations(environ), "/etc")]
+    user = _user_config_folder(environ) / "uv/uv.toml"
+    system = [Path(folder, "uv/uv.toml") for folder in (*_shared_config_folders(environ), "/etc")]
     return [file for file in [user] if file.is_file()] + [file for file in system if file.is_file()][:1]
 
 
-def _in_uv_toml(file: Path) -> Iterator[tuple[str, str, str]]:
-    """The settings in a uv.toml as (key, name of the index or "", value)."""
+def _read_uv_toml(file: Path) -> Iterator[tuple[str, str, str]]:
+    """Read the settings in a uv.toml as (key, name of the index or "", value)."""
     try:
         whole: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
         table = {**whole, **whole.get("pip", {})}
@@ -176,8 +185,11 @@ def _in_uv_toml(file: Path) -> Iterator[tuple[str, str, str]]:
         raise IndexProblem(f"{file}: no configuration that uv could read: {error}") from None
 
 
-def _with_credentials(name: str, url: str, environ: Mapping[str, str]) -> str:
-    """https://docs.astral.sh/uv/concepts/indexes/#providing-credentials-directly: variables named after the index."""
+def _add_credentials(name: str, url: str, environ: Mapping[str, str]) -> str:
+    """Add to a URL the credentials in the variables named after its index.
+
+    https://docs.astral.sh/uv/concepts/indexes/#providing-credentials-directly
+    """
     prefix = f"UV_INDEX_{re.sub(r'[^A-Z0-9]', '_', name.upper())}"
     user, password = environ.get(f"{prefix}_USERNAME", ""), environ.get(f"{prefix}_PASSWORD", "")
     if not name or not (user or password) or "@" in url.partition("://")[2].partition("/")[0]:
@@ -185,10 +197,10 @@ def _with_credentials(name: str, url: str, environ: Mapping[str, str]) -> str:
     return url.replace("://", f"://{quote(user, safe='')}:{quote(password, safe='')}@", 1)
 
 
-def _of_pip(environ: Mapping[str, str]) -> _Found:
-    """What ``pip install`` is configured with: the nearest source of each setting is its only one."""
+def _read_pip(environ: Mapping[str, str]) -> _Found:
+    """Read what ``pip install`` is configured with: the nearest source of each setting is its only one."""
     sections: dict[str, dict[str, tuple[str, str]]] = {"global": {}, "install": {}}
-    for file in _files_of_pip(environ):
+    for file in _find_pip_files(environ):
         parser = configparser.RawConfigParser()
         try:
             parser.read_string(file.read_text(encoding="utf-8"), str(file))
@@ -204,14 +216,14 @@ def _of_pip(environ: Mapping[str, str]) -> _Found:
     }
     settings = {**sections["global"], **sections["install"], **variables}
     return {
-        key: [(_place(key, one), origin) for one in _split(key, value)]
+        key: [(_make_absolute(key, one), origin) for one in _split(key, value)]
         for key, (value, origin) in settings.items()
         if key in (*_INDEXES, "find-links", "cert")
     }
 
 
-def _files_of_pip(environ: Mapping[str, str]) -> list[Path]:
-    """The files that are there, the nearest first: https://pip.pypa.io/en/stable/topics/configuration/#location."""
+def _find_pip_files(environ: Mapping[str, str]) -> list[Path]:
+    """Find pip's files, the nearest first: https://pip.pypa.io/en/stable/topics/configuration/#location."""
     named = environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return []
@@ -219,8 +231,8 @@ def _files_of_pip(environ: Mapping[str, str]) -> list[Path]:
     if named and os.path.exists(named):  # takes the place of the user's: https://github.com/pypa/pip/issues/10643
         files.insert(0, Path(named))
     else:
-        files += [_home_of_configurations(environ) / "pip/pip.conf", _home(environ) / ".pip/pip.conf"]
-    shared = [Path(folder, "pip/pip.conf") for folder in _shared_configurations(environ)]
+        files += [_user_config_folder(environ) / "pip/pip.conf", _home(environ) / ".pip/pip.conf"]
+    shared = [Path(folder, "pip/pip.conf") for folder in _shared_config_folders(environ)]
     files += [Path("/etc/pip.conf"), *reversed(shared)]
     return [file for file in files if file.is_file()]
 
@@ -229,11 +241,11 @@ def _home(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME") or Path.home())
 
 
-def _home_of_configurations(environ: Mapping[str, str]) -> Path:
+def _user_config_folder(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config")
 
 
-def _shared_configurations(environ: Mapping[str, str]) -> list[str]:
+def _shared_config_folders(environ: Mapping[str, str]) -> list[str]:
     return [folder for folder in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep) if folder]
 
 
@@ -243,7 +255,7 @@ def _split(key: str, text: str, separator: str | None = None) -> list[str]:
     return [value.strip() for value in values if value.strip()]
 
 
-def _place(key: str, value: str) -> str:
+def _make_absolute(key: str, value: str) -> str:
     """A folder as an absolute path, so that it means the same from everywhere; anything else as it is."""
     if key not in ("index-url", "extra-index-url", "find-links") or "://" in value:
         return value

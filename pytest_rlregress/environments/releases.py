@@ -1,4 +1,4 @@
-"""The released versions of a package between two ends, as the configured indexes have them."""
+"""List the released versions of a package that the configured indexes have, and select those between two ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.environments import index_pages
 from pytest_rlregress.environments.index_pages import IndexFile
-from pytest_rlregress.environments.index_settings import IndexProblem as IndexProblem
-from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ class Release:
     prerelease: bool = False
 
 
-def releases(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[Release]:
-    """All released versions of a package, ascending.
+def list_releases(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[Release]:
+    """List all released versions of a package, ascending.
 
     Args:
         package: Its name.
@@ -53,20 +52,20 @@ def releases(package: str, settings: IndexSettings, cache: Path, offline: bool) 
         IndexProblem: No index has the package, or one cannot be reached.
     """
     name = canonicalize_name(package)
-    answers = index_pages.ask(name, settings, cache, offline)
+    answers = index_pages.fetch_pages(name, settings, cache, offline)
     files: defaultdict[Version, list[IndexFile]] = defaultdict(list)
     for file in (file for answer in answers for file in answer.files):
         files[Version(file.version)].append(file)
     if not files:
-        asked = ", ".join(f"{answer.place} ({answer.said})" for answer in answers) or "none is configured"
+        asked = ", ".join(f"{answer.place} ({answer.status})" for answer in answers) or "none is configured"
         raise IndexProblem(
             f"{package}: not on any index. Asked: {asked}. Check the name, or the settings of uv or pip."
         )
-    return [_release(version, files[version]) for version in sorted(files)]
+    return [_make_release(version, files[version]) for version in sorted(files)]
 
 
-def between(releases: Sequence[Release], good: str, bad: str, pre: bool) -> list[Release]:
-    """The candidates, from the good end to the bad end, which may be the older one; both are part of it.
+def select_candidates(releases: Sequence[Release], good: str, bad: str, pre: bool) -> list[Release]:
+    """Select the candidates, from the good end to the bad end, which may be the older one; both are part of it.
 
     Left out are yanked releases, and unless ``pre`` pre-releases, but for the ends. Of builds that differ only in
     their local label (``+cpu``) one is taken, that with the label of an end if there is one.
@@ -74,7 +73,7 @@ def between(releases: Sequence[Release], good: str, bad: str, pre: bool) -> list
     Raises:
         IndexProblem: An end is not among the releases or cannot be installed here, or both are the same.
     """
-    first, last = _end(releases, "good", good), _end(releases, "bad", bad)
+    first, last = _find_end(releases, "good", good), _find_end(releases, "bad", bad)
     if first == last:
         raise IndexProblem(f"the good end and the bad end are the same release, {first.version}")
     labels = [label for end in (last, first) if (label := Version(end.version).local)]
@@ -84,7 +83,7 @@ def between(releases: Sequence[Release], good: str, bad: str, pre: bool) -> list
         return (*(version.local == label for label in labels), version.local is None, version)
 
     builds: dict[str, list[Release]] = {}
-    for release in _span(releases, first, last):
+    for release in _slice(releases, first, last):
         if release in (first, last) or (release.yanked is None and (pre or not release.prerelease)):
             builds.setdefault(Version(release.version).public, []).append(release)
     candidates = []
@@ -94,23 +93,23 @@ def between(releases: Sequence[Release], good: str, bad: str, pre: bool) -> list
     return candidates if candidates[0] == first else candidates[::-1]
 
 
-def yanked_between(releases: Sequence[Release], good: str, bad: str) -> list[Release]:
-    """The releases between the ends that `between` leaves out because they were taken back.
+def find_yanked(releases: Sequence[Release], good: str, bad: str) -> list[Release]:
+    """Find the releases between the ends that ``select_candidates`` leaves out because they were taken back.
 
     Raises:
-        IndexProblem: As `between`.
+        IndexProblem: As ``select_candidates``.
     """
-    ends = _end(releases, "good", good), _end(releases, "bad", bad)
-    return [release for release in _span(releases, *ends) if release.yanked is not None and release not in ends]
+    ends = _find_end(releases, "good", good), _find_end(releases, "bad", bad)
+    return [release for release in _slice(releases, *ends) if release.yanked is not None and release not in ends]
 
 
-def _span(releases: Sequence[Release], one: Release, other: Release) -> Sequence[Release]:
+def _slice(releases: Sequence[Release], one: Release, other: Release) -> Sequence[Release]:
     low, high = sorted((releases.index(one), releases.index(other)))
     return releases[low : high + 1]
 
 
-def _end(releases: Sequence[Release], which: str, text: str) -> Release:
-    """The release that an end names: exactly, or without the label that its only build has."""
+def _find_end(releases: Sequence[Release], which: str, text: str) -> Release:
+    """Find the release that an end names: exactly, or without the label that its only build has."""
     try:
         wanted = Version(text)
     except InvalidVersion:
@@ -135,26 +134,26 @@ def _end(releases: Sequence[Release], which: str, text: str) -> Release:
     return found
 
 
-def _release(version: Version, files: Sequence[IndexFile]) -> Release:
+def _make_release(version: Version, files: Sequence[IndexFile]) -> Release:
     live = [file for file in files if file.yanked is None]
     return Release(
         str(version),
         date=min((file.day for file in files if file.day), default=None),
         yanked=None if live else files[0].yanked,
-        untestable=_untestable(live or files),
+        untestable=_explain_untestable(live or files),
         prerelease=version.is_prerelease,
     )
 
 
-def _untestable(files: Sequence[IndexFile]) -> str | None:
-    """Why none of the files of a release can be installed here without building it, or None."""
+def _explain_untestable(files: Sequence[IndexFile]) -> str | None:
+    """Say why no file of a release can be installed here without building it; None where one can."""
     allowed = [file for file in files if _allows_this_python(file)]
     if not allowed:
         return f"needs Python {files[0].python}"
     wheels = [parse_wheel_filename(file.name)[3] for file in allowed if file.name.endswith(".whl")]
-    if any(wheel & _supported() for wheel in wheels):
+    if any(wheel & _supported_tags() for wheel in wheels):
         return None
-    platforms = {tag.platform for tag in _supported()}
+    platforms = {tag.platform for tag in _supported_tags()}
     found = {tag for wheel in wheels for tag in wheel}
     others = {tag.interpreter for tag in found if tag.platform in platforms} or {tag.platform for tag in found}
     listed = sorted(others, key=lambda name: (len(name), name)) or ["an sdist"]
@@ -164,7 +163,7 @@ def _untestable(files: Sequence[IndexFile]) -> str | None:
 
 
 @once
-def _supported() -> frozenset[tags.Tag]:
+def _supported_tags() -> frozenset[tags.Tag]:
     return frozenset(tags.sys_tags())
 
 

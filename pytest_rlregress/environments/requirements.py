@@ -1,4 +1,4 @@
-"""What packages ask of each other, and which of them can therefore not be moved alone. Pure but for their metadata."""
+"""What packages require of each other, and which of them can therefore not be moved alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from packaging.version import InvalidVersion
 
 from pytest_rlregress.stack.locks import PackageChange
 
-#: By normalised name what a package asks for, where the markers hold for this Python and platform. What it asks for
-#: under an extra counts where a package of the same set asks for it with that extra.
-Wishes = Mapping[str, tuple[Requirement, ...]]
+#: The requirements of each package, by its normalised name, whose markers hold for this Python and platform. Those of
+#: an extra count where a package of the same set requires it with that extra.
+Requirements = Mapping[str, tuple[Requirement, ...]]
 
 
-class Together(NamedTuple):
+class UpgradeUnits(NamedTuple):
     """Changed packages in the smallest units that can be moved.
 
     Attributes:
@@ -32,78 +32,88 @@ class Together(NamedTuple):
     members: dict[str, tuple[str, ...]]
 
 
-def of(distributions: Iterable[metadata.Distribution] | None = None) -> Wishes:
-    """What the distributions of this process' environment, or of another one, ask for."""
+def read_requirements(distributions: Iterable[metadata.Distribution] | None = None) -> Requirements:
+    """Read the requirements of the distributions of this environment, or of another one."""
     requirements: dict[str, list[Requirement]] = {}
     for distribution in metadata.distributions() if distributions is None else distributions:
         name = distribution.metadata["Name"]
         if name and canonicalize_name(name) not in requirements:  # the first on the path is what is imported
-            requirements[canonicalize_name(name)] = _parsed(distribution.requires or ())
+            requirements[canonicalize_name(name)] = _parse(distribution.requires or ())
     extras: dict[str, set[str]] = {name: set() for name in requirements}
     while True:
-        wishes = {name: _holding(requirements[name], extras[name]) for name in requirements}
-        asked = [(_name(wish), extra) for some in wishes.values() for wish in some for extra in wish.extras]
-        more = [(name, extra) for name, extra in asked if name in extras and extra not in extras[name]]
+        requires = {name: _applicable(requirements[name], extras[name]) for name in requirements}
+        required = [
+            (_name(requirement), extra)
+            for some in requires.values()
+            for requirement in some
+            for extra in requirement.extras
+        ]
+        more = [(name, extra) for name, extra in required if name in extras and extra not in extras[name]]
         if not more:
-            return wishes
+            return requires
         for name, extra in more:
             extras[name].add(extra)
 
 
-def broken(versions: Mapping[str, str], wishes: Wishes) -> dict[str, list[Requirement]]:
-    """By package the wishes that its own set does not meet: what it asks for is missing or has another version.
+def find_unmet(versions: Mapping[str, str], requires: Requirements) -> dict[str, list[Requirement]]:
+    """Find by package the requirements that its own set does not meet: missing, or in another version.
 
     Args:
         versions: The set, by normalised name.
-        wishes: What its packages ask for.
+        requires: What its packages require.
     """
-    unmet = {name: [wish for wish in wishes.get(name, ()) if not _met(wish, versions)] for name in versions}
+    unmet = {
+        name: [requirement for requirement in requires.get(name, ()) if not _is_met(requirement, versions)]
+        for name in versions
+    }
     return {name: some for name, some in unmet.items() if some}
 
 
-def closure(roots: Iterable[str], wishes: Wishes) -> set[str]:
-    """The packages, of those that are there, that these need: themselves, and what is asked for directly or not."""
-    asks = {name: {_name(wish) for wish in some} & wishes.keys() for name, some in wishes.items()}
-    return {name for root in map(canonicalize_name, roots) if root in asks for name in _reached(root, asks)}
+def find_dependencies(roots: Iterable[str], requires: Requirements) -> set[str]:
+    """Find these packages and all that they require, directly or not, of those that are there."""
+    edges = {name: {_name(requirement) for requirement in some} & requires.keys() for name, some in requires.items()}
+    return {name for root in map(canonicalize_name, roots) if root in edges for name in _reachable(root, edges)}
 
 
-def together(
-    changes: Sequence[PackageChange], old: tuple[Mapping[str, str], Wishes], new: tuple[Mapping[str, str], Wishes]
-) -> Together:
-    """Which of the changed packages cannot be moved alone.
+def group_changes(
+    changes: Sequence[PackageChange],
+    old: tuple[Mapping[str, str], Requirements],
+    new: tuple[Mapping[str, str], Requirements],
+) -> UpgradeUnits:
+    """Group changed packages that cannot be moved alone.
 
-    A package needs another one to move with it where its new version asks for what only the other's new version meets,
-    or where the other's old version asks for what its new version breaks. A package that is not there meets nothing.
-    Wishes that their own set does not meet do not count: the user has chosen to live with those.
+    A package needs another one to move with it where its new version requires what only the other's new version meets,
+    or where the other's old version requires what its new version breaks. A package that is not there meets nothing.
+    Requirements that their own set does not meet do not count: the user has chosen to live with those.
 
     Args:
         changes: The packages that differ between the ends.
-        old: Versions by normalised name, and wishes, of the set before.
+        old: Versions by normalised name, and requirements, of the set before.
         new: Those of the set after.
     """
     needs: dict[str, set[str]] = {change.name: set() for change in changes}
     for name in needs:
-        for wish in _kept(name, new, needs):
-            if not _met(wish, old[0]):
-                needs[name].add(_name(wish))
-        for wish in _kept(name, old, needs):
-            if not _met(wish, new[0]):
-                needs[_name(wish)].add(name)
-    reached = {name: _reached(name, needs) for name in needs}
+        for requirement in _met_among(name, new, needs):
+            if not _is_met(requirement, old[0]):
+                needs[name].add(_name(requirement))
+        for requirement in _met_among(name, old, needs):
+            if not _is_met(requirement, new[0]):
+                needs[_name(requirement)].add(name)
+    reached = {name: _reachable(name, needs) for name in needs}
     groups = {name: tuple(sorted(other for other in reached[name] if name in reached[other])) for name in needs}
     unit = {name: " + ".join(group) for name, group in groups.items()}
     # What a unit needs reaches less than the unit itself.
     order = tuple(
         dict.fromkeys(unit[name] for name in sorted(needs, key=lambda name: (len(reached[name]), unit[name])))
     )
-    return Together(
+    return UpgradeUnits(
         order,
         {unit[name]: frozenset(unit[other] for other in reached[name]) - {unit[name]} for name in needs},
         {unit[name]: groups[name] for name in needs},
     )
 
 
-def _parsed(lines: Iterable[str]) -> list[Requirement]:
+def _parse(lines: Iterable[str]) -> list[Requirement]:
     found = []
     for line in lines:
         try:
@@ -113,8 +123,8 @@ def _parsed(lines: Iterable[str]) -> list[Requirement]:
     return found
 
 
-def _holding(requirements: Iterable[Requirement], extras: Collection[str]) -> tuple[Requirement, ...]:
-    """Those whose markers hold, with one of the extras or with none, without the markers."""
+def _applicable(requirements: Iterable[Requirement], extras: Collection[str]) -> tuple[Requirement, ...]:
+    """The requirements whose markers hold, with one of the extras or with none, without the markers."""
     found = []
     for requirement in requirements:
         marker = requirement.marker
@@ -125,27 +135,31 @@ def _holding(requirements: Iterable[Requirement], extras: Collection[str]) -> tu
     return tuple(found)
 
 
-def _kept(name: str, end: tuple[Mapping[str, str], Wishes], among: Collection[str]) -> list[Requirement]:
-    """The wishes of a package to some others that are met in its own set."""
-    versions, wishes = end
-    asked = wishes.get(name, ()) if name in versions else ()
-    return [wish for wish in asked if _name(wish) in among and _name(wish) != name and _met(wish, versions)]
+def _met_among(name: str, end: tuple[Mapping[str, str], Requirements], among: Collection[str]) -> list[Requirement]:
+    """The requirements of a package on some others that its own set meets."""
+    versions, requires = end
+    required = requires.get(name, ()) if name in versions else ()
+    return [
+        requirement
+        for requirement in required
+        if _name(requirement) in among and _name(requirement) != name and _is_met(requirement, versions)
+    ]
 
 
-def _met(wish: Requirement, versions: Mapping[str, str]) -> bool:
-    """Whether a set has what is asked for. What comes from a folder or a URL may be any version."""
-    version = versions.get(_name(wish))
+def _is_met(requirement: Requirement, versions: Mapping[str, str]) -> bool:
+    """Whether a set has what is required. What comes from a folder or a URL may be any version."""
+    version = versions.get(_name(requirement))
     try:
-        return version is not None and wish.specifier.contains(version, prereleases=True)
+        return version is not None and requirement.specifier.contains(version, prereleases=True)
     except InvalidVersion:
         return True
 
 
-def _name(wish: Requirement) -> str:
-    return canonicalize_name(wish.name)
+def _name(requirement: Requirement) -> str:
+    return canonicalize_name(requirement.name)
 
 
-def _reached(start: str, edges: Mapping[str, Collection[str]]) -> set[str]:
+def _reachable(start: str, edges: Mapping[str, Collection[str]]) -> set[str]:
     """The start and all that edges lead to."""
     found, todo = {start}, [start]
     while todo:

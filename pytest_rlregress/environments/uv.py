@@ -1,4 +1,4 @@
-"""Runs uv: with the user's index settings, ended when we end, its refusals in one line."""
+"""Run uv with the user's index settings: it ends when this process does, and its refusals come as one line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
 
-from pytest_rlregress.environments.index_settings import shown
+from pytest_rlregress.environments.index_settings import IndexSettings, hide_credentials
 from pytest_rlregress.verdicts import on_one_line
 
 _TELL_AFTER_SECONDS = 5.0
@@ -53,13 +52,6 @@ class NoUv(Exception):
     """There is no uv: the message says how to get it."""
 
 
-class UvSettings(Protocol):
-    """Where packages come from."""
-
-    def for_uv(self) -> dict[str, str]:
-        """The environment variables that say so to uv."""
-
-
 class Installer:
     """Runs uv.
 
@@ -72,12 +64,12 @@ class Installer:
         NoUv: uv is not installed.
     """
 
-    def __init__(self, settings: UvSettings, offline: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: IndexSettings, offline: bool, say: Callable[[str], None]) -> None:
         self.offline = offline
-        self._uv = _find()
+        self._uv = _find_uv()
         self._say = say
         self._variables = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
-        self._variables |= settings.for_uv()
+        self._variables |= settings.uv_variables()
         self._running: set[subprocess.Popen[str]] = set()
         self._starting = threading.Lock()
         self._stopped = False
@@ -90,7 +82,7 @@ class Installer:
         offline: bool = False,
         keep_open: Sequence[int] = (),
     ) -> tuple[str, str]:
-        """Run ``uv pip``: what it wrote to ``out.txt``, and what it said.
+        """Run ``uv pip``; returns what it wrote to ``out.txt``, and what it said.
 
         Args:
             doing: In words, for those who wait.
@@ -102,9 +94,9 @@ class Installer:
         Raises:
             Unbuildable: uv ended with an error.
             NoSpace: The disk is full.
-            KeyboardInterrupt: It was interrupted, by the user or by `stop`.
+            KeyboardInterrupt: It was interrupted, by the user or by ``stop``.
         """
-        with full_disk(), TemporaryDirectory(prefix="rlregress-") as name:
+        with report_full_disk(), TemporaryDirectory(prefix="rlregress-") as name:
             folder = Path(name)
             for file, text in {"uv.toml": "", **files}.items():
                 (folder / file).write_text(text, encoding="utf-8")
@@ -112,22 +104,22 @@ class Installer:
             options = [str(folder / one) if one in files or one == "out.txt" else one for one in arguments]
             command = ["pip", *options, "--project", name, *["--offline"] * (offline or self.offline)]
             try:
-                said = self.run(doing, *command, variables=variables, keep_open=keep_open)
+                output = self.run(doing, *command, variables=variables, keep_open=keep_open)
             except Unbuildable as error:
                 label = _NO_SUCH_BUILD.search(error.text)
                 if label is None or "--torch-backend" in command:
                     raise
                 try:
                     backend = ("--torch-backend", label[1])
-                    said = self.run(doing, *command, *backend, variables=variables, keep_open=keep_open)
+                    output = self.run(doing, *command, *backend, variables=variables, keep_open=keep_open)
                 except Unbuildable as other:
                     reason = f"{error}; with --torch-backend {label[1]}: {other}"
                     raise Unbuildable(reason, f"{error.text}\n{other.text}") from None
             written = folder / "out.txt"
-            return written.read_text(encoding="utf-8") if written.exists() else "", said
+            return written.read_text(encoding="utf-8") if written.exists() else "", output
 
     def _configured(self, folder: Path) -> dict[str, str]:
-        """The environment in which uv reads the folder's uv.toml beside the user's own.
+        """Make the variables by which uv reads the folder's uv.toml beside the user's own.
 
         A file that the user names takes the place of both, so that one is joined with ours.
         """
@@ -144,7 +136,7 @@ class Installer:
     def run(
         self, doing: str, *arguments: str, variables: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()
     ) -> str:
-        """Run uv: what it said. Raises as `pip` does."""
+        """Run uv; returns what it said. Raises as ``pip`` does."""
         with self._starting:
             if self._stopped:
                 raise KeyboardInterrupt
@@ -160,19 +152,19 @@ class Installer:
             )
             self._running.add(uv)
         try:
-            said = self._wait(uv, doing)
+            output = self._wait(uv, doing)
         except BaseException:
-            _end(uv)
+            _terminate(uv)
             raise
         finally:
             self._running.discard(uv)
         if self._stopped or uv.returncode in (-2, 130):  # SIGINT, as a signal and as uv tells of it
             raise KeyboardInterrupt
-        if _DISK_FULL.search(said):
-            raise NoSpace(f"No space left on the disk: {reason(said)}. {_ADVICE}")
+        if _DISK_FULL.search(output):
+            raise NoSpace(f"No space left on the disk: {summarize_error(output)}. {_ADVICE}")
         if uv.returncode:
-            raise Unbuildable(reason(said) or f"uv ended with exit code {uv.returncode}", said)
-        return said
+            raise Unbuildable(summarize_error(output) or f"uv ended with exit code {uv.returncode}", output)
+        return output
 
     def _wait(self, uv: subprocess.Popen[str], doing: str) -> str:
         begun, patience = time.monotonic(), _TELL_AFTER_SECONDS
@@ -189,23 +181,23 @@ class Installer:
             self._stopped = True
             running = list(self._running)
         for uv in running:
-            _end(uv)
+            _terminate(uv)
 
 
-def reason(said: str) -> str:
-    """What uv gives as the reason of an error, on one line: without its progress, a build's output and credentials."""
-    error = re.search(r"^error: (.*)", said, re.MULTILINE | re.DOTALL)
-    text = re.split(r"\n\s*\[std(?:out|err)\]", error[1] if error else said)[0]
+def summarize_error(output: str) -> str:
+    """Summarize an error of uv as one line: without its progress, a build's output and credentials."""
+    error = re.search(r"^error: (.*)", output, re.MULTILINE | re.DOTALL)
+    text = re.split(r"\n\s*\[std(?:out|err)\]", error[1] if error else output)[0]
     text = re.sub(r"^\s*cause: ", "\0", text, flags=re.MULTILINE)
-    causes = [shown(on_one_line(cause)) for cause in text.split("\0")]
+    causes = [hide_credentials(on_one_line(cause)) for cause in text.split("\0")]
     if causes[0].startswith("No solution found") and len(causes) > 1:
         del causes[0]
     return ": ".join(causes).rstrip(".")
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """Tell of a full disk as NoSpace."""
+def report_full_disk() -> Iterator[None]:
+    """Raise NoSpace where the disk is full."""
     try:
         yield
     except OSError as error:
@@ -214,7 +206,7 @@ def full_disk() -> Iterator[None]:
         raise NoSpace(f"No space left on the disk: {error}. {_ADVICE}") from None
 
 
-def _end(uv: subprocess.Popen[str]) -> None:
+def _terminate(uv: subprocess.Popen[str]) -> None:
     """End uv and what it started to build a package."""
     from pytest_rlregress.containment.processes import descendants
 
@@ -226,7 +218,7 @@ def _end(uv: subprocess.Popen[str]) -> None:
     uv.kill()
 
 
-def _find() -> str:
+def _find_uv() -> str:
     try:
         from uv import find_uv_bin
 

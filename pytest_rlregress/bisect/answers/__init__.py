@@ -1,6 +1,7 @@
-"""What a bisect says.
+"""The answer of a bisect, and its progress.
 
-``progress``   while it goes on
+``progress``   one line for every trial while it goes on
 ``answer``     what was found: its parts
-``rendering``  as text, Markdown and JSON
+``rendering``  the answer as text, Markdown and JSON
+``text``       what all of these show: redacted, quoted, counted
 """

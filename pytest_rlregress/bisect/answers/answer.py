@@ -1,20 +1,16 @@
-"""What a bisect found, and how what is shown of it is made fit to be shown."""
+"""The answer of a bisect: what was asked, where the test flips, and every trial."""
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytest_rlregress.bisect.trials.observations import State, Trial
 
 
 @dataclass(frozen=True)
-class Documented:
-    """The failure of the bad end, where the catalogue has it."""
+class DocumentedFailure:
+    """The documented failure that the bad end shows."""
 
     id: str
     title: str
@@ -23,7 +19,7 @@ class Documented:
 
 
 @dataclass(frozen=True)
-class BisectQuestion:
+class BisectRequest:
     """What was asked.
 
     Attributes:
@@ -36,25 +32,25 @@ class BisectQuestion:
     test: str
     good: str
     bad: str
-    documented: Documented | None = None
+    documented: DocumentedFailure | None = None
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A candidate that says nothing: yanked, no wheel, a resolver conflict, another failure, flaky."""
+class Untested:
+    """A candidate that is neither good nor bad: yanked, no wheel, a resolver conflict, another failure, flaky."""
 
     label: str
     reason: str
 
 
 @dataclass(frozen=True)
-class SeenFailure:
-    """What the test did at one place.
+class Endpoint:
+    """What the test did at one candidate: an end, the last good one or the first bad one.
 
     Attributes:
         label: Where: ``4.57.6``, ``lock-monday.txt``, ``3f1c2aa``.
         date: ISO day of its release or commit, None where unknown.
-        verdict: The judge's word, ``reproduced``, or ``passed``, ``failed``, …; "" where it was not tested.
+        verdict: The verdict, ``reproduced``, or ``passed``, ``failed``, …; "" where it was not tested.
         text: What came out, or "" where it passed.
         title: A commit's subject, or "".
     """
@@ -83,26 +79,26 @@ class Culprit:
     """
 
     name: str
-    last_good: SeenFailure
-    first_bad: SeenFailure
+    last_good: Endpoint
+    first_bad: Endpoint
     repaired: bool = False
-    between: tuple[Skipped, ...] = ()
+    between: tuple[Untested, ...] = ()
     moved: tuple[str, ...] = ()
     from_base: tuple[str, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[Untested, ...] = ()
     details: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class ChangedSet:
-    """Of two locks: how many packages differ, and which of them it takes.
+    """The smallest set of upgrades, of those between two locks, that flips the test.
 
     Attributes:
         changed: Number of packages that differ.
         minimal: The changes, as ``name before -> after``, that were seen to flip the verdict with everything else as at
             the good end, but for what they need.
-        along: The changes that these need.
-        least: Whether it was seen good without any one of them.
+        moved_along: The changes that these need.
+        proven: Whether it was seen good without any one of them.
         groups: The packages that can only be moved together, by their requirements: groups of two and more.
         undecided: Of the minimal set, the packages that what could not be tested keeps from being told apart: one of
             each such group flips the verdict. Not empty: narrowed to a set, no more.
@@ -110,8 +106,8 @@ class ChangedSet:
 
     changed: int
     minimal: tuple[str, ...]
-    along: tuple[str, ...] = ()
-    least: bool = True
+    moved_along: tuple[str, ...] = ()
+    proven: bool = True
     groups: tuple[tuple[str, ...], ...] = ()
     undecided: tuple[tuple[str, ...], ...] = ()
 
@@ -139,7 +135,7 @@ class NotFound:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where it was tried.
+    """The Python, the platform and the packages that all trials had in common.
 
     Attributes:
         python: ``3.12.3``.
@@ -157,13 +153,13 @@ class RunContext:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialSummary:
     """A trial in one line.
 
     Attributes:
         label: The candidate in words.
         state: ``good``, ``bad`` or ``unknown``.
-        verdict: The judge's word, several where repeats differ; "" where there was no run.
+        verdict: The verdict, several where repeats differ; "" where there was no run.
         seconds: To build its environment and run its tests.
         runs: How many runs it had.
         reason: Why it is unknown.
@@ -177,14 +173,14 @@ class Tried:
     reason: str = ""
 
 
-def tried(trial: Trial, test: str, state: State, reason: str = "") -> Tried:
-    """A trial in one line, about the test of that key."""
+def summarize_trial(trial: Trial, test: str, state: State, reason: str = "") -> TrialSummary:
+    """Summarize a trial in one line, about the test of that key."""
     seen = [run.observations[test].verdict for run in trial.runs if test in run.observations]
     words = [word if seen.count(word) == len(seen) else f"{seen.count(word)} {word}" for word in dict.fromkeys(seen)]
     if trial.same_as:
         reason = reason or f"the same packages as {trial.same_as}"
     runs = 0 if trial.same_as else len(trial.runs)
-    return Tried(trial.label, state, ", ".join(words), trial.seconds, runs, reason)
+    return TrialSummary(trial.label, state, ", ".join(words), trial.seconds, runs, reason)
 
 
 @dataclass(frozen=True)
@@ -192,7 +188,7 @@ class Answer:
     """What a bisect found.
 
     Attributes:
-        question: What was asked.
+        request: What was asked.
         culprits: Where the verdict flips; empty where ``not_found``.
         ends: The good end and the bad end as they were seen, the first two things tried.
         run_context: Where it was tried.
@@ -201,21 +197,21 @@ class Answer:
         command: What asks the same again.
         changed: For two locks.
         not_found: Why there is no culprit.
-        here: Other tests that flip at the same place.
-        elsewhere: Other tests that flip between the ends, but at another place.
+        also_flip: Other tests that flip at the same place.
+        flip_elsewhere: Other tests that flip between the ends, but at another place.
     """
 
-    question: BisectQuestion
-    ends: tuple[SeenFailure, SeenFailure]
+    request: BisectRequest
+    ends: tuple[Endpoint, Endpoint]
     run_context: RunContext
-    tried: tuple[Tried, ...]
+    tried: tuple[TrialSummary, ...]
     seconds: float
     command: tuple[str, ...]
     culprits: tuple[Culprit, ...] = ()
     changed: ChangedSet | None = None
     not_found: NotFound | None = None
-    here: tuple[str, ...] = ()
-    elsewhere: tuple[str, ...] = ()
+    also_flip: tuple[str, ...] = ()
+    flip_elsewhere: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse an answer that says nothing, or two things."""
@@ -229,69 +225,3 @@ class Answer:
             return 1
         undecided = self.changed is not None and self.changed.undecided
         return 3 if undecided or any(culprit.between for culprit in self.culprits) else 0
-
-
-# -- what can be shown: no credentials, no home folder, nothing that moves a terminal's cursor ------------------------
-
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
-
-
-def shareable(text: str) -> str:
-    """A text that may be shown to anyone: no credentials in URLs, no control characters, paths as seen from here.
-
-    Those below the current folder are relative to it; of others the home folder is ``~``.
-    """
-    text = _SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    text = "".join(character if _shown(character) else "\ufffd" for character in text)
-    return _home().sub("~", _here().sub("", _CREDENTIALS.sub("://***@", text)))
-
-
-def _here() -> re.Pattern[str]:
-    folder = os.getcwd().rstrip("/")
-    return re.compile(rf"(?<![\w.~/-]){re.escape(folder)}/(?=\w)" if folder else "(?!)")
-
-
-def _home() -> re.Pattern[str]:
-    home = os.path.expanduser("~")
-    folders = {folder.rstrip("/") for folder in (home, os.path.realpath(home))} - {"", "~"}
-    return re.compile(rf"(?<![\w.~-])(?:{'|'.join(map(re.escape, folders))})(?![\w.-])" if folders else "(?!)")
-
-
-def _shown(character: str) -> bool:
-    if character in "\n\t":
-        return True
-    turns = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"  # the direction of what follows
-    return not turns and unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp")
-
-
-def shell(command: Sequence[str]) -> str:
-    """A command as it is typed into a shell, without credentials; what lies in the home folder by ``~``."""
-    return " ".join(map(_word, command))
-
-
-def _word(word: str) -> str:
-    first, *inside = (_quoted(shareable(part)) for part in _home().split(word))
-    if not inside:
-        return first or "''"
-    return '"$HOME"'.join([first, *inside]) if first else "~" + '"$HOME"'.join(inside)
-
-
-def _quoted(part: str) -> str:
-    rest = part.removeprefix("/")  # a slash after ~ has to be seen
-    return part[: len(part) - len(rest)] + (rest and shlex.quote(rest))
-
-
-def duration(seconds: float) -> str:
-    """``14 s``, ``1 min 12 s``, ``2 h 5 min``."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def counted(number: int, word: str) -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{number} {word}{'s' * (number != 1)}"

@@ -1,4 +1,4 @@
-"""What a bisect says on standard error while it goes on: a plain line for every trial and every note."""
+"""Report progress on standard error: a plain line for every trial and every note."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from pytest_rlregress.bisect.answers.answer import Skipped, Tried, counted, duration, shareable, shell
+from pytest_rlregress.bisect.answers.answer import TrialSummary, Untested
+from pytest_rlregress.bisect.answers.text import count, format_duration, quote_command, redact
 from pytest_rlregress.bisect.trials.observations import State
 
 _PLAIN = str.maketrans({"…": "...", "·": "-"})  # where standard error is not Unicode
@@ -32,18 +33,18 @@ class ProgressWindow:
     runs: int
 
 
-def between(labels: Sequence[str]) -> str:
-    """A window of candidates in their order, by its ends."""
+def join_ends(labels: Sequence[str]) -> str:
+    """Name a window of candidates in their order, by its ends."""
     return " … ".join(dict.fromkeys((labels[0], labels[-1])))
 
 
-def among(names: Sequence[str]) -> str:
-    """A window of candidates without an order, by some of them."""
+def join_some(names: Sequence[str]) -> str:
+    """Name a window of candidates without an order, by some of them."""
     return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
 
 
 class Progress:
-    """Says what is going on. Its lines may come from several threads.
+    """Reports what is going on. Its lines may come from several threads.
 
     Args:
         stream: Where it is said: standard error. Only to a terminal is also said what is being done right now.
@@ -57,30 +58,30 @@ class Progress:
         self._doing, self._lock = "", threading.Lock()
 
     def say(self, text: str) -> None:
-        """A line that stays: a note about an environment, a warning."""
+        """Write a line that stays: a note about an environment, a warning."""
         with self._lock:
-            self._write("".join(f"{line}\n" for line in shareable(text).rstrip("\n").split("\n")))
+            self._write("".join(f"{line}\n" for line in redact(text).rstrip("\n").split("\n")))
 
-    def begins(self, doing: str) -> None:
-        """What is being done until the next trial is finished, such as ``building transformers 5.0.0``; "": nothing."""
+    def set_activity(self, doing: str) -> None:
+        """Show on a terminal what is being done, such as ``building transformers 5.0.0``; "": nothing."""
         with self._lock:
-            self._doing = f"{' '.join(shareable(doing).split())} …" if doing else ""
+            self._doing = f"{' '.join(redact(doing).split())} …" if doing else ""
             self._write("")
 
-    def known(self, trials: int) -> None:
-        """So many trials are known from an interrupted bisect."""
+    def report_known(self, trials: int) -> None:
+        """Report how many trials are known from an interrupted bisect."""
         if trials:
-            self.say(f"{counted(trials, 'trial')} known from before, not tried again")
+            self.say(f"{count(trials, 'trial')} known from before, not tried again")
 
-    def skipped(self, candidates: Iterable[Skipped]) -> None:
-        """These candidates will not be tried."""
+    def report_untested(self, candidates: Iterable[Untested]) -> None:
+        """Report the candidates that will not be tried."""
         for one in candidates:
             self.say(f"not tested: {one.label}: {one.reason}")
 
-    def tried(
-        self, one: Tried, window: ProgressWindow | None = None, *, role: str = "", moved: Sequence[str] = ()
+    def report_trial(
+        self, one: TrialSummary, window: ProgressWindow | None = None, *, role: str = "", moved: Sequence[str] = ()
     ) -> None:
-        """A finished trial, and what is left.
+        """Report a finished trial, and what is left.
 
         Args:
             one: The trial.
@@ -94,19 +95,19 @@ class Progress:
         found = f"{one.state.value} ({why})" if why else one.state.value
         if role and one.verdict:  # which of its tests is followed is not known yet
             found = one.verdict
-        line = f"[{self._number}] {f'{role}, ' if role else ''}{one.label}: {found} in {duration(one.seconds)}"
+        line = f"[{self._number}] {f'{role}, ' if role else ''}{one.label}: {found} in {format_duration(one.seconds)}"
         self._doing = ""
         line = f"{line} · {self._left(window)}" if window else line
-        self.say(f"{line}\n    moved along: {among(moved)}" if moved else line)
+        self.say(f"{line}\n    moved along: {join_some(moved)}" if moved else line)
 
     def _left(self, window: ProgressWindow) -> str:
         """The window, how much is left of it, the time so far and the estimate: the median trial's, for each run."""
         parts = [window.text, f"{window.left} left"]
         if window.runs:
-            parts.append(f"about {counted(window.runs, 'run')}")
-        parts.append(f"{duration(self.elapsed)} so far")
+            parts.append(f"about {count(window.runs, 'run')}")
+        parts.append(f"{format_duration(self.elapsed)} so far")
         if window.runs:
-            parts.append(f"about {duration(round(statistics.median(self._seconds) * window.runs))} to go")
+            parts.append(f"about {format_duration(round(statistics.median(self._seconds) * window.runs))} to go")
         return ", ".join(parts)
 
     @property
@@ -114,12 +115,12 @@ class Progress:
         """Seconds since the beginning."""
         return self._clock() - self._begun
 
-    def stopped(self, command: Sequence[str]) -> None:
-        """How an interrupted bisect is gone on with."""
+    def report_stop(self, command: Sequence[str]) -> None:
+        """Say how an interrupted bisect is continued."""
         self._doing = ""
         self.say(
-            f"stopped after {counted(self._number, 'trial')}, {duration(self.elapsed)}; these are kept. To go on from "
-            f"here:\n  {shell(command)}"
+            f"stopped after {count(self._number, 'trial')}, {format_duration(self.elapsed)}; these are kept. "
+            f"To go on from here:\n  {quote_command(command)}"
         )
 
     def _write(self, lines: str) -> None:

@@ -1,6 +1,6 @@
-"""A bisect's answer, to be read in a terminal, pasted into an issue, or kept as JSON.
+"""Render an answer as text for a terminal, as Markdown for an issue, and as JSON.
 
-Nothing of it is shown before ``shareable``: no credentials of an index, no home folder, no control characters.
+Nothing of it is shown before ``redact``: no credentials of an index, no home folder, no control characters.
 """
 
 from __future__ import annotations
@@ -12,20 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
-from pytest_rlregress.bisect.answers.answer import (
-    Answer,
-    ChangedSet,
-    Culprit,
-    NotFound,
-    SeenFailure,
-    counted,
-    duration,
-    shareable,
-    shell,
-)
+from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit, Endpoint, NotFound
+from pytest_rlregress.bisect.answers.text import count, format_duration, quote_command, redact
 
 #: The form of the JSON: raised when a key changes its meaning or goes.
-FORMAT = 1
+FORMAT = 2
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------
@@ -37,18 +28,18 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "format": FORMAT,
         "exit_code": answer.exit_code,
         "summary": " ".join(_headline(answer, _TEXT)),
-        **_plain(answer),
+        **_to_json(answer),
     }
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        return {one.name: _to_json(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
-        return {shareable(key): _plain(one) for key, one in value.items()}
+        return {redact(key): _to_json(one) for key, one in value.items()}
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return shareable(value) if isinstance(value, str) else value
+        return [_to_json(one) for one in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 # -- text and Markdown: the same sections, laid out in two ways -------------------------------------------------------
@@ -91,7 +82,7 @@ def as_text(answer: Answer) -> str:
 
 def as_markdown(answer: Answer) -> str:
     """The answer ready to be pasted into an issue on GitHub."""
-    parts = [f"## {_code(answer.question.test)}", *(f"**{line}**" for line in _headline(answer, _MARKDOWN))]
+    parts = [f"## {_code(answer.request.test)}", *(f"**{line}**" for line in _headline(answer, _MARKDOWN))]
     for title, body, folded in _sections(answer, _MARKDOWN):
         text = _marked_up(body)
         summary = _unlinked(html.escape(_one_line(title)))
@@ -103,8 +94,8 @@ def as_markdown(answer: Answer) -> str:
 def _headline(answer: Answer, style: _Style) -> list[str]:
     """What was found, a sentence for each culprit; or why nothing was."""
     if answer.not_found:
-        return [_why_not(answer.not_found, style)]
-    return [*_needed(answer.changed, style), *(_flip(culprit, style) for culprit in answer.culprits)]
+        return [_explain_not_found(answer.not_found, style)]
+    return [*_describe_set(answer.changed, style), *(_describe_flip(culprit, style) for culprit in answer.culprits)]
 
 
 _WHY_NOT = {
@@ -119,65 +110,66 @@ _WHY_NOT = {
 }
 
 
-def _why_not(found: NotFound, style: _Style) -> str:
+def _explain_not_found(found: NotFound, style: _Style) -> str:
     return _WHY_NOT[found.kind].format(
         first=style.code(found.first),
         second=style.code(found.second),
         reason=style.code(found.reason.removeprefix("flaky: ").rstrip(". \n")),
         because=f" ({style.code(found.reason)})" if found.reason else "",
-        command=f": {style.code(shell(found.command))}" if found.command else "",
+        command=f": {style.code(quote_command(found.command))}" if found.command else "",
     )
 
 
-def _needed(changed: ChangedSet | None, style: _Style) -> Iterator[str]:
+def _describe_set(changed: ChangedSet | None, style: _Style) -> Iterator[str]:
     if changed is None:
         return
     enough = "1 is enough" if len(changed.minimal) == 1 else f"{len(changed.minimal)} together are enough"
-    along = f"{len(changed.along)} that must move along, and " if changed.along else ""
+    along = f"{len(changed.moved_along)} that must move along, and " if changed.moved_along else ""
     seen = f"seen failing with {along}the rest as at the good end"
-    more = "" if changed.least else "; it was not seen good without each of them"
-    yield f"Of {counted(changed.changed, 'changed package')} {enough}: {_some(changed.minimal, style)} ({seen}{more})."
+    more = "" if changed.proven else "; it was not seen good without each of them"
+    names = _join_some(changed.minimal, style)
+    yield f"Of {count(changed.changed, 'changed package')} {enough}: {names} ({seen}{more})."
     for group in changed.undecided:
-        yield f"Not told apart, as what lies between them could not be tested: {_some(group, style)}."
+        yield f"Not told apart, as what lies between them could not be tested: {_join_some(group, style)}."
 
 
-def _some(names: Sequence[str], style: _Style) -> str:
+def _join_some(names: Sequence[str], style: _Style) -> str:
     more = f" and {len(names) - _MANY} more" * (len(names) > _MANY)
     return ", ".join(map(style.code, names[:_MANY])) + more
 
 
-def _flip(culprit: Culprit, style: _Style) -> str:
+def _describe_flip(culprit: Culprit, style: _Style) -> str:
     older, newer, word, last = culprit.last_good, culprit.first_bad, "Broke", "good"
     if culprit.repaired:
         older, newer, word, last = newer, older, "Repaired", "bad"
     old, new = (f"{style.code(one.label)} ({_date(one, style)})" for one in (older, newer))
     where = f"{word} in {style.code(culprit.name)}"
     if culprit.between:
-        untested = counted(len(culprit.between), "candidate")
+        untested = count(len(culprit.between), "candidate")
         return f"{where} after {old}, in {new} at the latest; {untested} between could not be tested."
     return f"{where} {new}; last {last}: {old}."
 
 
 def _sections(answer: Answer, style: _Style) -> Iterator[_Section]:
     """All but the headline, in the order of how likely it is wanted."""
-    code, prose, points = style.code, style.prose, _points(answer)
+    code, prose, points = style.code, style.prose, _list_endpoints(answer)
     rows = [(role, code(at), _date(one, style), prose(one.verdict), code(one.title)) for role, at, one in points]
     yield _Section("Where it flips" if answer.culprits else "The ends", _Table(("", "at", "date", "verdict", ""), rows))
     for culprit in answer.culprits:
-        yield from _about(culprit, style)
+        yield from _describe_culprit(culprit, style)
     for title, tests in (
-        ("Flips at the same place", answer.here),
-        ("Flips between the ends, elsewhere", answer.elsewhere),
+        ("Flips at the same place", answer.also_flip),
+        ("Flips between the ends, elsewhere", answer.flip_elsewhere),
     ):
         if tests:
             yield _Section(title, [code(test) for test in tests], folded=len(tests) > _MANY)
     if changed := answer.changed:
         lines = [code(one) for one in changed.minimal]
-        lines += [f"needed by these: {code(one)}" for one in changed.along]
-        lines += [f"can only be moved together: {_some(group, style)}" for group in changed.groups]
-        yield _Section(f"What it takes, of {counted(changed.changed, 'changed package')}", lines)
-    yield _Section("To reproduce", _Verbatim(shell(answer.command), "sh"))
-    if documented := answer.question.documented:
+        lines += [f"needed by these: {code(one)}" for one in changed.moved_along]
+        lines += [f"can only be moved together: {_join_some(group, style)}" for group in changed.groups]
+        yield _Section(f"What it takes, of {count(changed.changed, 'changed package')}", lines)
+    yield _Section("To reproduce", _Verbatim(quote_command(answer.command), "sh"))
+    if documented := answer.request.documented:
         facts = {"What": documented.title, "Cause": documented.cause, "Remedy": documented.remedy}
         yield _Section(f"Documented as {documented.id}", [f"{key}: {prose(text)}" for key, text in facts.items()])
     around = answer.run_context
@@ -194,16 +186,16 @@ def _sections(answer: Answer, style: _Style) -> Iterator[_Section]:
         (str(number), code(one.label), one.state.value, prose(one.verdict), f"{one.seconds:.1f}", code(one.reason))
         for number, one in enumerate(answer.tried, 1)
     ]
-    runs = counted(sum(one.runs for one in answer.tried), "run")
-    title = f"{counted(len(trials), 'trial')}, {runs}, {duration(answer.seconds)} in all"
+    runs = count(sum(one.runs for one in answer.tried), "run")
+    title = f"{count(len(trials), 'trial')}, {runs}, {format_duration(answer.seconds)} in all"
     yield _Section(title, _Table(("", "candidate", "is", "verdict", "seconds", "why"), trials), folded=True)
 
 
-def _date(seen: SeenFailure, style: _Style) -> str:
+def _date(seen: Endpoint, style: _Style) -> str:
     return style.prose(seen.date or "date unknown")
 
 
-def _points(answer: Answer) -> list[tuple[str, str, SeenFailure]]:
+def _list_endpoints(answer: Answer) -> list[tuple[str, str, Endpoint]]:
     """The places worth a line of their own: what each is, its name, and what was seen there."""
     found = [
         (role, f"{culprit.name} {one.label}", one)
@@ -218,7 +210,7 @@ def _points(answer: Answer) -> list[tuple[str, str, SeenFailure]]:
     return [*good, *found, *bad]
 
 
-def _about(culprit: Culprit, style: _Style) -> Iterator[_Section]:
+def _describe_culprit(culprit: Culprit, style: _Style) -> Iterator[_Section]:
     """What else there is to know about where it flips."""
     for title, skipped in (("between the two, not tested", culprit.between), ("not tested", culprit.skipped)):
         lines = [f"{style.code(one.label)}: {style.code(one.reason)}" for one in skipped]
@@ -235,9 +227,9 @@ def _about(culprit: Culprit, style: _Style) -> Iterator[_Section]:
 
 def _excerpt(text: str) -> str:
     """The end of what came out: there pytest says what it was."""
-    lines = [_cut(line) for line in shareable(text).strip("\n").split("\n")]
+    lines = [_cut(line) for line in redact(text).strip("\n").split("\n")]
     left = len(lines) - _LINES
-    return "\n".join([f"… {counted(left, 'line')} before", *lines[-_LINES:]] if left > 0 else lines)
+    return "\n".join([f"… {count(left, 'line')} before", *lines[-_LINES:]] if left > 0 else lines)
 
 
 def _one_line(text: str) -> str:
@@ -245,7 +237,7 @@ def _one_line(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    return " ".join(shareable(text).split())
+    return " ".join(redact(text).split())
 
 
 def _cut(text: str) -> str:

@@ -1,7 +1,6 @@
 """A git checkout under bisect.
 
-``commits``        its commits as candidates
-``worktree``       git: that checkout, in a worktree of its own
-``editable``       the project installed from it: its name, its build, whether it is what gets imported
-``revision_step``  what ``git bisect run`` starts
+``commits``   its commits as candidates
+``worktree``  git, in a worktree of its own
+``editable``  the project installed from it: its name, its build, whether it is what gets imported
 """

@@ -1,4 +1,4 @@
-"""The commits of a checkout as candidates, one environment for all of them."""
+"""The commits of a checkout as candidates, installed one after the other into one environment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.worktree import Checkout, Commit, git
+from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
 from pytest_rlregress.bisect.trials.runner import Builder, Candidate, TrialRunner
-from pytest_rlregress.bisect.trials.trial import Request
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.uv import Installer, Unbuildable
@@ -38,7 +38,7 @@ class Commits:
         found: Checkout,
         path: Path,
         ends: tuple[Commit, Commit],
-        request: Request,
+        request: TrialRequest,
         held: Callable[[str], EnvironmentContents],
         environments: Builder,
         installer: Installer,
@@ -46,8 +46,8 @@ class Commits:
         (self.good, self.bad), self.path, self.top = ends, path, found.top
         self._environments, self._installer = environments, installer
         self.project = path / found.project
-        self._asked, self.request = request, self._inside(request)
-        self.name = editable.name(self.project, found.top / found.project, locks.installed())
+        self._given, self.request = request, self._move_request(request)
+        self.name = editable.find_project_name(self.project, found.top / found.project, locks.installed())
         self.held = held(self.name)
         self._lock = self.held.lock.having({**self._siblings(), self.name: f"-e {self.project}"})
         self._inputs: str | None = None
@@ -56,40 +56,40 @@ class Commits:
     def _siblings(self) -> dict[str, str]:
         """What is installed editable from the checkout, from the worktree instead."""
         editables = {name: Path(line[3:]) for name, line in self.held.lock.lines.items() if line.startswith("-e ")}
-        return {name: f"-e {self._here(at)}" for name, at in editables.items() if at.is_relative_to(self.top)}
+        return {name: f"-e {self._in_worktree(at)}" for name, at in editables.items() if at.is_relative_to(self.top)}
 
-    def _here(self, path: Path) -> Path:
+    def _in_worktree(self, path: Path) -> Path:
         return self.path / path.relative_to(self.top)
 
     def candidate(self, commit: Commit) -> Candidate:
-        """A commit, to be tried."""
+        """Make the candidate of a commit."""
         label = f"{self.name} {commit.short}"
         self._commits[label] = commit
         base = self.held.lock
         lock = base.having({self.name: f"{self.name} @ git+{self.top.as_uri()}@{commit.id}"})
         return Candidate(label, lambda: lock, base, frozenset({self.name}))
 
-    def tried(self, runner: TrialRunner) -> list[Commit]:
-        """The commits that were tried, in the order of the trying."""
+    def list_tried(self, runner: TrialRunner) -> list[Commit]:
+        """List the commits that were tried, in the order of the trying."""
         return [self._commits[label] for label in runner.trials if label in self._commits]
 
-    def _inside(self, request: Request) -> Request:
-        arguments = tuple(map(self._place, request.arguments))
+    def _move_request(self, request: TrialRequest) -> TrialRequest:
+        arguments = tuple(map(self._move_argument, request.arguments))
         if not any(argument.startswith(f"{self.path}{os.sep}") for argument in arguments):
             return request
         return replace(request, arguments=arguments, options=(*request.options, f"--rootdir={self.project}"))
 
-    def _place(self, argument: str) -> str:
+    def _move_argument(self, argument: str) -> str:
         file, colons, test = argument.partition("::")
         path = Path(file).resolve()
-        return f"{self._here(path) if path.is_relative_to(self.top) else path}{colons}{test}"
+        return f"{self._in_worktree(path) if path.is_relative_to(self.top) else path}{colons}{test}"
 
     @contextmanager
-    def folder(self) -> Generator[None]:
+    def working_folder(self) -> Generator[None]:
         """Where tests are in the checkout, run them from the project's folder in the worktree."""
         here = Path.cwd()
         try:
-            if self.request != self._asked:
+            if self.request != self._given:
                 os.chdir(self.project)
             yield
         finally:
@@ -102,14 +102,14 @@ class Commits:
             Unbuildable: It cannot be installed at that commit, or something else would be imported.
             NoSpace: The disk is full.
         """
-        worktree.tidy(self.path)
+        worktree.clean(self.path)
         git(self.path, "checkout", "--quiet", "--detach", lock.lines[self.name].rpartition("@")[2])
         environment = self._environments.build(self._lock)
-        if environment.reused and editable.inputs(self.project) != self._inputs:
+        if environment.reused and editable.describe_build(self.project) != self._inputs:
             self._inputs = None
             self._reinstall(environment)
-        self._inputs = editable.inputs(self.project)
-        instead = editable.shadowed(environment.python, self.project, self.name, self.top)
+        self._inputs = editable.describe_build(self.project)
+        instead = editable.find_shadowing_import(environment.python, self.project, self.name, self.top)
         if instead:
             raise Unbuildable(instead, instead)
         return environment
@@ -124,17 +124,17 @@ class Commits:
 
 
 @contextmanager
-def opened(
+def open_commits(
     repo: Path,
     revisions: str,
     *,
-    request: Request,
+    request: TrialRequest,
     held: Callable[[str], EnvironmentContents],
     environments: Builder,
     installer: Installer,
     folder: Path,
 ) -> Generator[Commits]:
-    """The revisions ``GOODREV..BADREV`` of a checkout, which itself is not touched, for as long as the context lasts.
+    """Open a worktree for the revisions ``GOODREV..BADREV`` of a checkout, which itself is not touched.
 
     Args:
         repo: The folder of the project in its git checkout.
@@ -146,9 +146,9 @@ def opened(
         folder: Where the worktree goes.
 
     Raises:
-        CheckoutError: No checkout, an unknown revision, …: one sentence.
+        WorktreeError: No checkout, an unknown revision, …: one sentence.
     """
-    found = worktree.checkout(repo)
-    ends = worktree.ends(found, revisions)
-    with worktree.worktree(found, folder, ends[0].id) as path:
+    found = worktree.find_checkout(repo)
+    ends = worktree.find_ends(found, revisions)
+    with worktree.open_worktree(found, folder, ends[0].id) as path:
         yield Commits(found, path, ends, request, held, environments, installer)

@@ -1,4 +1,4 @@
-"""A project that is installed editable: its name, what its installation is made from, where it is imported from."""
+"""A project that is installed editable: find its name, what its installation depends on, where it is imported from."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ json.dump(found, sys.stdout)
 """
 
 
-def name(folder: Path, installed: Path, lock: Lock) -> str:
-    """The name of the project in a folder, as its files say it.
+def find_project_name(folder: Path, installed: Path, lock: Lock) -> str:
+    """Find the name of the project in a folder, as its files say it.
 
     Args:
         folder: Holds it.
@@ -48,7 +48,7 @@ def name(folder: Path, installed: Path, lock: Lock) -> str:
     there = [name for name, line in lock.lines.items() if line == f"-e {installed}"]
     with contextlib.suppress(LockError):
         there.append(project_name(folder))
-    found = next(filter(None, [*there, _in_setup_cfg(folder), _in_setup_py(folder)]), None)
+    found = next(filter(None, [*there, _name_in_setup_cfg(folder), _name_in_setup_py(folder)]), None)
     if found is None:
         raise WorktreeError(
             f"--repo: none of {', '.join(BUILD_FILES)} in {installed} says the project's name; "
@@ -57,7 +57,7 @@ def name(folder: Path, installed: Path, lock: Lock) -> str:
     return canonicalize_name(found)
 
 
-def _in_setup_cfg(folder: Path) -> str | None:
+def _name_in_setup_cfg(folder: Path) -> str | None:
     found = configparser.ConfigParser(interpolation=None)
     try:
         found.read(folder / "setup.cfg", encoding="utf-8")
@@ -66,8 +66,8 @@ def _in_setup_cfg(folder: Path) -> str | None:
     return found.get("metadata", "name", fallback=None)
 
 
-def _in_setup_py(folder: Path) -> str | None:
-    """The name that setup() is called with, where that is written out."""
+def _name_in_setup_py(folder: Path) -> str | None:
+    """Find the name that ``setup()`` is called with, where that is written out."""
     try:
         tree = ast.parse((folder / "setup.py").read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -77,8 +77,8 @@ def _in_setup_py(folder: Path) -> str | None:
     return next((one.value for one in values if isinstance(one, ast.Constant) and isinstance(one.value, str)), None)
 
 
-def inputs(folder: Path) -> str:
-    """What the installation of a project at the checked-out commit depends on: the same text, the same installation.
+def describe_build(folder: Path) -> str:
+    """Describe what the installation of the checked-out commit depends on: the same text, the same installation.
 
     The files that describe the build, the names of the packages and modules, and the commit where code was compiled.
     """
@@ -88,8 +88,8 @@ def inputs(folder: Path) -> str:
     return "\n".join([described, names, *([git(folder, "rev-parse", "HEAD")] if compiled else [])])
 
 
-def shadowed(python: Path, project: Path, package: str, theirs: Path) -> str | None:
-    """What would be imported instead of a project's own files, in a sentence; None where those are.
+def find_shadowing_import(python: Path, project: Path, package: str, theirs: Path) -> str | None:
+    """Say what would be imported instead of a project's own files; None where those are.
 
     Args:
         python: Of an environment that has the project installed.
@@ -99,7 +99,7 @@ def shadowed(python: Path, project: Path, package: str, theirs: Path) -> str | N
     """
     files = map(PurePosixPath, git(project, "ls-files", "--", "*.py").splitlines())
     names = sorted({part for file in files for part in file.with_suffix("").parts if part.isidentifier()})
-    clean, found = _origins(python, names, "-I"), _origins(python, names)
+    clean, found = _find_origins(python, names, "-I"), _find_origins(python, names)
     own = {name: place for name, place in clean.items() if Path(place).is_relative_to(project)}
     if not own:
         return f"{package} installed editable at this commit, but nothing is imported from its files"
@@ -112,8 +112,8 @@ def shadowed(python: Path, project: Path, package: str, theirs: Path) -> str | N
     return None
 
 
-def _origins(python: Path, names: list[str], *options: str) -> dict[str, str]:
+def _find_origins(python: Path, names: list[str], *options: str) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
     command = [str(python), *options, "-c", _ORIGINS]
     asked = subprocess.run(command, input=json.dumps(names), env=environ, capture_output=True, text=True, check=True)
-    return {name: place for name, place in json.loads(asked.stdout).items() if place}
+    return {find_project_name: place for find_project_name, place in json.loads(asked.stdout).items() if place}

@@ -1,4 +1,4 @@
-"""A git checkout seen by its revisions, in a worktree of its own: the checkout itself is never touched."""
+"""Run git in a worktree of its own: the user's checkout is never touched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,11 @@ BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 # A hook is the user's, for the user's own checkouts.
 _COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
+_BISECT_ENDS = (2, 3)  # only skipped commits are left; a merge base is bad
 
 
 class WorktreeError(Exception):
-    """What was asked of a checkout cannot be: one sentence that says what, and what to do."""
+    """Something cannot be done with a checkout: one sentence that says what, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit, for a reader: its day is the author's, in ISO form."""
+    """A commit: its id, its subject, and the day of its author in ISO form."""
 
     id: str
     subject: str
@@ -58,8 +59,8 @@ class Commit:
         return f"{self.short} {self.subject}"
 
 
-def checkout(folder: Path) -> Checkout:
-    """The checkout that a folder lies in.
+def find_checkout(folder: Path) -> Checkout:
+    """Find the checkout that a folder lies in.
 
     Raises:
         WorktreeError: It lies in none, or git is missing.
@@ -75,8 +76,8 @@ def checkout(folder: Path) -> Checkout:
     return Checkout(top, folder.resolve().relative_to(top.resolve()))
 
 
-def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
-    """The good and the bad commit of ``GOODREV..BADREV``.
+def find_ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
+    """Find the good and the bad commit of ``GOODREV..BADREV``.
 
     Raises:
         WorktreeError: It is not of that form, or names an unknown revision, one commit twice, or two without common
@@ -85,48 +86,48 @@ def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
     good, dots, bad = revisions.partition("..")
     if not (good and dots and bad) or good.startswith("-") or bad.startswith((".", "-")) or ".." in bad:
         raise WorktreeError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
-    first, second = _commit(found.top, good), _commit(found.top, bad)
+    first, second = _find_commit(found.top, good), _find_commit(found.top, bad)
     if first == second:
         raise WorktreeError(f"--revisions {revisions}: both are {first[:12]}, so that nothing changed between them")
     try:
         git(found.top, "merge-base", first, second)
     except WorktreeError:
         raise WorktreeError(
-            f"--revisions {revisions}: they have no common history in {found.top}{_shallow(found.top)}"
+            f"--revisions {revisions}: they have no common history in {found.top}{_hint_shallow(found.top)}"
         ) from None
-    return about(found.top, first), about(found.top, second)
+    return read_commit(found.top, first), read_commit(found.top, second)
 
 
-def _commit(top: Path, revision: str) -> str:
+def _find_commit(top: Path, revision: str) -> str:
     try:
         return git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     except WorktreeError:
-        raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_shallow(top)}") from None
+        raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_hint_shallow(top)}") from None
 
 
-def _shallow(top: Path) -> str:
+def _hint_shallow(top: Path) -> str:
     shallow = git(top, "rev-parse", "--is-shallow-repository") == "true"
     return "; it is a shallow clone: git fetch --unshallow gets the rest of its history" if shallow else ""
 
 
-def about(top: Path, commit: str) -> Commit:
-    """A commit by its id."""
+def read_commit(top: Path, commit: str) -> Commit:
+    """Read a commit by its id."""
     day, _, subject = git(top, "show", "--no-patch", "--format=%as %s", commit).partition(" ")
     return Commit(commit, subject, day)
 
 
-def comes_before(top: Path, one: str, other: str) -> bool:
+def is_ancestor(top: Path, one: str, other: str) -> bool:
     """Whether a commit is among the ancestors of another one."""
     return git(top, "merge-base", one, other) == one
 
 
-def diffstat(top: Path, commit: str) -> str:
-    """The files that a commit changed; for a merge, what it brought to the branch that it was merged into."""
+def list_changed_files(top: Path, commit: str) -> str:
+    """List the files that a commit changed; for a merge, what it brought to the branch that it was merged into."""
     return _show(top, commit, "--stat=100", "--stat-count=30").strip("\n")
 
 
-def changed_requirements(top: Path, commit: str) -> tuple[str, ...]:
-    """The requirements that a commit took away and added in the files that declare them: ``-numpy<2``, ``+numpy``."""
+def list_changed_requirements(top: Path, commit: str) -> tuple[str, ...]:
+    """List the requirements that a commit took away and added in the files that declare them, as ``-numpy<2``."""
     patch = _show(top, commit, "--unified=0", "--patch", "--", *BUILD_FILES, "requirements*.txt")
     lines = re.findall(r"^([+-])(?!\1\1 )\s*([\"']?)(.+?)\2,?\s*$", patch, re.MULTILINE)
     return tuple(f"{sign}{text}" for sign, quoted, text in lines if _is_requirement(text, bool(quoted)))
@@ -145,8 +146,8 @@ def _is_requirement(text: str, quoted: bool) -> bool:
 
 
 @contextmanager
-def worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
-    """A worktree of the checkout below ``folder``, at first at ``commit``; gone afterwards, with git's notes of it.
+def open_worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
+    """Open a worktree of the checkout below ``folder``, at first at ``commit``; it is removed afterwards.
 
     Its path is the same every time, so that what was built for it can be reused. What a killed process left of it is
     removed first.
@@ -172,14 +173,14 @@ def worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
 
 def _remove(top: Path, path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    # Not `prune`: it would also forget the user's own worktrees on a drive that is not mounted just now.
+    # Not ``prune``: it would also forget the user's own worktrees on a drive that is not mounted just now.
     # Twice `--force`: one whose making was killed is locked.
     with suppress(WorktreeError):
         git(top, "worktree", "remove", "--force", "--force", str(path))
 
 
-def tidy(path: Path) -> None:
-    """Leave nothing of a run in a worktree that would be in the way of another revision, or be taken for part of it.
+def clean(path: Path) -> None:
+    """Remove from a worktree what a run left that would be in the way of another revision, or be taken for part of it.
 
     What git ignores stays, such as what a build made, but not bytecode: Python takes it for the source of another
     revision where that has the same size and second.
@@ -191,54 +192,60 @@ def tidy(path: Path) -> None:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints to this command in a folder.
+    """Run a git command in a folder; returns what it prints.
 
     Raises:
         WorktreeError: It failed: what it says of that; or there is no git.
     """
-    command = [*_COMMAND, "-C", str(folder), *arguments]
+    done = _run(folder, arguments, subprocess.PIPE)
+    if done.returncode:
+        raise WorktreeError(f"git {arguments[0]}: {_reason(done)}")
+    return done.stdout.strip("\n")
+
+
+def mark_commit(folder: Path, term: str) -> tuple[str, bool]:
+    """Mark the checked-out commit in git's bisect; returns what it prints, and whether it cannot go on.
+
+    Raises:
+        WorktreeError: It failed.
+    """
+    done = _run(folder, ("bisect", term), subprocess.STDOUT)
+    if done.returncode not in (0, *_BISECT_ENDS):
+        raise WorktreeError(f"git bisect {term}: {_reason(done)}")
+    return done.stdout.strip("\n"), done.returncode != 0
+
+
+def _run(folder: Path, arguments: Sequence[str], stderr: int) -> subprocess.CompletedProcess[str]:
     try:
-        done = subprocess.run(
-            command,
-            env=environ(),
+        return subprocess.run(
+            [*_COMMAND, "-C", str(folder), *arguments],
+            env=_environ(),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
             encoding="utf-8",
             errors="replace",
             check=False,
         )
     except FileNotFoundError:
         raise WorktreeError("git was not found on the PATH: --revisions drives git's own bisect") from None
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        reason = next((line for line in said if line.startswith(("fatal: ", "error: "))), said[-1])
-        raise WorktreeError(f"git {arguments[0]}: {reason}")
-    return done.stdout.strip("\n")
 
 
-def start(folder: Path, *arguments: str, output: int, pass_fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    """A git command that goes on in a folder, out of the terminal's reach: Ctrl-C is this process' to handle."""
-    return subprocess.Popen(
-        [*_COMMAND, "-C", str(folder), *arguments],
-        env=environ(),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=pass_fds,
-        start_new_session=True,
-    )
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+    return next((line for line in lines if line.startswith(("fatal: ", "error: "))), lines[-1])
 
 
-def environ() -> dict[str, str]:
-    """The environment for git: its words in English, and no other repository than the folder's."""
-    return {name: value for name, value in os.environ.items() if name not in _of_a_repository()} | {
+def _environ() -> dict[str, str]:
+    """Make the variables for git: its words in English, and no other repository than the folder's."""
+    return {name: value for name, value in os.environ.items() if name not in _list_repository_variables()} | {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
     }
 
 
 @functools.cache
-def _of_a_repository() -> frozenset[str]:
-    """The variables that point git to one repository: set where this is started from one of its hooks."""
+def _list_repository_variables() -> frozenset[str]:
+    """List the variables that point git to one repository: set where this is started from one of its hooks."""
     asked = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
     return frozenset(asked.stdout.split())

@@ -1,7 +1,7 @@
 """The journal of a bisect: a line for every finished trial, on disk before the next one starts.
 
-The first line is the question, so that a journal never answers another one; each later line is a trial. JSON, one
-object a line, appended only. What was killed in the middle of a line loses that line and no more.
+The first line says what was asked, so that a journal never answers another request; each later line is a trial. JSON,
+one object a line, appended only. What was killed in the middle of a line loses that line and no more.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from pytest_rlregress.bisect.trials.observations import Trial
 
 #: The form of the file: raised when a line written by an older release can no longer be read.
-FORMAT = 1
+FORMAT = 2
 
 _BEGIN = b'{"journal": '
 
 
 class JournalError(ValueError):
-    """A journal that cannot be gone on with: the message names the file, and what to do."""
+    """A journal that cannot be continued: the message names the file, and what to do."""
 
 
 class TrialJournal:
-    """The trials of one question, as far as they are finished.
+    """The finished trials of one request.
 
     Attributes:
         path: The file.
@@ -41,17 +41,17 @@ class TrialJournal:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, question: Mapping[str, Any], *, fresh: bool = False) -> Generator[TrialJournal]:
+    def open(cls, path: Path, request: Mapping[str, Any], *, fresh: bool = False) -> Generator[TrialJournal]:
         """Go on with the journal at ``path``, or begin it: this process has it alone as long as the context lasts.
 
         Args:
             path: The file; missing folders are made.
-            question: All that makes a trial mean something else where it differs: what JSON can hold.
+            request: All that makes a trial mean something else where it differs: what JSON can hold.
             fresh: Forget the trials that the file holds.
 
         Raises:
-            JournalError: Another bisect has it, it cannot be written, it holds another question's trials, was written
-                by a newer release, is damaged elsewhere than at its end, or is no journal at all.
+            JournalError: Another bisect has it, it cannot be written, it holds the trials of another request, is of
+                another format, is damaged elsewhere than at its end, or is no journal at all.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class TrialJournal:
             raise JournalError(f"{path}: the journal cannot be opened: {error.strerror}") from None
         try:
             journal = cls(path, file)
-            journal._begin(_line({"journal": FORMAT, "question": question}), fresh)
+            journal._begin(_to_line({"journal": FORMAT, "request": request}), fresh)
             yield journal
         finally:
             os.close(file)
@@ -71,7 +71,7 @@ class TrialJournal:
         Raises:
             JournalError: It could not be written (a full disk); the lines before it are as they were.
         """
-        self._append(_line(trial))
+        self._append(_to_line(trial))
         self.trials[trial.label] = trial
 
     def _begin(self, head: bytes, fresh: bool) -> None:
@@ -107,11 +107,11 @@ class TrialJournal:
             raise JournalError(f"{self.path}: cannot be written: {error.strerror}; what it held is kept.") from None
 
 
-def _line(value: object) -> bytes:
-    return json.dumps(value, default=_fields).encode() + b"\n"
+def _to_line(value: object) -> bytes:
+    return json.dumps(value, default=_to_dict).encode() + b"\n"
 
 
-def _fields(value: Any) -> dict[str, Any]:
+def _to_dict(value: Any) -> dict[str, Any]:
     return dict(value if isinstance(value, Mapping) else vars(value))
 
 
@@ -127,11 +127,11 @@ def _sync_folder(folder: Path) -> None:
 def _read(path: Path, content: bytes, head: bytes) -> tuple[dict[str, Trial], int]:
     """The trials of a journal, and how many of its bytes are whole lines."""
     first, *lines, torn = content.split(b"\n") if b"\n" in content else (content, b"")
-    _check(path, first, head)
+    _check_head(path, first, head)
     trials: dict[str, Trial] = {}
     for number, line in enumerate(lines, 2):
         try:
-            trial = Trial.restored(json.loads(line))
+            trial = Trial.from_json(json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             last = number == len(lines) + 1 and not torn
             if last and isinstance(error, ValueError):
@@ -141,21 +141,19 @@ def _read(path: Path, content: bytes, head: bytes) -> tuple[dict[str, Trial], in
     return trials, len(content) - len(torn)
 
 
-def _check(path: Path, first: bytes, head: bytes) -> None:
-    """Whether the first line of a journal is this question's."""
-    asked = json.loads(head)["question"]
+def _check_head(path: Path, first: bytes, head: bytes) -> None:
+    """Check that the first line of a journal is of this request."""
+    asked = json.loads(head)["request"]
     try:
         found = json.loads(first)
-        form, question = int(found["journal"]), dict(found["question"])
+        form = int(found["journal"])
+        request = dict(found["request"]) if form == FORMAT else {}
     except (ValueError, KeyError, TypeError):
         raise JournalError(f"{path}: line 1 is damaged; start over with --fresh.") from None
-    if form > FORMAT:
+    if form != FORMAT:
+        raise JournalError(f"{path}: is of format {form}, this release reads {FORMAT}; start over with --fresh.")
+    if request != asked:
+        other = ", ".join(sorted(key for key in {*request, *asked} if request.get(key) != asked.get(key)))
         raise JournalError(
-            f"{path}: is of format {form} of a newer release, this one reads {FORMAT}; use that release, or start over "
-            "with --fresh."
-        )
-    if question != asked:
-        other = ", ".join(sorted(key for key in {*question, *asked} if question.get(key) != asked.get(key)))
-        raise JournalError(
-            f"{path}: is about another question (differing in {other}); name another file, or start over with --fresh."
+            f"{path}: is about another request (differing in {other}); name another file, or start over with --fresh."
         )

@@ -1,4 +1,4 @@
-"""What a bisect knows: a test as seen in a run, a run in an environment, a trial of a lock."""
+"""A test as seen in a run, a run in an environment, a trial of a candidate: what a journal keeps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Observation:
         test: Which test, by a key that is the same in every environment: ``batch/test_x.py::test_y[a]`` for a shipped
             scenario, else pytest's node id.
         outcome: What came out of it.
-        verdict: The judge's word for a sided test, else ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable``
+        verdict: The verdict of a test with a side, else ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable``
             (skipped) or ``uncollected`` (its file could not be imported).
         text: The report's text where it failed, or what came out where that was documented.
         failure: Id of the documented failure whose side it is, or None.
@@ -43,8 +43,8 @@ class Observation:
     named: tuple[str, ...] = ()
 
     @classmethod
-    def restored(cls, found: Mapping[str, Any]) -> Observation:
-        """What was written as JSON: the same, with the tuples that JSON made lists."""
+    def from_json(cls, found: Mapping[str, Any]) -> Observation:
+        """Read what was written as JSON, with the tuples that JSON made lists."""
         return cls(**{**_tuples(found), "outcome": Outcome(**_tuples(found["outcome"]))})
 
 
@@ -61,7 +61,6 @@ class TrialRun:
         hardware: The profile and the devices of the run, in words.
         seconds: How long it took.
         trouble: Why the run says nothing about its tests (did not end, no such test), or "".
-        output: The last of what pytest printed, where there was trouble.
         needed: Components of the stack that the tests say they need; None where one of them says nothing.
     """
 
@@ -69,13 +68,12 @@ class TrialRun:
     hardware: str = ""
     seconds: float = 0.0
     trouble: str = ""
-    output: str = ""
     needed: tuple[str, ...] | None = None
 
     @classmethod
-    def restored(cls, found: Mapping[str, Any]) -> TrialRun:
-        """What was written as JSON."""
-        observations = {test: Observation.restored(one) for test, one in found["observations"].items()}
+    def from_json(cls, found: Mapping[str, Any]) -> TrialRun:
+        """Read what was written as JSON."""
+        observations = {test: Observation.from_json(one) for test, one in found["observations"].items()}
         return cls(**{**_tuples(found), "observations": observations})
 
 
@@ -107,6 +105,6 @@ class Trial:
         return 0.0 if self.same_as else self.build_seconds + sum(run.seconds for run in self.runs)
 
     @classmethod
-    def restored(cls, found: Mapping[str, Any]) -> Trial:
-        """What was written as JSON."""
-        return cls(**{**_tuples(found), "runs": tuple(map(TrialRun.restored, found["runs"]))})
+    def from_json(cls, found: Mapping[str, Any]) -> Trial:
+        """Read what was written as JSON."""
+        return cls(**{**_tuples(found), "runs": tuple(map(TrialRun.from_json, found["runs"]))})

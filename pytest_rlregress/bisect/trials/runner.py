@@ -1,4 +1,4 @@
-"""Tries candidates: an environment for its lock, its runs, a line in the journal. Nothing is tried twice."""
+"""Try candidates: an environment for the lock, the runs, a line in the journal. Nothing is tried twice."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from pytest_rlregress.bisect.trials import sameness, trial
+from pytest_rlregress.bisect.trials import failure_comparison, pytest_run
 from pytest_rlregress.bisect.trials.journal import TrialJournal
 from pytest_rlregress.bisect.trials.observations import Observation, State, Trial, TrialRun
-from pytest_rlregress.environments.environment import Environment, NoSpace, Unbuildable
+from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.uv import NoSpace, Unbuildable
 from pytest_rlregress.stack.locks import Lock, differences
 
 
@@ -25,7 +26,7 @@ class Candidate:
         label: In words, unique in a bisect: ``transformers 5.0.0``.
         lock: Resolves it; raises Unbuildable where that cannot be.
         base: The lock that is held fixed, against which is told what had to move.
-        subjects: The packages it is about: that they differ from the base is no news.
+        subjects: The packages it is about: these are not told among what had to move.
     """
 
     label: str
@@ -63,23 +64,23 @@ class TrialRunner:
         timeout: Seconds a run may take.
         jobs: Environments that may be built at once, the one under trial included.
         begins: Told what is tried now.
-        say: Takes a line for people.
+        say: Takes a line of progress.
     """
 
     def __init__(
         self,
         environments: Builder,
         journal: TrialJournal,
-        request: trial.Request,
+        request: pytest_run.TrialRequest,
         *,
         repeat: int,
         timeout: float,
         jobs: int,
-        begins: Callable[[str], None],
+        set_activity: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
         self._environments, self._journal, self._request = environments, journal, request
-        self._repeat, self._timeout, self._begins, self._say = repeat, timeout, begins, say
+        self._repeat, self._timeout, self._set_activity, self._say = repeat, timeout, set_activity, say
         self._builders = ThreadPoolExecutor(jobs - 1) if jobs > 1 else None
         self._ahead: dict[str, str] = {}  # label -> digest of what is built before its turn
         self._known = {one.label: one for one in journal.trials.values()}
@@ -88,12 +89,12 @@ class TrialRunner:
         #: Every trial of this bisect, in the order in which they were asked for.
         self.trials: dict[str, Trial] = {}
 
-    def narrow(self, tests: Iterable[str]) -> None:
+    def run_only(self, tests: Iterable[str]) -> None:
         """Run only these tests from now on."""
         self._request = replace(self._request, tests=frozenset(tests))
 
-    def known(self, candidate: Candidate) -> Trial | None:
-        """The trial of a candidate, if it was tried."""
+    def find_trial(self, candidate: Candidate) -> Trial | None:
+        """Find the trial of a candidate, if it was tried."""
         found = self._known.get(candidate.label)
         if found is not None:
             self.trials.setdefault(candidate.label, found)
@@ -105,7 +106,7 @@ class TrialRunner:
         Raises:
             NoSpace: The disk is full.
         """
-        found = self.known(candidate)
+        found = self.find_trial(candidate)
         if found is None:
             found = self._try(candidate, followers)
             self._known[candidate.label] = self.trials[candidate.label] = found
@@ -117,12 +118,12 @@ class TrialRunner:
 
     def _try(self, candidate: Candidate, followers: Sequence[Candidate]) -> Trial:
         begun = time.monotonic()
-        self._begins(candidate.label)
+        self._set_activity(candidate.label)
         try:
             lock = candidate.lock()
-            mutant = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
-            if mutant is not None:  # the same set of packages by another name
-                return replace(mutant, label=candidate.label, same_as=mutant.same_as or mutant.label)
+            twin = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
+            if twin is not None:  # the same set of packages by another name
+                return replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
             environment = self._environments.build(lock)
         except Unbuildable as error:
             return Trial(candidate.label, "", trouble=str(error), build_seconds=time.monotonic() - begun)
@@ -133,7 +134,7 @@ class TrialRunner:
         return Trial(candidate.label, lock.digest, runs, "", built, tuple(map(str, moved)))
 
     def _run(self, python: Path) -> TrialRun:
-        return trial.run(python, self._request, timeout=self._timeout, say=self._say)
+        return pytest_run.run_tests(python, self._request, timeout=self._timeout, say=self._say)
 
     def _prefetch(self, followers: Sequence[Candidate]) -> None:
         if self._builders is None:
@@ -156,17 +157,24 @@ class TrialRunner:
             self._builders.shutdown(wait=True, cancel_futures=True)
 
 
-def finding(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
-    """What a trial says of one test.
+def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
+    """Say whether one test is good or bad in a trial.
 
     Args:
         trial: What was tried.
         test: The test's key.
-        bad: The test at the bad end, None while that is being proven.
+        bad: The test at the bad end; None while the ends are compared: any failure is bad then.
         hardware: What the bad end ran on.
     """
     if trial.trouble:
         return TrialResult(State.UNKNOWN, trial.trouble)
     return TrialResult(
-        *sameness.agree([sameness.judge(sameness.seen(run, test), run, bad, hardware) for run in trial.runs])
+        *failure_comparison.combine_runs(
+            [
+                failure_comparison.compare_with_bad_end(
+                    failure_comparison.find_observation(run, test), run, bad, hardware
+                )
+                for run in trial.runs
+            ]
+        )
     )

@@ -1,7 +1,7 @@
-"""pytest's side of a trial: runs the tests that were asked for, each contained, and writes down what came out of each.
+"""pytest's side of a trial: run the tests that were asked for, each contained, and write down what came out.
 
-``trial.run`` loads this plugin with ``-p`` and gives it ``--rl-trial=REQUEST.json``. It writes JSON, an object a
-line, on disk as soon as a test has ended: a run that is killed leaves what it has seen.
+``pytest_run.run_tests`` loads this plugin with ``-p`` and gives it ``--rl-trial=REQUEST.json``. It writes JSON, an
+object a line, on disk as soon as a test has ended: a run that is killed leaves what it has seen.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from pytest_rlregress import catalogue, hardware, session
+from pytest_rlregress.bisect.trials.failure_comparison import GOOD_VERDICTS
 from pytest_rlregress.bisect.trials.observations import Observation
-from pytest_rlregress.bisect.trials.sameness import FINE
 from pytest_rlregress.containment.grouping import CONTAINED
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.worker import CHANNEL, describe
@@ -32,7 +32,7 @@ from pytest_rlregress.verdicts import Outcome
 #: Characters kept of a text, from its end.
 TEXT = 20_000
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_WORDS = {"skipped": "unavailable"}  # of an outcome without a side; the others are their own
+_VERDICTS = {"skipped": "unavailable"}  # of an outcome without a side; the others are their own
 _LEAK = re.compile(r"(\w+ fixture '[^']*' )?leaked ")
 
 
@@ -50,7 +50,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         request, path = early_config.known_args_namespace.rl_trial, getattr(error, "path", None)
         if request is not None and path is not None and error.__cause__ is not None:
             test = Path(os.path.relpath(path, early_config.rootpath)).as_posix()
-            observation = Observation(test, _failed(error.__cause__), "uncollected", str(error))
+            observation = Observation(test, _make_outcome(error.__cause__), "uncollected", str(error))
             _append(Path(json.loads(request.read_text())["seen"]), {"observation": observation})
         raise
 
@@ -96,19 +96,19 @@ class TrialPlugin:
         if not report.passed:
             if report.failed:  # pytest wraps an ImportError into an exception of its own
                 error = report.call.excinfo.value
-                report.rlregress_exception = _described(error.__cause__ or error)
+                report.rlregress_exception = _describe(error.__cause__ or error)
             outcome = outcome_of(report, getattr(collector, "death", None))
             verdict = "uncollected" if report.failed else "unavailable"
             test = key(collector.nodeid, collector.path)
-            self._write({"observation": _cut(Observation(test, outcome, verdict, report.longreprtext))})
+            self._write({"observation": _truncate(Observation(test, outcome, verdict, report.longreprtext))})
         return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
         """Leave out what was not asked for, and mark the rest for containment: a file of plain tests shares a child."""
-        left_out = [item for item in items if not self._asked(item)]
+        left_out = [item for item in items if not self._is_requested(item)]
         if left_out:
-            items[:] = [item for item in items if self._asked(item)]
+            items[:] = [item for item in items if self._is_requested(item)]
             self._config.hook.pytest_deselected(items=left_out)
         self._write({"needed": self._needed(items)})
         for item in items:
@@ -124,7 +124,7 @@ class TrialPlugin:
             return None
         return sorted({name for item in items for name in self._run.components(item)})
 
-    def _asked(self, item: pytest.Item) -> bool:
+    def _is_requested(self, item: pytest.Item) -> bool:
         failure, tests = self._request["failure"], self._request["tests"]
         sides = filter(None, map(item.get_closest_marker, ("reproduces", "guards")))
         return (not failure or any(side.args[:1] == (failure,) for side in sides)) and (
@@ -137,25 +137,30 @@ class TrialPlugin:
         """Keep what decides a test, and write it down at its end."""
         before = self._seen.get(report.nodeid)
         if report.when == "teardown":
-            if report.failed and before is not None and before.verdict in FINE and not self._plain_leak(report):
+            if (
+                report.failed
+                and before is not None
+                and before.verdict in GOOD_VERDICTS
+                and not self._plain_leak(report)
+            ):
                 outcome = outcome_of(report, None)
                 before = replace(before, outcome=outcome, verdict="failed", text=report.longreprtext)
             if before is not None:
-                self._write({"observation": _cut(before)})
+                self._write({"observation": _truncate(before)})
         elif report.when == "call" or not report.passed:
-            self._seen[report.nodeid] = self._sighting(self._items[report.nodeid], report)
+            self._seen[report.nodeid] = self._observe(self._items[report.nodeid], report)
 
-    def _sighting(self, item: pytest.Item, report: pytest.TestReport) -> Observation:
+    def _observe(self, item: pytest.Item, report: pytest.TestReport) -> Observation:
         outcome, named = item.stash[session.CONCLUDED]
-        told = dict(report.user_properties)
+        properties = dict(report.user_properties)
         came_out = (text for title, text in report.sections if title.endswith(": what came out"))
         return Observation(
             key(item.nodeid, item.path),
             outcome,
-            str(told.get("rlregress_verdict") or _WORDS.get(outcome.kind, outcome.kind)),
+            str(properties.get("rlregress_verdict") or _VERDICTS.get(outcome.kind, outcome.kind)),
             report.longreprtext if report.failed else next(came_out, ""),
-            str(told["rlregress_failure"]) if "rlregress_failure" in told else None,
-            str(told["rlregress_side"]) if "rlregress_side" in told else None,
+            str(properties["rlregress_failure"]) if "rlregress_failure" in properties else None,
+            str(properties["rlregress_side"]) if "rlregress_side" in properties else None,
             named,
         )
 
@@ -175,7 +180,7 @@ class TrialPlugin:
 
 
 def _hardware(run: session.Session) -> str:
-    """The profile and the devices of the run, in words."""
+    """Name the profile and the devices of the run."""
     devices = "; ".join(map(hardware.line, run.machine.gpus))
     try:
         profile = run.profile
@@ -184,16 +189,16 @@ def _hardware(run: session.Session) -> str:
     return profile.id if profile.is_cpu else f"{profile.id} of {devices}"
 
 
-def _failed(error: BaseException) -> Outcome:
-    seen = _described(error)
+def _make_outcome(error: BaseException) -> Outcome:
+    seen = _describe(error)
     return Outcome("failed", "collect", tuple(seen["exceptions"]), seen["message"], tuple(seen["frames"]))
 
 
-def _described(error: BaseException) -> dict[str, Any]:
+def _describe(error: BaseException) -> dict[str, Any]:
     return describe(pytest.ExceptionInfo.from_exception(error))
 
 
-def _cut(observation: Observation) -> Observation:
+def _truncate(observation: Observation) -> Observation:
     outcome = replace(observation.outcome, log=observation.outcome.log[-TEXT:])
     return replace(observation, outcome=outcome, text=observation.text[-TEXT:])
 

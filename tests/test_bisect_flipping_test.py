@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.bisect.answers.answer import NotFound
-from pytest_rlregress.bisect.ends import prove
+from pytest_rlregress.bisect.flipping_test import find_flipping_test
 from pytest_rlregress.bisect.trials.observations import Observation, Trial, TrialRun
 from pytest_rlregress.verdicts import Outcome
 
@@ -35,7 +35,7 @@ def trial(label, *runs, trouble="", hardware="cpu"):
 def test_the_first_test_that_flips_is_followed():
     good = trial("old", {"a": "passed", "b": "failed", "c": "passed", "d": "passed"})
     bad = trial("new", {"a": "passed", "b": "failed", "c": "failed", "d": "otherwise"})
-    ends = prove(good, bad)
+    ends = find_flipping_test(good, bad)
     assert ends.test == "t.py::c"
     assert ends.bad.outcome.message == "no answer"
     assert ends.others == ("t.py::d",)
@@ -59,18 +59,20 @@ def test_the_first_test_that_flips_is_followed():
     ],
 )
 def test_ends_that_are_not_what_they_are_called(good, bad, kind, first, reason):
-    found = prove(trial("old", *good), trial("new", *bad))
+    found = find_flipping_test(trial("old", *good), trial("new", *bad))
     assert isinstance(found, NotFound)
     assert (found.kind, found.first) == (kind, first)
     assert found.reason.startswith(reason)
 
 
 def test_a_gpu_that_is_gone_at_one_end():
-    found = prove(trial("old", {"a": "passed"}, hardware="h100 of NVIDIA H100"), trial("new", {"a": "failed"}))
+    found = find_flipping_test(
+        trial("old", {"a": "passed"}, hardware="h100 of NVIDIA H100"), trial("new", {"a": "failed"})
+    )
     assert (found.kind, found.first) == ("untested end", "old")
     assert found.reason.startswith("hardware changed: h100 of NVIDIA H100")
 
 
 def test_an_end_that_cannot_be_built():
-    found = prove(trial("old", {"a": "passed"}), trial("new", trouble="no solution"))
+    found = find_flipping_test(trial("old", {"a": "passed"}), trial("new", trouble="no solution"))
     assert found == NotFound("untested end", "new", reason="no solution")

@@ -1,4 +1,4 @@
-"""What the two ends of a bisect say: the test that is good at one and bad at the other, or why there is none. Pure."""
+"""Find the test that is good at one end and bad at the other, or why there is none. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pytest_rlregress.bisect.answers.answer import NotFound
-from pytest_rlregress.bisect.trials import sameness
+from pytest_rlregress.bisect.trials import failure_comparison
 from pytest_rlregress.bisect.trials.observations import Observation, State, Trial
-from pytest_rlregress.bisect.trials.runner import TrialResult, finding
+from pytest_rlregress.bisect.trials.runner import TrialResult, classify_trial
 
 
 @dataclass(frozen=True)
-class Ends:
+class FlippingTest:
     """A test that is good at the good end and bad at the bad end.
 
     Attributes:
         test: Its key.
-        bad: It at the bad end: the failure that is looked for.
+        bad: What it does at the bad end: the failure that is looked for.
         hardware: What the bad end ran on.
         others: Keys of the other tests of which that is true.
     """
@@ -28,27 +28,29 @@ class Ends:
     others: tuple[str, ...]
 
 
-def prove(good: Trial, bad: Trial) -> Ends | NotFound:
-    """The test to follow, the first that is good at one end and bad at the other; or why there is none."""
+def find_flipping_test(good: Trial, bad: Trial) -> FlippingTest | NotFound:
+    """Find the first test that is good at one end and bad at the other, or why there is none."""
     for label, one in ((good.label, good), (bad.label, bad)):
         if one.trouble or not any(run.observations for run in one.runs):
             reason = one.trouble or next((run.trouble for run in one.runs), "no test was run")
             return NotFound("untested end", label, reason=reason)
-    found = {test: (finding(good, test, None), finding(bad, test, None)) for test in tests(good, bad)}
+    found = {
+        test: (classify_trial(good, test, None), classify_trial(bad, test, None)) for test in list_tests(good, bad)
+    }
     states = {test: (before.state, after.state) for test, (before, after) in found.items()}
     flips = [test for test, pair in states.items() if pair == (State.GOOD, State.BAD)]
     for test in flips:
-        reference = sameness.seen(bad.runs[0], test)
+        reference = failure_comparison.find_observation(bad.runs[0], test)
         assert reference is not None
         hardware = bad.runs[0].hardware
-        again = finding(good, test, reference, hardware), finding(bad, test, reference, hardware)
+        again = classify_trial(good, test, reference, hardware), classify_trial(bad, test, reference, hardware)
         if (again[0].state, again[1].state) == (State.GOOD, State.BAD):
-            return Ends(test, reference, hardware, tuple(other for other in flips if other != test))
+            return FlippingTest(test, reference, hardware, tuple(other for other in flips if other != test))
         found[test] = again  # it ran elsewhere, or repeats fail in different ways
-    return _why_not(good, bad, found.values())
+    return _explain_not_found(good, bad, found.values())
 
 
-def _why_not(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialResult]]) -> NotFound:
+def _explain_not_found(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialResult]]) -> NotFound:
     pairs = list(found)
     for label, end in ((good.label, 0), (bad.label, 1)):
         unsure = next((pair[end] for pair in pairs if pair[end].reason.startswith("flaky")), None)
@@ -66,7 +68,7 @@ def _why_not(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialRe
     return NotFound("passes at both", good.label, bad.label)
 
 
-def tests(*trials: Trial) -> list[str]:
-    """Keys of the tests seen; files that could not be imported are no tests, but for where there is nothing else."""
+def list_tests(*trials: Trial) -> list[str]:
+    """List the keys of the tests seen; files that could not be imported count where there is nothing else."""
     seen = {test: one.verdict for trial in trials for run in trial.runs for test, one in run.observations.items()}
     return [test for test in seen if "::" in test] or list(seen)

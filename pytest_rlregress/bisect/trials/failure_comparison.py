@@ -1,4 +1,4 @@
-"""Whether what came out of a test is the failure of the bad end. Pure functions."""
+"""Compare what came out of a test with the failure of the bad end. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_rlregress.bisect.trials.observations import Observation, State, Tria
 from pytest_rlregress.verdicts import Outcome
 
 #: Verdicts of a test that came out well.
-FINE = frozenset({"passed", "held", "absent"})
+GOOD_VERDICTS = frozenset({"passed", "held", "absent"})
 _DOCUMENTED = frozenset({"reproduced", "returned"})
 _INNERMOST = 5
 # What differs from run to run though the failure is the same. How a process ended is kept: it tells failures apart.
@@ -36,10 +36,10 @@ _CAUSE_IN_LOG = re.compile(r"\bsee\b.*\b(?:above|logs?)\b", re.IGNORECASE)
 _RUNNER = re.compile(r"/_pytest/|/pluggy/|/pytest_rlregress/containment/|^<")
 
 
-def judge(
+def compare_with_bad_end(
     observation: Observation | None, run: TrialRun, bad: Observation | None, hardware: str = ""
 ) -> tuple[State, str]:
-    """What a run says of a test.
+    """Compare a test in a run with the bad end: is it good, or bad in the same way?
 
     Args:
         observation: The test in the run; None if it was not seen there.
@@ -51,114 +51,114 @@ def judge(
         Good, bad or unknown, and why in one line.
     """
     if observation is None:
-        stopped = (f"was not run: {told(one)}" for one in run.observations.values() if one.verdict == "uncollected")
+        stopped = (f"was not run: {describe(one)}" for one in run.observations.values() if one.verdict == "uncollected")
         return State.UNKNOWN, run.trouble or next(stopped, "no such test here")
     if hardware and run.hardware and run.hardware != hardware:
         return State.UNKNOWN, f"hardware changed: {run.hardware}, the bad end ran on {hardware}"
     if observation.verdict == "unavailable":
         return State.UNKNOWN, f"did not run: {_first_line(observation.outcome.message) or 'skipped'}"
-    line = told(observation)
-    if not failing(observation):
+    line = describe(observation)
+    if not is_failing(observation):
         return State.GOOD, line
     if observation.outcome.message.startswith("could not be contained: "):
         return State.UNKNOWN, line
-    if bad is None or same(observation, bad):
+    if bad is None or is_same_failure(observation, bad):
         return State.BAD, line
     return State.UNKNOWN, f"fails otherwise: {line}"
 
 
-def agree(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
-    """What repeated runs say together: what all of them say, else unknown, with the counts."""
+def combine_runs(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
+    """Combine repeated runs: what all of them say, else unknown, with the counts."""
     counts = Counter(state for state, _ in states)
     if len(counts) == 1:
         return states[0]
     if not counts:
         return State.UNKNOWN, "was not run"
-    said = ", ".join(f"{counts[state]} {state.value}" for state in State if counts[state])
+    counted = ", ".join(f"{counts[state]} {state.value}" for state in State if counts[state])
     reason = next((f" ({reason})" for state, reason in states if state is State.UNKNOWN), "")
-    return State.UNKNOWN, f"flaky: {said} of {len(states)}{reason}"
+    return State.UNKNOWN, f"flaky: {counted} of {len(states)}{reason}"
 
 
-def seen(run: TrialRun, test: str) -> Observation | None:
-    """A test as seen in a run; else what kept it from being seen: its file, or a conftest file, without import."""
+def find_observation(run: TrialRun, test: str) -> Observation | None:
+    """Find a test in a run; else what kept it from being run: its file, or a conftest file, that cannot be imported."""
     conftests = (one for one in run.observations.values() if one.test.endswith("conftest.py"))
     return run.observations.get(test) or run.observations.get(test.partition("::")[0]) or next(conftests, None)
 
 
-def failing(observation: Observation) -> bool:
+def is_failing(observation: Observation) -> bool:
     """Whether a test ran and did not come out well: a documented failure that is reproduced is one."""
-    return observation.verdict not in FINE and observation.verdict != "unavailable"
+    return observation.verdict not in GOOD_VERDICTS and observation.verdict != "unavailable"
 
 
-def same(observation: Observation, bad: Observation) -> bool:
+def is_same_failure(observation: Observation, bad: Observation) -> bool:
     """Whether two tests fail in the same way.
 
     Both bear the same documented failure; or both end alike: the same kind of end, class of exception, signal, and
     first line up to numbers, addresses, paths, times and long quoted values; where one hung, in the same place.
     """
-    if not (failing(observation) and failing(bad)):
+    if not (is_failing(observation) and is_failing(bad)):
         return False
-    if documented(observation) & documented(bad):
+    if list_documented(observation) & list_documented(bad):
         return True
     if _fingerprint(observation.outcome) != _fingerprint(bad.outcome):
         return False
-    places = _places(observation), _places(bad)
+    places = _find_hang_places(observation), _find_hang_places(bad)
     return observation.outcome.kind != "hung" or places == (set(), set()) or bool(places[0] & places[1])
 
 
-def told(observation: Observation) -> str:
-    """How a test came out, in one line."""
+def describe(observation: Observation) -> str:
+    """Describe in one line how a test came out."""
     outcome, line = observation.outcome, _first_line(observation.outcome.message)
-    if not failing(observation):
+    if not is_failing(observation):
         return observation.verdict
     if outcome.kind == "failed":
-        line = ": ".join(filter(None, [_class(outcome), line])) or "failed"
+        line = ": ".join(filter(None, [_exception_class(outcome), line])) or "failed"
     where = {"collect": f"import of {observation.test}: ", "setup": "in set-up: ", "teardown": "in teardown: "}
     return where.get(outcome.phase, "") + line
 
 
-def normalised(text: str) -> str:
-    """A text without what differs from run to run; a number in a name, such as ``float16``, is part of the name."""
+def normalise(text: str) -> str:
+    """Take out of a text what differs from run to run; a number in a name, such as ``float16``, is part of the name."""
 
     def steady(found: re.Match[str]) -> str:
         if found["exit"]:
             return found[0]
         name = PurePath(found["path"] or "").name
-        return f"…/{normalised(name)}" if "." in name else "…" if found["path"] else "#"
+        return f"…/{normalise(name)}" if "." in name else "…" if found["path"] else "#"
 
     return _LONG_QUOTED.sub(r"\1…\1", _VOLATILE.sub(steady, text))
 
 
-def documented(observation: Observation) -> set[str]:
-    """Ids of the documented failures that a test shows: its own, or those that what came out looks like."""
+def list_documented(observation: Observation) -> set[str]:
+    """List the ids of the documented failures that a test shows: its own, or those that what came out looks like."""
     own = {observation.failure} if observation.failure and observation.verdict in _DOCUMENTED else set()
     return own | set(observation.named)
 
 
 def _fingerprint(outcome: Outcome) -> tuple[str, ...]:
-    """What two outcomes of one failure have in common."""
+    """Reduce an outcome to what it has in common with others of the same failure."""
     line = _first_line(outcome.message)
     if outcome.kind == "crashed" and outcome.signal:
         return outcome.kind, outcome.signal
     searched = f"{outcome.log}\n{outcome.message}" if _CAUSE_IN_LOG.search(outcome.message) else outcome.message
     cause = next(reversed(_CAUSE.findall(searched)), "")
-    place = "" if line else next((_place(frame) for frame in reversed(outcome.frames)), "")
-    return outcome.kind, _class(outcome), outcome.signal or "", normalised(line), normalised(cause), place
+    place = "" if line else next((_without_folder(frame) for frame in reversed(outcome.frames)), "")
+    return outcome.kind, _exception_class(outcome), outcome.signal or "", normalise(line), normalise(cause), place
 
 
-def _class(outcome: Outcome) -> str:
-    """The class alone: it is the same failure where a release has moved it to another module."""
+def _exception_class(outcome: Outcome) -> str:
+    """The class of an exception alone: it is the same failure where a release has moved it to another module."""
     return outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else ""
 
 
-def _places(observation: Observation) -> set[str]:
-    """Where a test hung: in which functions of its own file, else in which innermost ones; without folders."""
+def _find_hang_places(observation: Observation) -> set[str]:
+    """Find where a test hung: in which functions of its own file, else in which innermost ones; without folders."""
     own = PurePath(observation.test.partition("::")[0]).name
-    frames = [_place(frame) for frame in observation.outcome.frames if not _RUNNER.search(frame)]
+    frames = [_without_folder(frame) for frame in observation.outcome.frames if not _RUNNER.search(frame)]
     return {frame for frame in frames if frame.startswith(f"{own}:")} or set(frames[:_INNERMOST])
 
 
-def _place(frame: str) -> str:
+def _without_folder(frame: str) -> str:
     return frame.replace("\\", "/").rpartition("/")[2]
 
 

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_rlregress.bisect.trials import sameness
+from pytest_rlregress.bisect.trials import failure_comparison
+from pytest_rlregress.bisect.trials.failure_comparison import (
+    combine_runs,
+    compare_with_bad_end,
+    describe,
+    find_observation,
+    normalise,
+)
 from pytest_rlregress.bisect.trials.observations import Observation, State, TrialRun
-from pytest_rlregress.bisect.trials.sameness import agree, judge, normalised, seen, told
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.verdicts import Outcome
 
@@ -155,14 +161,14 @@ def check_table(judge):
     for name, (one, other) in OTHER.items():
         for this, bad in ((one, other), (other, one)):
             state, reason = judge(this, TrialRun(), bad)
-            assert (state, reason) == (UNKNOWN, f"fails otherwise: {told(this)}"), name
+            assert (state, reason) == (UNKNOWN, f"fails otherwise: {describe(this)}"), name
     for name, (this, state, reason) in PLAIN.items():
         for bad in (failed("x"), None):
             assert judge(this, TrialRun(), bad) == (state, reason), name
 
 
 def test_table():
-    check_table(judge)
+    check_table(compare_with_bad_end)
 
 
 @pytest.mark.parametrize(
@@ -171,14 +177,14 @@ def test_table():
         lambda this, bad: True,
         lambda this, bad: this.outcome == bad.outcome,
         lambda this, bad: this.outcome.exceptions[:1] == bad.outcome.exceptions[:1],
-        lambda this, bad: normalised(this.outcome.message) == normalised(bad.outcome.message),
+        lambda this, bad: normalise(this.outcome.message) == normalise(bad.outcome.message),
     ],
     ids=["any failure", "the raw text", "the class alone", "the text alone"],
 )
 def test_broken_twins_do_not_pass_the_table(monkeypatch, mutant):
-    monkeypatch.setattr(sameness, "same", mutant)
+    monkeypatch.setattr(failure_comparison, "is_same_failure", mutant)
     with pytest.raises(AssertionError):
-        check_table(judge)
+        check_table(compare_with_bad_end)
 
 
 CLASSES = st.sampled_from(["RuntimeError", "ValueError", "AssertionError", "OutOfMemoryError", "EngineDeadError"])
@@ -209,9 +215,9 @@ def two_of_one_failure(draw):
 def check_drawn(one, other_class):
     name, first, second = one
     bad = failed(first, f"a.{name}")
-    assert judge(failed(second, f"b.{name}"), TrialRun(), bad)[0] is BAD
+    assert compare_with_bad_end(failed(second, f"b.{name}"), TrialRun(), bad)[0] is BAD
     if other_class != name:
-        assert judge(failed(second, f"b.{other_class}"), TrialRun(), bad)[0] is UNKNOWN
+        assert compare_with_bad_end(failed(second, f"b.{other_class}"), TrialRun(), bad)[0] is UNKNOWN
 
 
 def test_the_same_with_other_numbers_and_never_with_another_class():
@@ -224,7 +230,7 @@ def test_the_same_with_other_numbers_and_never_with_another_class():
     ids=["any failure", "the raw text"],
 )
 def test_broken_twins_do_not_pass_what_is_drawn(monkeypatch, mutant):
-    monkeypatch.setattr(sameness, "same", mutant)
+    monkeypatch.setattr(failure_comparison, "is_same_failure", mutant)
     with pytest.raises(AssertionError):
         check_drawn()
 
@@ -232,26 +238,26 @@ def test_broken_twins_do_not_pass_what_is_drawn(monkeypatch, mutant):
 @given(two_of_one_failure())
 @EXAMPLES
 def test_normalised_twice_is_normalised_once(one):
-    assert normalised(normalised(one[1])) == normalised(one[1])
+    assert normalise(normalise(one[1])) == normalise(one[1])
 
 
 def test_any_failure_is_bad_while_the_ends_are_proven():
     for one in (failed("x"), crashed("SIGFPE"), hung(), sided("reproduced"), sided("changed")):
-        assert judge(one, TrialRun(), None) == (BAD, told(one))
+        assert compare_with_bad_end(one, TrialRun(), None) == (BAD, describe(one))
 
 
 def test_another_machine_says_nothing():
     lost, kept = TrialRun(hardware="cpu"), TrialRun(hardware="h100 of NVIDIA H100")
     for observation in (ended("passed"), failed("x")):
-        state, reason = judge(observation, lost, failed("x"), kept.hardware)
+        state, reason = compare_with_bad_end(observation, lost, failed("x"), kept.hardware)
         assert state is UNKNOWN
         assert reason == "hardware changed: cpu, the bad end ran on h100 of NVIDIA H100"
-        assert judge(observation, kept, failed("x"), kept.hardware)[0] is not UNKNOWN
+        assert compare_with_bad_end(observation, kept, failed("x"), kept.hardware)[0] is not UNKNOWN
 
 
 def test_what_was_not_seen_says_why():
     bad = failed("x")
-    assert judge(None, TrialRun(trouble="the run had no end after 9 s"), bad) == (
+    assert compare_with_bad_end(None, TrialRun(trouble="the run had no end after 9 s"), bad) == (
         UNKNOWN,
         "the run had no end after 9 s",
     )
@@ -259,25 +265,25 @@ def test_what_was_not_seen_says_why():
         failed("No module named 'x'", "builtins.ImportError"), test="tests/test_it.py", verdict="uncollected"
     )
     other = TrialRun({file.test: file})
-    assert judge(None, other, bad) == (UNKNOWN, f"was not run: {told(file)}")
-    assert seen(other, TEST) is file
-    assert seen(other, "tests/test_other.py::test_it") is None
+    assert compare_with_bad_end(None, other, bad) == (UNKNOWN, f"was not run: {describe(file)}")
+    assert find_observation(other, TEST) is file
+    assert find_observation(other, "tests/test_other.py::test_it") is None
     conftest = replace(file, test="tests/conftest.py")
-    assert seen(TrialRun({conftest.test: conftest}), TEST) is conftest
-    assert seen(TrialRun({TEST: bad, conftest.test: conftest}), TEST) is bad
+    assert find_observation(TrialRun({conftest.test: conftest}), TEST) is conftest
+    assert find_observation(TrialRun({TEST: bad, conftest.test: conftest}), TEST) is bad
 
 
 def test_repeats_agree_or_are_flaky():
     good, bad, unknown = (GOOD, "passed"), (BAD, "x: 1"), (UNKNOWN, "no end after 9 s")
-    assert agree([bad, (BAD, "x: 2")]) == bad
-    assert agree([unknown, unknown]) == unknown
-    assert agree([good, bad, good]) == (UNKNOWN, "flaky: 2 good, 1 bad of 3")
-    assert agree([good, unknown]) == (UNKNOWN, "flaky: 1 good, 1 unknown of 2 (no end after 9 s)")
-    assert agree([]) == (UNKNOWN, "was not run")
+    assert combine_runs([bad, (BAD, "x: 2")]) == bad
+    assert combine_runs([unknown, unknown]) == unknown
+    assert combine_runs([good, bad, good]) == (UNKNOWN, "flaky: 2 good, 1 bad of 3")
+    assert combine_runs([good, unknown]) == (UNKNOWN, "flaky: 1 good, 1 unknown of 2 (no end after 9 s)")
+    assert combine_runs([]) == (UNKNOWN, "was not run")
 
 
 def test_told_in_one_line():
-    assert told(failed("\n  a\nb", "x.y.MyError")) == "MyError: a"
-    assert told(failed("", "x.MyError")) == "MyError"
-    assert told(replace(failed("a", "b.C"), outcome=Outcome("failed", "setup", ("b.C",), "a"))) == "in set-up: C: a"
-    assert told(crashed("SIGFPE")) == "died of SIGFPE (whatever)"
+    assert describe(failed("\n  a\nb", "x.y.MyError")) == "MyError: a"
+    assert describe(failed("", "x.MyError")) == "MyError"
+    assert describe(replace(failed("a", "b.C"), outcome=Outcome("failed", "setup", ("b.C",), "a"))) == "in set-up: C: a"
+    assert describe(crashed("SIGFPE")) == "died of SIGFPE (whatever)"

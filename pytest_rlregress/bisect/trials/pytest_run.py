@@ -1,4 +1,4 @@
-"""A test run in an environment: pytest there, with the trial plugin, watched from here."""
+"""Run tests in an environment: pytest there, with the trial plugin, watched from here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Request:
+class TrialRequest:
     """The tests of a run.
 
     Attributes:
@@ -51,14 +51,14 @@ class Request:
     options: tuple[str, ...] = ()
 
 
-def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], None]) -> TrialRun:
+def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Callable[[str], None]) -> TrialRun:
     """Run tests in an environment, from the current folder.
 
     Args:
         python: The environment's interpreter, where it lies in the environment: ``<environment>/bin/python``.
         request: The tests.
         timeout: Seconds for the whole run. A test has its own limit, ``--rl-timeout``.
-        say: Takes a line for people.
+        say: Takes a line of progress.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; nothing of the run is left then.
@@ -77,9 +77,9 @@ def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], 
             if process.poll() is None:
                 say(f"stopping the run: its tests have {STOP_SECONDS:g} s to be torn down")
                 _stop(process)
-        observations, about = _read(seen)
+        observations, about = _read_observations(seen)
         output = printed.read_text(errors="replace")[-OUTPUT:]
-    trouble = _trouble(process.returncode, "ended" in about, bool(observations), output, request)
+    trouble = _explain_exit(process.returncode, "ended" in about, bool(observations), output, request)
     if late:
         trouble = f"the run had no end after {timeout:g} s"
     wanted = about.get("needed")
@@ -88,15 +88,14 @@ def run(python: Path, request: Request, *, timeout: float, say: Callable[[str], 
         about.get("hardware", ""),
         time.monotonic() - begun,
         trouble,
-        output if trouble else "",
         None if wanted is None else tuple(wanted),
     )
 
 
-def needed(request: Request) -> tuple[str, ...] | None:
-    """Components of the stack that tests say they need, as seen in this environment; None where one says nothing."""
+def find_needed(request: TrialRequest) -> tuple[str, ...] | None:
+    """Find the components of the stack that tests say they need, here; None where one of them says nothing."""
     collect = replace(request, options=(*request.options, "--collect-only"))
-    return run(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
+    return run_tests(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
 
 
 def _start(python: Path, arguments: list[str], printed: Path) -> subprocess.Popen[bytes]:
@@ -114,7 +113,7 @@ def _start(python: Path, arguments: list[str], printed: Path) -> subprocess.Pope
 
 
 def _variables(binaries: Path) -> dict[str, str]:
-    """This process' variables, as in the activated environment."""
+    """Make the variables of the activated environment from those of this process."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "RLREGRESS_RECORD_DIR")}
     if binaries.parent != Path(sys.prefix) and kept.get("PYTHONDONTWRITEBYTECODE"):
         del kept["PYTHONDONTWRITEBYTECODE"]
@@ -148,8 +147,8 @@ def _descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
         return set()
 
 
-def _read(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
-    """What the trial plugin wrote: the tests seen, and about the run its hardware, what is needed, whether it ended."""
+def _read_observations(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
+    """Read what the trial plugin wrote: the tests seen, and of the run its hardware, its needs, whether it ended."""
     observations: dict[str, Observation] = {}
     about: dict[str, Any] = {}
     for line in seen.read_bytes().splitlines() if seen.exists() else ():
@@ -158,15 +157,15 @@ def _read(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
         except ValueError:  # killed while it was written
             break
         if "observation" in record:
-            observation = Observation.restored(record["observation"])
+            observation = Observation.from_json(record["observation"])
             observations[observation.test] = observation
         else:
             about |= record
     return observations, about
 
 
-def _trouble(code: int, ended: bool, seen: bool, output: str, request: Request) -> str:
-    """Why a run says nothing of what was asked, from pytest's exit code and the line that tells; "" if it does."""
+def _explain_exit(code: int, ended: bool, seen: bool, output: str, request: TrialRequest) -> str:
+    """Say from pytest's exit code and output why a run says nothing of its tests; "" if it does."""
     if (code in (0, 1) and ended) or (code in (4, 5) and seen):
         return ""
     what = ", ".join([*request.arguments, *sorted(request.tests or ())])
@@ -176,22 +175,26 @@ def _trouble(code: int, ended: bool, seen: bool, output: str, request: Request) 
         of = f" of {request.failure}" if request.failure else ""
         return f"no such test here: {what or f'none{of} was found'}"
     if code == 4:
-        missing = _telling(r"ERROR: (?:file or directory )?not found: (.+)", output)
-        return f"no such test here: {_near(missing)}" if missing else _telling(r"\berror: (.+)", output, re.I) or last
+        missing = _find_last(r"ERROR: (?:file or directory )?not found: (.+)", output)
+        return (
+            f"no such test here: {_make_relative(missing)}"
+            if missing
+            else _find_last(r"\berror: (.+)", output, re.I) or last
+        )
     if code == 3:
-        return f"internal error of pytest: {_telling(r'INTERNALERROR> +([^ ].*)', output) or last}"
-    interrupted = _telling(r"^!+ (.*?) !+$", output)
+        return f"internal error of pytest: {_find_last(r'INTERNALERROR> +([^ ].*)', output) or last}"
+    interrupted = _find_last(r"^!+ (.*?) !+$", output)
     if code == 2 or interrupted:
         return f"the run was interrupted: {interrupted or last}"
     signal_name, how = how_it_ended(code, raw=False)
     return f"pytest {how}" if signal_name else f"pytest ended with exit code {code} before its tests did: {last}"
 
 
-def _telling(pattern: str, output: str, flags: int = 0) -> str:
-    """The last line that a pattern finds."""
+def _find_last(pattern: str, output: str, flags: int = 0) -> str:
+    """Find the last match of a pattern, line by line."""
     return next(reversed(re.findall(pattern, output, re.MULTILINE | flags)), "").strip()
 
 
-def _near(test: str) -> str:
-    """A test by its path from here, where it lies here."""
+def _make_relative(test: str) -> str:
+    """Name a test by its path from here, where it lies here."""
     return test.removeprefix(f"{Path.cwd()}{os.sep}")

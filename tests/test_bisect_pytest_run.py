@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_rlregress.bisect.trials import sameness, trial
-from pytest_rlregress.bisect.trials.trial import Request
+from pytest_rlregress.bisect.trials import failure_comparison, pytest_run
+from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
 
 PYTHON = Path(sys.executable)
 FILES = {
@@ -98,19 +98,21 @@ SHIPPED = "launch/test_console_encoding.py"
 HELD = f"{SHIPPED}::test_the_rest_of_the_environment"
 REPRODUCED = f"{SHIPPED}::test_printing_raises"
 REQUESTS = {
-    "ends": Request(("ends/test_ends.py", "ends/test_no_import.py", "ends/test_import_dies.py", "ends/test_skips.py")),
-    "scenario": Request(failure="console-encoding", tests=frozenset({HELD, REPRODUCED})),
-    "one of two": Request(("ends/test_ends.py::test_passes", "ends/test_no_import.py::test_it")),
-    "no such test": Request(("ends/test_ends.py::test_nope",)),
-    "no such file": Request(("test_nope.py",)),
-    "none there": Request(("empty",), tests=frozenset({"empty/it.py::test_it"})),
-    "no such failure": Request(failure="console-encodin"),
-    "no such option": Request(("ends/test_ends.py",), options=("--nonsense",)),
-    "killed": Request(("ends/test_ends.py::test_fails", "killed")),
-    "conftest fails": Request(("conftest_fails/test_it.py::test_it",)),
-    "conftest dies": Request(("conftest_dies",)),
-    "broken": Request(("broken",)),
-    "stops": Request(("stops",)),
+    "ends": TrialRequest(
+        ("ends/test_ends.py", "ends/test_no_import.py", "ends/test_import_dies.py", "ends/test_skips.py")
+    ),
+    "scenario": TrialRequest(failure="console-encoding", tests=frozenset({HELD, REPRODUCED})),
+    "one of two": TrialRequest(("ends/test_ends.py::test_passes", "ends/test_no_import.py::test_it")),
+    "no such test": TrialRequest(("ends/test_ends.py::test_nope",)),
+    "no such file": TrialRequest(("test_nope.py",)),
+    "none there": TrialRequest(("empty",), tests=frozenset({"empty/it.py::test_it"})),
+    "no such failure": TrialRequest(failure="console-encodin"),
+    "no such option": TrialRequest(("ends/test_ends.py",), options=("--nonsense",)),
+    "killed": TrialRequest(("ends/test_ends.py::test_fails", "killed")),
+    "conftest fails": TrialRequest(("conftest_fails/test_it.py::test_it",)),
+    "conftest dies": TrialRequest(("conftest_dies",)),
+    "broken": TrialRequest(("broken",)),
+    "stops": TrialRequest(("stops",)),
 }
 
 
@@ -136,7 +138,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(folder):
     def run(request):
-        return trial.run(PYTHON, request, timeout=120, say=print)
+        return pytest_run.run_tests(PYTHON, request, timeout=120, say=print)
 
     with ThreadPoolExecutor(2) as pool:
         return dict(zip(REQUESTS, pool.map(run, REQUESTS.values()), strict=True))
@@ -155,7 +157,7 @@ def test_every_end_is_seen(runs, folder):
     }
     assert {test: one.verdict for test, one in found.observations.items()} == verdicts, found
     assert all(one.test == test for test, one in found.observations.items())
-    assert (found.trouble, found.output) == ("", "")
+    assert found.trouble == ""
     assert found.hardware
     assert found.seconds > 1
     assert not (folder / "records").exists(), "a trial is no night's run"
@@ -186,8 +188,10 @@ def test_what_came_out_is_kept(runs):
 
 def test_a_failure_is_the_same_in_another_run(runs):
     test, before = "ends/test_ends.py::test_fails", runs["ends"].observations
-    assert sameness.same(runs["killed"].observations[test], before[test])
-    assert not any(sameness.same(before[test], other) for key, other in before.items() if key != test)
+    assert failure_comparison.is_same_failure(runs["killed"].observations[test], before[test])
+    assert not any(
+        failure_comparison.is_same_failure(before[test], other) for key, other in before.items() if key != test
+    )
 
 
 def test_tests_of_a_shipped_scenario(runs):
@@ -215,7 +219,7 @@ def test_tests_of_a_shipped_scenario(runs):
     }.items(),
 )
 def test_what_keeps_a_run_from_saying_anything(runs, request_, trouble):
-    assert runs[request_].trouble == trouble, runs[request_].output
+    assert runs[request_].trouble == trouble
 
 
 def test_a_failure_that_is_not_documented_there(runs):
@@ -231,13 +235,15 @@ def test_what_a_killed_run_has_seen_is_kept(runs):
 
 def test_what_cannot_be_imported_stands_for_its_tests(runs):
     found, missing = runs["one of two"], "No module named 'no_such_module_here'"
-    assert sameness.seen(found, "ends/test_no_import.py::test_it").outcome.message == missing
-    state, reason = sameness.judge(sameness.seen(found, "ends/test_ends.py::test_passes"), found, None)
+    assert failure_comparison.find_observation(found, "ends/test_no_import.py::test_it").outcome.message == missing
+    state, reason = failure_comparison.compare_with_bad_end(
+        failure_comparison.find_observation(found, "ends/test_ends.py::test_passes"), found, None
+    )
     assert (state.value, reason) == (
         "unknown",
         f"was not run: import of ends/test_no_import.py: ModuleNotFoundError: {missing}",
     )
-    conftest = sameness.seen(runs["conftest fails"], "conftest_fails/test_it.py::test_it")
+    conftest = failure_comparison.find_observation(runs["conftest fails"], "conftest_fails/test_it.py::test_it")
     assert (conftest.test, conftest.verdict) == ("conftest_fails/conftest.py", "uncollected")
     assert conftest.outcome.exceptions[0] == "builtins.ImportError"
     assert conftest.outcome.message.startswith("cannot import name 'no_such_name' from 'json'")
@@ -247,16 +253,16 @@ def test_bytecode_is_kept_in_the_environment_where_it_is_not_wanted_elsewhere(mo
     binaries = Path("/an/environment/bin")
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    assert "PYTHONPYCACHEPREFIX" not in trial._variables(binaries)
+    assert "PYTHONPYCACHEPREFIX" not in pytest_run._variables(binaries)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    given = trial._variables(binaries)
+    given = pytest_run._variables(binaries)
     assert "PYTHONDONTWRITEBYTECODE" not in given
     assert given["PYTHONPYCACHEPREFIX"] == "/an/environment/bytecode"
 
 
 def test_a_run_that_is_late_is_stopped(folder):
     said = []
-    found = trial.run(PYTHON, Request(("ends/test_ends.py",)), timeout=0.3, say=said.append)
+    found = pytest_run.run_tests(PYTHON, TrialRequest(("ends/test_ends.py",)), timeout=0.3, say=said.append)
     assert found.trouble == "the run had no end after 0.3 s"
     assert said == ["stopping the run: its tests have 20 s to be torn down"]
 
@@ -264,10 +270,10 @@ def test_a_run_that_is_late_is_stopped(folder):
 WATCHED = """
 import sys
 from pathlib import Path
-from pytest_rlregress.bisect.trials import trial
+from pytest_rlregress.bisect.trials import pytest_run
 
 try:
-    trial.run(Path(sys.executable), trial.Request(("waits",)), timeout=100, say=print)
+    pytest_run.run_tests(Path(sys.executable), pytest_run.TrialRequest(("waits",)), timeout=100, say=print)
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -312,11 +318,11 @@ time.sleep(100)
 
 
 def test_a_run_that_does_not_heed_is_killed_with_what_it_started(monkeypatch):
-    monkeypatch.setattr(trial, "STOP_SECONDS", 0.2)
-    monkeypatch.setattr(trial, "_GONE_SECONDS", 0.2)
+    monkeypatch.setattr(pytest_run, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(pytest_run, "_GONE_SECONDS", 0.2)
     with subprocess.Popen([PYTHON, "-c", STUBBORN], stdout=subprocess.PIPE) as process:
         daemon = psutil.Process(int(process.stdout.readline()))
-        trial._stop(process)
+        pytest_run._stop(process)
         assert process.returncode == -signal.SIGKILL
     wait_for(lambda: not alive(daemon))
 
@@ -349,7 +355,11 @@ def test_what_tests_say_they_need(tmp_path, monkeypatch):
     }
     for name, body in bodies.items():
         (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{body}\n")
-    found = {name: trial.needed(trial.Request((f"test_{name}.py",))) for name in bodies}
+    found = {name: pytest_run.find_needed(pytest_run.TrialRequest((f"test_{name}.py",))) for name in bodies}
     assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}
     assert not Path(sys.prefix, "bytecode").exists()  # this environment is left as it is
-    assert trial.needed(trial.Request(failure="mask-length-drift")) == ("tokenizers", "torch", "transformers")
+    assert pytest_run.find_needed(pytest_run.TrialRequest(failure="mask-length-drift")) == (
+        "tokenizers",
+        "torch",
+        "transformers",
+    )
