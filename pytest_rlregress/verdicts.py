@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_rlregress.util.text import on_one_line
+
 if TYPE_CHECKING:
     from pytest_rlregress.catalogue import Failure, Signature
 
@@ -89,11 +91,6 @@ def matches(signature: Signature, outcome: Outcome) -> bool:
     if signature.log and not signature.log.search(outcome.log):
         return False
     return all(any(frame.search(seen) for seen in outcome.frames) for frame in signature.frames)
-
-
-def on_one_line(text: str) -> str:
-    """A text on one line: some programs wrap what they say to the width of a terminal."""
-    return " ".join(text.split())
 
 
 def _guards(outcome: Outcome) -> Judgement:

@@ -315,7 +315,7 @@ MUTANTS = {
         "_MARKDOWN": module._Style(lambda text: f"````` {module._joined(text)} `````", module._prose)
     },
     "prose as it is": {"_MARKDOWN": module._Style(module._code, lambda text: text)},
-    "a fence of three": {"_backticks": lambda text: 0},
+    "a fence of three": {"code_block": lambda text, language: f"```{language}\n{text}\n```"},
     "a summary as it is": {"html": SimpleNamespace(escape=lambda text: text)},
     "control characters": {"shareable": lambda text: text},
 }

@@ -18,8 +18,8 @@ from pytest_rlregress.containment.stacks import stacks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere py-spy needs root")
 # Where only an ancestor may trace, py-spy may trace nothing that does not ask for it.
-PRELUDE = "import os, subprocess, sys, threading, time\nfrom pytest_rlregress.containment import stacks\n"
-PRELUDE += "stacks.allow_tracing()\ndef ready(): print('ready', flush=True)\n"
+PRELUDE = "import os, subprocess, sys, threading, time\nfrom pytest_rlregress.util import processes\n"
+PRELUDE += "processes.allow_tracing()\ndef ready(): print('ready', flush=True)\n"
 
 
 def settle(process):

@@ -11,7 +11,6 @@ from pytest_rlregress.bisect import context, one_package, revisions, two_locks
 from pytest_rlregress.bisect.answers.answer import Answer
 from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
-from pytest_rlregress.bisect.checkout.worktree import WorktreeError
 from pytest_rlregress.bisect.context import NoBisect
 from pytest_rlregress.bisect.trials.journal import JournalError
 from pytest_rlregress.environments.environment import NoSpace, NoUv
@@ -19,9 +18,10 @@ from pytest_rlregress.environments.releases import IndexProblem
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack.locks import LockError
+from pytest_rlregress.util.git import GitError
 
 #: What keeps a bisect from its answer, each in a sentence for people.
-PROBLEMS = (NoBisect, LockError, IndexProblem, RecordError, JournalError, WorktreeError, NoSpace, NoUv, OSError)
+PROBLEMS = (NoBisect, LockError, IndexProblem, RecordError, JournalError, GitError, NoSpace, NoUv, OSError)
 
 
 def ask(options: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Se
 from pytest_rlregress.bisect.answers.progress import ProgressWindow
 from pytest_rlregress.bisect.checkout import revision_step, worktree
 from pytest_rlregress.bisect.checkout.commits import Commits, opened
-from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError, git
+from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError
 from pytest_rlregress.bisect.context import BisectContext
 from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow, skipped
 from pytest_rlregress.bisect.trials.observations import State
@@ -27,6 +27,7 @@ from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack import locks
+from pytest_rlregress.util.git import git, start_git
 
 _SKIP = 125
 _PRINTED = 1_000_000
@@ -36,7 +37,7 @@ def bisect(work: BisectContext) -> Answer:
     """Which commit of a checkout, between two revisions.
 
     Raises:
-        WorktreeError: No checkout, an unknown revision, …
+        GitError: No checkout, an unknown revision, …
     """
     options = work.options
     with opened(
@@ -104,7 +105,7 @@ def narrow(commits: Commits, case: FollowedTest) -> CommitRange:
 
     Raises:
         NoAnswer: The good end is no ancestor of the bad one, and what both come from is bad.
-        WorktreeError: git cannot go on.
+        GitError: git cannot go on.
     """
     good, bad = commits.good, commits.bad
     if worktree.comes_before(commits.path, bad.id, good.id):
@@ -134,7 +135,7 @@ def _bisect(search: _Search, case: FollowedTest) -> str:
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as said:
         step = (sys.executable, "-I", "-S", revision_step.__file__, str(theirs.fileno()))
-        process = worktree.start(path, "bisect", "run", *step, output=said.fileno(), pass_fds=(theirs.fileno(),))
+        process = start_git(path, "bisect", "run", *step, output=said.fileno(), pass_fds=(theirs.fileno(),))
         theirs.close()
         try:
             while ours.recv(1):

@@ -18,11 +18,11 @@ from typing import Any
 
 from pytest_rlregress.containment import post_mortem
 from pytest_rlregress.containment.logs import Logs
-from pytest_rlregress.containment.processes import descendants, own_memory
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.stacks import stacks
 from pytest_rlregress.containment.usage import Usage
 from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
+from pytest_rlregress.util.processes import descendants, own_memory
 
 #: What fixtures have to tear down when the run is stopped.
 INTERRUPT_SECONDS = 15.0

@@ -6,7 +6,6 @@ ticket, and nobody takes a GPU that an older ticket could use: one that needs se
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_rlregress.hardware.nvml import Gpu
+from pytest_rlregress.util import files
 
 # The same for every run of a user: neither TMPDIR nor XDG_RUNTIME_DIR, which a run from cron or in ssh may lack.
 _MACHINE = Path("/tmp")
@@ -97,9 +97,7 @@ def _take(folder: Path, gpus: Sequence[Gpu], count: int) -> dict[str, int]:
     locks: dict[str, int] = {}
     for gpu in gpus:
         lock = os.open(_file(folder, gpu), os.O_RDWR | os.O_CREAT, 0o600)  # never inherited by a program (PEP 446)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not files.lock(lock):
             os.close(lock)
             continue
         locks[gpu.uuid] = lock
@@ -119,7 +117,7 @@ def _ticket(folder: Path, gpus: Sequence[Gpu]) -> Iterator[str]:
     name = f"{_TICKET}{time.monotonic_ns():020d}-{os.getpid()}"
     ticket = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        fcntl.flock(ticket, fcntl.LOCK_EX)
+        files.lock(ticket, wait=True)
         os.write(ticket, json.dumps([_this_process(), [gpu.uuid for gpu in gpus]]).encode())
         yield name
     finally:
@@ -158,16 +156,13 @@ def _is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not files.lock(file, shared=True)
     finally:
         os.close(file)
-    return False
 
 
 def _unlock(lock: int) -> None:
-    fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough where this process was forked meanwhile
+    files.unlock(lock)
     os.close(lock)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import gpu_memory, leftovers
-from pytest_rlregress.containment.processes import Process, command, descendants, is_housekeeper, living
+from pytest_rlregress.util.processes import Process, command, descendants, is_housekeeper, living
 
 # What first uses leave open, measured: a connection to Ray and a task 29 (11 after ray.shutdown()), an asyncio loop
 # with an HTTP client 5, multiprocessing's tracker and fork server 4, torch and a vLLM engine that was shut down none.

@@ -6,13 +6,14 @@ Which do is known to the workers, who collect; the controller, who distributes, 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+from pytest_rlregress.util.files import write_whole
 
 
 class ByPlace(LoadScopeScheduling):  # type: ignore[misc]
@@ -33,6 +34,4 @@ def write_places(config: pytest.Config, places: Mapping[str, str]) -> None:
     """In one of xdist's workers: write down the place of every contained test, by node id."""
     file = getattr(config, "workerinput", {}).get("rlregress_places")
     if file is not None:
-        own = Path(f"{file}-{os.getpid()}")
-        own.write_text(json.dumps(dict(places)))
-        own.replace(file)  # every worker collects the same
+        write_whole(Path(file), json.dumps(dict(places)))  # every worker collects the same

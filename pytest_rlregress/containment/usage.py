@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.processes import Process, descendants, living, name_of, read
 from pytest_rlregress.stack import libraries_in, library_version
+from pytest_rlregress.util.processes import Process, descendants, living, name_of, read
 
 #: Name of the test's own process.
 TEST = "test"

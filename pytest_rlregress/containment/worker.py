@@ -23,8 +23,8 @@ import pytest
 
 from pytest_rlregress.containment import child_config
 from pytest_rlregress.containment.leaks import Leaks
-from pytest_rlregress.containment.stacks import allow_tracing
 from pytest_rlregress.containment.usage import Observer
+from pytest_rlregress.util.processes import allow_tracing
 
 #: In the child's ``config.stash``: the channel to the pytest process.
 CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()

@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from pytest_rlregress.environments.index_settings import shown
-from pytest_rlregress.verdicts import on_one_line
+from pytest_rlregress.util.processes import descendants
+from pytest_rlregress.util.text import on_one_line
 
 _TELL_AFTER_SECONDS = 5.0
 # These say which packages to take, which here the lock does.
@@ -216,8 +217,6 @@ def full_disk() -> Iterator[None]:
 
 def _end(uv: subprocess.Popen[str]) -> None:
     """End uv and what it started to build a package."""
-    from pytest_rlregress.containment.processes import descendants
-
     for pid in (uv.pid, *(process.pid for process in descendants(uv.pid))):
         with suppress(ProcessLookupError):
             os.kill(pid, 15)

@@ -45,7 +45,7 @@ def key_of(step: TrainingStep) -> Key:
     """The key of what a miniature step runs on, from torch and from the running engine itself."""
     import torch
 
-    from pytest_rlregress.records.run_context import cpu
+    from pytest_rlregress.hardware.processor import cpu
 
     if torch.cuda.is_available():
         device = torch.cuda.get_device_name()

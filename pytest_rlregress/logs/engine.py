@@ -9,6 +9,8 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+from pytest_rlregress.logs.ansi import stripped
+
 # Lines of engines' logs, colours taken off. vLLM's own, with the prefix on each line of a traceback:
 #   (APIServer pid=1) ERROR 12-01 05:34:47 [serving_chat.py:264] Error in preprocessing prompt inputs
 _VLLM_ERROR = r"(?:\([^)]*pid=\d+[^)]*\) )*ERROR \d\d-\d\d \d\d:\d\d:\d\d \S+\]"
@@ -32,7 +34,6 @@ _COMPLETED = re.compile(r'INFO: .* "POST (?!\S*tokenize )\S+ HTTP/[\d.]+" 2\d\d 
 # Why a request was refused, where VLLM_DEBUG_LOG_API_SERVER_RESPONSE=true makes vLLM log its answers.
 _REASON = re.compile(r'response_body=\{\{"error":\{"message":"(.*?)","type"')
 _RECORD = re.compile(r"(?:\([^)]*pid=\d+[^)]*\) )*(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[: ]")
-_COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _READ_BYTES = 2**20
 
 
@@ -104,7 +105,7 @@ class EngineLog:
 
 def plain(data: bytes) -> str:
     """Text of a log as it reads without its colours."""
-    return _COLOUR.sub("", data.decode(errors="replace"))
+    return stripped(data.decode(errors="replace"))
 
 
 def _reason(line: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_rlregress.bisect.trials.observations import State, Trial
+from pytest_rlregress.logs.ansi import stripped
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,6 @@ class Answer:
 
 # -- what can be shown: no credentials, no home folder, nothing that moves a terminal's cursor ------------------------
 
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
 
 
@@ -242,7 +242,7 @@ def shareable(text: str) -> str:
 
     Those below the current folder are relative to it; of others the home folder is ``~``.
     """
-    text = _SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = stripped(text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "".join(character if _shown(character) else "\ufffd" for character in text)
     return _home().sub("~", _here().sub("", _CREDENTIALS.sub("://***@", text)))
 

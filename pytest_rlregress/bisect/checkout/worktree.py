@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
-import functools
 import hashlib
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,15 +13,15 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from pytest_rlregress.util import files
+from pytest_rlregress.util.git import GitError, git
+
 #: What an installation is made from.
 BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
-# A hook is the user's, for the user's own checkouts.
-_COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
 
-
-class WorktreeError(Exception):
-    """What was asked of a checkout cannot be: one sentence that says what, and what to do."""
+class WorktreeError(GitError):
+    """What the options ask of a checkout cannot be: one sentence that says what, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +65,9 @@ def checkout(folder: Path) -> Checkout:
         raise WorktreeError(f"--repo {folder}: no such folder")
     try:
         top = Path(git(folder, "rev-parse", "--show-toplevel"))
-    except WorktreeError as error:
+    except GitError as error:
         if shutil.which("git") is None:
-            raise
+            raise WorktreeError(f"{error}: --revisions drives git's own bisect") from None
         raise WorktreeError(f"--repo {folder}: no git checkout with files ({error})") from None
     return Checkout(top, folder.resolve().relative_to(top.resolve()))
 
@@ -90,7 +87,7 @@ def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
         raise WorktreeError(f"--revisions {revisions}: both are {first[:12]}, so that nothing changed between them")
     try:
         git(found.top, "merge-base", first, second)
-    except WorktreeError:
+    except GitError:
         raise WorktreeError(
             f"--revisions {revisions}: they have no common history in {found.top}{_shallow(found.top)}"
         ) from None
@@ -100,7 +97,7 @@ def ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
 def _commit(top: Path, revision: str) -> str:
     try:
         return git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-    except WorktreeError:
+    except GitError:
         raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_shallow(top)}") from None
 
 
@@ -158,10 +155,8 @@ def worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]:
     path = folder.resolve() / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f"{name}.lock"), "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WorktreeError(f"{found.top}: another bisect of it is running; wait for its end or stop it") from None
+        if not files.lock(lock.fileno()):
+            raise WorktreeError(f"{found.top}: another bisect of it is running; wait for its end or stop it")
         _remove(found.top, path)
         try:
             git(found.top, "worktree", "add", "--detach", str(path), commit)
@@ -174,7 +169,7 @@ def _remove(top: Path, path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     # Not `prune`: it would also forget the user's own worktrees on a drive that is not mounted just now.
     # Twice `--force`: one whose making was killed is locked.
-    with suppress(WorktreeError):
+    with suppress(GitError):
         git(top, "worktree", "remove", "--force", "--force", str(path))
 
 
@@ -188,57 +183,3 @@ def tidy(path: Path) -> None:
     git(path, "clean", "--force", "-d", "--quiet")
     for folder in path.rglob("__pycache__"):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """What git prints to this command in a folder.
-
-    Raises:
-        WorktreeError: It failed: what it says of that; or there is no git.
-    """
-    command = [*_COMMAND, "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            env=environ(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-    except FileNotFoundError:
-        raise WorktreeError("git was not found on the PATH: --revisions drives git's own bisect") from None
-    if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        reason = next((line for line in said if line.startswith(("fatal: ", "error: "))), said[-1])
-        raise WorktreeError(f"git {arguments[0]}: {reason}")
-    return done.stdout.strip("\n")
-
-
-def start(folder: Path, *arguments: str, output: int, pass_fds: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    """A git command that goes on in a folder, out of the terminal's reach: Ctrl-C is this process' to handle."""
-    return subprocess.Popen(
-        [*_COMMAND, "-C", str(folder), *arguments],
-        env=environ(),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=pass_fds,
-        start_new_session=True,
-    )
-
-
-def environ() -> dict[str, str]:
-    """The environment for git: its words in English, and no other repository than the folder's."""
-    return {name: value for name, value in os.environ.items() if name not in _of_a_repository()} | {
-        "LC_ALL": "C",
-        "GIT_TERMINAL_PROMPT": "0",
-    }
-
-
-@functools.cache
-def _of_a_repository() -> frozenset[str]:
-    """The variables that point git to one repository: set where this is started from one of its hooks."""
-    asked = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
-    return frozenset(asked.stdout.split())

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any, TypeAlias
 from pytest_rlregress.records import reader
 from pytest_rlregress.report.history.parsing import Parsed, digest, is_journal, parse, printable
 from pytest_rlregress.report.judgement.facts import Result
+from pytest_rlregress.util.files import replacing
 
 Say = Callable[[str], None]
 Texts: TypeAlias = Mapping[Any, Any]  # by number, 0 for None
@@ -98,21 +98,17 @@ def opened(place: Path | None, say: Say) -> sqlite3.Connection:
 
 def keep(db: sqlite3.Connection, place: Path, say: Say) -> None:
     """Put a copy of it at a place; where that does not work it is said, and the next one reads every file again."""
-    partial = place.with_name(f"{place.name}.{uuid.uuid4().hex}.partial")
     try:
         db.execute(f"PRAGMA user_version = {_version()}")
-        with contextlib.closing(sqlite3.connect(partial)) as copy:
-            copy.execute("PRAGMA journal_mode = OFF")
-            db.backup(copy)
-        with open(partial, "r+b") as file:
-            seal = hashlib.sha256(file.read()).digest()
-            file.write(seal)  # sqlite knows its size and reads no further
-        partial.replace(place)
+        with replacing(place) as partial:
+            with contextlib.closing(sqlite3.connect(partial)) as copy:
+                copy.execute("PRAGMA journal_mode = OFF")
+                db.backup(copy)
+            with open(partial, "r+b") as file:
+                seal = hashlib.sha256(file.read()).digest()
+                file.write(seal)  # sqlite knows its size and reads no further
     except (OSError, sqlite3.Error) as error:
         say(f"{place}: the index could not be kept there: {error}")
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def update(db: sqlite3.Connection, files: Mapping[str, IndexedFile], say: Say) -> tuple[int, bool]:
