@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress.logs.engine import plain
+from pytest_rlregress.logs.ansi import plain
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session

@@ -70,7 +70,8 @@ def test_engine_that_rounds(settled, monkeypatch):
 
 def test_strict_in_speed(settled, monkeypatch, pytestconfig):
     from pytest_rlregress import session
-    from pytest_rlregress.goldens import measured, golden_test
+    from pytest_rlregress.fixtures import step_measurements as measured
+    from pytest_rlregress.goldens import golden_test
 
     slow = lambda *args: {**measured.run_of(*args), "step_seconds": [9e9] * 2}
     monkeypatch.setattr(golden_test, "run_of", slow)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress import session
+from pytest_rlregress.fixtures.step_key import Key, key_of
+from pytest_rlregress.fixtures.step_measurements import Run, run_of
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.differences import bands, tolerances
 from pytest_rlregress.goldens.golden import Golden, as_json, find, nearest
-from pytest_rlregress.goldens.key import Key, key_of
-from pytest_rlregress.goldens.measured import Run, run_of
 
 if TYPE_CHECKING:
     from pytest_rlregress.fixtures.ray_cluster import Cluster

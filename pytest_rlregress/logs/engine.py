@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from pytest_rlregress.logs.ansi import stripped
+from pytest_rlregress.logs.ansi import plain
 
 # Lines of engines' logs, colours taken off. vLLM's own, with the prefix on each line of a traceback:
 #   (APIServer pid=1) ERROR 12-01 05:34:47 [serving_chat.py:264] Error in preprocessing prompt inputs
@@ -101,11 +101,6 @@ class EngineLog:
             self._offset += len(data)
         *lines, self._unfinished = (self._unfinished[-_READ_BYTES:] + data).split(b"\n")
         return [plain(line).strip("\r\0") for line in lines]
-
-
-def plain(data: bytes) -> str:
-    """Text of a log as it reads without its colours."""
-    return stripped(data.decode(errors="replace"))
 
 
 def _reason(line: str) -> str:
