@@ -1,6 +1,6 @@
-"""A GPU belongs to one process at a time: across pytest-xdist's workers, and across one user's runs on a machine.
+"""Locks that give a GPU to one process at a time: of xdist's workers, and of one user's runs on a machine.
 
-Each GPU is a file that its holder has locked, so a lease ends with its holder, however that dies. Whoever waits has a
+Each GPU is a file that its holder has locked, so a lock ends with its holder, however that dies. Whoever waits has a
 ticket, and nobody takes a GPU that an older ticket could use: one that needs several GPUs gets its turn too.
 """
 
@@ -48,7 +48,7 @@ class GpuLock:
 def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuLock:
     """Take ``count`` of ``gpus``, all of them at once, as soon as no other process of this user holds them.
 
-    A process that asks while it holds a lease may wait for itself: release first.
+    A process that asks while it holds one may wait for itself: release first.
 
     Args:
         gpus: What may be taken, the preferred ones first.
@@ -63,18 +63,18 @@ def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuL
         offered = ", ".join(gpu.uuid for gpu in gpus) or "no GPU"
         raise ValueError(f"a test asks for {count} GPUs at once, and this run may use {len(gpus)} ({offered})")
     folder = _folder()
-    begun = said = time.monotonic()
+    begun = last = time.monotonic()
     with _ticket(folder, gpus) as ticket:
         while True:
             ahead = _ahead(folder, ticket, gpus)
             if not ahead and (locks := _take(folder, gpus, count)):
                 return GpuLock(tuple(locks), tuple(locks.values()))
-            if time.monotonic() - said >= _SAY_SECONDS:
-                said = time.monotonic()
+            if time.monotonic() - last >= _SAY_SECONDS:
+                last = time.monotonic()
                 waits = [f"GPU {gpu.index} is held by {who}" for gpu in gpus if (who := _holder(_file(folder, gpu)))]
                 waits += [f"{who} is first in the queue" for who in ahead[:1]]
                 whom = "; ".join(waits) or "just given back"
-                say(f"waiting for {count} of {len(gpus)} GPUs ({said - begun:.0f} s): {whom}")
+                say(f"waiting for {count} of {len(gpus)} GPUs ({last - begun:.0f} s): {whom}")
             time.sleep(_LOOK_SECONDS * random.uniform(0.5, 1.5))
 
 

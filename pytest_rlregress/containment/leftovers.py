@@ -1,4 +1,4 @@
-"""Litter: the temporary folder of a pytest session, and the shared memory of processes that are dead (Linux)."""
+"""Removes what runs leave behind: temporary folders of sessions, shared memory of processes that are dead (Linux)."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Usage:
             now = time.monotonic()
             self._next = now + (now - begun) / _SHARE
 
-    def hear(self, value: Sequence[Any]) -> None:
+    def receive(self, value: Sequence[Any]) -> None:
         """Take what the child's ``Observer`` sent."""
         uses, mapped = value
         for family, paths in mapped.items():

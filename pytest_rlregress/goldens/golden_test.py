@@ -75,7 +75,7 @@ def measure(step: TrainingStep, cluster: Cluster, key: Key, runs: Sequence[Run],
     Raises:
         AssertionError: A step is not right: that is not recorded.
     """
-    from pytest_rlregress.fixtures import training_step as room
+    from pytest_rlregress.fixtures.training_step import start
 
     aside = replace(step, ran=lambda settings, records: None)  # the test's report has the runs that are kept
     say(f"measuring a golden: {REPEATED + 1 + PERTURBED + OTHER_SEEDS} more runs at both levels")
@@ -85,7 +85,7 @@ def measure(step: TrainingStep, cluster: Cluster, key: Key, runs: Sequence[Run],
     ]
     seeds = range(step.settings.seed + 1, step.settings.seed + 1 + OTHER_SEEDS)
     others = [_run(aside, level, seed=seed) for seed in seeds for level in LEVELS]
-    with room.start(step.tiny_qwen, cluster, step.settings, say) as fresh:
+    with start(step.tiny_qwen, cluster, step.settings, say) as fresh:
         again = [_run(fresh, level, sound=True) for level in LEVELS]
     return Golden(
         key,

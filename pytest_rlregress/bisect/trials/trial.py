@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from pytest_rlregress.bisect.trials.observations import Observation, TrialRun
-from pytest_rlregress.containment.child import how_it_ended
+from pytest_rlregress.containment.death import how_it_ended
 from pytest_rlregress.util.files import json_lines
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
