@@ -38,7 +38,7 @@ Receive = Callable[[str, Any], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a test may use: seconds, bytes of memory (None: any), seconds to go on after its engine logged an error."""
+    """Limits of a test: seconds, bytes of memory (None: any), seconds to go on after its engine logged an error."""
 
     seconds: float
     memory: int | None = None
@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass
 class _Beginning:
-    """How things stood when an instruction was given; ``log_size`` moves on with every report."""
+    """State when an instruction was given; ``log_size`` moves on with every report."""
 
     log_size: int
     time: float = field(default_factory=time.monotonic)
@@ -56,7 +56,7 @@ class _Beginning:
 
 @dataclass
 class _SupervisorStatus:
-    """What the supervisor has sent so far."""
+    """What is known from the supervisor so far."""
 
     pid: int | None = None
     supervisor: int | None = None
@@ -127,7 +127,7 @@ class Child:
         self._await_exit(INTERRUPT_SECONDS)
 
     def close(self) -> tuple[int, ...]:
-        """Let go: the supervisor kills what is left, and says when nothing is; the pids of all that are dead then."""
+        """Have the supervisor kill what is left; the pids of all that are dead then."""
         self._connection.close()
         with contextlib.suppress(OSError):
             self._status.shutdown(socket.SHUT_WR)
@@ -138,7 +138,7 @@ class Child:
         return *own, *map(int, (self._known.exit or {}).get("left", {}))
 
     def output(self, begin: int, end: int | None = None) -> str:
-        """What stands in the child's log between two sizes of it; of much, the end."""
+        """Text of the child's log between two sizes of it; of much, the end."""
         end = self.size() if end is None else end
         shown = max(begin, end - _LOG_BYTES)
         self._log.seek(shown)

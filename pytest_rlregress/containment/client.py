@@ -1,4 +1,4 @@
-"""The pytest process' handle on a warm server."""
+"""The pytest process' handle on a warm server: starts it, has it fork children."""
 
 from __future__ import annotations
 

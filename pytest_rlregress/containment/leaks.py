@@ -1,4 +1,4 @@
-"""What a test leaves behind: processes, file descriptors, shared memory, GPU memory (Linux).
+"""Finds what a test leaves behind: processes, file descriptors, shared memory, GPU memory (Linux).
 
 A test that passed and left something fails in its teardown, which names it. What was made while a fixture of a wider
 scope was set up is that fixture's: it may stay until the fixture is torn down, and must be gone then.
@@ -33,7 +33,7 @@ _PASSED: pytest.StashKey[bool] = pytest.StashKey()
 
 @dataclass(frozen=True)
 class Resources:
-    """What there is at a moment.
+    """Everything that could be leaked, as it is at one moment.
 
     Attributes:
         processes: Living descendants of this process.
@@ -53,7 +53,7 @@ class Resources:
         return any(target == gpu_memory.CUDA for _, target in self.descriptors)
 
     def minus(self, other: Resources) -> Resources:
-        """What there is more here than in ``other``."""
+        """What is here and not in ``other``; of memory the difference."""
         return Resources(
             self.processes - other.processes,
             self.descriptors - other.descriptors,
@@ -62,7 +62,7 @@ class Resources:
         )
 
     def plus(self, other: Resources) -> Resources:
-        """What there is in both."""
+        """What is in either; of memory the sum."""
         return Resources(
             self.processes | other.processes,
             self.descriptors | other.descriptors,

@@ -95,7 +95,7 @@ class Entry:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
         return _SHARED_MEMORY / self.name
 
     @property
@@ -146,6 +146,8 @@ def _inodes(process: Path) -> Iterator[int]:
 class SharedMemoryWatch:
     """Notes what the descendants of this process make in ``/dev/shm``, while they have it mapped or open.
 
+    It decides what is removed after them: once they are dead, nothing says whose a file was. The kernel says when to
+    look (inotify): as soon as there is a new one.
     Others may make something there at the same time, and what nobody holds may be theirs.
     """
 

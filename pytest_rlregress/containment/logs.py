@@ -1,4 +1,4 @@
-"""The logs a contained test depends on: an engine's, and those of a Ray session."""
+"""Watches the logs a contained test depends on: an engine's, and those of a Ray session."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from pytest_rlregress.hardware.nvml import Gpu
 
 @dataclass(frozen=True)
 class _Held:
-    """A living child with what is let go of after it: a server of its own, its folder."""
+    """A living child and what goes with it: a server of its own, its folder."""
 
     child: Child
     own: WarmServer | None
@@ -106,7 +106,7 @@ class Pool:
         return death
 
     def imported(self) -> None:
-        """Collection is over: no more files to try."""
+        """Drop the child that tried imports: collection is over."""
         if _IMPORTS in self._children:
             self.drop(_IMPORTS)
 
@@ -211,6 +211,6 @@ class Pool:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """This process', with a temporary folder that goes with the child; a cache worth keeping stays where it was."""
+    """This process' variables, with a temporary folder that goes with the child; a cache worth keeping stays."""
     inductor = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
     return {"TORCHINDUCTOR_CACHE_DIR": str(inductor), **os.environ, "TMPDIR": str(folder)}

@@ -1,4 +1,4 @@
-"""What is known of a dead process: the native libraries it had loaded, and whether it was killed for lack of memory."""
+"""Explains a death: the native libraries that the process had loaded, and whether it was killed for lack of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report amounts to, and the report of a test whose process did not live to write one."""
+"""Turns reports into outcomes, and writes the report of a test whose process did not live to write one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)'
 
 
 def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diagnostics = NO_DIAGNOSTICS) -> Outcome:
-    """What a report, and the end of its process, amount to.
+    """The outcome that a report, and the end of its process, amount to.
 
     Args:
         report: The report that decides the test.
@@ -58,7 +58,7 @@ def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diag
 
 
 class ChildMessages:
-    """What a child sends while it runs one test: its reports, with the output that belongs to each, and its errors."""
+    """Collects what a child sends while it runs one test: reports, with the output that belongs to each, and errors."""
 
     def __init__(self, item: pytest.Item, say: Callable[[str], None], note: Callable[[str], None]) -> None:
         self.reports: list[pytest.TestReport] = []

@@ -141,7 +141,7 @@ def _body(process: _Process, deadline: float, share: float) -> str | None:
 
 
 def _python(pid: int, deadline: float, share: float) -> str:
-    """What py-spy reads: with native frames, else without, else without stopping the process."""
+    """Stacks by py-spy: with native frames, else without, else without stopping the process."""
     spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
     if spy is None:
         return "    no stack: py-spy is not installed (pip install py-spy)"
@@ -159,7 +159,7 @@ def _python(pid: int, deadline: float, share: float) -> str:
 
 
 def _native(pid: int, deadline: float, share: float) -> str:
-    """What gdb reads, if there is a gdb."""
+    """Stacks by gdb, if there is one."""
     gdb = shutil.which("gdb")
     if gdb is None:
         return "    no stack: not a Python process, and there is no gdb on the PATH"

@@ -1,4 +1,4 @@
-"""What an inference server's own log says of a failure: which lines are errors, and what takes one back."""
+"""Finds errors in an inference server's own log, and what takes one back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _READ_BYTES = 2**20
 
 
 class EngineLog:
-    """The log of an inference server from now on: did it log an error and complete no request since?
+    """Watches the log of an inference server from now on for an error after which it completes no request.
 
     Attributes:
         since: ``time.monotonic()`` when such an error was first seen, or None.

@@ -1,4 +1,4 @@
-"""One line of a log as its writer meant it: without colours, progress bars and what launchers and loggers add."""
+"""Reads one line of a log as its writer meant it: without colours, progress bars, prefixes of launchers and loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the logs of a Ray session say of its workers and daemons that died: Ray's exceptions name no signal."""
+"""Finds in the logs of a Ray session which workers and daemons died, and of what: Ray's exceptions name no signal."""
 
 from __future__ import annotations
 
