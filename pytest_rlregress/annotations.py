@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress.logs.engine import plain
+from pytest_rlregress.logs.ansi import plain
 from pytest_rlregress.verdicts import Verdict
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ error messages all read it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from pytest_rlregress.util.quantities import memory, seconds
+
 #: The goldens that the package brings.
 GOLDENS = Path(__file__).parent / "hardware_markers" / "goldens"
-#: Bytes in the units that memory is given in.
-UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
 
 
 @dataclass(frozen=True)
@@ -98,35 +97,6 @@ def _components(text: str, _base: Path) -> tuple[str, ...]:
     if not names or any(name not in COMPONENTS for name in names):
         raise ValueError(f"a comma-separated list out of {', '.join(COMPONENTS)}")
     return names
-
-
-def seconds(value: object) -> float:
-    """A time limit: a positive number of seconds; ``inf`` for none.
-
-    Raises:
-        ValueError: It is none; the message says what is allowed.
-    """
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = 0.0
-    if not number > 0:
-        raise ValueError("a positive number of seconds, or inf for no limit")
-    return number
-
-
-def memory(value: object) -> int | None:
-    """A limit on memory in bytes, from a text such as ``4GiB`` or ``500MB``; None stays None: no limit.
-
-    Raises:
-        ValueError: It is none; the message says what is allowed.
-    """
-    if value is None or isinstance(value, int):
-        return value
-    size = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
-    if size is None or not float(size[1]):
-        raise ValueError("a size such as 4GiB or 500MB")
-    return int(float(size[1]) * UNITS[size[2]])
 
 
 def _folders(text: str, base: Path) -> tuple[Path, ...]:

@@ -156,7 +156,7 @@ def _look_up(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> None:
         if complaint:
             raise SubjectError(f"{source}: {complaint}")
     if len(answers) < len(asked):
-        from pytest_rlregress.containment.child import how_it_ended
+        from pytest_rlregress.containment.death import how_it_ended
 
         source, subject, replaced = asked[len(answers)]
         signal_name, _ = how_it_ended(done.returncode, raw=False)

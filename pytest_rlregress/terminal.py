@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress import hardware
-from pytest_rlregress.goldens.key import Key
+from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.verdicts import Verdict
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
+from pytest_rlregress.util.text import on_one_line
+
 if TYPE_CHECKING:
     from pytest_rlregress.catalogue import Failure, Signature
 
@@ -143,11 +145,6 @@ def matches(signature: Signature, outcome: Outcome) -> bool:
     if signature.log and not signature.log.search(outcome.log):
         return False
     return all(any(frame.search(seen) for seen in outcome.frames) for frame in signature.frames)
-
-
-def on_one_line(text: str) -> str:
-    """A text on one line: some programs wrap what they say to the width of a terminal."""
-    return " ".join(text.split())
 
 
 def _guards(outcome: Outcome) -> Judgement:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_measurements import NUMBERS
 from pytest_rlregress.goldens.differences import bands, tolerances
 from pytest_rlregress.goldens.golden import Golden, as_json
-from pytest_rlregress.goldens.key import Key
-from pytest_rlregress.goldens.measured import NUMBERS
 
 KEY = Key("NVIDIA H100 80GB HBM3", "2.13", "vllm 0.31", "FLASH_ATTN 3", "bfloat16")
 SETTINGS = {"learning_rate": 2e-3, "dtype": "bfloat16"}

@@ -310,7 +310,7 @@ MUTANTS = {
         "_MARKDOWN": rendering._Style(lambda text: f"````` {rendering._joined(text)} `````", rendering._prose)
     },
     "prose as it is": {"_MARKDOWN": rendering._Style(rendering._code, lambda text: text)},
-    "a fence of three": {"_backticks": lambda text: 0},
+    "a fence of three": {"code_block": lambda text, language: f"```{language}\n{text}\n```"},
     "a summary as it is": {"html": SimpleNamespace(escape=lambda text: text)},
     "control characters": {"redact": lambda text: text},
 }

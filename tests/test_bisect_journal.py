@@ -183,7 +183,7 @@ def test_two_at_once_are_refused_until_the_first_ends(path):
 
 
 def test_two_at_once_are_caught_where_nothing_locks(path, monkeypatch):
-    monkeypatch.setattr(journal.fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
     with TrialJournal.open(path, REQUEST), pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         refused(path)
 

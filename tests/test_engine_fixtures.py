@@ -66,11 +66,11 @@ def test_engine_agrees_with_the_model_and_takes_new_weights(tiny_qwen, progress,
     assert not torch.distributed.is_initialized()
 
 
-@pytest.mark.parametrize("room", [vllm_engine, vllm_server])
-def test_not_a_model_directory(room, tmp_path):
+@pytest.mark.parametrize("module", [vllm_engine, vllm_server])
+def test_not_a_model_directory(module, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match=r"is not a model directory: it has no .*safetensors") as error:
-        room.start(tmp_path).__enter__()
+        module.start(tmp_path).__enter__()
     assert str(tmp_path) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -137,13 +137,13 @@ def test_ray_leaves_nothing(progress):
         actors = [Actor.remote(), Actor.remote()]
         assert set(ray.get([actor.node.remote() for actor in actors])) == {n.node_id for n in cluster.nodes}
         assert any("written by the worker" in log.read_text() for log in cluster.log_dir.glob("worker-*.out"))
-        room = cluster.log_dir.parents[2]
+        folder = cluster.log_dir.parents[2]
         family = here.children(recursive=True)
         assert len(family) > 4
         with pytest.raises(RuntimeError, match="connected to a Ray cluster already"), ray_cluster.start():
             pytest.fail("started")
     assert [process for process in family if process.is_running()] == []
-    assert not room.exists()
+    assert not folder.exists()
     assert dict(os.environ) == before
     assert token.exists() == had_token
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_goldens import GOLDEN, KEY, LEVELS, OTHERS, RECORDED, SETTINGS, STEPS, but, keep, run
 
+from pytest_rlregress.fixtures.step_measurements import NUMBERS
 from pytest_rlregress.goldens.comparison import compare
 from pytest_rlregress.goldens.differences import FACTOR, tolerances
 from pytest_rlregress.goldens.golden import FORMAT, GoldenError, as_json, find, nearest, read
-from pytest_rlregress.goldens.measured import NUMBERS
 from pytest_rlregress.hardware.profiles import SHIPPED
 
 

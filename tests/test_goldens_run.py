@@ -44,16 +44,16 @@ def settled(training_step, ray_cluster, request, progress):
 
 
 def test_loss_that_is_off_by_a_thousandth(settled, monkeypatch):
-    from pytest_rlregress.fixtures import training_step as room
+    from pytest_rlregress.fixtures import training_step as module
 
-    sound = room.policy_loss
-    monkeypatch.setattr(room, "policy_loss", lambda *args: sound(*args) * (1 + 1e-3))
+    sound = module.policy_loss
+    monkeypatch.setattr(module, "policy_loss", lambda *args: sound(*args) * (1 + 1e-3))
     with pytest.raises(AssertionError, match=r"not as in the golden: token level: loss of step [12] is .*: \\|Δ\\|"):
         settled()
 
 
 def test_engine_that_rounds(settled, monkeypatch):
-    from pytest_rlregress.fixtures import training_step as room
+    from pytest_rlregress.fixtures import training_step as module
 
     def rounding(model, engine):
         import ray
@@ -63,14 +63,15 @@ def test_engine_that_rounds(settled, monkeypatch):
         coarse = {name: p.detach().to(torch.bfloat16).float() for name, p in weights}
         ray.get(engine.load_weights.remote(coarse))
 
-    monkeypatch.setattr(room, "sync", rounding)
+    monkeypatch.setattr(module, "sync", rounding)
     with pytest.raises(AssertionError, match="level: disagreement_before of step [12] is"):
         settled()
 
 
 def test_strict_in_speed(settled, monkeypatch, pytestconfig):
     from pytest_rlregress import session
-    from pytest_rlregress.goldens import measured, golden_test
+    from pytest_rlregress.fixtures import step_measurements as measured
+    from pytest_rlregress.goldens import golden_test
 
     slow = lambda *args: {**measured.run_of(*args), "step_seconds": [9e9] * 2}
     monkeypatch.setattr(golden_test, "run_of", slow)

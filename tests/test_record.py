@@ -18,11 +18,12 @@ from record_checks import checked, named, strict, words
 
 from pytest_rlregress import settings
 from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.hardware.processor import cpu
 from pytest_rlregress.records import run_context
-from pytest_rlregress.records.collector import write
 from pytest_rlregress.records.reader import FORMAT, flipped, lock, state
 from pytest_rlregress.stack import Stack, locks
 from pytest_rlregress.test_ids import key
+from pytest_rlregress.util.files import write_whole
 
 PROPERTIES = {
     "rlregress_measured": {
@@ -279,9 +280,9 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        write(tmp_path / "small.json", {"a": 1})
+        write_whole(tmp_path / "small.json", "1")
         with pytest.raises(OSError, match="too large"):
-            write(tmp_path / "large.json", {"a": "x" * 9000})
+            write_whole(tmp_path / "large.json", "x" * 9000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in tmp_path.iterdir()] == ["small.json"]
@@ -306,7 +307,7 @@ def test_keys(tmp_path):
 
 
 def test_the_processor_is_the_one_that_is_here():
-    found = run_context.cpu()
+    found = cpu()
     assert found["model"] in Path("/proc/cpuinfo").read_text() + platform.machine()
     assert 1 <= found["cores"] <= psutil.cpu_count()
 

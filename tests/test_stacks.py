@@ -13,13 +13,13 @@ import time
 import psutil
 import pytest
 
-from pytest_rlregress.containment import stacks as room
+from pytest_rlregress.containment import stacks as module
 from pytest_rlregress.containment.stacks import stacks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere py-spy needs root")
 # Where only an ancestor may trace, py-spy may trace nothing that does not ask for it.
-PRELUDE = "import os, subprocess, sys, threading, time\nfrom pytest_rlregress.containment import stacks\n"
-PRELUDE += "stacks.allow_tracing()\ndef ready(): print('ready', flush=True)\n"
+PRELUDE = "import os, subprocess, sys, threading, time\nfrom pytest_rlregress.util import processes\n"
+PRELUDE += "processes.allow_tracing()\ndef ready(): print('ready', flush=True)\n"
 
 
 def settle(process):
@@ -165,7 +165,7 @@ def test_time_is_bounded_and_the_rest_named(start):
 
 def test_without_time_for_symbols_the_python_frames(start, monkeypatch):
     pid = start("def wait_for_ever(): ready(); time.sleep(99)\nwait_for_ever()")
-    monkeypatch.setattr(room, "_SHARE", 0)
+    monkeypatch.setattr(module, "_SHARE", 0)
     text = stacks(pid)
     assert "native frames are missing: py-spy took longer than" in text
     assert "wait_for_ever (<string>" in text

@@ -18,12 +18,12 @@ DISAGREE = "engine and trainer disagree before the update"
 @pytest.fixture
 def mutant(training_step, monkeypatch):
     """``mutant(message, name=function)``: put a faulty function in the step's module and expect that complaint."""
-    from pytest_rlregress.fixtures import training_step as room
+    from pytest_rlregress.fixtures import training_step as module
     from pytest_rlregress.fixtures.step_record import check
 
     def mutant(message, **faults):
         for name, fault in faults.items():
-            monkeypatch.setattr(room, name, fault)
+            monkeypatch.setattr(module, name, fault)
         [record] = training_step.run(steps=1)
         with pytest.raises(AssertionError, match=message):
             check(record, training_step.settings)
@@ -32,7 +32,7 @@ def mutant(training_step, monkeypatch):
 
 
 @pytest.fixture
-def room():
+def module():
     from pytest_rlregress.fixtures import training_step
 
     return training_step
@@ -44,10 +44,10 @@ def after_the_first(fault, sync):
     return lambda model, engine: next(calls, fault)(model, engine)
 
 
-def with_mask(to_batch, fault, room):
+def with_mask(to_batch, fault, module):
     def faulty(*args):
         batch = to_batch(*args)
-        tensors = room.tensors_of(batch)
+        tensors = module.tensors_of(batch)
         tensors["response_mask"] = fault(tensors["response_mask"])
         return batch
 
@@ -62,8 +62,8 @@ def test_the_sound_step_passes(training_step, level):
     check(record, training_step.settings)
 
 
-def test_no_sync(mutant, room):
-    mutant(STALE, sync=after_the_first(lambda model, engine: None, room.sync))
+def test_no_sync(mutant, module):
+    mutant(STALE, sync=after_the_first(lambda model, engine: None, module.sync))
 
 
 # Of vLLM's fused tensors (query, key, value; gate, up) a missing part is uninitialised memory, now and then NaN, which
@@ -77,31 +77,31 @@ def test_no_sync(mutant, room):
         "lm_head.weight",  # tied: the state dict's second name for the embedding, and the one the engine needs
     ],
 )
-def test_one_tensor_missing_from_the_sync(mutant, room, missing):
+def test_one_tensor_missing_from_the_sync(mutant, module, missing):
     import ray
 
     def sync(model, engine):
         ray.get(engine.load_weights.remote({n: p.detach() for n, p in model.state_dict().items() if n != missing}))
 
-    mutant(STALE, sync=after_the_first(sync, room.sync))
+    mutant(STALE, sync=after_the_first(sync, module.sync))
 
 
-def test_mask_without_the_ending_token(mutant, room):
-    mutant("the mask of completion", to_batch=with_mask(room.to_batch, lambda mask: mask * mask.roll(-1, 1), room))
+def test_mask_without_the_ending_token(mutant, module):
+    mutant("the mask of completion", to_batch=with_mask(module.to_batch, lambda mask: mask * mask.roll(-1, 1), module))
 
 
-def test_mask_with_the_first_padding(mutant, room):
-    mutant("the mask of completion", to_batch=with_mask(room.to_batch, lambda mask: mask | mask.roll(1, 1), room))
+def test_mask_with_the_first_padding(mutant, module):
+    mutant("the mask of completion", to_batch=with_mask(module.to_batch, lambda mask: mask | mask.roll(1, 1), module))
 
 
-def test_attention_to_padding(mutant, room):
+def test_attention_to_padding(mutant, module):
     def to_batch(*args):
         batch = sound(*args)
-        tensors = room.tensors_of(batch)
+        tensors = module.tensors_of(batch)
         tensors["attention_mask"] = tensors["attention_mask"].clone().fill_(1)
         return batch
 
-    sound = room.to_batch
+    sound = module.to_batch
     mutant(DISAGREE, to_batch=to_batch)
 
 
@@ -113,21 +113,21 @@ def test_log_probabilities_at_another_temperature(mutant):
     mutant(DISAGREE, token_logprobs=token_logprobs)
 
 
-def test_log_probabilities_of_the_next_token(mutant, room):
-    sound = room.token_logprobs
+def test_log_probabilities_of_the_next_token(mutant, module):
+    sound = module.token_logprobs
     mutant(DISAGREE, token_logprobs=lambda *args: sound(*args).roll(1, 1))
 
 
-def test_frozen_parameter(mutant, room):
+def test_frozen_parameter(mutant, module):
     def train_on(model, *args):
         model.get_parameter(name).requires_grad_(False)
         return sound(model, *args)
 
-    sound, name = room.train_on, "model.layers.0.self_attn.k_proj.weight"
+    sound, name = module.train_on, "model.layers.0.self_attn.k_proj.weight"
     mutant(f"no finite gradient reached {name}$", train_on=train_on)
 
 
-def test_gradient_lost_on_the_way(mutant, room):
+def test_gradient_lost_on_the_way(mutant, module):
     def train_on(model, *args):
         hook = model.get_parameter(name).register_hook(lambda gradient: gradient * 0)
         try:
@@ -135,17 +135,17 @@ def test_gradient_lost_on_the_way(mutant, room):
         finally:
             hook.remove()
 
-    sound, name = room.train_on, "model.layers.1.self_attn.o_proj.weight"
+    sound, name = module.train_on, "model.layers.1.self_attn.o_proj.weight"
     mutant(f"the update did not move {name}$", train_on=train_on)
 
 
-def test_wrong_sign_of_the_loss(mutant, room):
-    sound = room.policy_loss
+def test_wrong_sign_of_the_loss(mutant, module):
+    sound = module.policy_loss
     mutant("wrong sign", policy_loss=lambda *args: -sound(*args))
 
 
-def test_wrong_sign_of_the_advantages(mutant, room):
-    sound = room.group_advantages
+def test_wrong_sign_of_the_advantages(mutant, module):
+    sound = module.group_advantages
     mutant("wrong sign", group_advantages=lambda *args: -sound(*args))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.containment import usage
-from pytest_rlregress.containment.processes import name_of
+from pytest_rlregress.util.processes import name_of
 
 MIB = 2**20
 # Writes down what the pytest process hears of each phase of a test.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.util import arguments, cache
+from pytest_rlregress.util import arguments, cache, quantities
 
 _MANUAL = """\
 three kinds:
@@ -72,7 +72,7 @@ def _trials(group: Any) -> None:
     )
     group.add_argument(
         "--timeout",
-        type=arguments.setting("seconds"),
+        type=arguments.quantity(quantities.seconds),
         default=1800.0,
         metavar="SECONDS",
         help="for one run (default: 1800)",
@@ -101,7 +101,7 @@ def _environments(group: Any) -> None:
     group.add_argument("--no-network", action="store_true", help="use what is cached")
     group.add_argument(
         "--env-size-limit",
-        type=arguments.setting("memory"),
+        type=arguments.quantity(quantities.memory),
         metavar="SIZE",
         help="such as 20GiB: environments least recently used are removed above that",
     )

@@ -11,7 +11,6 @@ from pytest_rlregress.bisect import one_package, revisions, two_locks
 from pytest_rlregress.bisect.answers.answer import Answer
 from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
-from pytest_rlregress.bisect.checkout.worktree import WorktreeError
 from pytest_rlregress.bisect.context import BisectError, open_context
 from pytest_rlregress.bisect.trials.journal import JournalError
 from pytest_rlregress.environments.index_settings import IndexProblem
@@ -19,9 +18,10 @@ from pytest_rlregress.environments.uv import NoSpace, NoUv
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack.locks import LockError
+from pytest_rlregress.util.git import GitError
 
 #: What keeps a bisect from its answer, each with a sentence that says why.
-PROBLEMS = (BisectError, LockError, IndexProblem, RecordError, JournalError, WorktreeError, NoSpace, NoUv, OSError)
+PROBLEMS = (BisectError, LockError, IndexProblem, RecordError, JournalError, GitError, NoSpace, NoUv, OSError)
 
 
 def run_bisect(options: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from pytest_rlregress.bisect.answers.answer import Answer, Culprit, Endpoint, No
 from pytest_rlregress.bisect.answers.progress import ProgressWindow
 from pytest_rlregress.bisect.checkout import worktree
 from pytest_rlregress.bisect.checkout.commits import Commits, open_commits
-from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError, git
+from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError
 from pytest_rlregress.bisect.context import BisectContext
 from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow_test, list_untested
 from pytest_rlregress.bisect.trials.observations import State
@@ -19,13 +19,14 @@ from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack import locks
+from pytest_rlregress.util.git import git
 
 
 def bisect(context: BisectContext) -> Answer:
     """Find which commit of a checkout, between two revisions, made the test fail.
 
     Raises:
-        WorktreeError: No checkout, an unknown revision, …
+        GitError: No checkout, an unknown revision, …
     """
     options = context.options
     with open_commits(
@@ -93,7 +94,7 @@ def find_first_bad(commits: Commits, followed: FollowedTest) -> CommitRange:
 
     Raises:
         NoAnswer: The good end is no ancestor of the bad one, and what both come from is bad.
-        WorktreeError: git cannot go on.
+        GitError: git cannot go on.
     """
     good, bad = commits.good, commits.bad
     if worktree.is_ancestor(commits.path, bad.id, good.id):

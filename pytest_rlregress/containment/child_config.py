@@ -140,7 +140,7 @@ def configured(given: Mapping[str, Any], files: Iterable[str], markers: Iterable
     """A config with these options, its plugins loaded.
 
     Args:
-        given: What ``options`` has made.
+        given: What ``options`` gave.
         files: What to collect.
         markers: The session's lines of ini ``markers``: plugins that are not loaded here may have added some.
         without: Names of plugins not to load.
@@ -192,8 +192,14 @@ class Measurement:
         for name, value in wanted.options.items():
             self._measured.set_option(name, value)
         # Every child of a session would say the same.
-        said = ["no-data-collected", "module-not-imported", "module-not-measured", "already-imported", "couldnt-parse"]
-        self._measured.set_option("run:disable_warnings", said)
+        quiet = [
+            "no-data-collected",
+            "module-not-imported",
+            "module-not-measured",
+            "already-imported",
+            "couldnt-parse",
+        ]
+        self._measured.set_option("run:disable_warnings", quiet)
         self._measured.start()
 
     def pytest_runtest_logfinish(self) -> None:

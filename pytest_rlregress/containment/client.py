@@ -1,4 +1,4 @@
-"""The pytest process' handle on a warm server."""
+"""The pytest process' handle on a warm server: starts it, has it fork children."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.containment.child import Child, how_it_ended
+from pytest_rlregress.containment.child import Child
 from pytest_rlregress.containment.child_config import COVERAGE_VARIABLES
+from pytest_rlregress.containment.death import how_it_ended
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.worker import Order
 

@@ -1,12 +1,11 @@
-"""A GPU belongs to one process at a time: across pytest-xdist's workers, and across one user's runs on a machine.
+"""Locks that give a GPU to one process at a time: of xdist's workers, and of one user's runs on a machine.
 
-Each GPU is a file that its holder has locked, so a lease ends with its holder, however that dies. Whoever waits has a
+Each GPU is a file that its holder has locked, so a lock ends with its holder, however that dies. Whoever waits has a
 ticket, and nobody takes a GPU that an older ticket could use: one that needs several GPUs gets its turn too.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_rlregress.hardware.nvml import Gpu
+from pytest_rlregress.util import files
 
 # The same for every run of a user: neither TMPDIR nor XDG_RUNTIME_DIR, which a run from cron or in ssh may lack.
 _MACHINE = Path("/tmp")
@@ -48,7 +48,7 @@ class GpuLock:
 def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuLock:
     """Take ``count`` of ``gpus``, all of them at once, as soon as no other process of this user holds them.
 
-    A process that asks while it holds a lease may wait for itself: release first.
+    A process that asks while it holds one may wait for itself: release first.
 
     Args:
         gpus: What may be taken, the preferred ones first.
@@ -63,18 +63,18 @@ def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuL
         offered = ", ".join(gpu.uuid for gpu in gpus) or "no GPU"
         raise ValueError(f"a test asks for {count} GPUs at once, and this run may use {len(gpus)} ({offered})")
     folder = _folder()
-    begun = said = time.monotonic()
+    begun = last = time.monotonic()
     with _ticket(folder, gpus) as ticket:
         while True:
             ahead = _ahead(folder, ticket, gpus)
             if not ahead and (locks := _take(folder, gpus, count)):
                 return GpuLock(tuple(locks), tuple(locks.values()))
-            if time.monotonic() - said >= _SAY_SECONDS:
-                said = time.monotonic()
+            if time.monotonic() - last >= _SAY_SECONDS:
+                last = time.monotonic()
                 waits = [f"GPU {gpu.index} is held by {who}" for gpu in gpus if (who := _holder(_file(folder, gpu)))]
                 waits += [f"{who} is first in the queue" for who in ahead[:1]]
                 whom = "; ".join(waits) or "just given back"
-                say(f"waiting for {count} of {len(gpus)} GPUs ({said - begun:.0f} s): {whom}")
+                say(f"waiting for {count} of {len(gpus)} GPUs ({last - begun:.0f} s): {whom}")
             time.sleep(_LOOK_SECONDS * random.uniform(0.5, 1.5))
 
 
@@ -97,9 +97,7 @@ def _take(folder: Path, gpus: Sequence[Gpu], count: int) -> dict[str, int]:
     locks: dict[str, int] = {}
     for gpu in gpus:
         lock = os.open(_file(folder, gpu), os.O_RDWR | os.O_CREAT, 0o600)  # never inherited by a program (PEP 446)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not files.lock(lock):
             os.close(lock)
             continue
         locks[gpu.uuid] = lock
@@ -119,7 +117,7 @@ def _ticket(folder: Path, gpus: Sequence[Gpu]) -> Iterator[str]:
     name = f"{_TICKET}{time.monotonic_ns():020d}-{os.getpid()}"
     ticket = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        fcntl.flock(ticket, fcntl.LOCK_EX)
+        files.lock(ticket, wait=True)
         os.write(ticket, json.dumps([_this_process(), [gpu.uuid for gpu in gpus]]).encode())
         yield name
     finally:
@@ -158,16 +156,13 @@ def _is_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not files.lock(file, shared=True)
     finally:
         os.close(file)
-    return False
 
 
 def _unlock(lock: int) -> None:
-    fcntl.flock(lock, fcntl.LOCK_UN)  # closing is not enough where this process was forked meanwhile
+    files.unlock(lock)
     os.close(lock)
 
 

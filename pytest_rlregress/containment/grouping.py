@@ -1,4 +1,4 @@
-"""Where a contained test runs and what it may use: who shares its child, what is imported before, its limits."""
+"""The groups of contained tests that share a child: who is in one, what is imported before, the limits of each test."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_rlregress import settings
 from pytest_rlregress.containment.child import Limits
+from pytest_rlregress.util.quantities import memory, seconds
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.
 WARM_MODULES: Mapping[str, tuple[str, ...]] = {
@@ -39,16 +39,16 @@ def warm_modules(components: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ChildGroup:
-    """Where a contained test runs: tests of an equal place share a child.
+    """Contained tests that run in one child, one after the other: those whose groups are equal.
 
     Attributes:
-        group: Name of the group, or the test itself when it has a child of its own.
+        name: Of the group, or the test itself when it has a child of its own.
         environment: Variables set before the interpreter starts; not empty means an interpreter of its own.
         fresh: Whether the child comes from an interpreter that imported nothing.
         alone: Whether the child ends with the test.
     """
 
-    group: str
+    name: str
     environment: tuple[tuple[str, str], ...] = ()
     fresh: bool = False
     alone: bool = False
@@ -56,14 +56,14 @@ class ChildGroup:
 
 #: Tests with one of these markers are contained.
 CONTAINED = ("reproduces", "guards", "needs", "hw", "isolated")
-#: Keywords of the marker ``isolated``; ``limits_of`` and ``place_of`` read them.
+#: Keywords of the marker ``isolated``; ``limits_of`` and ``group_of`` read them.
 _KEYWORDS = ("group", "env", "fresh", "timeout", "memory", "stall")
 #: Session fixtures that a run makes once: all their tests share a child, whichever folder they are in.
 SHARED_FIXTURES = ("ray_cluster",)
 
 
-def place_of(item: pytest.Item) -> ChildGroup | None:
-    """Where a test is to run; None for one that stays in the pytest process."""
+def group_of(item: pytest.Item) -> ChildGroup | None:
+    """The group that a test runs in; None for one that stays in the pytest process."""
     marker = item.get_closest_marker("isolated")
     if marker is None:
         touches_stack = any(map(item.get_closest_marker, CONTAINED))
@@ -73,21 +73,21 @@ def place_of(item: pytest.Item) -> ChildGroup | None:
     if unknown or marker.args:
         what = ", ".join(sorted(unknown)) or "positional arguments"
         raise pytest.UsageError(f"{item.nodeid}: isolated(): {what} not allowed; allowed: {', '.join(_KEYWORDS)}.")
-    group = marker.kwargs.get("group")
+    name = marker.kwargs.get("group")
     environment = tuple(sorted((str(k), str(v)) for k, v in marker.kwargs.get("env", {}).items()))
     fresh = bool(marker.kwargs.get("fresh") or environment)
-    return ChildGroup(group or item.nodeid, environment, fresh, alone=group is None)
+    return ChildGroup(name or item.nodeid, environment, fresh, alone=name is None)
 
 
-def together(items: Sequence[pytest.Item], places: Sequence[ChildGroup | None]) -> list[pytest.Item]:
+def together(items: Sequence[pytest.Item], groups: Sequence[ChildGroup | None]) -> list[pytest.Item]:
     """The same tests, those that share a child one after the other where the first of them was."""
     mates: dict[ChildGroup, list[pytest.Item]] = {}
-    for item, place in zip(items, places, strict=True):
-        if place is not None and not place.alone:
-            mates.setdefault(place, []).append(item)
+    for item, group in zip(items, groups, strict=True):
+        if group is not None and not group.alone:
+            mates.setdefault(group, []).append(item)
     ordered: list[pytest.Item] = []
-    for item, place in zip(items, places, strict=True):
-        ordered += [item] if place is None or place.alone else mates.pop(place, [])
+    for item, group in zip(items, groups, strict=True):
+        ordered += [item] if group is None or group.alone else mates.pop(group, [])
     return ordered
 
 
@@ -97,9 +97,9 @@ def limits_of(item: pytest.Item, default: Limits) -> Limits:
     given = marker.kwargs if marker else {}
     try:
         return Limits(
-            settings.seconds(given.get("timeout", default.seconds)),
-            settings.memory(given.get("memory", default.memory)),
-            settings.seconds(given.get("stall", default.stall)),
+            seconds(given.get("timeout", default.seconds)),
+            memory(given.get("memory", default.memory)),
+            seconds(given.get("stall", default.stall)),
         )
     except ValueError as allowed:
         raise pytest.UsageError(f"{item.nodeid}: isolated(): allowed is {allowed}.") from None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.grouping import place_of
+from pytest_rlregress.containment.grouping import group_of
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.containment.worker import describe
@@ -67,25 +67,25 @@ class Inline:
         """Say what protection is off."""
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         planned = self._config.getoption("setupplan", False)  # a plan runs nothing
-        if reporter is not None and not planned and any(map(place_of, session.items)):
+        if reporter is not None and not planned and any(map(group_of, session.items)):
             reporter.ensure_newline()
             reporter.write_line(f"rlregress: {PROTECTION}", yellow=True)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Run a test under the variables of its marker."""
-        place = place_of(item)
-        if place is None or not place.environment:
+        group = group_of(item)
+        if group is None or not group.environment:
             return (yield)
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in place.environment:
+            for name, value in group.environment:
                 patch.setenv(name, value)
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip a test that cannot run here."""
-        reason = self._unavailable(item) if place_of(item) else None
+        reason = self._unavailable(item) if group_of(item) else None
         if reason is not None:
             pytest.skip(reason)
 
@@ -96,7 +96,7 @@ class Inline:
         """Judge the report that decides a test, unless its body was not run or somebody stepped through it."""
         report = yield
         unjudged = self._config.getoption("setuponly", False) or self._config.getoption("trace", False)
-        if place_of(item) and decides(report) and not unjudged:
+        if group_of(item) and decides(report) and not unjudged:
             if call.excinfo is not None:
                 report.rlregress_exception = describe(call.excinfo)  # type: ignore[attr-defined]
             self._conclude(item, outcome_of(report, None), report)

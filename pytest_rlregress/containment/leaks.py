@@ -1,4 +1,4 @@
-"""What a test leaves behind: processes, file descriptors, shared memory, GPU memory (Linux).
+"""Finds what a test leaves behind: processes, file descriptors, shared memory, GPU memory (Linux).
 
 A test that passed and left something fails in its teardown, which names it. What was made while a fixture of a wider
 scope was set up is that fixture's: it may stay until the fixture is torn down, and must be gone then.
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import gpu_memory, leftovers
-from pytest_rlregress.containment.processes import Process, command, descendants, is_housekeeper, living
+from pytest_rlregress.util.processes import Process, command, descendants, is_housekeeper, living
 
 # What first uses leave open, measured: a connection to Ray and a task 29 (11 after ray.shutdown()), an asyncio loop
 # with an HTTP client 5, multiprocessing's tracker and fork server 4, torch and a vLLM engine that was shut down none.
@@ -33,7 +33,7 @@ _PASSED: pytest.StashKey[bool] = pytest.StashKey()
 
 @dataclass(frozen=True)
 class Resources:
-    """What there is at a moment.
+    """Everything that could be leaked, as it is at one moment.
 
     Attributes:
         processes: Living descendants of this process.
@@ -53,7 +53,7 @@ class Resources:
         return any(target == gpu_memory.CUDA for _, target in self.descriptors)
 
     def minus(self, other: Resources) -> Resources:
-        """What there is more here than in ``other``."""
+        """What is here and not in ``other``; of memory the difference."""
         return Resources(
             self.processes - other.processes,
             self.descriptors - other.descriptors,
@@ -62,7 +62,7 @@ class Resources:
         )
 
     def plus(self, other: Resources) -> Resources:
-        """What there is in both."""
+        """What is in either; of memory the sum."""
         return Resources(
             self.processes | other.processes,
             self.descriptors | other.descriptors,
@@ -72,10 +72,10 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class SetUp:
-    """What was made while a fixture was set up, and the later descendants of its processes."""
+class FixtureResources:
+    """What one fixture of a wider scope has: made while it was set up, and later by its processes' descendants."""
 
-    fixture: str
+    name: str
     seen: Resources
 
 
@@ -90,8 +90,8 @@ class Leaks:
     def __init__(self, reaper: int | None = None) -> None:
         self._root = reaper or os.getpid()
         self._known, self._begun = Resources(), 0
-        self._made: dict[object, SetUp] = {}
-        self._ended: list[SetUp] = []
+        self._set_up: dict[object, FixtureResources] = {}
+        self._ended: list[FixtureResources] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -113,12 +113,12 @@ class Leaks:
             # Fixtures that were set up by this one have had their things added to what is known.
             made = self._look().minus(self._known).minus(before)
             self._known = self._known.plus(made)
-            self._made[fixturedef] = SetUp(f"{fixturedef.scope} fixture {fixturedef.argname!r}", made)
+            self._set_up[fixturedef] = FixtureResources(f"{fixturedef.scope} fixture {fixturedef.argname!r}", made)
 
     def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
         """Note that a fixture was torn down."""
-        if fixturedef in self._made:
-            self._ended.append(self._made.pop(fixturedef))
+        if fixturedef in self._set_up:
+            self._ended.append(self._set_up.pop(fixturedef))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -138,7 +138,7 @@ class Leaks:
         staying = set(nextitem.listchain()) if nextitem else set()
         if not staying.issuperset(item.listchain()[:-1]):
             # Fixtures may end now, and with them whatever their processes started since.
-            self._made = {fixture: _with_descendants(made) for fixture, made in self._made.items()}
+            self._set_up = {key: _with_descendants(fixture) for key, fixture in self._set_up.items()}
         try:
             result = yield
             left = self._settled(item.stash[_PASSED])
@@ -179,7 +179,7 @@ class Leaks:
     @property
     def _family(self) -> frozenset[Process]:
         """The processes of fixtures."""
-        return frozenset().union(*(made.seen.processes for made in [*self._made.values(), *self._ended]))
+        return frozenset().union(*(fixture.seen.processes for fixture in [*self._set_up.values(), *self._ended]))
 
     def _settled(self, passed: bool) -> list[str]:
         """A line for the test, and for each fixture that ended, which left something, after time to go."""
@@ -201,10 +201,10 @@ class Leaks:
         """Who left what: by the one to blame (empty for the test) and by kind, in words."""
         now = self._look()
         blamed = {}
-        for made in self._ended:
-            alive = frozenset(process for process in made.seen.processes if living(process.pid) == process)
-            there = Resources(alive, made.seen.descriptors & now.descriptors, made.seen.shared & now.shared)
-            blamed[f"{made.fixture} "] = there
+        for fixture in self._ended:
+            alive = frozenset(process for process in fixture.seen.processes if living(process.pid) == process)
+            there = Resources(alive, fixture.seen.descriptors & now.descriptors, fixture.seen.shared & now.shared)
+            blamed[f"{fixture.name} "] = there
         if passed:
             new = now.minus(self._known)
             # A process from before the test may be new here because its parent, a fixture's, has died. Then one that
@@ -215,7 +215,9 @@ class Leaks:
         pids = {os.getpid(), *(process.pid for process in now.processes)}
         left = {who: self._in_words(seen, pids) for who, seen in blamed.items()}
         takers = [
-            made.fixture for made in self._ended if max(made.seen.gpu.values(), default=0) > gpu_memory.ALLOCATED_BYTES
+            fixture.name
+            for fixture in self._ended
+            if max(fixture.seen.gpu.values(), default=0) > gpu_memory.ALLOCATED_BYTES
         ]
         takers += ["the test"] * passed
         if takers and (memory := self._memory_in_words(now)):
@@ -246,8 +248,8 @@ class Leaks:
     def _memory_in_words(self, now: Resources) -> str:
         """GPU memory of this process that is not known, if it is more than first uses explain."""
         known = self._known
-        for made in self._ended:
-            known = known.minus(made.seen)
+        for fixture in self._ended:
+            known = known.minus(fixture.seen)
         loaded = gpu_memory.LOADED_BYTES if known.uses_cuda else gpu_memory.CONTEXT_BYTES
         # In a container the driver may name no process, or by ids from outside, and then only the whole device tells.
         # It counts the processes of fixtures too, which may take more at any time.
@@ -276,10 +278,10 @@ def _descriptors() -> frozenset[tuple[int, str]]:
     return frozenset(found)
 
 
-def _with_descendants(made: SetUp) -> SetUp:
-    parents = (process.pid for process in made.seen.processes if living(process.pid) == process)
-    family = made.seen.processes.union(*map(descendants, parents))
-    return replace(made, seen=replace(made.seen, processes=family))
+def _with_descendants(fixture: FixtureResources) -> FixtureResources:
+    parents = (process.pid for process in fixture.seen.processes if living(process.pid) == process)
+    family = fixture.seen.processes.union(*map(descendants, parents))
+    return replace(fixture, seen=replace(fixture.seen, processes=family))
 
 
 def _list(named: list[str]) -> str:

@@ -1,9 +1,8 @@
-"""Litter: the temporary folder of a pytest session, and the shared memory of processes that are dead (Linux)."""
+"""Removes what runs leave behind: temporary folders of sessions, shared memory of processes that are dead (Linux)."""
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import shutil
 import tempfile
@@ -12,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlregress.containment.processes import descendants
+from pytest_rlregress.util import files
+from pytest_rlregress.util.processes import descendants
 
 _PREFIX = "rlr-"
 # The path of a Unix socket may have 107 bytes. A child's folder lies 21 below this one, and vLLM names its sockets by a
@@ -79,9 +79,8 @@ def _lock(folder: Path) -> int | None:
     except OSError:
         return None
     with suppress(OSError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Else the file was removed, together with its folder, after it was opened here.
-        if os.path.samestat(path.stat(), os.fstat(lock)):
+        # Of another inode is one that was removed, together with its folder, after it was opened here.
+        if files.lock(lock) and os.path.samestat(path.stat(), os.fstat(lock)):
             return lock
     os.close(lock)
     return None
@@ -96,7 +95,7 @@ class Entry:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Its path."""
         return _SHARED_MEMORY / self.name
 
     @property
@@ -147,6 +146,8 @@ def _inodes(process: Path) -> Iterator[int]:
 class SharedMemoryWatch:
     """Notes what the descendants of this process make in ``/dev/shm``, while they have it mapped or open.
 
+    It decides what is removed after them: once they are dead, nothing says whose a file was. The kernel says when to
+    look (inotify): as soon as there is a new one.
     Others may make something there at the same time, and what nobody holds may be theirs.
     """
 

@@ -14,29 +14,30 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import inline
-from pytest_rlregress.containment.child import NO_DIAGNOSTICS, Child, Death, Diagnostics, Limits
+from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.client import ContainmentError
-from pytest_rlregress.containment.grouping import CONTAINED, ChildGroup, limits_of, place_of, together, warm_modules
+from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
+from pytest_rlregress.containment.grouping import CONTAINED, ChildGroup, group_of, limits_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import (
-    Heard,
-    add_to_text,
+    ChildMessages,
+    add_diagnostics,
+    describe_death,
     died,
     drop_output,
     fold_subtests,
     outcome_of,
     skipped,
-    told,
     torn_down,
 )
 from pytest_rlregress.containment.reruns import reruns_of, wanted
-from pytest_rlregress.containment.scheduling import ByPlace, write_places
+from pytest_rlregress.containment.scheduling import ByGroup, write_groups
 from pytest_rlregress.containment.usage import ReportedLibraries, decides
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.hardware.nvml import Gpu
 from pytest_rlregress.verdicts import Outcome
 
-_PLACE: pytest.StashKey[ChildGroup] = pytest.StashKey()
+_GROUP: pytest.StashKey[ChildGroup] = pytest.StashKey()
 _KEY: pytest.StashKey[str] = pytest.StashKey()
 _TIMEOUT: pytest.StashKey[float] = pytest.StashKey()
 _OURS = re.compile(rf"\bmark\.({'|'.join(CONTAINED)})\b".encode())
@@ -53,7 +54,7 @@ class Containment:
         unavailable: Says why a test cannot run here, or None.
         conclude: Takes the outcome of a test and the report that is to carry its verdict.
         every_file: Whether every test file is imported in a child first, not only those with tests of ours.
-        replacement: Takes the place of this plugin when a debugger is to be used.
+        replacement: What runs contained tests instead of this plugin when a debugger is to be used.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Containment:
         self._config, self._limits, self._every_file, self._inline = config, limits, every_file, replacement
         self._components, self._unavailable, self._conclude = components, unavailable, conclude
         self._pool = Pool(config, gpus, self._say)
-        self._said = ReportedLibraries()
+        self._reported = ReportedLibraries()
         self._warm: tuple[str, ...] = ()
         self._notes: set[str] = set()
         self._stopped = False
@@ -100,11 +101,11 @@ class Containment:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Note where each contained test runs, and put those of one child one after the other."""
         for item in items:
-            place = place_of(item)
-            if place is not None:
+            group = group_of(item)
+            if group is not None:
                 limits_of(item, self._limits)
-                item.stash[_PLACE], item.stash[_KEY] = place, key_of(item)
-        items[:] = together(items, [item.stash.get(_PLACE, None) for item in items])
+                item.stash[_GROUP], item.stash[_KEY] = group, key_of(item)
+        items[:] = together(items, [item.stash.get(_GROUP, None) for item in items])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -116,8 +117,8 @@ class Containment:
             self._inline.pytest_collection_finish(session)  # registered while this very hook is being called
             self._pool.close(politely=True)
             return
-        write_places(self._config, {item.nodeid: item.stash[_PLACE].group for item in _contained(session)})
-        runnable = [item for item in _contained(session) if not item.stash[_PLACE].fresh]
+        write_groups(self._config, {item.nodeid: item.stash[_GROUP].name for item in _contained(session)})
+        runnable = [item for item in _contained(session) if not item.stash[_GROUP].fresh]
         needed = {name for item in runnable if not self._unavailable(item) for name in self._components(item)}
         self._warm = warm_modules(needed)
         if self._warm and not self._config.option.collectonly:
@@ -126,20 +127,20 @@ class Containment:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Tell one of xdist's workers where to write down which tests share a child."""
-        node.workerinput["rlregress_places"] = str(self._pool.places)
+        node.workerinput["rlregress_groups"] = str(self._pool.groups_file)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         """Under ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker."""
-        return ByPlace(config, log, self._pool.places) if config.getoption("dist") == "load" else None
+        return ByGroup(config, log, self._pool.groups_file) if config.getoption("dist") == "load" else None
 
     # -- one test --------------------------------------------------------------------------------------------------
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Run a contained test in its child; others go on as always."""
-        if _PLACE not in item.stash:
-            if nextitem is not None and _PLACE in nextitem.stash:
+        if _GROUP not in item.stash:
+            if nextitem is not None and _GROUP in nextitem.stash:
                 # The next one sets up nothing in this process: only session fixtures may stay for those after it.
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=item.session)
                 return True
@@ -159,7 +160,7 @@ class Containment:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
         """pytest-timeout's limit for a contained test is this plugin's to watch: its own would end the session."""
-        if _PLACE not in item.stash:
+        if _GROUP not in item.stash:
             return None
         item.stash[_TIMEOUT] = float(settings.timeout)
         return True
@@ -170,34 +171,36 @@ class Containment:
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, reruns: int) -> bool:
         """Run a test in its child and log its reports; whether it failed and is to run once more in another one."""
-        place, following = item.stash[_PLACE], self._following(item, nextitem)
-        if not place.alone:
-            self._pool.stop_groups(but=place)
-        mates = [other for other in _contained(item.session) if other.stash[_PLACE] == place]
+        group, following = item.stash[_GROUP], self._following(item, nextitem)
+        if not group.alone:
+            self._pool.stop_groups(but=group)
+        mates = [other for other in _contained(item.session) if other.stash[_GROUP] == group]
         modules = self._warm if any(map(self._components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
-        heard, diagnostics, usage = Heard(item, self._say, self._note), NO_DIAGNOSTICS, list[tuple[str, object]]()
+        messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
+        usage: list[tuple[str, object]] = []
         again, begun, waited = False, time.monotonic(), 0.0
         try:
-            child = self._pool.child(place, [mate.path for mate in mates], modules, gpus)
-            death = child.await_ready(heard)
+            child = self._pool.child(group, [mate.path for mate in mates], modules, gpus)
+            death = child.await_ready(messages)
             waited = time.monotonic() - begun
-            death = death or child.run(item.stash[_KEY], following, self._limits_of(item), heard)
-            diagnostics, usage = _add_diagnostics(heard.reports, child), self._said.properties(child.usage)
-            again = reruns > 0 and (death is not None or any(wanted(item, report) for report in heard.reports))
+            death = death or child.run(item.stash[_KEY], following, self._limits_of(item), messages)
+            diagnostics = add_diagnostics(messages.reports, child.diagnostics)
+            usage = self._reported.properties(child.usage)
+            again = reruns > 0 and (death is not None or any(wanted(item, report) for report in messages.reports))
             if death is not None:
-                self._pool.drop(place)
+                self._pool.drop(group)
             elif following is None or again:
-                death = self._pool.stop(place, heard)
+                death = self._pool.stop(group, messages)
         except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
             death = Death("crashed", None, f"could not be contained: {error}", "")
-        if death is not None or heard.errors:
-            heard.reports.append(died(item, heard, death))
-        heard.reports[0].duration += waited  # the imports of the stack, for --durations
+        if death is not None or messages.errors:
+            messages.reports.append(died(item, messages, death))
+        messages.reports[0].duration += waited  # the imports of the stack, for --durations
         if again:
-            self._log_rerun(item, heard.reports)
+            self._log_rerun(item, messages.reports)
         else:
-            self._log(item, heard.reports, death, diagnostics, usage)
+            self._log(item, messages.reports, death, diagnostics, usage)
         return again
 
     def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
@@ -212,11 +215,11 @@ class Containment:
 
     def _following(self, item: pytest.Item, nextitem: pytest.Item | None) -> str | None:
         """The next test in the same child, None for none, "" where xdist has not said yet what comes next."""
-        if item.stash[_PLACE].alone:
+        if item.stash[_GROUP].alone:
             return None
         xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
         later = [nextitem] if xdist else item.session.items[item.session.items.index(item) + 1 :]
-        mates = (i for i in later if i and i.stash.get(_PLACE, None) == item.stash[_PLACE] and not self._unavailable(i))
+        mates = (i for i in later if i and i.stash.get(_GROUP, None) == item.stash[_GROUP] and not self._unavailable(i))
         return next((mate.stash[_KEY] for mate in mates), "" if xdist else None)
 
     def _log(
@@ -282,21 +285,12 @@ class _Died(pytest.Module):
     death: Death
 
     def collect(self) -> list[pytest.Item]:
-        text, _ = told(self.death)
+        text, _ = describe_death(self.death)
         raise self.CollectError(f"{self.path}: import of the test module: {text}")
 
 
-def _add_diagnostics(reports: list[pytest.TestReport], child: Child) -> Diagnostics:
-    """Give a failed test what its child's other processes had left."""
-    failed = next((report for report in reports if report.failed), None)
-    if failed is None:
-        return NO_DIAGNOSTICS
-    add_to_text(failed, child.diagnostics.texts)
-    return child.diagnostics
-
-
 def _contained(session: pytest.Session) -> list[pytest.Item]:
-    return [item for item in session.items if _PLACE in item.stash]
+    return [item for item in session.items if _GROUP in item.stash]
 
 
 def _stop(number: int, frame: object) -> None:

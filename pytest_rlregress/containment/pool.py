@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment import child_config, gpu_memory, leftovers
-from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Death, Hear, Limits
+from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Limits, Receive
 from pytest_rlregress.containment.client import ContainmentError, WarmServer
+from pytest_rlregress.containment.death import Death
 from pytest_rlregress.containment.gpu_lock import GpuLock, acquire
 from pytest_rlregress.containment.grouping import ChildGroup
 from pytest_rlregress.containment.worker import Order
@@ -25,7 +26,7 @@ from pytest_rlregress.hardware.nvml import Gpu
 
 @dataclass(frozen=True)
 class _Held:
-    """A living child with what is let go of after it: a server of its own, its folder."""
+    """A living child and what goes with it: a server of its own, its folder."""
 
     child: Child
     own: WarmServer | None
@@ -41,7 +42,7 @@ class Pool:
 
     Args:
         config: The session's config.
-        gpus: The GPUs that children may use; a lease makes those of them that they see this process' own.
+        gpus: The GPUs that children may use; those that they see are locked, and so this process' own.
         say: Writes a line on the terminal.
     """
 
@@ -49,11 +50,11 @@ class Pool:
         self._config, self._gpus, self._say = config, gpus, say
         self._servers: dict[tuple[str, ...], WarmServer] = {}
         self._children: dict[ChildGroup, _Held] = {}
-        self._lease: GpuLock | None = None
+        self._lock: GpuLock | None = None
         self._numbered, self._closed = 0, False
         self._folder = leftovers.session_folder()
         #: Where xdist's workers write down which tests share a child.
-        self.places = self._folder.path / "places.json"
+        self.groups_file = self._folder.path / "groups.json"
 
     def warm(self, modules: tuple[str, ...]) -> WarmServer:
         """The server that imports ``modules``, importing since the first call; a new one if somebody killed it."""
@@ -63,36 +64,36 @@ class Pool:
             self._servers[modules] = WarmServer(modules, os.environ, self._file("server"))
         return self._servers[modules]
 
-    def child(self, place: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
-        """The living child of ``place``, forked now if there is none.
+    def child(self, group: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
+        """The living child of ``group``, forked now if there is none.
 
         Args:
-            place: What the tests in the child share.
+            group: What the tests in the child share.
             files: Test files the child collects.
             modules: What must be imported before the fork; nothing for a fresh interpreter.
             gpus: How many GPUs its tests need, where there are any.
 
         Raises:
             ContainmentError: The warm server died.
-            OSError: No room or right for the child's files, or for the lock of a GPU.
+            OSError: No space or right for the child's files, or for the lock of a GPU.
             ValueError: The tests need more GPUs at once than there are.
         """
-        if place not in self._children:
-            leased = self._leased(gpus)
+        if group not in self._children:
+            visible = self._visible_gpus(gpus)
             folder = self._file("c")
             folder.mkdir()
-            environment = {**_environment(folder), **leased, **dict(place.environment)}
-            order = self._order(place, files, folder, environment)
+            environment = {**_environment(folder), **visible, **dict(group.environment)}
+            order = self._order(group, files, folder, environment)
             echo = self._config.option.capture in ("no", "tee-sys")
-            own = WarmServer((), environment, self._file("server")) if place.fresh else None
+            own = WarmServer((), environment, self._file("server")) if group.fresh else None
             try:
                 child = (own or self._forkable(modules)).fork(order, folder / "log", echo)
             except BaseException:
                 if own is not None:
                     own.close()
                 raise
-            self._children[place] = _Held(child, own, folder)
-        return self._children[place].child
+            self._children[group] = _Held(child, own, folder)
+        return self._children[group].child
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
         """Import a test file in a child that is there for that; how the child died of it, if it did."""
@@ -105,24 +106,24 @@ class Pool:
         return death
 
     def imported(self) -> None:
-        """Collection is over: no more files to try."""
+        """Drop the child that tried imports: collection is over."""
         if _IMPORTS in self._children:
             self.drop(_IMPORTS)
 
-    def stop(self, place: ChildGroup, hear: Hear) -> Death | None:
+    def stop(self, group: ChildGroup, receive: Receive) -> Death | None:
         """End a child in peace: it tears down its fixtures first; how it died if it did not manage."""
-        death = self._children[place].child.stop(hear)
-        self.drop(place)
+        death = self._children[group].child.stop(receive)
+        self.drop(group)
         return death
 
     def stop_groups(self, but: ChildGroup) -> None:
         """End every group but one: a group's engine and cluster are not held while another runs."""
-        for place in [place for place in self._children if place != but]:
-            self.stop(place, self._complain)
+        for group in [group for group in self._children if group != but]:
+            self.stop(group, self._complain)
 
-    def drop(self, place: ChildGroup) -> None:
+    def drop(self, group: ChildGroup) -> None:
         """Let go of a child that is dead or is to die now, and of what only it used."""
-        held = self._children.pop(place)
+        held = self._children.pop(group)
         killed = held.child.close()
         if held.own is not None:
             held.own.close()
@@ -130,9 +131,9 @@ class Pool:
         if self._gpus:
             for line in gpu_memory.wait_for_gpu_memory(killed):
                 self._say(line)
-        if not self._children and self._lease is not None:
-            self._lease.release()
-            self._lease = None
+        if not self._children and self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def close(self, politely: bool) -> None:
         """End everything and remove the session's temporary folder; the second time there is nothing to do."""
@@ -141,12 +142,12 @@ class Pool:
         self._closed = True
         if self._children and not politely:
             self._say(f"stopping: fixtures of contained tests have {INTERRUPT_SECONDS:g} s to be torn down")
-        for place in list(self._children):
+        for group in list(self._children):
             if politely:
-                self.stop(place, self._complain)
+                self.stop(group, self._complain)
             else:
-                self._children[place].child.interrupt()
-                self.drop(place)
+                self._children[group].child.interrupt()
+                self.drop(group)
         for server in self._servers.values():
             server.close()
         self._folder.remove()
@@ -166,31 +167,31 @@ class Pool:
         bare.ready(self._say)
         return bare
 
-    def _leased(self, count: int) -> dict[str, str]:
-        """The variables that show a child the GPUs this process holds, which are ``count`` at least."""
+    def _visible_gpus(self, count: int) -> dict[str, str]:
+        """The variables that show a child the GPUs this process has locked, which are ``count`` at least."""
         if not self._gpus or not count:
             return {}
-        if self._lease is not None and len(self._lease.uuids) < count:
-            for place in list(self._children):
-                self.stop(place, self._complain)
-        if self._lease is None:
-            self._lease = acquire(self._gpus, count, self._say)
+        if self._lock is not None and len(self._lock.uuids) < count:
+            for group in list(self._children):
+                self.stop(group, self._complain)
+        if self._lock is None:
+            self._lock = acquire(self._gpus, count, self._say)
         # By number, in the driver's order: engines of 2025 take no uuid. A slice has no number of its own.
         names = {gpu.uuid: gpu.uuid if gpu.mig else str(gpu.index) for gpu in self._gpus}
-        visible = ",".join(names[uuid] for uuid in self._lease.uuids)
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
+        shown = ",".join(names[uuid] for uuid in self._lock.uuids)
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": shown}
 
     def _complain(self, kind: str, value: object) -> None:
         if kind == "error":
             self._say(f"while a contained process ended: {value}")
 
-    def _order(self, place: ChildGroup, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
+    def _order(self, group: ChildGroup, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
         return Order(
             options=child_config.options(self._config, self._basetemp(folder)),
             files=tuple(dict.fromkeys(map(str, files))),
             folder=os.getcwd(),
             environment=environment,
-            collects=place != _IMPORTS,
+            collects=group != _IMPORTS,
             workerinput=child_config.workerinput(self._config),
             markers=tuple(self._config.getini("markers")),
             coverage=child_config.coverage(),
@@ -210,6 +211,6 @@ class Pool:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """This process', with a temporary folder that goes with the child; a cache worth keeping stays where it was."""
+    """This process' variables, with a temporary folder that goes with the child; a cache worth keeping stays."""
     inductor = Path(tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}")
     return {"TORCHINDUCTOR_CACHE_DIR": str(inductor), **os.environ, "TMPDIR": str(folder)}

@@ -1,4 +1,4 @@
-"""What is known of a dead process: the native libraries it had loaded, and whether it was killed for lack of memory."""
+"""Explains a death: the native libraries that the process had loaded, and whether it was killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _short(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Memory:
-    """How often memory had run out when a test began, by place and counter, and when that was on the kernel's clock."""
+    """How often memory had run out when a test began, by cgroup and counter, and when on the kernel's clock."""
 
     counters: Mapping[tuple[str, str], int]
     seconds: float
@@ -100,14 +100,14 @@ def memory(*, root: str | Path = "/") -> Memory:
     """Count what ran out so far, to compare with after a death; ``root`` is the folder of sys/, proc/ and dev/."""
     root = Path(root)
     counters = {(_MACHINE, name): count for name, count in _counts(root / _VMSTAT).items() if name == "oom_kill"}
-    for place, folder in _cgroups(root).items():
+    for name, folder in _cgroups(root).items():
         for file, names in _COUNTERS.items():
-            counters |= {(place, name): count for name, count in _counts(folder / file).items() if name in names}
+            counters |= {(name, kind): count for kind, count in _counts(folder / file).items() if kind in names}
     return Memory(counters, time.monotonic())
 
 
 def killed(before: Memory, pid: int | None, *, root: str | Path = "/") -> str:
-    """Say what is known of a SIGKILL that came from outside: a sentence, then a line for each piece of evidence.
+    """Say what is known of a SIGKILL that came from outside: a sentence, then a line for each fact.
 
     ``before`` is what ``memory`` found when the test began, ``pid`` the dead process, which is supposed to have been in
     this process' cgroup.
@@ -128,19 +128,19 @@ def killed(before: Memory, pid: int | None, *, root: str | Path = "/") -> str:
     else:
         cause = "perhaps for lack of memory"
     lines = [f"killed from outside (SIGKILL), {cause}"]
-    for place in (*cgroups, _MACHINE):
-        facts = [f"{name} rose by {count}" for (where, name), count in rose.items() if where == place]
-        sizes = _sizes(cgroups[place]) if place in cgroups else {}
+    for group in (*cgroups, _MACHINE):
+        facts = [f"{name} rose by {count}" for (where, name), count in rose.items() if where == group]
+        sizes = _sizes(cgroups[group]) if group in cgroups else {}
         if facts or "limit" in sizes:
-            lines.append(f"{place}: {', '.join([*facts, *(f'{what} {_gib(size)}' for what, size in sizes.items())])}")
+            lines.append(f"{group}: {', '.join([*facts, *(f'{what} {_gib(size)}' for what, size in sizes.items())])}")
     lines += [f"kernel log: {line}" for line in (named or log or [])[-_KERNEL_LINES:]]
     if not log and not any(name.startswith("oom") for _, name in rose):
-        places = {
+        sources = {
             "the cgroup's memory counters": bool(cgroups),
             f"/{_VMSTAT}": (_MACHINE, "oom_kill") in now,
             f"/{_KMSG}": log is not None,
         }
-        looked = [place if readable else f"{place} (not readable)" for place, readable in places.items()]
+        looked = [source if readable else f"{source} (not readable)" for source, readable in sources.items()]
         lines.append(f"no sign of it in {', '.join(looked)}")
     free = psutil.virtual_memory()
     return "\n".join([*lines, f"machine now: {_gib(free.available)} of {_gib(free.total)} available"])

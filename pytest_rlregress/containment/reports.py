@@ -1,4 +1,4 @@
-"""What a report amounts to, and the report of a test whose process did not live to write one."""
+"""Turns reports into outcomes, and writes the report of a test whose process did not live to write one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.child import NO_DIAGNOSTICS, Death, Diagnostics
+from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
 from pytest_rlregress.containment.usage import is_subtest
 from pytest_rlregress.verdicts import Outcome
 
@@ -28,7 +28,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)'
 
 
 def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diagnostics = NO_DIAGNOSTICS) -> Outcome:
-    """What a report, and the end of its process, amount to.
+    """The outcome that a report, and the end of its process, amount to.
 
     Args:
         report: The report that decides the test.
@@ -57,8 +57,8 @@ def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diag
     return Outcome("passed", phase, log=log)
 
 
-class Heard:
-    """What a child says while it runs one test: its reports, with the output that belongs to each, and its errors."""
+class ChildMessages:
+    """Collects what a child sends while it runs one test: reports, with the output that belongs to each, and errors."""
 
     def __init__(self, item: pytest.Item, say: Callable[[str], None], note: Callable[[str], None]) -> None:
         self.reports: list[pytest.TestReport] = []
@@ -126,26 +126,26 @@ def torn_down(item: pytest.Item, last: pytest.TestReport) -> pytest.TestReport:
     return report
 
 
-def died(item: pytest.Item, heard: Heard, death: Death | None) -> pytest.TestReport:
+def died(item: pytest.Item, messages: ChildMessages, death: Death | None) -> pytest.TestReport:
     """Report of the phase in which the child ended, or in which the child's pytest met an error.
 
     Its text has the stacks and all else that is known, since the text is what junit files carry.
     """
-    over = {report.when for report in heard.reports if not is_subtest(report)}
+    over = {report.when for report in messages.reports if not is_subtest(report)}
     when = next((phase for phase in ("setup", "call") if phase not in over), "teardown")
     if death is None:
-        return _report(item, when, "failed", _failure(item, "\n".join(heard.errors)))
-    text, output = told(death)
-    report = _report(item, when, "failed", _failure(item, "\n".join([*heard.errors, text])))
-    if heard.reports:  # what the test recorded itself
-        report.user_properties = list(heard.reports[-1].user_properties)
-    report.duration = max(0.0, death.seconds - sum(report.duration for report in heard.reports))
+        return _report(item, when, "failed", _failure(item, "\n".join(messages.errors)))
+    text, output = describe_death(death)
+    report = _report(item, when, "failed", _failure(item, "\n".join([*messages.errors, text])))
+    if messages.reports:  # what the test recorded itself
+        report.user_properties = list(messages.reports[-1].user_properties)
+    report.duration = max(0.0, death.seconds - sum(report.duration for report in messages.reports))
     if len(output.splitlines()) > _LAST_LINES:
         report.sections.append((f"{_CAPTURED} {when}", output))
     return report
 
 
-def told(death: Death) -> tuple[str, str]:
+def describe_death(death: Death) -> tuple[str, str]:
     """All that is known of a death as one text, and apart from it the output of which that has the last lines."""
     found = _STACK.search(death.log)
     output, stack = (death.log[: found.start()], death.log[found.start() :]) if found else (death.log, "")
@@ -225,3 +225,12 @@ def _report(item: pytest.Item, when: str, outcome: str, longrepr: object) -> pyt
         when,  # type: ignore[arg-type]
         user_properties=list(item.user_properties),
     )
+
+
+def add_diagnostics(reports: Sequence[pytest.TestReport], found: Diagnostics) -> Diagnostics:
+    """Give a failed test what its other processes left; that, or nothing where none failed."""
+    failed = next((report for report in reports if report.failed), None)
+    if failed is None:
+        return NO_DIAGNOSTICS
+    add_to_text(failed, found.texts)
+    return found

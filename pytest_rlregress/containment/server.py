@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 
 from pytest_rlregress.containment import leftovers, supervisor, worker
+from pytest_rlregress.util.processes import become_subreaper
 
 MESSAGE_BYTES = 65536
 _END_SECONDS = 15.0
@@ -43,7 +44,7 @@ def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:
     """
     control = socket.socket(fileno=descriptor)
     supervisors: list[int] = []
-    supervisor.become_subreaper()  # of what a supervisor leaves that is killed
+    become_subreaper()  # of what a supervisor leaves that is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     # Loading pytest's plugins is most of what a child without a stack would cost.

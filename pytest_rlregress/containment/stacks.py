@@ -6,7 +6,6 @@ PATH, does the same for a process without Python, such as a raylet.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
 import json
@@ -33,7 +32,6 @@ _PLAIN_SECONDS = 2.0  # for what needs no symbols
 _FRAMES = 60  # of one thread
 _THREADS, _NATIVE_THREADS = 12, 4  # stacks in full: of a Python process, of another
 _COMMAND = 160  # characters of a command line
-_PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)  # linux/prctl.h
 
 
 @dataclass(frozen=True)
@@ -52,16 +50,6 @@ class _Thread:
     state: str  # empty where it is not known
     frames: tuple[str, ...]  # innermost first
     rank: int  # the lower, the more it tells
-
-
-def allow_tracing() -> None:
-    """Let any process of this user read this process' stacks where ptrace_scope is 1; elsewhere it changes nothing.
-
-    With that setting of Yama (Ubuntu's default) only an ancestor may, and py-spy is none. Survives exec; a forked
-    process must ask again: https://docs.kernel.org/admin-guide/LSM/Yama.html
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
 
 
 def stacks(pid: int, seconds: float = 20.0, reaper: int | None = None) -> str:
@@ -153,7 +141,7 @@ def _body(process: _Process, deadline: float, share: float) -> str | None:
 
 
 def _python(pid: int, deadline: float, share: float) -> str:
-    """What py-spy reads: with native frames, else without, else without stopping the process."""
+    """Stacks by py-spy: with native frames, else without, else without stopping the process."""
     spy = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
     if spy is None:
         return "    no stack: py-spy is not installed (pip install py-spy)"
@@ -171,7 +159,7 @@ def _python(pid: int, deadline: float, share: float) -> str:
 
 
 def _native(pid: int, deadline: float, share: float) -> str:
-    """What gdb reads, if there is a gdb."""
+    """Stacks by gdb, if there is one."""
     gdb = shutil.which("gdb")
     if gdb is None:
         return "    no stack: not a Python process, and there is no gdb on the PATH"

@@ -7,7 +7,6 @@ becomes the supervisor's child once its parent is gone. It ends with the child, 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -23,8 +22,8 @@ import psutil
 
 from pytest_rlregress.containment.leftovers import SharedMemoryWatch
 from pytest_rlregress.containment.post_mortem import libraries
+from pytest_rlregress.util.processes import become_subreaper, end_with_parent
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _REAP_SECONDS = 10.0
 # A machine short of memory ends the child before pytest, which still has to tell of it.
 _OOM_SCORE = "500"
@@ -53,7 +52,7 @@ def supervise(status: socket.socket, log: int, run: Callable[[int], None]) -> No
     shared_memory = SharedMemoryWatch()
     pid = os.fork()
     if pid == 0:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with_parent(signal.SIGKILL)
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
         signal.set_wakeup_fd(-1)
@@ -117,11 +116,6 @@ def _pass_on_fault(faults: socket.socket, faulting: int | None, status: socket.s
     return sender
 
 
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
 def _reap(wanted: int) -> int | None:
     """Collect every ended child; the status of the wanted one if it was among them."""
     found = None
@@ -133,11 +127,6 @@ def _reap(wanted: int) -> int | None:
             if pid == wanted:
                 found = status
     return found
-
-
-def become_subreaper() -> None:
-    """Take in every orphan among this process' descendants from now on (Linux)."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def kill_descendants() -> dict[int, str]:

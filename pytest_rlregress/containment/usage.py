@@ -1,8 +1,11 @@
-"""What a test's processes used (Linux): the most memory that each had, and the native libraries that it had mapped.
+"""Observes what a test's processes use (Linux): the most memory that each had, the native libraries it had mapped.
 
 The kernel keeps a high-water mark for each process. It is set back when a test begins, so that tests that share
 processes have each its own numbers. It is read in the child when the test has come to its end, its fixtures have not;
 of processes that were gone by then, and of a test that does not come to its end, what was seen last counts.
+
+No verdict depends on the memory: the record and the report's page show it, so that a test that was killed for lack of
+memory says which process took it.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.processes import Process, descendants, living, name_of, read
 from pytest_rlregress.stack import libraries_in, library_version
+from pytest_rlregress.util.processes import Process, descendants, living, name_of, read
 
 #: Name of the test's own process.
 TEST = "test"
@@ -143,7 +146,7 @@ class Usage:
         self.forget()
 
     def forget(self) -> None:
-        """Another test is to begin; until it has, what there is to see is the last one's."""
+        """Start anew before another test; nothing is looked at until it has begun."""
         self.mapped: dict[str, list[str]] = {}
         self._seen: dict[Process, Use] = {}
         self._next = float("inf")
@@ -160,7 +163,7 @@ class Usage:
             now = time.monotonic()
             self._next = now + (now - begun) / _SHARE
 
-    def hear(self, value: Sequence[Any]) -> None:
+    def receive(self, value: Sequence[Any]) -> None:
         """Take what the child's ``Observer`` sent."""
         uses, mapped = value
         for family, paths in mapped.items():
@@ -168,7 +171,7 @@ class Usage:
         self._add(Use(Process(*process), *about) for process, *about in uses)
 
     def peaks(self) -> dict[str, int]:
-        """Bytes by the processes' names: of several, the largest; the test first, then by size."""
+        """Peak bytes by process name: of several of one name the largest; the test first, then by size."""
         found: dict[str, int] = {}
         for use in self._seen.values():
             for name, size in ((use.name, use.peak), (f"{use.name} (GPU)", use.gpu)):

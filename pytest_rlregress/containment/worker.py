@@ -23,8 +23,8 @@ import pytest
 
 from pytest_rlregress.containment import child_config
 from pytest_rlregress.containment.leaks import Leaks
-from pytest_rlregress.containment.stacks import allow_tracing
 from pytest_rlregress.containment.usage import Observer
+from pytest_rlregress.util.processes import allow_tracing
 
 #: In the child's ``config.stash``: the channel to the pytest process.
 CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()
@@ -145,7 +145,7 @@ class Output:
         self._log, self._faults = log, faults
 
     def open(self) -> None:
-        """Make it so, whatever a test has done to it."""
+        """Point the descriptors there, whatever a test has done to them."""
         # pytest's own plugin takes faulthandler for itself, and so do ray and others.
         faulthandler.enable(file=self._faults)
         faulthandler.register(STACKS_SIGNAL, file=self._log, all_threads=True)
@@ -239,7 +239,7 @@ class Worker:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
-        """Send a warning home; those of collection come up in the pytest process, too."""
+        """Send a warning to the pytest process; those of collection come up in the pytest process, too."""
         if when == "runtest":
             category, where = warning_message.category, (warning_message.filename, warning_message.lineno)
             name = f"{category.__module__}.{category.__qualname__}"
@@ -269,7 +269,7 @@ class Worker:
 
 
 def key_of(item: pytest.Item) -> str:
-    """What a test is called on both sides: node ids depend on the arguments that a file was collected by."""
+    """Name a test alike on both sides: node ids depend on the arguments that a file was collected by."""
     return f"{item.path}::{item.nodeid.partition('::')[2]}"
 
 

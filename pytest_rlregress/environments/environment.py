@@ -7,7 +7,6 @@ keeps others from removing it; uv holds it too, so that one that outlives us doe
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import re
@@ -27,6 +26,7 @@ from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.environments.uv import Installer, Unbuildable, report_full_disk
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.util import files
 
 _MARK = "rlregress-complete"
 _PACKAGES = Path(sysconfig.get_path("purelib", "venv", {"base": ""}).lstrip("/"))
@@ -132,7 +132,7 @@ class Environments:
         built = False
         with report_full_disk():
             while not self._use(path):
-                held = self._lock(path, fcntl.LOCK_EX)
+                held = self._lock(path)
                 try:
                     if not (path / _MARK).exists():
                         self._build(path, lock, held)
@@ -148,7 +148,7 @@ class Environments:
             self._installer.run("making an environment", *making, keep_open=[held])
             self._install(path, lock, held)
             self._share_bytecode(path)
-            _write_mark(path, lock.text)
+            files.write_whole(path / _MARK, lock.text, sync=True)
         except BaseException:
             _remove(path)
             raise
@@ -201,7 +201,7 @@ class Environments:
             if sum(sizes.values()) <= self._limit:
                 break
             with suppress(BlockingIOError):  # in use
-                held = self._lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held = self._lock(path, wait=False)
                 try:
                     _remove(path)
                     del sizes[path]
@@ -217,7 +217,7 @@ class Environments:
 
     def _use(self, path: Path) -> bool:
         """Hold an environment from now on, if it is whole."""
-        held = self._lock(path, fcntl.LOCK_SH)
+        held = self._lock(path, shared=True)
         with self._using:
             if path.name in self._used:
                 os.close(self._used.pop(path.name))
@@ -229,19 +229,21 @@ class Environments:
             self._used[path.name] = held
         return True
 
-    def _lock(self, path: Path, how: int) -> int:
-        """Lock an environment; the file descriptor that does, until it is closed."""
+    def _lock(self, path: Path, *, shared: bool = False, wait: bool = True) -> int:
+        """Lock an environment; the file descriptor that does, until it is closed.
+
+        Raises:
+            BlockingIOError: Another process has it, and this one is not to wait.
+        """
         file = self._folder / ".locks" / path.name
         file.parent.mkdir(parents=True, exist_ok=True)
         held = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            try:
-                fcntl.flock(held, how | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if how & fcntl.LOCK_NB:
-                    raise
+            if not files.lock(held, shared=shared):
+                if not wait:
+                    raise BlockingIOError(f"{path} is in use")
                 self._say(f"waiting until {path} is built: by another bisect, or ahead of its turn")
-                fcntl.flock(held, how)
+                files.lock(held, shared=shared, wait=True)
         except BaseException:
             os.close(held)
             raise
@@ -272,20 +274,6 @@ def _remove(path: Path) -> None:
     with suppress(FileNotFoundError):
         (path / _MARK).unlink(missing_ok=True)
         shutil.rmtree(path)
-
-
-def _write_mark(path: Path, text: str) -> None:
-    new = path / f"{_MARK}.new"
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path / _MARK)
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _link_bytecode(donor: Path, folder: Path) -> None:

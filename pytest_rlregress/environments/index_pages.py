@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from urllib.request import url2pathname
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
 from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings, hide_credentials
+from pytest_rlregress.util.files import write_whole
 
 _TIMEOUT_SECONDS = 60.0
 _NOTHING_THERE = (401, 403, 404, 410)  # some indexes refuse what they do not have: download.pytorch.org says 403
@@ -89,14 +89,10 @@ def _read_cached(known: Path, place: str) -> IndexPage:
 
 def _cache(known: Path, answer: IndexPage) -> IndexPage:
     """Write an answer to its file: all of it or nothing."""
-    half = known.with_suffix(f".{os.getpid()}.tmp")
     try:
         known.parent.mkdir(parents=True, exist_ok=True)
-        half.write_text(json.dumps(asdict(answer)), encoding="utf-8")
-        os.replace(half, known)
+        write_whole(known, json.dumps(asdict(answer)))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            half.unlink()
         raise IndexProblem(f"{known}: what the index answered cannot be kept: {error.strerror}") from None
     return answer
 

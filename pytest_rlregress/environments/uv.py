@@ -15,7 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pytest_rlregress.environments.index_settings import IndexSettings, hide_credentials
-from pytest_rlregress.verdicts import on_one_line
+from pytest_rlregress.util.processes import descendants
+from pytest_rlregress.util.text import on_one_line
 
 _TELL_AFTER_SECONDS = 5.0
 # These say which packages to take, which here the lock does.
@@ -208,8 +209,6 @@ def report_full_disk() -> Iterator[None]:
 
 def _terminate(uv: subprocess.Popen[str]) -> None:
     """End uv and what it started to build a package."""
-    from pytest_rlregress.containment.processes import descendants
-
     for pid in (uv.pid, *(process.pid for process in descendants(uv.pid))):
         with suppress(ProcessLookupError):
             os.kill(pid, 15)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
+from contextlib import suppress
 from pathlib import Path
+
+from pytest_rlregress.util.git import GitError, git
 
 ELSEWHERE = "name a folder of a checkout in ini rlregress_goldens"
 _SHOWN = 5
@@ -26,17 +28,14 @@ def commit_for(folder: Path, shipped: Path) -> str:
     folder, shipped = folder.resolve(), shipped.resolve()
     there = next(one for one in (folder, *folder.parents) if one.is_dir())
     try:
-        top = Path(_git(there, "rev-parse", "--show-toplevel"))
-        commit = _git(top, "rev-parse", "HEAD")
-        changed = [top / name for name in _git(top, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
-    except (OSError, subprocess.SubprocessError):
+        top = Path(git(there, "rev-parse", "--show-toplevel"))
+        commit = git(top, "rev-parse", "HEAD")
+        changed = [top / name for name in git(top, "diff", "--name-only", "-z", "HEAD").split("\0") if name]
+    except GitError:
         raise UncleanCheckout(f"{folder} is in no git checkout that has a commit: {ELSEWHERE}") from None
-    if folder == shipped and not _git(top, "ls-files", str(shipped.parent)):
+    if folder == shipped and not git(top, "ls-files", str(shipped.parent)):
         raise UncleanCheckout(f"{folder} is that of an installed package, which a recording would change: {ELSEWHERE}")
-    if (
-        subprocess.run(["git", "-C", top, "check-ignore", "-q", folder], capture_output=True, timeout=60).returncode
-        == 0
-    ):
+    if _ignored(top, folder):
         raise UncleanCheckout(f"{folder} is ignored by git, so that no golden there would be committed: {ELSEWHERE}")
     dirty = [str(path.relative_to(top)) for path in changed if path.parent != folder]
     if dirty:
@@ -48,6 +47,8 @@ def commit_for(folder: Path, shipped: Path) -> str:
     return commit
 
 
-def _git(folder: Path, *command: str) -> str:
-    asked = ["git", "--no-optional-locks", "-C", str(folder), *command]
-    return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+def _ignored(top: Path, folder: Path) -> bool:
+    with suppress(GitError):  # it is not: exit code 1
+        git(top, "check-ignore", "--quiet", str(folder))
+        return True
+    return False

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_rlregress.fixtures.step_measurements import Run
 from pytest_rlregress.goldens.differences import Difference, agreeing, differences, unusual
 from pytest_rlregress.goldens.golden import Golden
-from pytest_rlregress.goldens.measured import Run
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from pytest_rlregress.goldens.measured import NUMBERS, Run
+from pytest_rlregress.fixtures.step_measurements import NUMBERS, Run
 
 #: A tolerance is so many times the largest difference between the runs of a recording, and a band of speed or memory
 #: reaches so many times as far from its middle as they did. docs/goldens.md has what was measured about it.

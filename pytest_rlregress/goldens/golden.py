@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.goldens.key import Key
-from pytest_rlregress.goldens.measured import Run
+from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_measurements import Run
 
 FORMAT = 1
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress import session
+from pytest_rlregress.fixtures.step_key import Key, key_of
+from pytest_rlregress.fixtures.step_measurements import Run, run_of
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.differences import bands, tolerances
 from pytest_rlregress.goldens.golden import Golden, as_json, find, nearest
-from pytest_rlregress.goldens.key import Key, key_of
-from pytest_rlregress.goldens.measured import Run, run_of
 
 if TYPE_CHECKING:
     from pytest_rlregress.fixtures.ray_cluster import Cluster
@@ -78,7 +78,7 @@ def measure(step: TrainingStep, cluster: Cluster, key: Key, runs: Sequence[Run],
     Raises:
         AssertionError: A step is not right: that is not recorded.
     """
-    from pytest_rlregress.fixtures import training_step as step_fixture
+    from pytest_rlregress.fixtures.training_step import start
 
     aside = replace(step, ran=lambda settings, records: None)  # the test's report has the runs that are kept
     say(f"measuring a golden: {REPEATED + 1 + PERTURBED + OTHER_SEEDS} more runs at both levels")
@@ -88,7 +88,7 @@ def measure(step: TrainingStep, cluster: Cluster, key: Key, runs: Sequence[Run],
     ]
     seeds = range(step.settings.seed + 1, step.settings.seed + 1 + OTHER_SEEDS)
     others = [_run(aside, level, seed=seed) for seed in seeds for level in LEVELS]
-    with step_fixture.start(step.tiny_qwen, cluster, step.settings, say) as fresh:
+    with start(step.tiny_qwen, cluster, step.settings, say) as fresh:
         again = [_run(fresh, level, sound=True) for level in LEVELS]
     return Golden(
         key,

@@ -16,8 +16,8 @@ from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.golden import Golden, GoldenError, as_json, find, of_json
 from pytest_rlregress.goldens.golden_test import DRAFT
-from pytest_rlregress.records.collector import write
 from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.util.files import write_whole
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
@@ -102,7 +102,7 @@ class Recording:
         else:
             changes = changed(before, golden) if before else []
         folder.mkdir(parents=True, exist_ok=True)
-        write(folder / golden.key.file, as_json(golden))
+        write_whole(folder / golden.key.file, json.dumps(as_json(golden), indent=1), sync=True)
         wide = [name for name, (least, most) in golden.bands.items() if most / least > _WIDE]
         notice = f"notice: the bands of {', '.join(wide)} are wide: this machine was busy, record again when it is not"
         return [f"recorded: {folder / golden.key.file}", *changes, *[notice] * bool(wide)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
 from pytest_rlregress.catalogue import Failure, Signature
+from pytest_rlregress.util.text import code_span
 
 _HEAD = """# The documented failures
 
@@ -63,12 +63,5 @@ def _signature(signature: Signature) -> str:
         "frames": ", ".join(frame.pattern for frame in signature.frames),
         "log": signature.log and signature.log.pattern,
     }
-    text = ", ".join(f"{name} {_code(value)}" for name, value in said.items() if value)
+    text = ", ".join(f"{name} {code_span(value)}" for name, value in said.items() if value)
     return f"{text} — {signature.note}" if signature.note else text
-
-
-def _code(text: str) -> str:
-    """A code span, whatever backticks are in the text."""
-    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
-    padding = " " * ("`" in (text[0], text[-1]))
-    return f"{fence}{padding}{text}{padding}{fence}"

@@ -1,4 +1,4 @@
-"""What an inference server's own log says of a failure: which lines are errors, and what takes one back."""
+"""Finds errors in an inference server's own log, and what takes one back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
+
+from pytest_rlregress.logs.ansi import plain
 
 # Lines of engines' logs, colours taken off. vLLM's own, with the prefix on each line of a traceback:
 #   (APIServer pid=1) ERROR 12-01 05:34:47 [serving_chat.py:264] Error in preprocessing prompt inputs
@@ -32,12 +34,11 @@ _COMPLETED = re.compile(r'INFO: .* "POST (?!\S*tokenize )\S+ HTTP/[\d.]+" 2\d\d 
 # Why a request was refused, where VLLM_DEBUG_LOG_API_SERVER_RESPONSE=true makes vLLM log its answers.
 _REASON = re.compile(r'response_body=\{\{"error":\{"message":"(.*?)","type"')
 _RECORD = re.compile(r"(?:\([^)]*pid=\d+[^)]*\) )*(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[: ]")
-_COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _READ_BYTES = 2**20
 
 
 class EngineLog:
-    """The log of an inference server from now on: did it log an error and complete no request since?
+    """Watches the log of an inference server from now on for an error after which it completes no request.
 
     Attributes:
         since: ``time.monotonic()`` when such an error was first seen, or None.
@@ -100,11 +101,6 @@ class EngineLog:
             self._offset += len(data)
         *lines, self._unfinished = (self._unfinished[-_READ_BYTES:] + data).split(b"\n")
         return [plain(line).strip("\r\0") for line in lines]
-
-
-def plain(data: bytes) -> str:
-    """Text of a log as it reads without its colours."""
-    return _COLOUR.sub("", data.decode(errors="replace"))
 
 
 def _reason(line: str) -> str:

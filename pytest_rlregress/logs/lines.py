@@ -1,4 +1,4 @@
-"""One line of a log as its writer meant it: without colours, progress bars and what launchers and loggers add."""
+"""Reads one line of a log as its writer meant it: without colours, progress bars, prefixes of launchers and loggers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pytest_rlregress.logs.ansi import SEQUENCE
+
 _LONGEST = 8000
 # Also where the escape character got lost on the way, as in logs of CI and of notebooks.
-_COLOUR = re.compile(r"(?:\x1b|\^\[|␛)\[[0-?]*[ -/]*[@-~]|\[(?:\d{1,3}(?:;\d{1,3})*)m|\x1b\].*?(?:\x07|\x1b\\)")
+_COLOUR = re.compile(rf"{SEQUENCE}|(?:\^\[|␛)\[[0-?]*[ -/]*[@-~]|\[(?:\d{{1,3}}(?:;\d{{1,3}})*)m")
 # A bar that ended in no newline; what was printed next stands right behind it.
 _BAR = re.compile(r"^[^|]{0,200}\d+%\|[^|]*\|[^\[]{0,80}\[[^\]]*\]")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")

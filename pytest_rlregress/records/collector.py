@@ -16,6 +16,7 @@ from pytest_rlregress.records import ctrf, run_context
 from pytest_rlregress.records.journal import SUFFIX, RunJournal, RunState
 from pytest_rlregress.records.reader import FORMAT
 from pytest_rlregress.test_ids import key
+from pytest_rlregress.util.files import write_whole
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
@@ -120,7 +121,7 @@ class Record:
         record = self._run.record(state, self._now())
         try:
             self._folder.mkdir(parents=True, exist_ok=True)  # it may have gone while tests ran
-            write(self._path, record)
+            write_whole(self._path, json.dumps(record, indent=1), sync=True)
             self._written = str(self._path)
         except OSError as error:  # must not cost the summary too
             self._unwritten = f"{self._path}: {error.strerror}"
@@ -148,20 +149,3 @@ class Record:
     def _now(self) -> int:
         """The time in ms since 1970, by a clock that is not set while tests run."""
         return round((self._start + time.monotonic() - self._clock) * 1000)
-
-
-def write(path: Path, record: dict[str, Any]) -> None:
-    """Write a file atomically, synced to the disk.
-
-    Raises:
-        OSError: It cannot be written, such as on a full disk; nothing is left of it.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with open(partial, "x", encoding="utf-8") as file:
-            json.dump(record, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

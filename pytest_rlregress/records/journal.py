@@ -9,14 +9,13 @@ a test does: a machine that goes down can cost the last seconds.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.records import ctrf
+from pytest_rlregress.util import files
 
 #: How the file's name ends; before that it is the name that the record is going to have.
 SUFFIX = ".partial.jsonl"
@@ -46,9 +45,9 @@ class RunState:
         """
         self._stop = line["at"]
         self._tests[line["nodeid"]] = line["test"]
-        for family, files in line.get("libraries", {}).items():
+        for family, new in line.get("libraries", {}).items():
             known = self._libraries.setdefault(family, [])
-            known += [file for file in files if file not in known]
+            known += [file for file in new if file not in known]
 
     @property
     def unfinished(self) -> bool:
@@ -79,8 +78,8 @@ class RunJournal:
             self._file = os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
             os.register_at_fork(after_in_child=self._release)  # what a test forks may outlive the run
             with contextlib.suppress(OSError):  # a disk that knows no locks
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._append([head])
+                files.lock(self._file)
+            files.append_json(self._file, [head])
             begun.rename(path)  # whoever sees it sees a head and a lock
         except OSError as error:
             self._fail(error)
@@ -92,7 +91,7 @@ class RunJournal:
         if self.problem or self._file < 0:
             return
         try:
-            self._append(lines)
+            files.append_json(self._file, lines)
         except OSError as error:
             self._fail(error)
 
@@ -108,11 +107,6 @@ class RunJournal:
             os.close(self._file)
             self._file = -1
 
-    def _append(self, lines: Sequence[Line]) -> None:
-        text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
-        while text:
-            text = text[os.write(self._file, text) :]
-
     def _fail(self, error: OSError) -> None:
         self.problem = f"{self.path}: {error.strerror}"
 
@@ -126,20 +120,9 @@ def read(path: Path) -> tuple[list[Any], bool]:
     """
     with open(path, "rb") as file:
         running = False
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            running = True
-        except OSError:  # a disk that knows no locks
-            pass
-        *whole, _torn = file.read().split(b"\n")
-    lines = []
-    for number, line in enumerate(whole, 1):
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            raise ValueError(f"line {number} is damaged") from None
-    return lines, running
+        with contextlib.suppress(OSError):  # a disk that knows no locks
+            running = not files.lock(file.fileno(), shared=True)
+        return list(files.json_lines(file.read())), running
 
 
 def assembled(lines: Sequence[Any], state: str) -> dict[str, Any]:

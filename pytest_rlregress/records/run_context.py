@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,9 @@ import psutil
 import pytest
 
 from pytest_rlregress.hardware import nvml
+from pytest_rlregress.hardware.processor import cpu
 from pytest_rlregress.stack import COMPONENTS, Stack, locks
+from pytest_rlregress.util.git import GitError, git
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
@@ -32,16 +32,6 @@ def found(harness: Session, config: pytest.Config) -> dict[str, Any]:
         "hardware": _hardware(harness),
         "git": _git(config.rootpath),
     }
-
-
-def cpu() -> dict[str, Any]:
-    """The processor's ``model``, and how many ``cores`` of it this process may use, logical ones."""
-    try:
-        told = re.search(r"^model name\s*: (.+)", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
-    except OSError:
-        told = None
-    model = told[1].strip() if told else platform.processor() or platform.machine()
-    return {"model": model, "cores": len(os.sched_getaffinity(0))}
 
 
 def devices(gpus: Sequence[nvml.Gpu]) -> list[dict[str, Any]]:
@@ -112,12 +102,8 @@ def _hardware(harness: Session) -> dict[str, Any]:
 
 def _git(folder: Path) -> dict[str, Any] | None:
     """The commit of a checkout, and whether tracked files differ from it; None where git knows of none."""
-
-    def ask(*command: str) -> str:
-        asked = ["git", "--no-optional-locks", "-C", str(folder), *command]
-        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
-
     try:
-        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain", "-uno"))}
-    except (OSError, subprocess.SubprocessError):
+        commit = git(folder, "rev-parse", "HEAD", timeout=60)
+        return {"commit": commit, "dirty": bool(git(folder, "status", "--porcelain", "-uno", timeout=60))}
+    except (OSError, GitError):
         return None

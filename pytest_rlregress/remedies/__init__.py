@@ -1,8 +1,17 @@
 """The documented remedies as plain functions: no pytest needed, so a trainer can call them.
 
 Each function named as a ``subject`` in a scenario's ``failures.toml`` is what that failure's guards exercise; the ini
-value ``rlregress_subjects`` puts your own function of the same signature in its place. One room per scenario folder;
+value ``rlregress_subjects`` puts your own function of the same signature in its place. One module per scenario folder;
 importing them is light, what a remedy needs it imports when called.
+
+``advice``        what a check finds wrong in a configuration, and what to write instead
+``batch``         batches and masks
+``cluster``       Ray clusters
+``dependencies``  what an install changes and a setting needs
+``launch``        what is wrong before the first step
+``memory``        trainer and engine on one GPU
+``models``        models that do not load
+``rollout``       the engine that generates
 """
 
 from pytest_rlregress.remedies.advice import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""What a check of a configuration says of one key."""
+"""What a check finds wrong with one key of a configuration, and what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What travels between rollout and trainer."""
+"""Remedies for batches: rows of unequal length, columns of objects, masks, chat templates."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Ray."""
+"""Remedies for Ray clusters: which process died and of what, whether CUDA works."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+from pytest_rlregress.logs import ray
 
 __all__ = ["blame", "probe_cuda"]
 
@@ -35,16 +36,13 @@ def blame(log_dir: Path) -> list[str]:
     """
     if not log_dir.is_dir():
         raise ValueError(f"{log_dir} is no folder: wanted is the logs folder of a Ray session")
-    from pytest_rlregress.containment.logs import Logs
-
     told = []
     for log in sorted(log_dir.glob("raylet*.err")):
         found = _AGENT_FAILED.search(log.read_text(errors="replace"))
         if found:
             told.append(f"Ray's raylet ({log.name}) exited because its {found[1] or 'agent'} failed")
-    logs = Logs(Path(os.devnull))
-    logs.watch(log_dir)
-    told += [death.message for death in logs.deaths()]
+    logs = [log for log in sorted(log_dir.iterdir()) if ray.is_log(log)]
+    told += [death.message for death in ray.deaths(logs)]
     return sorted(told, key=lambda sentence: "raylet" not in sentence)
 
 

@@ -1,4 +1,4 @@
-"""What an install changes, and what a setting needs to be installed."""
+"""Remedies for dependencies: what an install changes, and what a setting needs to be installed."""
 
 from __future__ import annotations
 

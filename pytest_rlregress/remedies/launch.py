@@ -1,4 +1,4 @@
-"""Before the first step."""
+"""Remedies for runs that do not start: configurations, environments, paths and encodings, checked beforehand."""
 
 from __future__ import annotations
 

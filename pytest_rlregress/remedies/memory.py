@@ -1,4 +1,4 @@
-"""One GPU, trainer and engine."""
+"""Remedies for one GPU that trainer and engine share: how much memory each may take."""
 
 from __future__ import annotations
 

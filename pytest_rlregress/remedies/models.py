@@ -1,4 +1,4 @@
-"""What can be loaded."""
+"""Remedies for models that do not load: unknown types and ids, broken downloads, attention that is not there."""
 
 from __future__ import annotations
 

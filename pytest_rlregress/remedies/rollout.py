@@ -1,4 +1,4 @@
-"""The engine."""
+"""Remedies for the engine that generates: lengths, ids, its log, its weights."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def clamp_max_tokens(max_tokens: int, prompt_length: int, max_model_len: int) ->
     """
     if max_tokens < 1:
         raise ValueError(f"max_tokens is {max_tokens}: at least 1 is needed")
-    room = max_model_len - prompt_length
-    if room < 1:
+    left = max_model_len - prompt_length
+    if left < 1:
         raise ValueError(
             f"no room to generate: the prompt has {prompt_length} tokens and max_model_len, which holds prompt and "
             f"completion, is {max_model_len}. Shorten the prompt or raise max_model_len."
         )
-    return min(max_tokens, room)
+    return min(max_tokens, left)
 
 
 def contiguous_ids(ids: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,6 @@ references, and all of their punctuation is written as character references, whi
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,6 +14,7 @@ from pytest_rlregress.report.judgement import headline, upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight
 from pytest_rlregress.report.sentences import ChangeSentences
+from pytest_rlregress.util.text import code_block, without_markup
 
 _TESTS = 20  # of one story
 _CHARACTERS = 60_000  # an issue takes 65536
@@ -78,9 +78,7 @@ def _story(story: ChangeSentences, rates: Rates) -> list[str]:
     found += [f"- and {len(story.changes) - _TESTS} more"] * (len(story.changes) > _TESTS)
     found += ["", f"Changed in between: {_plain(story.between)}."] if story.between else []
     if story.command:
-        command = shlex.join(story.command)
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
-        found += ["", f"{story.todo.capitalize()}:", "", f"{fence}sh", command, fence]
+        found += ["", f"{story.todo.capitalize()}:", "", code_block(shlex.join(story.command), "sh")]
     return [*found, ""]
 
 
@@ -90,4 +88,4 @@ def _code(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Escape a text for Markdown."""
-    return re.sub(r"[!-+.:-@\[-`{-~]", lambda sign: f"&#{ord(sign[0])};", sentences.clean(text))
+    return without_markup(sentences.clean(text))

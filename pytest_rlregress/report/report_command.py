@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pytest_rlregress.util.files import write_whole
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History
@@ -244,10 +245,4 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.partial")
-    try:
-        with open(partial, "x", encoding="utf-8") as file:
-            file.write(text)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, text)

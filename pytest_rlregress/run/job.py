@@ -5,7 +5,6 @@ there, and hands the record back through the job's own log, the one thing that e
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import signal
 import socket
@@ -20,11 +19,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pytest_rlregress.run import file_transfer
+from pytest_rlregress.util.processes import end_with_parent
 
 #: Seconds that pytest has to write its record, once the job is stopped; then it is killed and its journal handed back.
 STOP_SECONDS = 25
 _LINE_BYTES = 64 * 1024
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -80,8 +79,7 @@ def environment(found: Mapping[str, str]) -> dict[str, str]:
 
 def _end_with_parent() -> None:
     """A killed job gives its GPU to the next one: pytest must not go on."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent(signal.SIGKILL)
 
 
 def _pump(output: BinaryIO) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pytest_rlregress.run import file_transfer
 from pytest_rlregress.run.job_log import End
+from pytest_rlregress.util.files import write_whole
 
 #: Of a job, and the worst of the run: all passed, tests failed, bad input, or it is not known what the tests would say.
 GOOD, FAILED, USAGE, UNKNOWN = range(4)
@@ -122,9 +123,7 @@ def _write(files: Sequence[file_transfer.TransferredFile], folder: Path) -> tupl
         path = folder / file.name
         if not problem:
             try:
-                partial = path.with_name(f".{path.name}.partial")
-                partial.write_bytes(file.content)
-                partial.replace(path)
+                write_whole(path, file.content)
                 written.append(path)
             except OSError as error:
                 problem = f"cannot be written to {folder}: {error.strerror}"

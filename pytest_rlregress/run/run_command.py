@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.util import arguments
+from pytest_rlregress.util import arguments, quantities
 
 _MANUAL = """\
 examples:
@@ -55,7 +55,7 @@ def declare(commands: Any) -> None:
     )
     ray.add_argument(
         "--timeout",
-        type=arguments.setting("seconds"),
+        type=arguments.quantity(quantities.seconds),
         default=4 * 3600.0,
         metavar="SECONDS",
         help="stop the jobs that have not ended by then, waiting included (default: 14400)",

@@ -1,1 +1,10 @@
-"""What several packages need and is about none of them."""
+"""Helpers that several packages need, each written once: they import nothing else of this package.
+
+``arguments``   values that several commands take
+``cache``       the folder for what can be made again
+``files``       written whole, appended to by lines of JSON, locked
+``git``         what git says of a folder
+``processes``   descendants, names, what a process ends with
+``quantities``  seconds and bytes as people write them
+``text``        on one line, as Markdown
+"""

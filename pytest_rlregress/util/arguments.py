@@ -14,14 +14,12 @@ def count(text: str) -> int:
     return int(text)
 
 
-def setting(name: str) -> Callable[[str], Any]:
-    """A value as pytest's own options have it: ``seconds`` or ``memory`` of the settings."""
+def quantity(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A value as pytest's own options have it: ``quantities.seconds`` or ``quantities.memory``."""
 
     def parse(text: str) -> Any:
-        from pytest_rlregress import settings  # with it pytest: not for those who ask for another command
-
         try:
-            return getattr(settings, name)(text)
+            return read(text)
         except ValueError as allowed:
             raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None
 

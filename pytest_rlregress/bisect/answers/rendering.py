@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit, Endpoint, NotFound
 from pytest_rlregress.bisect.answers.text import count, format_duration, quote_command, redact
+from pytest_rlregress.util.text import code_block, code_span, without_markup
 
 #: The form of the JSON: raised when a key changes its meaning or goes.
 FORMAT = 2
@@ -260,26 +261,19 @@ def _laid_out(body: list[str] | _Table | _Verbatim) -> str:
 
 def _marked_up(body: list[str] | _Table | _Verbatim) -> str:
     if isinstance(body, _Verbatim):
-        fence = "`" * max(3, _backticks(body.text) + 1)
-        return f"{fence}{body.language}\n{body.text}\n{fence}"
+        return code_block(body.text, body.language)
     if isinstance(body, list):
         return "\n".join(f"- {line}" for line in body)
     lines = [body.head, ("---",) * len(body.head), *body.rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _backticks(text: str) -> int:
-    return max(map(len, re.findall("`+", text)), default=0)
-
-
 def _code(text: str) -> str:
     """A code span: GitHub makes no link, mention or formula of what is in it."""
     text = _one_line(text)
     if "|" in text:  # in a table no backslash before it means the same to all
-        entities = re.sub(r"[^a-zA-Z0-9 ]", lambda found: f"&#{ord(found[0])};", text)
-        return f"<code>{entities}</code>"
-    fence, space = "`" * (_backticks(text) + 1), " " * ("`" in (text[:1], text[-1:]))
-    return text and f"{fence}{space}{text}{space}{fence}"
+        return f"<code>{without_markup(text)}</code>"
+    return code_span(text)
 
 
 def _prose(text: str) -> str:

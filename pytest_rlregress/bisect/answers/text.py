@@ -8,7 +8,8 @@ import shlex
 import unicodedata
 from collections.abc import Sequence
 
-_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+from pytest_rlregress.logs.ansi import stripped
+
 _CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
 
 
@@ -17,7 +18,7 @@ def redact(text: str) -> str:
 
     Those below the current folder are relative to it; of others the home folder is ``~``.
     """
-    text = _SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = stripped(text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "".join(character if _is_shown(character) else "\ufffd" for character in text)
     return _find_home().sub("~", _find_here().sub("", _CREDENTIALS.sub("://***@", text)))
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_rlregress.bisect.checkout import editable, worktree
-from pytest_rlregress.bisect.checkout.worktree import Checkout, Commit, git
+from pytest_rlregress.bisect.checkout.worktree import Checkout, Commit
 from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
 from pytest_rlregress.bisect.trials.runner import Builder, Candidate, TrialRunner
 from pytest_rlregress.environments.contents import EnvironmentContents
@@ -17,6 +17,7 @@ from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.uv import Installer, Unbuildable
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.util.git import git
 
 
 class Commits:

@@ -13,8 +13,9 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.bisect.checkout.worktree import BUILD_FILES, WorktreeError, git
+from pytest_rlregress.bisect.checkout.worktree import BUILD_FILES, WorktreeError
 from pytest_rlregress.stack.locks import Lock, LockError, project_name
+from pytest_rlregress.util.git import git
 
 # Where a Python finds what could be imported by these names.
 _ORIGINS = """

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
-import functools
 import hashlib
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from pytest_rlregress.util import files
+from pytest_rlregress.util.git import GitError, git, reason, run_git
+
 #: What an installation is made from.
 BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
-# A hook is the user's, for the user's own checkouts.
-_COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
 _BISECT_ENDS = (2, 3)  # only skipped commits are left; a merge base is bad
 
 
-class WorktreeError(Exception):
+class WorktreeError(GitError):
     """Something cannot be done with a checkout: one sentence that says what, and what to do."""
 
 
@@ -69,9 +67,9 @@ def find_checkout(folder: Path) -> Checkout:
         raise WorktreeError(f"--repo {folder}: no such folder")
     try:
         top = Path(git(folder, "rev-parse", "--show-toplevel"))
-    except WorktreeError as error:
+    except GitError as error:
         if shutil.which("git") is None:
-            raise
+            raise WorktreeError(f"{error}: --revisions drives git's own bisect") from None
         raise WorktreeError(f"--repo {folder}: no git checkout with files ({error})") from None
     return Checkout(top, folder.resolve().relative_to(top.resolve()))
 
@@ -91,7 +89,7 @@ def find_ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
         raise WorktreeError(f"--revisions {revisions}: both are {first[:12]}, so that nothing changed between them")
     try:
         git(found.top, "merge-base", first, second)
-    except WorktreeError:
+    except GitError:
         raise WorktreeError(
             f"--revisions {revisions}: they have no common history in {found.top}{_hint_shallow(found.top)}"
         ) from None
@@ -101,7 +99,7 @@ def find_ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
 def _find_commit(top: Path, revision: str) -> str:
     try:
         return git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-    except WorktreeError:
+    except GitError:
         raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_hint_shallow(top)}") from None
 
 
@@ -159,10 +157,8 @@ def open_worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]
     path = folder.resolve() / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f"{name}.lock"), "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise WorktreeError(f"{found.top}: another bisect of it is running; wait for its end or stop it") from None
+        if not files.lock(lock.fileno()):
+            raise WorktreeError(f"{found.top}: another bisect of it is running; wait for its end or stop it")
         _remove(found.top, path)
         try:
             git(found.top, "worktree", "add", "--detach", str(path), commit)
@@ -175,7 +171,7 @@ def _remove(top: Path, path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     # Not ``prune``: it would also forget the user's own worktrees on a drive that is not mounted just now.
     # Twice `--force`: one whose making was killed is locked.
-    with suppress(WorktreeError):
+    with suppress(GitError):
         git(top, "worktree", "remove", "--force", "--force", str(path))
 
 
@@ -191,61 +187,13 @@ def clean(path: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def git(folder: Path, *arguments: str) -> str:
-    """Run a git command in a folder; returns what it prints.
-
-    Raises:
-        WorktreeError: It failed: what it says of that; or there is no git.
-    """
-    done = _run(folder, arguments, subprocess.PIPE)
-    if done.returncode:
-        raise WorktreeError(f"git {arguments[0]}: {_reason(done)}")
-    return done.stdout.strip("\n")
-
-
 def mark_commit(folder: Path, term: str) -> tuple[str, bool]:
     """Mark the checked-out commit in git's bisect; returns what it prints, and whether it cannot go on.
 
     Raises:
-        WorktreeError: It failed.
+        GitError: It failed.
     """
-    done = _run(folder, ("bisect", term), subprocess.STDOUT)
+    done = run_git(folder, "bisect", term)
     if done.returncode not in (0, *_BISECT_ENDS):
-        raise WorktreeError(f"git bisect {term}: {_reason(done)}")
-    return done.stdout.strip("\n"), done.returncode != 0
-
-
-def _run(folder: Path, arguments: Sequence[str], stderr: int) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            [*_COMMAND, "-C", str(folder), *arguments],
-            env=_environ(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-    except FileNotFoundError:
-        raise WorktreeError("git was not found on the PATH: --revisions drives git's own bisect") from None
-
-
-def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-    return next((line for line in lines if line.startswith(("fatal: ", "error: "))), lines[-1])
-
-
-def _environ() -> dict[str, str]:
-    """Make the variables for git: its words in English, and no other repository than the folder's."""
-    return {name: value for name, value in os.environ.items() if name not in _list_repository_variables()} | {
-        "LC_ALL": "C",
-        "GIT_TERMINAL_PROMPT": "0",
-    }
-
-
-@functools.cache
-def _list_repository_variables() -> frozenset[str]:
-    """List the variables that point git to one repository: set where this is started from one of its hooks."""
-    asked = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
-    return frozenset(asked.stdout.split())
+        raise GitError(f"git bisect {term}: {reason(done)}")
+    return f"{done.stdout}{done.stderr}".strip("\n"), done.returncode != 0

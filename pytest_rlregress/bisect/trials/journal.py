@@ -6,8 +6,6 @@ one object a line, appended only. What was killed in the middle of a line loses 
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 from collections.abc import Generator, Mapping
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.bisect.trials.observations import Trial
+from pytest_rlregress.util import files
 
 #: The form of the file: raised when a line written by an older release can no longer be read.
 FORMAT = 2
@@ -60,7 +59,7 @@ class TrialJournal:
             raise JournalError(f"{path}: the journal cannot be opened: {error.strerror}") from None
         try:
             journal = cls(path, file)
-            journal._begin(_to_line({"journal": FORMAT, "request": request}), fresh)
+            journal._begin({"journal": FORMAT, "request": request}, fresh)
             yield journal
         finally:
             os.close(file)
@@ -71,18 +70,17 @@ class TrialJournal:
         Raises:
             JournalError: It could not be written (a full disk); the lines before it are as they were.
         """
-        self._append(_to_line(trial))
+        self._append(trial)
         self.trials[trial.label] = trial
 
-    def _begin(self, head: bytes, fresh: bool) -> None:
+    def _begin(self, question: Mapping[str, Any], fresh: bool) -> None:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise JournalError(
-                f"{self.path}: the same bisect is already running; wait for its end or stop it."
-            ) from None
+            locked = files.lock(self._file)
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be locked: {error.strerror}; keep it on a local disk.") from None
+        if not locked:
+            raise JournalError(f"{self.path}: the same bisect is already running; wait for its end or stop it.")
+        head = files.json_line(question)
         with open(self._file, "rb", closefd=False) as file:
             content = file.read()
         if not (content.startswith(_BEGIN) or _BEGIN.startswith(content)):
@@ -92,36 +90,16 @@ class TrialJournal:
             self.trials, whole = _read(self.path, content, head)
         os.ftruncate(self._file, whole)
         if not whole:
-            self._append(head)
+            self._append(question)
 
-    def _append(self, line: bytes) -> None:
-        size = os.fstat(self._file).st_size
+    def _append(self, value: object) -> None:
         try:
-            if os.write(self._file, line) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(self._file)
-            if not size:
-                _sync_folder(self.path.parent)
+            new = not os.fstat(self._file).st_size
+            files.append_json(self._file, [value], sync=True)
+            if new:
+                files.sync_folder(self.path.parent)
         except OSError as error:
-            os.ftruncate(self._file, size)
             raise JournalError(f"{self.path}: cannot be written: {error.strerror}; what it held is kept.") from None
-
-
-def _to_line(value: object) -> bytes:
-    return json.dumps(value, default=_to_dict).encode() + b"\n"
-
-
-def _to_dict(value: Any) -> dict[str, Any]:
-    return dict(value if isinstance(value, Mapping) else vars(value))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new file's name last, too."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _read(path: Path, content: bytes, head: bytes) -> tuple[dict[str, Trial], int]:

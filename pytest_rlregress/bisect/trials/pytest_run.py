@@ -18,7 +18,8 @@ from typing import Any
 import psutil
 
 from pytest_rlregress.bisect.trials.observations import Observation, TrialRun
-from pytest_rlregress.containment.child import how_it_ended
+from pytest_rlregress.containment.death import how_it_ended
+from pytest_rlregress.util.files import json_lines
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
 STOP_SECONDS = 20.0
@@ -151,11 +152,7 @@ def _read_observations(seen: Path) -> tuple[dict[str, Observation], dict[str, An
     """Read what the trial plugin wrote: the tests seen, and of the run its hardware, its needs, whether it ended."""
     observations: dict[str, Observation] = {}
     about: dict[str, Any] = {}
-    for line in seen.read_bytes().splitlines() if seen.exists() else ():
-        try:
-            record = json.loads(line)
-        except ValueError:  # killed while it was written
-            break
+    for record in json_lines(seen.read_bytes()) if seen.exists() else ():
         if "observation" in record:
             observation = Observation.from_json(record["observation"])
             observations[observation.test] = observation

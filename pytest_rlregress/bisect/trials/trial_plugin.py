@@ -7,12 +7,10 @@ object a line, on disk as soon as a test has ended: a run that is killed leaves 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import re
 import signal
-import sys
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +25,12 @@ from pytest_rlregress.containment.grouping import CONTAINED
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.worker import CHANNEL, describe
 from pytest_rlregress.test_ids import key
+from pytest_rlregress.util.files import append_json
+from pytest_rlregress.util.processes import end_with_parent
 from pytest_rlregress.verdicts import Outcome
 
 #: Characters kept of a text, from its end.
 TEXT = 20_000
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _VERDICTS = {"skipped": "unavailable"}  # of an outcome without a side; the others are their own
 _LEAK = re.compile(r"(\w+ fixture '[^']*' )?leaked ")
 
@@ -59,8 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Contain every test, and watch; not in the contained children, where this plugin is loaded too."""
     if config.option.rl_trial is None or CHANNEL in config.stash:
         return
-    if sys.platform == "linux":  # a bisect that is killed takes its run with it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    end_with_parent(signal.SIGTERM)  # a bisect that is killed takes its run with it
     request = json.loads(config.option.rl_trial.read_text())
     run = session.of(config)
     run.open(every_file=True)
@@ -205,6 +203,4 @@ def _truncate(observation: Observation) -> Observation:
 
 def _append(path: Path, record: Mapping[str, object]) -> None:
     with path.open("ab") as file:
-        file.write(json.dumps(record, default=vars).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+        append_json(file.fileno(), [record], sync=True)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.report.judgement.facts import RecordedRun, Upgrade
 from pytest_rlregress.report.page import formatting
 from pytest_rlregress.util import cache
+from pytest_rlregress.util.files import write_whole
 
 #: Runs of a platform in the table beside its plots: the newest.
 TABLE_ROWS = 200
@@ -217,7 +216,5 @@ def script() -> str:
     made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
-            file.write(made)
-        Path(file.name).replace(kept)
+        write_whole(kept, made)
     return made

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pytest_rlregress.catalogue import Failure
+from pytest_rlregress.logs import ansi
 from pytest_rlregress.report.judgement import upgrades
 from pytest_rlregress.report.judgement.facts import Change, Evidence, Night, Point
 from pytest_rlregress.report.page import formatting, tables
@@ -26,7 +27,6 @@ COURSE = 15
 
 #: As pytest, and the containment, begin a titled part of a report.
 _TITLE = re.compile(r"^-{4,} (?P<title>\S.*?) -{4,}$", re.MULTILINE)
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,13 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
 def _parts(evidence: Evidence, room: int) -> tuple[ShownText, ...]:
     """Split a trace at its titles; of long parts keep the end, which says what went wrong."""
     texts, title, begin = [], "trace", 0
-    trace = _ANSI.sub("", evidence.trace)
+    trace = ansi.stripped(evidence.trace)
     for found in _TITLE.finditer(trace):
         texts.append((title, trace[begin : found.start()]))
         title, begin = found["title"], found.end()
     texts.append((title, trace[begin:]))
     if evidence.message and evidence.message not in trace:
-        texts.insert(0, ("message", _ANSI.sub("", evidence.message)))
+        texts.insert(0, ("message", ansi.stripped(evidence.message)))
     texts = [(title, text.strip("\n")) for title, text in texts if text.strip()]
     share = room // max(1, len(texts))
     long = sum(len(text) > share for _, text in texts)

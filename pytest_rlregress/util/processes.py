@@ -1,10 +1,12 @@
-"""Processes by id and start, their descendants and what they are: read from /proc, where each costs microseconds."""
+"""Processes: their descendants and what they are, read from /proc in microseconds; whom they end with (Linux)."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shlex
+import sys
 from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
@@ -13,6 +15,8 @@ from typing import NamedTuple
 
 import psutil
 
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_PTRACER = 1, 36, 0x59616D61  # linux/prctl.h
+_PR_SET_PTRACER_ANY = 2 ** (8 * ctypes.sizeof(ctypes.c_ulong)) - 1
 # Libraries start these once, and use them until the process ends.
 _HOUSEKEEPERS = re.compile(
     r"multiprocessing\.(resource_tracker|forkserver) import main|torch/_inductor/compile_worker|torch_shm_manager"
@@ -131,3 +135,27 @@ def is_housekeeper(pid: int) -> bool:
         parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
         return "forkserver" not in command(int(parent))
     return True
+
+
+def end_with_parent(number: int) -> None:
+    """Have this process sent a signal when its parent ends, however that ends (Linux)."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def become_subreaper() -> None:
+    """Take in every orphan among this process' descendants from now on (Linux)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def allow_tracing() -> None:
+    """Let any process of this user read this process' stacks where ptrace_scope is 1; elsewhere it changes nothing.
+
+    With that setting of Yama (Ubuntu's default) only an ancestor may, and py-spy is none. Survives exec; a forked
+    process must ask again: https://docs.kernel.org/admin-guide/LSM/Yama.html
+    """
+    _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)

@@ -1,0 +1,31 @@
+"""Text without what a terminal makes of it: colours, titles, moves of the cursor."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+#: A control sequence, an operating system command (such as a window's title), or any other escape.
+SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])"
+_SEQUENCE = re.compile(SEQUENCE)
+
+
+def stripped(text: str) -> str:
+    """A text without escape sequences."""
+    return _SEQUENCE.sub("", text)
+
+
+def plain(data: bytes) -> str:
+    """Text of a log without escape sequences."""
+    return stripped(data.decode(errors="replace"))
+
+
+def read(path: Path, offset: int, limit: int) -> str:
+    """Part of a file as a terminal would show it in the end: no colours, the last state of a progress bar."""
+    data = b""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(limit)
+    text = plain(data).replace("\0", "")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))

@@ -1,0 +1,124 @@
+"""Files that others may read or write at the same time: written whole, appended to by lines, locked."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """A path beside this one for its new content, which takes its place at the end; after an exception it is removed.
+
+    The file is whole or as it was, whoever else writes it at the same time.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        with suppress(OSError):
+            partial.unlink()
+
+
+def write_whole(path: Path, content: str | bytes, *, sync: bool = False) -> None:
+    """Write a file that is whole or as it was.
+
+    Args:
+        path: The file; its folder is there.
+        content: Text is written as UTF-8.
+        sync: Whether that is to hold even if the machine goes down.
+
+    Raises:
+        OSError: It cannot be written, such as on a full disk; nothing is left of it.
+    """
+    with replacing(path) as partial, open(partial, "xb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+    if sync:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names of a folder's files on the disk, too."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def append_json(file: int, values: Iterable[object], *, sync: bool = False) -> None:
+    """Append values to an open file as JSON, one a line: all of them, or nothing of any.
+
+    Args:
+        file: Open for appending.
+        values: What JSON can hold; dataclasses are written by their fields.
+        sync: Whether they are on the disk when this returns.
+
+    Raises:
+        OSError: They cannot be written, such as on a full disk.
+    """
+    text = b"".join(json_line(value) for value in values)
+    size = os.fstat(file).st_size
+    try:
+        while text:
+            text = text[os.write(file, text) :]
+        if sync:
+            os.fsync(file)
+    except OSError:
+        os.ftruncate(file, size)
+        raise
+
+
+def json_line(value: object) -> bytes:
+    """A value as a line of JSON; dataclasses by their fields."""
+    return json.dumps(value, default=_fields).encode() + b"\n"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return dict(value if isinstance(value, Mapping) else vars(value))
+
+
+def json_lines(content: bytes) -> Iterator[Any]:
+    """The values of a file of lines of JSON. A last line that lacks its end was cut off, and is left out.
+
+    Raises:
+        ValueError: A line is damaged: says which.
+    """
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            raise ValueError(f"line {number} is damaged") from None
+
+
+def lock(file: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock an open file, until every descriptor of this opening is closed; False if another process has it locked.
+
+    Args:
+        file: Its descriptor.
+        shared: Whether others may lock it so, too.
+        wait: Whether to wait for the other process.
+
+    Raises:
+        OSError: It lies on a disk that knows no locks.
+    """
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(file: int) -> None:
+    """Unlock a file: closing it is not enough where this process was forked meanwhile."""
+    fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,0 +1,31 @@
+"""Texts for people: on one line, and as Markdown that says no more than the text does."""
+
+from __future__ import annotations
+
+import re
+
+
+def on_one_line(text: str) -> str:
+    """A message without the line breaks that its writer wrapped it with."""
+    return " ".join(text.split())
+
+
+def code_span(text: str) -> str:
+    """A text as Markdown's code, whatever backticks are in it; GitHub makes no link, mention or formula of it."""
+    fence, space = "`" * (_backticks(text) + 1), " " * ("`" in (text[:1], text[-1:]))
+    return text and f"{fence}{space}{text}{space}{fence}"
+
+
+def code_block(text: str, language: str = "") -> str:
+    """A text as a block of Markdown's code, whatever backticks are in it."""
+    fence = "`" * max(3, _backticks(text) + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _backticks(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+def without_markup(text: str) -> str:
+    """A text that Markdown shows as it is: its signs as HTML's entities, which mean nothing anywhere."""
+    return re.sub(r"[!-+.:-@\[-`{-~]", lambda sign: f"&#{ord(sign[0])};", text)
