@@ -7,7 +7,6 @@ error messages all read it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from pytest_rlregress.util.units import parse_memory, parse_seconds
+
 #: The goldens that the package brings.
 GOLDENS = Path(__file__).parent / "hardware_markers" / "goldens"
-#: Bytes in the units that memory is given in.
-UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,13 @@ class Settings:
     source: Mapping[str, str]
 
 
-def _word(text: str, _base: Path) -> str:
+def _name(text: str, _base: Path) -> str:
     if not text.strip():
         raise ValueError("a name such as cpu, h100, auto or list")
     return text.strip()
 
 
-def _truth(text: str, _base: Path) -> bool:
+def _boolean(text: str, _base: Path) -> bool:
     words = {
         "1": True,
         "true": True,
@@ -98,35 +97,6 @@ def _components(text: str, _base: Path) -> tuple[str, ...]:
     if not names or any(name not in COMPONENTS for name in names):
         raise ValueError(f"a comma-separated list out of {', '.join(COMPONENTS)}")
     return names
-
-
-def seconds(value: object) -> float:
-    """A time limit: a positive number of seconds; ``inf`` for none.
-
-    Raises:
-        ValueError: It is none; the message says what is allowed.
-    """
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = 0.0
-    if not number > 0:
-        raise ValueError("a positive number of seconds, or inf for no limit")
-    return number
-
-
-def memory(value: object) -> int | None:
-    """A limit on memory in bytes, from a text such as ``4GiB`` or ``500MB``; None stays None: no limit.
-
-    Raises:
-        ValueError: It is none; the message says what is allowed.
-    """
-    if value is None or isinstance(value, int):
-        return value
-    size = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
-    if size is None or not float(size[1]):
-        raise ValueError("a size such as 4GiB or 500MB")
-    return int(float(size[1]) * UNITS[size[2]])
 
 
 def _folders(text: str, base: Path) -> tuple[Path, ...]:
@@ -159,7 +129,7 @@ def _assignments(text: str, _base: Path) -> dict[str, str]:
 OPTIONS = (
     Option(
         "hw",
-        _word,
+        _name,
         None,
         "Run the shipped scenarios (no path needed) as this hardware profile: cpu, h100, … ; 'auto' takes the "
         "profile of this machine, 'list' prints the profiles with what each needs. Asking for hardware that is "
@@ -169,7 +139,7 @@ OPTIONS = (
     ),
     Option(
         "strict",
-        _truth,
+        _boolean,
         False,
         "Make 'absent' an error where the catalogue expects 'reproduced' (otherwise a notice: upstream fixed it).",
         flag="--rl-strict",
@@ -185,7 +155,7 @@ OPTIONS = (
     ),
     Option(
         "timeout",
-        lambda text, _base: seconds(text),
+        lambda text, _base: parse_seconds(text),
         600.0,
         "Seconds a contained test may take before it counts as hung; isolated(timeout=…) on a test comes first "
         "(default: 600).",
@@ -194,7 +164,7 @@ OPTIONS = (
     ),
     Option(
         "memory",
-        lambda text, _base: memory(text),
+        lambda text, _base: parse_memory(text),
         None,
         "Memory that a contained test and the processes it starts may use together, such as 8GiB; "
         "isolated(memory=…) on a test comes first (default: no limit).",
@@ -203,7 +173,7 @@ OPTIONS = (
     ),
     Option(
         "stall",
-        lambda text, _base: seconds(text),
+        lambda text, _base: parse_seconds(text),
         4.0,
         "Seconds a test may go on after its engine logged an error and completed no request since; isolated(stall=…) "
         "on a test comes first, inf: for ever (default: 4).",
@@ -212,7 +182,7 @@ OPTIONS = (
     ),
     Option(
         "inline",
-        _truth,
+        _boolean,
         False,
         "Run contained tests in pytest's own process, for debugging: no limits, no leak check, and a crash ends the "
         "session. --pdb and --trace imply it for a single test.",
@@ -230,7 +200,7 @@ OPTIONS = (
     ),
     Option(
         "update_goldens",
-        _truth,
+        _boolean,
         False,
         "Record the numbers of the miniature training step on this hardware and stack as a golden, to be committed, if "
         "the run has no failures; refused in a checkout with changes.",

@@ -24,7 +24,6 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "diagnose",
-        help="the documented failures that logs show",
         description="Name the documented failures that logs show, the most specifically identified first, with lines, "
         "cause and remedy, and what else went wrong in them. The exit code is 1 if there is a documented failure, 0 if "
         "none, 2 for a log that cannot be read.",

@@ -14,7 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from pytest_rlregress.hardware.nvml import Gpu, Machine
 from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile
-from pytest_rlregress.settings import UNITS
+from pytest_rlregress.util.units import UNITS
 
 GIB = 2**30
 COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
@@ -156,7 +156,7 @@ def capability_unmet(value: Any, profile: Profile, machine: Machine) -> str | No
 
 def memory_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
     """Compare each GPU's total memory."""
-    found = re.fullmatch(r"\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?)\s*(GiB|MiB|GB|MB)\s*", str(value))
+    found = re.fullmatch(rf"\s*({'|'.join(COMPARE)})\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
     if not found:
         raise HardwareError(f"hw(memory={value!r}): not a comparison. Allowed: like '>=70GiB', in GiB or GB.")
     holds, limit = COMPARE[found[1]], float(found[2]) * UNITS[found[3]]

@@ -18,7 +18,6 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "preflight",
-        help="check a trainer's configuration for the documented failures, before a GPU is rented",
         description="Check the configuration of a run for the documented failures: verl's YAML or launch script, or "
         "prime-rl's TOML. The exit code is 1 if there is a finding, 0 if there is none, 2 for bad input.",
     )

@@ -30,7 +30,6 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "run",
-        help="the tests on several kinds of hardware of a Ray cluster",
         description="Run the tests on each hardware, as one job of a Ray cluster for each, and collect the records.",
         epilog=_MANUAL,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,7 +54,7 @@ def declare(commands: Any) -> None:
     )
     ray.add_argument(
         "--timeout",
-        type=arguments.setting("seconds"),
+        type=arguments.seconds,
         default=4 * 3600.0,
         metavar="SECONDS",
         help="stop the jobs that have not ended by then, waiting included (default: 14400)",

@@ -1,28 +1,35 @@
-"""Values that several commands take, for argparse."""
+"""Types of arguments that several commands take, for argparse."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
+
+from pytest_rlregress.util import units
+
+T = TypeVar("T")
 
 
 def count(text: str) -> int:
-    """A number from 1 on."""
+    """Read a number from 1 on."""
     if not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)
 
 
-def setting(name: str) -> Callable[[str], Any]:
-    """A value as pytest's own options have it: ``seconds`` or ``memory`` of the settings."""
+def seconds(text: str) -> float:
+    """Read a time limit, as ``pytest --rl-timeout`` does."""
+    return _checked(units.parse_seconds, text)
 
-    def parse(text: str) -> Any:
-        from pytest_rlregress import settings  # with it pytest: not for those who ask for another command
 
-        try:
-            return getattr(settings, name)(text)
-        except ValueError as allowed:
-            raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None
+def memory(text: str) -> int | None:
+    """Read a limit on memory, as ``pytest --rl-memory`` does."""
+    return _checked(units.parse_memory, text)
 
-    return parse
+
+def _checked(parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as allowed:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None

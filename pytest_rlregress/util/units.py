@@ -1,0 +1,37 @@
+"""Values as people write them: seconds, and sizes of memory."""
+
+from __future__ import annotations
+
+import re
+
+#: Bytes in the units that memory is given in.
+UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
+
+
+def parse_seconds(value: object) -> float:
+    """Read a time limit: a positive number of seconds; ``inf`` for none.
+
+    Raises:
+        ValueError: It is none; the message says what is allowed.
+    """
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = 0.0
+    if not number > 0:
+        raise ValueError("a positive number of seconds, or inf for no limit")
+    return number
+
+
+def parse_memory(value: object) -> int | None:
+    """Read a limit on memory, such as ``4GiB`` or ``500MB``, in bytes; None stays None: no limit.
+
+    Raises:
+        ValueError: It is none; the message says what is allowed.
+    """
+    if value is None or isinstance(value, int):
+        return value
+    size = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
+    if size is None or not float(size[1]):
+        raise ValueError("a size such as 4GiB or 500MB")
+    return int(float(size[1]) * UNITS[size[2]])
