@@ -1,4 +1,4 @@
-"""The catalogue: every documented failure, read from ``failures.toml`` in each scenario folder."""
+"""Read the catalogue: every documented failure, from ``failures.toml`` in each scenario folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_rlregress.util import toml_table
 
 #: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
 SHIPPED = Path(__file__).parent / "scenarios"
-#: Versions of a component when they do not matter.
+#: Says of a component that every version has the failure.
 ANY = "any"
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
@@ -35,7 +35,7 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What identifies a failure in an exception, a crash or a log; ``verdict.matches`` compares."""
+    """What identifies a failure in an exception, a crash or a log; ``verdicts.matches`` compares."""
 
     kind: str | None = None
     exception: str | None = None
@@ -91,23 +91,23 @@ class Failure:
     signatures: tuple[Signature, ...] = ()
 
     def expects(self, profile: str | None, stack: Stack) -> str:
-        """Expected verdict of the reproduces side on this profile and stack: ``reproduced`` or ``absent``."""
+        """Return the verdict expected of the reproduces side here: ``reproduced`` or ``absent``."""
         if self.gone(stack):
             return "absent"
         return next((w.verdict for w in self.expected_where if w.holds(profile, stack)), self.expected)
 
     def place(self, key: str) -> str:
-        """Where one of its keys was read, for messages."""
+        """Return where one of its keys was read, for messages."""
         return f"{self.source}: failure {self.id}: key {key!r}"
 
     @property
     def subject_path(self) -> str | None:
-        """Where its subject can be imported from, for people."""
+        """The path that its subject can be imported from."""
         own = self.subject is None or ":" in self.subject
         return self.subject if own else f"pytest_rlregress.remedies.{self.subject}"
 
     def gone(self, stack: Stack) -> str | None:
-        """The installed release since which the failure is declared absent, or None."""
+        """Return the installed release, if the failure is declared absent since it or an earlier one."""
         for name, since in (self.absent_since or {}).items():
             if stack.satisfies(name, f">={since}"):
                 return f"{name} {stack.versions[name]} (absent since {since})"
@@ -199,7 +199,7 @@ class Catalogue(dict[str, Failure]):
     """Failures by id."""
 
     def find(self, failure_id: str, asked_by: str) -> Failure:
-        """The failure of that id.
+        """Return the failure of that id.
 
         Raises:
             CatalogueError: Unknown id, with the closest known ones.

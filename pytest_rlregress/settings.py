@@ -1,4 +1,4 @@
-"""Where a setting comes from: marker > command line > environment > ini, resolved once into a frozen ``Settings``.
+"""Read the settings: marker > command line > environment > ini, resolved once into a frozen ``Settings``.
 
 The table ``OPTIONS`` is the only declaration: the command line, the ini file, the environment, the resolution and the
 error messages all read it.

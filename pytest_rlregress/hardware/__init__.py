@@ -1,14 +1,14 @@
-"""The hardware: what NVML sees (nvml), the profiles (profiles), which of them fits (matching)."""
+"""Hardware: what NVML sees (nvml), the profiles (profiles), which of them fits (matching)."""
 
 from pytest_rlregress.hardware.matching import (
     GIB,
+    describe_gpu,
     describe_machine,
     describe_profiles,
     gib,
-    line,
     match,
+    profile_template,
     select,
-    skeleton,
     unmet,
 )
 from pytest_rlregress.hardware.nvml import Gpu, Machine, discover
@@ -21,14 +21,14 @@ __all__ = [
     "HardwareError",
     "Machine",
     "Profile",
+    "describe_gpu",
     "describe_machine",
     "describe_profiles",
     "discover",
     "gib",
-    "line",
     "load_profiles",
     "match",
+    "profile_template",
     "select",
-    "skeleton",
     "unmet",
 ]

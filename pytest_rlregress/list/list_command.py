@@ -1,4 +1,4 @@
-"""``rlregress list``: what the catalogue holds."""
+"""``rlregress list``: print the catalogue."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 from pytest_rlregress.records import ctrf, run_context
 from pytest_rlregress.records.journal import SUFFIX, RunJournal, RunState
 from pytest_rlregress.records.reader import FORMAT
-from pytest_rlregress.test_ids import key
+from pytest_rlregress.test_ids import stable_id as key
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session

@@ -26,7 +26,7 @@ from pytest_rlregress.bisect.trials.sameness import FINE
 from pytest_rlregress.containment.grouping import CONTAINED
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.worker import CHANNEL, describe
-from pytest_rlregress.test_ids import key
+from pytest_rlregress.test_ids import stable_id as key
 from pytest_rlregress.verdicts import Outcome
 
 #: Characters kept of a text, from its end.
@@ -176,7 +176,7 @@ class TrialPlugin:
 
 def _hardware(run: session.Session) -> str:
     """The profile and the devices of the run, in words."""
-    devices = "; ".join(map(hardware.line, run.machine.gpus))
+    devices = "; ".join(map(hardware.describe_gpu, run.machine.gpus))
     try:
         profile = run.profile
     except pytest.UsageError:  # a card that no profile is for
