@@ -1,7 +1,6 @@
 """Hardware: what NVML sees (nvml), the profiles (profiles), which of them fits (matching)."""
 
 from pytest_rlregress.hardware.matching import (
-    GIB,
     describe_gpu,
     describe_machine,
     describe_profiles,
@@ -16,7 +15,6 @@ from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile,
 
 __all__ = [
     "FEATURES",
-    "GIB",
     "Gpu",
     "HardwareError",
     "Machine",

@@ -14,9 +14,8 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from pytest_rlregress.hardware.nvml import Gpu, Machine
 from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile
-from pytest_rlregress.util.units import UNITS
+from pytest_rlregress.util.units import GIB, UNITS
 
-GIB = 2**30
 COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 

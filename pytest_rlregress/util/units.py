@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+GIB = 2**30
 #: Bytes in the units that memory is given in.
-UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
+UNITS = {"GiB": GIB, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
 
 
 def parse_seconds(value: object) -> float:
