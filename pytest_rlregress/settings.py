@@ -22,7 +22,14 @@ GOLDENS = Path(__file__).parent / "hardware_markers" / "goldens"
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: its flag (if any), its help, and how the text of any source becomes its value."""
+    """One setting.
+
+    Attributes:
+        parse: Makes the value out of a text and the folder that paths in it are relative to; a ``ValueError`` says
+            what is allowed.
+        flag: On the command line, if it has one there.
+        switch: Whether the flag takes no value.
+    """
 
     name: str
     parse: Callable[[str, Path], Any]
@@ -33,13 +40,8 @@ class Option:
     switch: bool = False
 
     @property
-    def dest(self) -> str:
-        """Name of the parsed flag on ``config.option``."""
-        return f"rlregress_{self.name}"
-
-    @property
-    def ini(self) -> str:
-        """Name of the ini value."""
+    def key(self) -> str:
+        """Name of the ini value, and of the parsed flag on ``config.option``."""
         return f"rlregress_{self.name}"
 
     @property
@@ -75,19 +77,10 @@ def _name(text: str, _base: Path) -> str:
 
 
 def _boolean(text: str, _base: Path) -> bool:
-    words = {
-        "1": True,
-        "true": True,
-        "yes": True,
-        "on": True,
-        "0": False,
-        "false": False,
-        "no": False,
-        "off": False,
-    }
-    if text.strip().lower() not in words:
+    word = text.strip().lower()
+    if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
         raise ValueError("one of true, false, yes, no, on, off, 1, 0")
-    return words[text.strip().lower()]
+    return word in ("true", "yes", "on", "1")
 
 
 def _components(text: str, _base: Path) -> tuple[str, ...]:
@@ -230,10 +223,10 @@ def declare(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         text = f"{option.help} [also: environment {option.env}]"
         if option.flag and option.switch:
-            group.addoption(option.flag, dest=option.dest, action="store_const", const="true", help=option.help)
+            group.addoption(option.flag, dest=option.key, action="store_const", const="true", help=option.help)
         elif option.flag:
-            group.addoption(option.flag, dest=option.dest, metavar=option.metavar, help=option.help)
-        parser.addini(option.ini, text, type="string", default="")
+            group.addoption(option.flag, dest=option.key, metavar=option.metavar, help=option.help)
+        parser.addini(option.key, text, type="string", default="")
 
 
 def resolve(config: pytest.Config) -> Settings:
@@ -248,12 +241,12 @@ def resolve(config: pytest.Config) -> Settings:
     for option in OPTIONS:
         candidates = (
             (
-                config.getoption(option.dest, None),
+                config.getoption(option.key, None),
                 f"command line {option.flag}",
                 config.invocation_params.dir,
             ),
             (os.environ.get(option.env), f"environment {option.env}", config.invocation_params.dir),
-            (config.getini(option.ini) or None, f"{option.ini} in {ini_file}", config.rootpath),
+            (config.getini(option.key) or None, f"{option.key} in {ini_file}", config.rootpath),
         )
         values[option.name], sources[option.name] = option.default, "default"
         for text, source, base in candidates:

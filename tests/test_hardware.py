@@ -1,4 +1,4 @@
-"""Machines matched to profiles: what a user asks for, gets, or is told instead."""
+"""Machines matched to profiles: what a user asks for and gets, or which error."""
 
 from __future__ import annotations
 

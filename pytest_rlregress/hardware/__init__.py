@@ -4,17 +4,15 @@ from pytest_rlregress.hardware.matching import (
     describe_gpu,
     describe_machine,
     describe_profiles,
-    gib,
     match,
     profile_template,
     select,
     unmet,
 )
 from pytest_rlregress.hardware.nvml import Gpu, Machine, discover
-from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile, load_profiles
+from pytest_rlregress.hardware.profiles import HardwareError, Profile, load_profiles
 
 __all__ = [
-    "FEATURES",
     "Gpu",
     "HardwareError",
     "Machine",
@@ -23,7 +21,6 @@ __all__ = [
     "describe_machine",
     "describe_profiles",
     "discover",
-    "gib",
     "load_profiles",
     "match",
     "profile_template",
