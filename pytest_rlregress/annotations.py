@@ -1,4 +1,4 @@
-"""GitHub's log: what failed as annotations, in its workflow commands, where GITHUB_ACTIONS is "true".
+"""Write annotations of what failed into GitHub's log, where GITHUB_ACTIONS is "true".
 
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_rlregress.session import Session
     from pytest_rlregress.terminal import Terminal
 
-#: As many of each kind does GitHub show of one step.
+#: GitHub shows so many of each kind for one step.
 SHOWN = 10
 _LINES = 5
 _TITLE = 255  # characters
@@ -44,7 +44,7 @@ class Annotation:
 
 
 class Annotations:
-    """Collects what reports say, wherever the tests ran, and writes it at the end of the run."""
+    """Collects annotations from test reports, and writes them at the end of the run."""
 
     def __init__(self, config: pytest.Config, run: Session, terminal: Terminal) -> None:
         self._config, self._run, self._terminal = config, run, terminal
@@ -52,27 +52,27 @@ class Annotations:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what is worth an annotation; failures of one kind together."""
-        said = {name: str(value) for name, value in report.user_properties}
-        verdict, note = said.get("rlregress_verdict"), said.get("rlregress_note", "")
+        properties = {name: str(value) for name, value in report.user_properties}
+        verdict, note = properties.get("rlregress_verdict"), properties.get("rlregress_note", "")
         if verdict is None or report.when == "teardown":  # that one repeats the verdict
             if report.failed:
                 what = "failed" if report.when == "call" else f"error in {report.when}"
-                self._add("error", f"{what}: {report.location[2]}", _why(report), report)
+                self._add("error", f"{what}: {report.location[2]}", _failure_text(report), report)
             return
-        failure = self._run.catalogue[said["rlregress_failure"]]
+        failure = self._run.catalogue[properties["rlregress_failure"]]
         if report.failed:
             kind = "warning" if verdict == Verdict.UNAVAILABLE else "error"
         elif verdict == Verdict.ABSENT and note:
             kind = "notice"
         else:
             return
-        message = f"{_lines(note) or _why(report)}\nremedy: {failure.remedy}"
+        message = f"{_first_lines(note) or _failure_text(report)}\nremedy: {failure.remedy}"
         self._add(kind, f"{verdict}: {failure.id}", message, report, together=True)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A file that could not be imported stands for its tests."""
         if report.failed:
-            self._add("error", "error in collection", _why(report), report)
+            self._add("error", "error in collection", _failure_text(report), report)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the commands, each on a line of its own."""
@@ -97,7 +97,7 @@ class Annotations:
         one.tests.append(report.nodeid.rpartition("/")[2])
 
     def _place(self, report: pytest.TestReport | pytest.CollectReport) -> dict[str, str]:
-        """Where a test is in the repository; nothing for one that is elsewhere, such as in site-packages."""
+        """Return where a test is in the repository; nothing for one elsewhere, such as in site-packages."""
         location: Any = report.location
         if location is None:
             return {}
@@ -110,7 +110,7 @@ class Annotations:
 
 
 def command(kind: str, properties: Mapping[str, str], message: str) -> str:
-    """A workflow command, escaped as https://github.com/actions/toolkit does it (packages/core/src/command.ts)."""
+    """Write a workflow command, escaped as in https://github.com/actions/toolkit (packages/core/src/command.ts)."""
     given = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
     return f"::{kind} {given}::{_escaped(message)}"
 
@@ -123,7 +123,7 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def _at_most(annotations: list[Annotation], count: int) -> list[Annotation]:
-    """The same where they are no more than that; else the last one tells of all that have no room."""
+    """Return at most ``count`` annotations, the last of which lists all that do not fit."""
     if len(annotations) <= count:
         return annotations
     rest = annotations[count - 1 :]
@@ -136,15 +136,15 @@ def _text(one: Annotation) -> str:
     return "\n".join([one.message, *(f"{test}{more}" for test in one.tests[:1])])
 
 
-def _why(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """What went wrong, as the report has it."""
+def _failure_text(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return what went wrong, as the report has it."""
     crash: Any = getattr(report.longrepr, "reprcrash", None)
     if crash:
-        return _lines(crash.message)
+        return _first_lines(crash.message)
     lines = str(report.longrepr).splitlines()  # longreprtext begins with the name of xdist's worker
-    return _lines("\n".join([line[1:].strip() for line in lines if line.startswith("E ")] or lines))
+    return _first_lines("\n".join([line[1:].strip() for line in lines if line.startswith("E ")] or lines))
 
 
-def _lines(text: str) -> str:
-    """The first lines of a text."""
+def _first_lines(text: str) -> str:
+    """Return the first lines of a text."""
     return "\n".join([line.rstrip() for line in text.splitlines() if line.strip()][:_LINES])

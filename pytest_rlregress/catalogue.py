@@ -1,10 +1,9 @@
-"""The catalogue: every documented failure, read from ``failures.toml`` in each scenario folder."""
+"""Read the catalogue: every documented failure, from ``failures.toml`` in each scenario folder."""
 
 from __future__ import annotations
 
 import re
 import signal as signals
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,12 +14,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.stack import COMPONENTS, Stack
+from pytest_rlregress.util import toml_table
 
 #: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
 SHIPPED = Path(__file__).parent / "scenarios"
-
-
-#: Versions of a component when they do not matter.
+#: Says of a component that every version has the failure.
 ANY = "any"
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
@@ -37,7 +35,7 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What identifies a failure in an exception, a crash or a log; ``verdict.matches`` compares."""
+    """What identifies a failure in an exception, a crash or a log; ``verdicts.matches`` compares."""
 
     kind: str | None = None
     exception: str | None = None
@@ -49,15 +47,15 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Where:
-    """A condition on hardware and stack under which another verdict is expected."""
+class ExpectedWhere:
+    """The verdict that is expected on some hardware, or with some versions of the stack."""
 
     verdict: str
     hardware: tuple[str, ...] = ()
     stack: Mapping[str, str] | None = None
 
     def holds(self, profile: str | None, stack: Stack) -> bool:
-        """Whether this machine is one of those named."""
+        """Whether the run's hardware and stack are among them."""
         return (not self.hardware or profile in self.hardware) and all(
             stack.satisfies(name, spec) for name, spec in (self.stack or {}).items()
         )
@@ -88,157 +86,106 @@ class Failure:
     on_card: str = ""
     subject: str | None = None
     expected: str = "reproduced"
-    expected_where: tuple[Where, ...] = ()
+    expected_where: tuple[ExpectedWhere, ...] = ()
     absent_since: Mapping[str, str] | None = None
     signatures: tuple[Signature, ...] = ()
 
     def expects(self, profile: str | None, stack: Stack) -> str:
-        """Expected verdict of the reproduces side on this profile and stack: ``reproduced`` or ``absent``."""
+        """Return the verdict expected of the reproduces side here: ``reproduced`` or ``absent``."""
         if self.gone(stack):
             return "absent"
         return next((w.verdict for w in self.expected_where if w.holds(profile, stack)), self.expected)
 
     def place(self, key: str) -> str:
-        """Where one of its keys was read, for messages."""
+        """Return where one of its keys was read, for messages."""
         return f"{self.source}: failure {self.id}: key {key!r}"
 
     @property
     def subject_path(self) -> str | None:
-        """Where its subject can be imported from, for people."""
+        """The path that its subject can be imported from."""
         own = self.subject is None or ":" in self.subject
         return self.subject if own else f"pytest_rlregress.remedies.{self.subject}"
 
     def gone(self, stack: Stack) -> str | None:
-        """The installed release since which the failure is declared absent, or None."""
+        """Return the installed release, if the failure is declared absent since it or an earlier one."""
         for name, since in (self.absent_since or {}).items():
             if stack.satisfies(name, f">={since}"):
                 return f"{name} {stack.versions[name]} (absent since {since})"
         return None
 
 
-_REQUIRED = {"id", "title", "seen_on", "components", "cause", "remedy"}
-_OPTIONAL = {"seen", "measured", "on_card", "subject", "expected", "expected_where", "absent_since", "signature"}
+_IDENTIFYING = ("exception", "message", "signal", "log")
 
 
-class _Entry:
-    """One TOML table being read: every complaint names file, failure and key."""
+def _pattern(value: Any) -> re.Pattern[str]:
+    try:
+        return re.compile(toml_table.text(value), re.DOTALL | re.MULTILINE)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from None
 
-    def __init__(self, path: Path, place: str, table: Mapping[str, Any]) -> None:
-        self.path, self.place, self.table = path, place, table
 
-    def error(self, key: str, what: str) -> CatalogueError:
-        return CatalogueError(f"{self.path}: {self.place}: key {key!r}: {what}")
+def _versions(parse: type[SpecifierSet] | type[Version], example: str) -> toml_table.Rule:
+    """Make a rule for a table of versions, or conditions on them, by distribution or component."""
 
-    def only(self, allowed: set[str]) -> None:
-        for key in self.table.keys() - allowed:
-            raise self.error(key, f"unknown; allowed: {', '.join(sorted(allowed))}")
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self.table.get(key, default)
-        if not isinstance(value, str) or (not value.strip() and default is None):
-            raise self.error(key, "missing" if key not in self.table else "must be a non-empty string")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self.table.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise self.error(key, "must be a list of strings")
-        return tuple(value)
-
-    def pattern(self, key: str, text: str) -> re.Pattern[str]:
-        try:
-            return re.compile(text, re.DOTALL | re.MULTILINE)
-        except re.error as error:
-            raise self.error(key, f"bad regular expression {text!r}: {error}") from None
-
-    def versions(
-        self, key: str, parse: type[SpecifierSet] | type[Version], wildcard: str | None = None
-    ) -> dict[str, str]:
-        value = self.table.get(key, {})
-        if not isinstance(value, dict):
-            example = "0.9" if parse is Version else "<0.9"
-            raise self.error(key, f'must be a table such as {{ verl = "{example}" }}')
-        for name, text in value.items():
+    def read(value: Any) -> dict[str, str]:
+        for name, text in toml_table.table(value).items():
             try:
-                _ = text == wildcard or parse(text)
+                parse(text)
             except (InvalidSpecifier, InvalidVersion, TypeError):
-                raise self.error(f"{key}.{name}", f"{text!r} is no {parse.__name__.lower()}") from None
+                raise ValueError(f'a table such as {{ verl = "{example}" }}; {name}: {text!r} is none') from None
         return dict(value)
 
-    def verdict(self, key: str, default: str | None = None) -> str:
-        value = self.text(key, default)
-        if value not in ("reproduced", "absent"):
-            raise self.error(key, f"{value!r} is not allowed; allowed: reproduced, absent")
-        return value
-
-    def subject(self) -> str | None:
-        if "subject" not in self.table:
-            return None
-        value = self.text("subject")
-        if not value.isidentifier() and not OWN_FUNCTION.fullmatch(value):
-            allowed = "a function of pytest_rlregress.remedies, or package.module:function"
-            raise self.error("subject", f"{value!r} is not allowed; allowed: {allowed}")
-        return value
+    return read
 
 
-def _signature(entry: _Entry) -> Signature:
-    entry.only({"kind", "exception", "message", "frames", "signal", "log", "note"})
-    table = entry.table
-    if not table.keys() & {"exception", "message", "signal", "log"}:
-        raise entry.error("signature", "identifies nothing; give exception, message, signal or log")
-    name = entry.text("signal") if "signal" in table else None
-    if name and name not in signals.Signals.__members__:
-        raise entry.error("signal", f"{name!r} is no signal of this system")
-    kind = entry.text("kind") if "kind" in table else None
-    if kind not in (None, *KINDS):
-        raise entry.error("kind", f"{kind!r} is not allowed; allowed: {', '.join(KINDS)}")
-    return Signature(
-        kind=kind,
-        exception=entry.text("exception") if "exception" in table else None,
-        message=entry.pattern("message", entry.text("message")) if "message" in table else None,
-        frames=tuple(entry.pattern("frames", text) for text in entry.texts("frames")),
-        signal=name,
-        log=entry.pattern("log", entry.text("log")) if "log" in table else None,
-        note=entry.text("note", ""),
-    )
+_CONDITIONS = _versions(SpecifierSet, "<0.9")
 
 
-def _where(entry: _Entry) -> Where:
-    entry.only({"verdict", "hardware", "stack"})
-    return Where(entry.verdict("verdict"), entry.texts("hardware"), entry.versions("stack", SpecifierSet))
+def _components(value: Any) -> dict[str, str]:
+    for name in toml_table.table(value):
+        if name not in COMPONENTS:
+            raise ValueError(f"a table of {', '.join(COMPONENTS)}")
+    _CONDITIONS({name: spec for name, spec in value.items() if spec != ANY})
+    return dict(value)
+
+
+_VERDICT = toml_table.one_of("reproduced", "absent")
+_REQUIRED = dict.fromkeys(("id", "title", "seen_on", "cause", "remedy"), toml_table.text) | {"components": _components}
+_OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
+    "subject": toml_table.rule(
+        lambda value: isinstance(value, str) and (value.isidentifier() or OWN_FUNCTION.fullmatch(value)),
+        "a function of pytest_rlregress.remedies, or package.module:function",
+    ),
+    "expected": _VERDICT,
+    "expected_where": toml_table.tables,
+    "absent_since": _versions(Version, "0.9"),
+    "signature": toml_table.tables,
+}
+_WHERE = {"hardware": toml_table.texts, "stack": _CONDITIONS}
+_SIGNATURE: dict[str, toml_table.Rule] = {
+    "kind": toml_table.one_of(*KINDS),
+    "exception": toml_table.text,
+    "message": _pattern,
+    "frames": lambda value: tuple(map(_pattern, toml_table.texts(value))),
+    "signal": toml_table.rule(lambda value: str(value) in signals.Signals.__members__, "a signal of this system"),
+    "log": _pattern,
+    "note": toml_table.text,
+}
 
 
 def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
-    entry = _Entry(path, f"failure {table.get('id', f'number {number}')}", table)
-    entry.only(_REQUIRED | _OPTIONAL)
-    for key in sorted(_REQUIRED - table.keys()):
-        raise entry.error(key, "missing")
-    components = entry.versions("components", SpecifierSet, ANY)
-    for name in components:
-        if name not in COMPONENTS:
-            raise entry.error("components", f"{name!r} is unknown; allowed: {', '.join(COMPONENTS)}")
-    nested = [
-        _Entry(path, f"{entry.place}, {key} {index}", one)
-        for key in ("signature", "expected_where")
-        for index, one in enumerate(table.get(key, []), 1)
-    ]
-    return Failure(
-        id=entry.text("id"),
-        title=entry.text("title"),
-        seen_on=entry.text("seen_on"),
-        components=components,
-        cause=entry.text("cause"),
-        remedy=entry.text("remedy"),
-        source=path,
-        seen=entry.text("seen", ""),
-        measured=entry.text("measured", ""),
-        on_card=entry.text("on_card", ""),
-        subject=entry.subject(),
-        expected=entry.verdict("expected", "reproduced"),
-        expected_where=tuple(_where(one) for one in nested if "expected_where" in one.place),
-        absent_since=entry.versions("absent_since", Version),
-        signatures=tuple(_signature(one) for one in nested if "signature" in one.place),
-    )
+    place = f"{path}: failure {table.get('id', f'number {number}')}"
+    values = toml_table.check(table, place, CatalogueError, _REQUIRED, _OPTIONAL)
+    wheres, signatures = [], []
+    for index, one in enumerate(values.pop("expected_where", ()), 1):
+        where = f"{place}, expected_where {index}"
+        wheres.append(ExpectedWhere(**toml_table.check(one, where, CatalogueError, {"verdict": _VERDICT}, _WHERE)))
+    for index, one in enumerate(values.pop("signature", ()), 1):
+        where = f"{place}, signature {index}"
+        signatures.append(Signature(**toml_table.check(one, where, CatalogueError, {}, _SIGNATURE)))
+        if not any(key in one for key in _IDENTIFYING):
+            raise CatalogueError(f"{where}: identifies nothing; give {', '.join(_IDENTIFYING)}")
+    return Failure(source=path, expected_where=tuple(wheres), signatures=tuple(signatures), **values)
 
 
 def declare(parser: Any) -> None:
@@ -252,7 +199,7 @@ class Catalogue(dict[str, Failure]):
     """Failures by id."""
 
     def find(self, failure_id: str, asked_by: str) -> Failure:
-        """The failure of that id.
+        """Return the failure of that id.
 
         Raises:
             CatalogueError: Unknown id, with the closest known ones.
@@ -274,13 +221,10 @@ def load(folders: Iterable[Path]) -> Catalogue:
     """
     catalogue = Catalogue()
     for path in (path for folder in folders for path in sorted(folder.rglob("failures.toml"))):
-        try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise CatalogueError(f"{path}: not valid TOML: {error}") from None
-        for key in document.keys() - {"failure"}:
-            raise CatalogueError(f"{path}: key {key!r}: unknown; the file holds [[failure]] tables only")
-        for number, table in enumerate(document.get("failure", []), 1):
+        document = toml_table.check(
+            toml_table.load(path, CatalogueError), str(path), CatalogueError, {}, {"failure": toml_table.tables}
+        )
+        for number, table in enumerate(document.get("failure", ()), 1):
             failure = _failure(path, number, table)
             if failure.id in catalogue:
                 raise CatalogueError(f"{path}: failure {failure.id}: id also given in {catalogue[failure.id].source}")

@@ -1,40 +1,47 @@
-"""The command ``rlregress`` and its sub-commands."""
+"""The command ``rlregress``: each sub-command is imported when it is asked for."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from importlib import import_module
 
-from pytest_rlregress import catalogue
-from pytest_rlregress.bisect import bisect_command
-from pytest_rlregress.diagnose import diagnose_command
-from pytest_rlregress.list import list_command
-from pytest_rlregress.preflight import preflight_command
-from pytest_rlregress.report import report_command
-from pytest_rlregress.run import run_command
-
-COMMANDS = (list_command, diagnose_command, preflight_command, bisect_command, report_command, run_command)
+#: The sub-commands, each a package with a module ``NAME_command``, and what ``rlregress --help`` says of it.
+COMMANDS = {
+    "list": "every documented failure, with cause and remedy",
+    "diagnose": "the documented failures that logs show",
+    "preflight": "check a trainer's configuration for the documented failures, before a GPU is rented",
+    "bisect": "which upgrade broke a test",
+    "report": "what changed between runs: a page, and a gate for CI",
+    "run": "the tests on several kinds of hardware of a Ray cluster",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command: the exit code of the sub-command, or 2 for bad input."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         prog="rlregress",
         description="Documented failures of the stack that trains LLMs with RL. To run them: pytest --hw=PROFILE",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in COMMANDS:
-        command.declare(commands)
+    for name, summary in COMMANDS.items():
+        if arguments[:1] == [name]:
+            import_module(f"pytest_rlregress.{name}.{name}_command").declare(commands)
+        else:
+            commands.add_parser(name, help=summary)
     # argparse lets the words of a command end where its options begin: those after them come back as rest.
     options, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(options, "words") or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         options.words += rest
-    options.arguments = sys.argv[1:] if arguments is None else arguments
+    options.arguments = arguments
+    from pytest_rlregress.catalogue import CatalogueError
+
     try:
         return int(options.run(options))
-    except catalogue.CatalogueError as error:
+    except CatalogueError as error:
         print(f"rlregress: {error}", file=sys.stderr)
         return 2
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: declares options, markers and fixtures; behaviour is one lazy import away."""
+"""The pytest plugin: declares options, markers and fixtures; all else is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MARKERS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options and ini values: see ``settings.OPTIONS``."""
+    """Declare the options and ini values: see ``settings.OPTIONS``."""
     settings.declare(parser)
 
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """``--hw=list`` prints the profiles and ends."""
+    """Print the profiles and end, for ``--hw=list``."""
     return _harness(config).list_profiles() if settings.resolve(config).hw == "list" else None
 
 
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(
     """Hand collected tests with a marker of ours to the harness."""
     late = False
     with _usage_errors_shown(session, items):
-        if any(map(_ours, items)):
+        if any(map(_has_marker, items)):
             late = _open(config)
             _harness(config).adopt(items)
     with _usage_errors_shown(session, items):
@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(
 
 @contextmanager
 def _usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
-    """In one of xdist's workers make a usage error one of collection: xdist loses what ends a worker."""
+    """Make a usage error in one of xdist's workers an error of collection: xdist loses what ends a worker."""
     try:
         yield
     except pytest.UsageError as error:
@@ -88,12 +88,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         terminal.pytest_runtest_logreport(report)  # registered while this very hook is being called
 
 
-def _ours(item: pytest.Item) -> bool:
+def _has_marker(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(line.partition("(")[0]) for line in MARKERS)
 
 
 def _open(config: pytest.Config) -> bool:
-    """Open the harness, and with it the report; whether this call did."""
+    """Open the harness, and with it the report; False if it was open."""
     run = _harness(config)
     if not run.open():
         return False

@@ -1,4 +1,4 @@
-"""Where a setting comes from: marker > command line > environment > ini, resolved once into a frozen ``Settings``.
+"""Read the settings: marker > command line > environment > ini, resolved once into a frozen ``Settings``.
 
 The table ``OPTIONS`` is the only declaration: the command line, the ini file, the environment, the resolution and the
 error messages all read it.
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.util.quantities import memory, seconds
+from pytest_rlregress.util.units import parse_memory, parse_seconds
 
 #: The goldens that the package brings.
 GOLDENS = Path(__file__).parent / "hardware_markers" / "goldens"
@@ -22,7 +22,14 @@ GOLDENS = Path(__file__).parent / "hardware_markers" / "goldens"
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: its flag (if any), its help, and how the text of any source becomes its value."""
+    """One setting.
+
+    Attributes:
+        parse: Makes the value out of a text and the folder that paths in it are relative to; a ``ValueError`` says
+            what is allowed.
+        flag: On the command line, if it has one there.
+        switch: Whether the flag takes no value.
+    """
 
     name: str
     parse: Callable[[str, Path], Any]
@@ -33,13 +40,8 @@ class Option:
     switch: bool = False
 
     @property
-    def dest(self) -> str:
-        """Name of the parsed flag on ``config.option``."""
-        return f"rlregress_{self.name}"
-
-    @property
-    def ini(self) -> str:
-        """Name of the ini value."""
+    def key(self) -> str:
+        """Name of the ini value, and of the parsed flag on ``config.option``."""
         return f"rlregress_{self.name}"
 
     @property
@@ -68,26 +70,17 @@ class Settings:
     source: Mapping[str, str]
 
 
-def _word(text: str, _base: Path) -> str:
+def _name(text: str, _base: Path) -> str:
     if not text.strip():
         raise ValueError("a name such as cpu, h100, auto or list")
     return text.strip()
 
 
-def _truth(text: str, _base: Path) -> bool:
-    words = {
-        "1": True,
-        "true": True,
-        "yes": True,
-        "on": True,
-        "0": False,
-        "false": False,
-        "no": False,
-        "off": False,
-    }
-    if text.strip().lower() not in words:
+def _boolean(text: str, _base: Path) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
         raise ValueError("one of true, false, yes, no, on, off, 1, 0")
-    return words[text.strip().lower()]
+    return word in ("true", "yes", "on", "1")
 
 
 def _components(text: str, _base: Path) -> tuple[str, ...]:
@@ -129,7 +122,7 @@ def _assignments(text: str, _base: Path) -> dict[str, str]:
 OPTIONS = (
     Option(
         "hw",
-        _word,
+        _name,
         None,
         "Run the shipped scenarios (no path needed) as this hardware profile: cpu, h100, … ; 'auto' takes the "
         "profile of this machine, 'list' prints the profiles with what each needs. Asking for hardware that is "
@@ -139,7 +132,7 @@ OPTIONS = (
     ),
     Option(
         "strict",
-        _truth,
+        _boolean,
         False,
         "Make 'absent' an error where the catalogue expects 'reproduced' (otherwise a notice: upstream fixed it).",
         flag="--rl-strict",
@@ -155,7 +148,7 @@ OPTIONS = (
     ),
     Option(
         "timeout",
-        lambda text, _base: seconds(text),
+        lambda text, _base: parse_seconds(text),
         600.0,
         "Seconds a contained test may take before it counts as hung; isolated(timeout=…) on a test comes first "
         "(default: 600).",
@@ -164,7 +157,7 @@ OPTIONS = (
     ),
     Option(
         "memory",
-        lambda text, _base: memory(text),
+        lambda text, _base: parse_memory(text),
         None,
         "Memory that a contained test and the processes it starts may use together, such as 8GiB; "
         "isolated(memory=…) on a test comes first (default: no limit).",
@@ -173,7 +166,7 @@ OPTIONS = (
     ),
     Option(
         "stall",
-        lambda text, _base: seconds(text),
+        lambda text, _base: parse_seconds(text),
         4.0,
         "Seconds a test may go on after its engine logged an error and completed no request since; isolated(stall=…) "
         "on a test comes first, inf: for ever (default: 4).",
@@ -182,7 +175,7 @@ OPTIONS = (
     ),
     Option(
         "inline",
-        _truth,
+        _boolean,
         False,
         "Run contained tests in pytest's own process, for debugging: no limits, no leak check, and a crash ends the "
         "session. --pdb and --trace imply it for a single test.",
@@ -200,7 +193,7 @@ OPTIONS = (
     ),
     Option(
         "update_goldens",
-        _truth,
+        _boolean,
         False,
         "Record the numbers of the miniature training step on this hardware and stack as a golden, to be committed, if "
         "the run has no failures; refused in a checkout with changes.",
@@ -230,10 +223,10 @@ def declare(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         text = f"{option.help} [also: environment {option.env}]"
         if option.flag and option.switch:
-            group.addoption(option.flag, dest=option.dest, action="store_const", const="true", help=option.help)
+            group.addoption(option.flag, dest=option.key, action="store_const", const="true", help=option.help)
         elif option.flag:
-            group.addoption(option.flag, dest=option.dest, metavar=option.metavar, help=option.help)
-        parser.addini(option.ini, text, type="string", default="")
+            group.addoption(option.flag, dest=option.key, metavar=option.metavar, help=option.help)
+        parser.addini(option.key, text, type="string", default="")
 
 
 def resolve(config: pytest.Config) -> Settings:
@@ -248,12 +241,12 @@ def resolve(config: pytest.Config) -> Settings:
     for option in OPTIONS:
         candidates = (
             (
-                config.getoption(option.dest, None),
+                config.getoption(option.key, None),
                 f"command line {option.flag}",
                 config.invocation_params.dir,
             ),
             (os.environ.get(option.env), f"environment {option.env}", config.invocation_params.dir),
-            (config.getini(option.ini) or None, f"{option.ini} in {ini_file}", config.rootpath),
+            (config.getini(option.key) or None, f"{option.key} in {ini_file}", config.rootpath),
         )
         values[option.name], sources[option.name] = option.default, "default"
         for text, source, base in candidates:

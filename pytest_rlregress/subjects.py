@@ -1,4 +1,4 @@
-"""The code under a guard: the subject that the failure's entry names, or the user's own function in its place."""
+"""Find the code under a guard: the subject that the failure's entry names, or the user's own function in its place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SubjectError(ValueError):
 
 
 def under_guards(failure: Failure, settings: Settings) -> Callable[..., Any]:
-    """The function under the guards of a failure that has a subject.
+    """Return the function under the guards of a failure that has a subject.
 
     Raises:
         SubjectError: It is not there, or not to be called like the entry's own; names the value's source.
@@ -48,7 +48,7 @@ def under_guards(failure: Failure, settings: Settings) -> Callable[..., Any]:
 
 
 def resolve(subject: str, replaced: Mapping[str, str]) -> Callable[..., Any]:
-    """The function that an entry's ``subject`` stands for.
+    """Return the function that an entry's ``subject`` stands for.
 
     Args:
         subject: A function of ``pytest_rlregress.remedies``, or ``package.module:function``.
@@ -74,7 +74,7 @@ def resolve(subject: str, replaced: Mapping[str, str]) -> Callable[..., Any]:
 
 
 def _imported(path: str, called: str) -> Callable[..., Any]:
-    """What ``package.module:function`` names; a complaint says what it is ``called`` where it is asked for."""
+    """Import ``package.module:function``; errors call it what it is ``called`` where it is asked for."""
     module, _, names = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -91,7 +91,7 @@ def _imported(path: str, called: str) -> Callable[..., Any]:
 
 
 def _bind(given: inspect.Signature, wanted: inspect.Signature) -> None:
-    """Call by the arguments of ``wanted``: by name if one of them can only be given so."""
+    """Bind the arguments of ``wanted`` to ``given``: by name if one of them can only be given so."""
     parameters = wanted.parameters.values()
     by_name = any(one.kind is one.KEYWORD_ONLY for one in parameters)
     in_order = (
@@ -120,14 +120,14 @@ def check(settings: Settings, catalogue: Catalogue) -> None:
         if ":" not in subject and subject not in shipped:
             raise SubjectError(
                 f"{failure.place('subject')}: pytest_rlregress.remedies has no function {subject!r}. "
-                f"{_meant(subject, shipped)} A function of your own: package.module:function."
+                f"{_did_you_mean(subject, shipped)} A function of your own: package.module:function."
             )
     source, known = settings.source["subjects"], {subject for _, subject in failures}
     for name in settings.subjects:
         if name not in known:
-            raise SubjectError(f"{source}: no guard exercises {name!r}. {_meant(name, known)}")
+            raise SubjectError(f"{source}: no guard exercises {name!r}. {_did_you_mean(name, known)}")
     # The entries' own first: what replaces one is held against it.
-    _look_up(
+    _resolve_in_process(
         [
             *((failure.place("subject"), subject, {}) for failure, subject in failures if ":" in subject),
             *((source, name, {name: path}) for name, path in settings.subjects.items()),
@@ -135,14 +135,14 @@ def check(settings: Settings, catalogue: Catalogue) -> None:
     )
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     same_function = [one for one in known if one.rpartition(":")[2] == name.rpartition(":")[2]]
     close = same_function or get_close_matches(name, known)
     return f"Did you mean {' or '.join(close)}?" if close else f"Allowed: {', '.join(known)}."
 
 
-def _look_up(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> None:
+def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> None:
     """Resolve subjects, each with the source that asks for it and what replaces it, in one process for all."""
     if not asked:
         return
@@ -152,9 +152,9 @@ def _look_up(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> None:
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
     )
     answers = list(map(json.loads, done.stdout.splitlines()))
-    for (source, *_), complaint in zip(asked, answers, strict=False):
-        if complaint:
-            raise SubjectError(f"{source}: {complaint}")
+    for (source, *_), problem in zip(asked, answers, strict=False):
+        if problem:
+            raise SubjectError(f"{source}: {problem}")
     if len(answers) < len(asked):
         from pytest_rlregress.containment.death import how_it_ended
 
@@ -167,14 +167,14 @@ def _look_up(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> None:
 
 
 def main(questions: str) -> None:
-    """Answer each question with a line of JSON: the complaint, "" for none. Ends the process, never returns."""
+    """Answer each question with a line of JSON: the error, "" for none. Ends the process, never returns."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a module prints when it is imported is no answer
     for subject, replaced in json.loads(questions):
-        complaint = ""
+        problem = ""
         try:
             resolve(subject, replaced)
         except SubjectError as error:
-            complaint = " ".join(str(error).split())
-        print(json.dumps(complaint), file=answers, flush=True)
+            problem = " ".join(str(error).split())
+        print(json.dumps(problem), file=answers, flush=True)
     os._exit(0)  # the end of an imported stack takes a second, and a module may have started a thread

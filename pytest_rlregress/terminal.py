@@ -57,7 +57,7 @@ class Terminal:
         asked = self._run.settings.hw == "auto"
         return [
             *(hardware.describe_machine(machine, self._run.profiles).splitlines() if asked else ()),
-            f"hardware: {self._run.profile.id} of {'; '.join(map(hardware.line, machine.gpus)) or 'no GPU'}",
+            f"hardware: {self._run.profile.id} of {'; '.join(map(hardware.describe_gpu, machine.gpus)) or 'no GPU'}",
             "stack: " + ", ".join(f"{name} {versions[name]}" for name in COMPONENTS if name in versions),
         ]
 

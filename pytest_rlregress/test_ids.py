@@ -1,4 +1,4 @@
-"""What a test is called, the same in every environment and under every root folder."""
+"""Test ids that do not depend on the root folder or the environment."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from pytest_rlregress.catalogue import SHIPPED
 
 
-def key(nodeid: str, path: Path) -> str:
-    """``batch/test_x.py::test_y[a]`` for a test of a shipped scenario, wherever that is installed, else the node id.
+def stable_id(nodeid: str, path: Path) -> str:
+    """Return ``batch/test_x.py::test_y[a]`` for a test of a shipped scenario, else the node id.
 
     Args:
         nodeid: pytest's, which begins with a path of the file; where from depends on pytest's arguments.

@@ -152,8 +152,8 @@ def test_runs_beside_each_other_wait_for_the_card(pytester, cards):
     runs = [
         subprocess.Popen([*command, f"--basetemp=base{n}"], cwd=pytester.path, stdout=subprocess.PIPE) for n in range(2)
     ]
-    said = [run.communicate(timeout=60)[0].decode() for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], said
+    printed = [run.communicate(timeout=60)[0].decode() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], printed
 
 
 def test_a_record_names_card_and_driver(run, pytester, cards):

@@ -78,7 +78,7 @@ def test_names_nothing_in_a_good_log(log, capsys):
     assert capsys.readouterr().out == "no documented failures\n"
 
 
-def test_tells_what_it_does_not_know(log, capsys):
+def test_unknown_events_are_listed(log, capsys):
     assert main(["diagnose", "--json", log(UNKNOWN)]) == 0
     unknown = as_json(capsys)["unknown"]
     assert [(one["what"], one["places"][0]["line"]) for one in unknown] == [
@@ -169,7 +169,7 @@ def test_nothing_to_read(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda path: None, "No such file"),
         (lambda path: path.mkdir(), "Is a directory"),
@@ -179,12 +179,12 @@ def test_nothing_to_read(monkeypatch, capsys):
     ],
     ids=["missing", "folder", "binary", "zipped binary", "cut gzip"],
 )
-def test_bad_input(tmp_path, log, capsys, make, said):
+def test_bad_input(tmp_path, log, capsys, make, message):
     make(tmp_path / "bad.log")
     assert main(["diagnose", str(tmp_path / "bad.log"), log("KeyError: 'ministral3'\n")]) == 2
     printed = capsys.readouterr()
     assert str(tmp_path / "bad.log") in printed.err
-    assert any(part in printed.err for part in said.split("|"))
+    assert any(part in printed.err for part in message.split("|"))
     assert "unrecognised-model-type" in printed.out  # the others are read all the same
 
 

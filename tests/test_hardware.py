@@ -1,4 +1,4 @@
-"""Machines matched to profiles: what a user asks for, gets, or is told instead."""
+"""Machines matched to profiles: what a user asks for and gets, or which error."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_every_card_has_its_profile_and_no_other():
     ids=["substring", "capability", "beginning"],
 )
 def test_careless_matching_is_noticed(monkeypatch, careless, confused):
-    monkeypatch.setattr(matching, "misfit", lambda gpu, profile: None if careless(gpu, profile) else "")
+    monkeypatch.setattr(matching, "mismatch", lambda gpu, profile: None if careless(gpu, profile) else "")
     assert confused <= wrong_matches()
 
 
@@ -163,7 +163,7 @@ def test_an_unknown_card_comes_with_a_profile_that_works(tmp_path):
 
 def test_a_name_is_taken_literally(tmp_path):
     odd = Machine((replace(L40S.gpus[0], name="NVIDIA X+ (engineering sample)"),))
-    (tmp_path / "odd.toml").write_text(hardware.skeleton(odd.gpus[0], PROFILES))
+    (tmp_path / "odd.toml").write_text(hardware.profile_template(odd.gpus[0], PROFILES))
     assert hardware.select("auto", odd, hardware.load_profiles([tmp_path])).id == "odd"
 
 
@@ -174,7 +174,7 @@ def test_a_name_with_another_capability():
 
 
 def test_a_slice_has_a_profile_only_if_one_says_mig(tmp_path):
-    toml = hardware.skeleton(SLICE.gpus[0], PROFILES)
+    toml = hardware.profile_template(SLICE.gpus[0], PROFILES)
     (tmp_path / "any-a100.toml").write_text(re.sub("nvml_names.*", 'nvml_names = ["NVIDIA A100.*3g.*"]', toml))
     profiles = hardware.load_profiles([tmp_path])
     with pytest.raises(HardwareError, match=r"not any-a100: a MIG slice is not the whole card|No hardware profile"):
@@ -196,7 +196,7 @@ def test_unlike_cards():
 
 
 def test_two_profiles_for_one_card(tmp_path):
-    (tmp_path / "mine.toml").write_text(hardware.skeleton(H100.gpus[0], PROFILES))
+    (tmp_path / "mine.toml").write_text(hardware.profile_template(H100.gpus[0], PROFILES))
     with pytest.raises(HardwareError, match=r"profiles h100 \(.*h100.toml\) and mine \(.*mine.toml\) both match"):
         hardware.match(H100, hardware.load_profiles([tmp_path]))
 

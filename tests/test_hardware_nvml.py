@@ -85,7 +85,7 @@ class FakeNvml(types.ModuleType):
         return len(self.cards)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Answers:
-        return told(self.cards[index])
+        return answer_or_raise(self.cards[index])
 
     def nvmlDeviceGetName(self, handle: Answers) -> str | bytes:
         return handle.name
@@ -99,10 +99,10 @@ class FakeNvml(types.ModuleType):
         return handle.capability
 
     def nvmlDeviceGetMemoryInfo(self, handle: Answers, version: int | None = None) -> types.SimpleNamespace:
-        return types.SimpleNamespace(total=told(handle.mib) * MIB)
+        return types.SimpleNamespace(total=answer_or_raise(handle.mib) * MIB)
 
     def nvmlDeviceGetMigMode(self, device: Answers) -> list[int]:
-        return told(device.mig)
+        return answer_or_raise(device.mig)
 
     def nvmlDeviceGetMaxMigDeviceCount(self, device: Answers) -> int:
         return len(device.slices)
@@ -139,10 +139,12 @@ class FakeNvml(types.ModuleType):
     def say(self, handle: Answers, *question: object) -> object:
         if not self.open:
             raise pynvml.NVMLError_Uninitialized()
-        return told(handle.state.get(question[-1] if len(question) == 1 else question, pynvml.NVMLError_NotSupported))
+        return answer_or_raise(
+            handle.state.get(question[-1] if len(question) == 1 else question, pynvml.NVMLError_NotSupported)
+        )
 
 
-def told(answer):
+def answer_or_raise(answer):
     if isinstance(answer, type):
         raise answer()
     return answer

@@ -43,17 +43,33 @@ def test_budgets_are_sound(profile):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("title", "tilte", r"unknown key tilte. Allowed: title, nvml_names, features, step, capability, memory_gib"),
-        ("prompts =", "prompt =", r"unknown key step.prompt. Allowed: dtype, "),
-        ('"H100"', '"H 100"', r'ray_accelerator = \'H 100\'. It takes a name of Ray\'s, like "H100"'),
-        ("learn_steps = 40", "", r"the key step.learn_steps is missing. It takes a whole number of at least 1"),
-        ("learn_steps = 40", "learn_steps = true", r"step.learn_steps = True. It takes a whole number"),
-        ('"9.0"', "9.0", r'capability = 9.0. It takes a string like "9.0"'),
-        ('"bf16"', '"bf61"', r"features = \['bf61', 'fp8'\]. It takes a list from bf16, fp8, fp4"),
-        ("HBM3", "HBM[3", r"nvml_names: 'NVIDIA H100 80GB HBM\[3' is no regular expression: unterminated"),
+        (
+            "title",
+            "tilte",
+            r"mine.toml: key 'tilte': unknown; allowed: title, nvml_names, features, step, capability, memory_gib",
+        ),
+        ("prompts =", "prompt =", r"mine.toml: step: key 'prompt': unknown; allowed: prompt_length, "),
+        ('"H100"', '"H 100"', r"'ray_accelerator': 'H 100' is not allowed; allowed: a name of Ray's, like \"H100\""),
+        ("learn_steps = 40", "", r"step: key 'learn_steps': missing; allowed: a whole number of at least 1"),
+        (
+            "learn_steps = 40",
+            "learn_steps = true",
+            r"step: key 'learn_steps': True is not allowed; allowed: a whole number",
+        ),
+        ('"9.0"', "9.0", r"'capability': 9.0 is not allowed; allowed: a text such as \"9.0\""),
+        ('"bf16"', '"bf61"', r"'features': \['bf61', 'fp8'\] is not allowed; allowed: a list from bf16, fp8, fp4"),
+        ("HBM3", "HBM[3", r"regular expressions; 'NVIDIA H100 80GB HBM\[3' is none: unterminated"),
         ("samples_per_prompt = 2", "samples_per_prompt = 1", r"at least 2 \(a group\)"),
-        ("max_model_len = 512", "max_model_len = 255", r"max_model_len = 255 has no room for .* = 256"),
-        ('dtype = "bfloat16"', 'dtype = "fp16"', r"step.dtype = 'fp16'. It takes \"float32\" or \"bfloat16\""),
+        (
+            "max_model_len = 512",
+            "max_model_len = 255",
+            r"'max_model_len': 255 is not allowed; allowed: prompt_length .* 256, or more",
+        ),
+        (
+            'dtype = "bfloat16"',
+            'dtype = "fp16"',
+            r"step: key 'dtype': 'fp16' is not allowed; allowed: float32, bfloat16",
+        ),
         ("[step]", "[step", r"not readable as TOML: .*line"),
     ],
 )

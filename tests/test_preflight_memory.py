@@ -44,7 +44,7 @@ TOO_MUCH = [
     (V5, "a6000", [], "gpu-memory-utilization", SHARE, "a smaller model"),
     # A card of its own for the trainer.
     (V5, "a6000", [OWN_CARD, "model.name=me/20b"], "trainer-engine-oom", "model.name", "larger cards"),
-    # verl, whose engine sleeps while the trainer works unless told not to.
+    # verl, whose engine by default sleeps while the trainer works.
     (GSPO, "h200", [f"{VERL_SHARE}=0.95"], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
     (GSPO, "h200", [f"{VERL_SHARE}=0.6", AWAKE], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
     (GSPO, "h200", [f"{MODEL}.path=Qwen/Qwen2.5-14B"], "trainer-engine-oom", f"{MODEL}.lora_rank", "lora_rank: 8"),

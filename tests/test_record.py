@@ -22,7 +22,7 @@ from pytest_rlregress.hardware.processor import cpu
 from pytest_rlregress.records import run_context
 from pytest_rlregress.records.reader import FORMAT, flipped, lock, state
 from pytest_rlregress.stack import Stack, locks
-from pytest_rlregress.test_ids import key
+from pytest_rlregress.test_ids import stable_id
 from pytest_rlregress.util.files import write_whole
 
 PROPERTIES = {
@@ -301,9 +301,9 @@ def test_keys(tmp_path):
     link.symlink_to(SHIPPED.resolve())
     wanted = f"batch/{shipped.name}::test_y[a::b]"
     for path in (shipped, SHIPPED / "batch" / shipped.name, link / "batch" / shipped.name):
-        assert key(f"any/where.py::{wanted.partition('::')[2]}", path) == wanted
-    assert key("scenarios/batch", SHIPPED / "batch") == "batch"
-    assert key("batch/test_x.py::test_y", tmp_path / "batch" / "test_x.py") == "batch/test_x.py::test_y"
+        assert stable_id(f"any/where.py::{wanted.partition('::')[2]}", path) == wanted
+    assert stable_id("scenarios/batch", SHIPPED / "batch") == "batch"
+    assert stable_id("batch/test_x.py::test_y", tmp_path / "batch" / "test_x.py") == "batch/test_x.py::test_y"
 
 
 def test_the_processor_is_the_one_that_is_here():

@@ -25,7 +25,7 @@ from pytest_rlregress.hardware import profiles
 from pytest_rlregress.records import reader
 from pytest_rlregress.run import cluster, file_transfer, job, job_log, results, run_command
 
-#: A process that holds the cluster, tells what a test asks of it, and takes it down when its input ends.
+#: A process that holds the cluster, answers what a test asks of it, and takes it down when its input ends.
 CLUSTER = """
 import json, os, sys
 from pytest_rlregress.fixtures import ray_cluster
@@ -101,21 +101,21 @@ def ray():
     with subprocess.Popen(
         [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
-        said = json.loads(process.stdout.readline())
+        started = json.loads(process.stdout.readline())
 
         def ask(what):
             process.stdin.write(f"{what}\n")
             process.stdin.flush()
             return json.loads(process.stdout.readline())
 
-        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": said["token"]}
-        yield argparse.Namespace(url=said["url"], nodes=said["nodes"], ask=ask, environment=environment)
+        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": started["token"]}
+        yield argparse.Namespace(url=started["url"], nodes=started["nodes"], ask=ask, environment=environment)
         process.stdin.close()
         process.wait(60)
 
 
 @contextmanager
-def _room(path, ray):
+def _workplace(path, ray):
     """A working folder with the tests and profiles, and how to run the command on it."""
     folder = path / "work"
     (folder / "hw").mkdir(parents=True)
@@ -147,22 +147,22 @@ def _room(path, ray):
 
 
 @pytest.fixture
-def room(tmp_path, ray):
-    with _room(tmp_path, ray) as room:
-        yield room
+def workplace(tmp_path, ray):
+    with _workplace(tmp_path, ray) as workplace:
+        yield workplace
 
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory, ray):
     """Runs that are under way at once, each with a folder for its records: most of their time they wait for Ray."""
-    with _room(tmp_path_factory.mktemp("crowd"), ray) as room:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", room.path / "bare"], check=True)
-        page, python = (f"--output={room.path / 'page.html'}", f"--python={room.path / 'bare/bin/python'}")
-        room.nodes = room.start("card-a,card-b", page, tests="test_one_fails", records="nodes")
-        room.killed = room.start("card-a", tests="test_killed", records="killed")
-        room.orphaned = room.start("card-b", tests="test_orphaned", records="orphaned")
-        room.missing = room.start("card-b", python, records="missing")
-        yield room
+    with _workplace(tmp_path_factory.mktemp("crowd"), ray) as workplace:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", workplace.path / "bare"], check=True)
+        page, python = (f"--output={workplace.path / 'page.html'}", f"--python={workplace.path / 'bare/bin/python'}")
+        workplace.nodes = workplace.start("card-a,card-b", page, tests="test_one_fails", records="nodes")
+        workplace.killed = workplace.start("card-a", tests="test_killed", records="killed")
+        workplace.orphaned = workplace.start("card-b", tests="test_orphaned", records="orphaned")
+        workplace.missing = workplace.start("card-b", python, records="missing")
+        yield workplace
 
 
 def _cmdline(process):
@@ -271,8 +271,8 @@ def test_each_card_on_its_own_node(crowd, ray):
 
 
 @pytest.mark.slow
-def test_a_card_that_no_node_has(room, ray):
-    code, out, err = _ended(room.start("card-a,card-c"))
+def test_a_card_that_no_node_has(workplace, ray):
+    code, out, err = _ended(workplace.start("card-a,card-c"))
     assert (code, out) == (results.USAGE, "")
     assert err.count("\n") == 1
     assert "no node has accelerator_type:CARD-C and 1 CPU for --hw=card-c; there are 1 node with" in err
@@ -309,10 +309,10 @@ def test_a_node_without_the_harness(crowd):
 
 
 @pytest.mark.slow
-def test_ctrl_c_once_and_twice(room, ray):
+def test_ctrl_c_once_and_twice(workplace, ray):
     """Once, the jobs are stopped, and what they found comes back; with the second one it is not waited for."""
-    once = room.start("card-a,card-c", "--wait", tests="test_slow")
-    twice = room.start("card-b", tests="test_slow")
+    once = workplace.start("card-a,card-c", "--wait", tests="test_slow")
+    twice = workplace.start("card-b", tests="test_slow")
     stopped, left = (int(_until(process, r"waiting in (\d+)")[1]) for process in (once, twice))
     for process in (once, twice):
         process.send_signal(signal.SIGINT)
@@ -326,7 +326,7 @@ def test_ctrl_c_once_and_twice(room, ray):
     assert code == 130
     assert "stopped by Ctrl-C: 2 of 2 jobs" in out
     assert not _runs(stopped)
-    (record,) = room.records.iterdir()
+    (record,) = workplace.records.iterdir()
     assert [test["rawStatus"] for test in reader.read(record)["tests"]] == ["interrupted"]
     assert "stopped by Ctrl-C; never began; should its turn come, Ray stops it at once" in out
     name = re.search(r"job (rlregress-card-a-\S+) asks", out)[1]
@@ -335,8 +335,8 @@ def test_ctrl_c_once_and_twice(room, ray):
 
 
 @pytest.mark.slow
-def test_the_time_is_over(room):
-    code, out, _ = _ended(room.start("card-c", "--wait", "--timeout=2"))
+def test_the_time_is_over(workplace):
+    code, out, _ = _ended(workplace.start("card-c", "--wait", "--timeout=2"))
     assert code == results.UNKNOWN
     assert re.search(r"^\[card-c\] pending for \d s: accelerator_type:CARD-C and 1 CPU is in use, or", out, re.M)
     assert "stopped after 2 s; never began" in out
@@ -344,11 +344,11 @@ def test_the_time_is_over(room):
 
 
 @pytest.mark.slow
-def test_a_connection_that_is_cut(room, ray):
+def test_a_connection_that_is_cut(workplace, ray):
     """Once, that costs no line and says none twice. For good, it is given up, and the job goes on."""
     with _relay(ray.url) as back, _relay(ray.url) as gone:
-        once = room.start("card-a", url=back.url, tests="test_talks")
-        forever = room.start("card-b", url=gone.url, tests="test_talks")
+        once = workplace.start("card-a", url=back.url, tests="test_talks")
+        forever = workplace.start("card-b", url=gone.url, tests="test_talks")
         _until(once, r"said 3$")
         back.cut()
         _until(forever, r"said 3$")
@@ -386,21 +386,21 @@ def test_what_ray_calls_the_cards_of_the_profiles(ray):
             assert ray.ask(card) == profile.ray_accelerator
 
 
-def test_what_a_job_asks_for():
+def test_what_a_job_asks_of_ray():
     shipped = profiles.load_profiles()
-    h100, cpu = (cluster.ask(shipped[name], 2) for name in ("h100", "cpu"))
-    assert h100.text == "accelerator_type:H100 and 2 GPU"
+    h100, cpu = (cluster.resources_for(shipped[name], 2) for name in ("h100", "cpu"))
+    assert str(h100) == "accelerator_type:H100 and 2 GPU"
     node = {"CPU": 8.0, "GPU": 8.0, "accelerator_type:H100": 1.0, "node:10.0.0.1": 1.0, "memory": 1e9}
     assert h100.fits(node)
     assert not h100.fits(node | {"GPU": 1.0})
     assert not h100.fits({**node, "accelerator_type:H100": 0})
     assert not h100.fits({"CPU": 8.0, "GPU": 8.0, "accelerator_type:H200": 1.0})
-    assert cpu.text == "1 CPU"
+    assert str(cpu) == "1 CPU"
     assert cpu.fits({"CPU": 1.0})
     assert not cpu.fits({"CPU": 0.0})
-    found = cluster.inventory([node, node, {"CPU": 8.0, "node:10.0.0.3": 1.0}])
+    found = cluster.describe([node, node, {"CPU": 8.0, "node:10.0.0.3": 1.0}])
     assert found == "2 nodes with accelerator_type:H100 and 8 GPU; 1 node with no accelerator"
-    assert cluster.inventory([]) == "no node"
+    assert cluster.describe([]) == "no node"
 
 
 def _main(*arguments):
@@ -410,7 +410,7 @@ def _main(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--hw=h1000"], "--hw=h1000 is no hardware profile. Allowed: a100, "),
         (["--hw=mine", "--hardware=TMP/hw"], 'what Ray calls this card is not known: add ray_accelerator = "NAME" to '),
@@ -419,7 +419,7 @@ def _main(*arguments):
         (["--hw=cpu", "--record-dir=TMP/hw/mine.toml"], "no record can be written to TMP/hw/mine.toml: File exists"),
     ],
 )
-def test_bad_input(tmp_path, capsys, arguments, said):
+def test_bad_input(tmp_path, capsys, arguments, message):
     (tmp_path / "hw").mkdir()
     text = (
         (profiles.SHIPPED / "h100.toml").read_text().replace("ray_accelerator", "#").replace("NVIDIA H100", "MY CARD")
@@ -429,12 +429,12 @@ def test_bad_input(tmp_path, capsys, arguments, said):
     assert _main(*arguments) == results.USAGE
     printed = capsys.readouterr()
     assert not printed.out
-    assert said.replace("TMP", str(tmp_path)) in printed.err
+    assert message.replace("TMP", str(tmp_path)) in printed.err
     assert printed.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--record-dir=x"], "the following arguments are required: --hw"),
         (["--hw=cpu"], "the following arguments are required: --record-dir"),
@@ -445,10 +445,10 @@ def test_bad_input(tmp_path, capsys, arguments, said):
         (["--hw=cpu", "--record-dir=x", "-k", "one"], "unrecognized arguments: -k"),
     ],
 )
-def test_bad_options(capsys, arguments, said):
+def test_bad_options(capsys, arguments, message):
     with pytest.raises(SystemExit, match="2"):
         _main(*arguments)
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_options():
@@ -496,17 +496,19 @@ def test_help_imports_no_ray():
 @given(contents=st.lists(st.binary(max_size=40_000), max_size=3), noise=st.sampled_from(["", "no end of line", "é"]))
 def test_files_come_through_the_log(contents, noise):
     names = [f"{number}.json" for number in range(len(contents))]
-    lines = [line for name, content in zip(names, contents, strict=True) for line in file_transfer.pack(name, content)]
+    lines = [
+        line for name, content in zip(names, contents, strict=True) for line in file_transfer.encode_file(name, content)
+    ]
     assert all(len(line) < 20_000 and "\n" not in line for line in lines)
-    found = [file_transfer.find(noise + line) for line in lines]
+    found = [file_transfer.split_line(noise + line) for line in lines]
     assert {before for before, _ in found} <= {noise}
-    assert file_transfer.unpack([frame for _, frame in found]) == [
+    assert file_transfer.decode_files([packet for _, packet in found]) == [
         file_transfer.TransferredFile(name, content) for name, content in zip(names, contents, strict=True)
     ]
 
 
-def _framed(content, name="a.json"):
-    return [file_transfer.find(line)[1] for line in file_transfer.pack(name, content)]
+def _packets(content, name="a.json"):
+    return [file_transfer.split_line(line)[1] for line in file_transfer.encode_file(name, content)]
 
 
 @pytest.mark.parametrize(
@@ -517,17 +519,17 @@ def _framed(content, name="a.json"):
         (lambda lines: [lines[0], lines[1], lines[1]], "damaged on its way: "),
         (lambda lines: [lines[0], lines[2], lines[1]], "damaged on its way: "),
         (lambda lines: [lines[0], lines[1], lines[2][:-9]], "damaged on its way: "),
-        (lambda lines: [_framed(os.urandom(9000))[0], *lines[1:]], "its digest is another one"),
+        (lambda lines: [_packets(os.urandom(9000))[0], *lines[1:]], "its digest is another one"),
         (lambda lines: ["file {", *lines[1:]], "torn: 2 of its ? lines arrived"),
     ],
 )
-def test_a_torn_record_is_said(tmp_path, harm, problem):
-    lines = _framed(os.urandom(9000))
+def test_a_torn_record_is_reported(tmp_path, harm, problem):
+    lines = _packets(os.urandom(9000))
     assert len(lines) == 3
-    whole = _framed(b"whole", "b.json")
-    close = file_transfer.find(file_transfer.note("end", exit=0, seconds=1))[1]
-    end = job_log.End("SUCCEEDED", "", frames=(*harm(lines), *whole, close))
-    found = results.outcome(results.RecordFolder("h100", "job", tmp_path, "http://head"), end, 1, "")
+    whole = _packets(b"whole", "b.json")
+    close = file_transfer.split_line(file_transfer.packet("end", exit=0, seconds=1))[1]
+    end = job_log.JobEnd("SUCCEEDED", "", packets=(*harm(lines), *whole, close))
+    found = results.outcome("h100", end, 1, tmp_path)
     assert problem in found.result
     assert found.code == results.UNKNOWN
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b.json", b"whole")]
@@ -537,9 +539,9 @@ def test_a_torn_record_is_said(tmp_path, harm, problem):
 def test_a_foreign_name_is_not_written(tmp_path, name):
     folder = tmp_path / "records"
     folder.mkdir()
-    close = file_transfer.find(file_transfer.note("end", exit=0, seconds=1))[1]
-    end = job_log.End("SUCCEEDED", "", frames=(*_framed(b"x", name), close))
-    found = results.outcome(results.RecordFolder("h100", "job", folder, "http://head"), end, 1, "")
+    close = file_transfer.split_line(file_transfer.packet("end", exit=0, seconds=1))[1]
+    end = job_log.JobEnd("SUCCEEDED", "", packets=(*_packets(b"x", name), close))
+    found = results.outcome("h100", end, 1, folder)
     assert "not the name of a record" in found.result
     assert list(tmp_path.rglob("*")) == [folder]
 
@@ -559,11 +561,10 @@ def test_a_foreign_name_is_not_written(tmp_path, name):
     ],
 )
 def test_exit_codes(tmp_path, code, result, ours):
-    close = file_transfer.find(file_transfer.note("end", exit=code, seconds=1))[1]
-    place = results.RecordFolder("h100", "job", tmp_path, "http://head")
-    found = results.outcome(place, job_log.End("FAILED", "", frames=(*_framed(b"x"), close)), 1, "")
+    close = file_transfer.split_line(file_transfer.packet("end", exit=code, seconds=1))[1]
+    found = results.outcome("h100", job_log.JobEnd("FAILED", "", packets=(*_packets(b"x"), close)), 1, tmp_path)
     assert (found.result, found.code) == (result, ours)
-    lost = results.outcome(place, job_log.End("FAILED", "", frames=(close,)), 1, "")
+    lost = results.outcome("h100", job_log.JobEnd("FAILED", "", packets=(close,)), 1, tmp_path)
     assert lost.code == max(ours, results.USAGE if code == 4 else results.UNKNOWN)  # no record is no pass
     assert "no run, not a pass: h100" in results.table([lost])
 
@@ -573,14 +574,14 @@ def test_exit_codes(tmp_path, code, result, ours):
 def test_a_log_from_several_connections(data, lines):
     """Each of them begins at the beginning, breaks off anywhere, and comes in pieces."""
     text = "".join(f"{line}\n" for line in lines)
-    said = []
-    log = job_log.Log(said.append)
+    printed = []
+    log = job_log.JobLog(printed.append)
     for end in [*data.draw(st.lists(st.integers(0, len(text)), max_size=3)), len(text)]:
         position = 0
         while position < end:
-            position = log.take(text[position : data.draw(st.integers(position + 1, end))], position)
+            position = log.add(text[position : data.draw(st.integers(position + 1, end))], position)
     log.close()
-    assert said == lines
+    assert printed == lines
 
 
 def test_what_a_job_keeps_of_its_environment():
@@ -607,9 +608,9 @@ def test_output_that_is_no_text(tmp_path):
     lines = done.stdout.decode().splitlines()
     assert max(map(len, lines)) < 70_000
     assert any(line.startswith("\ufffd and \ufffd xxx") for line in lines)
-    found = [file_transfer.find(line)[1] for line in lines]
-    assert file_transfer.said(found, "end")["exit"] == done.returncode == 0
-    assert [file.problem for file in file_transfer.unpack(found)] == [""]
+    found = [file_transfer.split_line(line)[1] for line in lines]
+    assert file_transfer.fields_of(found, "end")["exit"] == done.returncode == 0
+    assert [file.problem for file in file_transfer.decode_files(found)] == [""]
     for process in psutil.process_iter():
         if _cmdline(process)[:2] == ["sleep", "20"]:
             process.kill()

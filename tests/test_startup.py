@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from pytest_rlregress.cli import COMMANDS
+
 HEAVY = ("torch", "vllm", "ray", "transformers", "numpy", "tensordict", "verl", "trl", "pynvml", "psutil")
 PROBE = """
 import sys, pytest
@@ -42,3 +46,45 @@ def test_contained_test_brings_no_stack_into_pytest(pytester):
 def test_probe_sees_what_a_test_imports(pytester):
     pytester.makepyfile("def test_it(): import numpy")
     assert imported(pytester) == ["numpy"]
+
+
+COMMAND = """
+import sys
+from pytest_rlregress.cli import main
+try:
+    main({args!r})
+except SystemExit:
+    pass
+print("IMPORTED", sorted(name for name in sys.modules if name in {heavy!r} or name.endswith("_command")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("args", "also"),
+    [
+        *((f"{name} --help", ()) for name in COMMANDS),
+        ("list", ()),
+        ("diagnose log", ()),
+        ("preflight run.toml --hw=h100", ("pynvml",)),
+        ("report . --json -", ()),
+        ("run --hw=h100 --record-dir=. --output=nowhere/page.html", ()),
+    ],
+)
+def test_a_command_imports_no_pytest_and_no_other_command(tmp_path, args, also):
+    (tmp_path / "log").write_text("ValueError: no\n")
+    (tmp_path / "run.toml").write_text("[trainer]\n")
+    code = COMMAND.format(args=args.split(), heavy=("pytest", "_pytest", *HEAVY))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    name = args.split()[0]
+    found = eval(done.stdout.partition("IMPORTED")[2])
+    assert set(found) <= {f"pytest_rlregress.{name}.{name}_command", *also}, done.stderr
+
+
+def test_the_list_of_commands_imports_none():
+    code = COMMAND.format(args=["--help"], heavy=("pytest", "_pytest", "packaging", *HEAVY))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert eval(done.stdout.partition("IMPORTED")[2]) == []
+    for name, summary in COMMANDS.items():
+        assert name in done.stdout
+        assert summary.split()[0] in done.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.util import arguments, cache, quantities
+from pytest_rlregress.util import arguments, cache
 
 _MANUAL = """\
 three kinds:
@@ -32,7 +32,6 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "bisect",
-        help="which upgrade broke a test",
         description="Say which release, upgrade or commit made a test fail, and show the proof.",
         epilog=_MANUAL,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -72,7 +71,7 @@ def _trials(group: Any) -> None:
     )
     group.add_argument(
         "--timeout",
-        type=arguments.quantity(quantities.seconds),
+        type=arguments.seconds,
         default=1800.0,
         metavar="SECONDS",
         help="for one run (default: 1800)",
@@ -101,7 +100,7 @@ def _environments(group: Any) -> None:
     group.add_argument("--no-network", action="store_true", help="use what is cached")
     group.add_argument(
         "--env-size-limit",
-        type=arguments.quantity(quantities.memory),
+        type=arguments.memory,
         metavar="SIZE",
         help="such as 20GiB: environments least recently used are removed above that",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_rlregress.containment.child import Limits
-from pytest_rlregress.util.quantities import memory, seconds
+from pytest_rlregress.util.units import parse_memory, parse_seconds
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.
 WARM_MODULES: Mapping[str, tuple[str, ...]] = {
@@ -97,9 +97,9 @@ def limits_of(item: pytest.Item, default: Limits) -> Limits:
     given = marker.kwargs if marker else {}
     try:
         return Limits(
-            seconds(given.get("timeout", default.seconds)),
-            memory(given.get("memory", default.memory)),
-            seconds(given.get("stall", default.stall)),
+            parse_seconds(given.get("timeout", default.seconds)),
+            parse_memory(given.get("memory", default.memory)),
+            parse_seconds(given.get("stall", default.stall)),
         )
     except ValueError as allowed:
         raise pytest.UsageError(f"{item.nodeid}: isolated(): allowed is {allowed}.") from None

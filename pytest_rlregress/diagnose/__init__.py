@@ -1,1 +1,1 @@
-"""What went wrong in a log: documented failures by the signatures that judge tests too, and what is none of them."""
+"""``rlregress diagnose``: name the documented failures that a log shows, by the signatures that judge tests too."""

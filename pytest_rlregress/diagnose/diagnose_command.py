@@ -1,4 +1,4 @@
-"""``rlregress diagnose``: the documented failures that logs show."""
+"""``rlregress diagnose``: name the documented failures that logs show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "diagnose",
-        help="the documented failures that logs show",
         description="Name the documented failures that logs show, the most specifically identified first, with lines, "
         "cause and remedy, and what else went wrong in them. The exit code is 1 if there is a documented failure, 0 if "
         "none, 2 for a log that cannot be read.",
@@ -36,7 +35,7 @@ def declare(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read the logs, print what they show; returns the exit code."""
+    """Read the logs and print what they show; returns the exit code."""
     logs: list[Path] = options.log or [_STDIN]
     if not options.log and sys.stdin.isatty():
         print("rlregress diagnose: no log; give files, or pipe one in", file=sys.stderr)
@@ -45,21 +44,21 @@ def run(options: argparse.Namespace) -> int:
     unread = []
     for path in logs:
         name = "standard input" if path == _STDIN else str(path)
-        tell = _progress(path)
+        progress = _progress_printer(path)
         try:
             lines = (
-                reader.read_stream(sys.stdin.buffer, name, diagnosis.search, tell)
+                reader.read_stream(sys.stdin.buffer, name, diagnosis.search, progress)
                 if path == _STDIN
-                else reader.read(path, diagnosis.search, tell)
+                else reader.read(path, diagnosis.search, progress)
             )
             diagnosis.read(name, lines)
         except reader.LogError as error:
             unread.append(str(error))
         except KeyboardInterrupt:
-            tell(-1)
+            progress(-1)
             print("rlregress diagnose: interrupted", file=sys.stderr)
             return 130
-        tell(-1)
+        progress(-1)
     diagnosis.end()
     print(json.dumps(_as_json(diagnosis, unread), indent=2) if options.json else _as_text(diagnosis))
     for reason in unread:
@@ -67,27 +66,27 @@ def run(options: argparse.Namespace) -> int:
     return 2 if unread else int(bool(diagnosis.documented))
 
 
-def _progress(path: Path) -> Callable[[int], None]:
-    """Tells of long work, on a terminal; -1 takes that away."""
+def _progress_printer(path: Path) -> Callable[[int], None]:
+    """Return a function that shows on a terminal how many bytes are read; -1 takes that away."""
     if not sys.stderr.isatty():
         return lambda _: None
     total = 0
     if path.is_file():
         total = os.stat(path).st_size
-    begun = told = time.monotonic()
+    begun = printed = time.monotonic()
 
-    def tell(done: int) -> None:
-        nonlocal told
+    def show(done: int) -> None:
+        nonlocal printed
         now = time.monotonic()
         if done < 0:
-            sys.stderr.write("\r\x1b[K" * (told > begun))
-        elif now > told + 0.5:
-            told = now
+            sys.stderr.write("\r\x1b[K" * (printed > begun))
+        elif now > printed + 0.5:
+            printed = now
             share = f"{done / total:.0%} of " if total else f"{done / 1e6:.0f} MB of "
             sys.stderr.write(f"\r\x1b[K{share}{path}, {done / 1e6 / (now - begun):.0f} MB/s")
         sys.stderr.flush()
 
-    return tell
+    return show
 
 
 def _as_text(diagnosis: Diagnosis) -> str:

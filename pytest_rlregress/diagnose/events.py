@@ -1,4 +1,4 @@
-"""From the lines of a log to what happened: exceptions with their frames, crashes with their stacks, error lines."""
+"""Assemble the lines of a log into events: exceptions with their frames, crashes with their stacks, error lines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from pytest_rlregress.diagnose import shapes
+from pytest_rlregress.diagnose import patterns
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.verdicts import Outcome
 
 # How much is held of a log.
 _SOURCES, _FRAMES, _MESSAGE_LINES, _CONTEXT_LINES = 64, 400, 30, 60
-# A crash and what else is said of it: abort's reason, glog's line, Python's, the stack.
+# A crash takes several lines: abort's reason, glog's line, Python's, the stack.
 _CRASH_LINES = 40
 _UNFINISHED_AFTER = 30
 
@@ -26,20 +26,20 @@ class Event:
         outcome: What happened, as of a test.
         lines: The lines that say so, at most some.
         messages: What the message may have been; not all lines after an exception are its own.
-        bare: A line that nothing but its wording makes an event.
+        message_only: Whether nothing but the wording of a line makes it an event.
     """
 
     outcome: Outcome
     lines: tuple[Line, ...]
     messages: tuple[str, ...] = ()
-    bare: bool = False
+    message_only: bool = False
 
     @property
-    def what(self) -> str:
-        """A headline."""
+    def headline(self) -> str:
+        """Exception or signal, and message."""
         name = next(iter(self.outcome.exceptions), self.outcome.signal)
-        said = next(filter(None, self.messages), self.outcome.message)
-        return ": ".join(filter(None, (name, said)))
+        message = next(filter(None, self.messages), self.outcome.message)
+        return ": ".join(filter(None, (name, message)))
 
 
 #: Exceptions that one led to another, the first first; or a single event.
@@ -48,17 +48,17 @@ Chain = tuple[Event, ...]
 
 @dataclass
 class _Source:
-    """What one writer is in the middle of."""
+    """What one writer of a log is in the middle of."""
 
     started: Line | None = None  # of a traceback
     indent: int = 0
     frames: list[str] = field(default_factory=list)
-    others: int = 0
+    unindented: int = 0  # lines since the last frame
     head: re.Match[str] | None = None  # of an exception whose message goes on
     message: list[Line] = field(default_factory=list)
     chain: list[Event] = field(default_factory=list)
-    headed: bool = False
-    linked: bool = False
+    has_header: bool = False
+    chained: bool = False
     blank: bool = False
     recent: deque[tuple[Line, bool]] = field(default_factory=deque)
 
@@ -67,21 +67,21 @@ class _Source:
 class _Crash:
     signal: str | None
     lines: list[Line]
-    said: list[str]
+    texts: list[str]
     last: int
     frames: list[str] = field(default_factory=list)
 
 
 class Assembler:
-    """Takes the lines of a log, gives the chains of events in it.
+    """Makes chains of events out of the lines of a log.
 
     Args:
-        hinted: Whether a line has a part of a wording that is an event by itself.
-        worded: Whether the first of some lines, wrapped over the others, is an event by its wording alone.
+        hinted: Whether a line has a part of a message that is an event by itself.
+        is_event: Whether a line, wrapped over those that follow it, is an event by its message alone.
     """
 
-    def __init__(self, hinted: Callable[[Line], bool], worded: Callable[[tuple[Line, ...]], bool]) -> None:
-        self._hinted, self._worded = hinted, worded
+    def __init__(self, hinted: Callable[[Line], bool], is_event: Callable[[tuple[Line, ...]], bool]) -> None:
+        self._hinted, self._is_event = hinted, is_event
         self._sources: dict[tuple[str, str, bool], _Source] = {}
         self._last: dict[str, _Source] = {}  # by process
         self._crash: _Crash | None = None
@@ -98,29 +98,34 @@ class Assembler:
             return
         self._seen += 1
         self._context.append(line)
-        if not self._of_a_crash(line):
-            self._take(self._source(line), line)
+        if not self._take_crash_line(line):
+            self._take_line(self._source(line), line)
         while self._waiting and self._waiting[0][0] <= self._seen:
-            yield self._in_context(self._waiting.popleft()[1])
+            yield self._with_context(self._waiting.popleft()[1])
 
     def end(self) -> Iterator[Chain]:
-        """Nothing follows, or nothing that belongs to what came before."""
+        """End what is open: nothing follows, or nothing that belongs to it."""
         for source in self._sources.values():
             self._finish(source)
         self._end_crash()
         while self._waiting:
-            yield self._in_context(self._waiting.popleft()[1])
+            yield self._with_context(self._waiting.popleft()[1])
         self._sources.clear()
         self._last.clear()
         self._context.clear()
 
     def _source(self, line: Line) -> _Source:
-        """What a line belongs to; one without a level may go on with a record that has one."""
+        """Return what a line belongs to; one without a level may go on with a record that has one."""
         key = (line.process, line.level, line.stamped)
         source = self._sources.get(key)
         last = self._last.get(line.process)
         busy = source and (source.started or source.head)
-        if last and not line.level and not busy and (last.head or (last.recent and not shapes.is_structure(line.text))):
+        if (
+            last
+            and not line.level
+            and not busy
+            and (last.head or (last.recent and not patterns.ends_message(line.text)))
+        ):
             return last
         if source is None:
             if len(self._sources) >= _SOURCES:
@@ -132,35 +137,35 @@ class Assembler:
         self._last[line.process] = source
         return source
 
-    # -- crashes: what processes with no prefix, or another, say of the same one belongs together --------------------
+    # -- crashes: lines about the same one belong together, whatever their prefix --------------------------------------
 
-    def _of_a_crash(self, line: Line) -> bool:
+    def _take_crash_line(self, line: Line) -> bool:
         crash = self._crash
         if crash and line.number > crash.last + _CRASH_LINES:
             self._end_crash()
             crash = None
-        found = shapes.CRASH.match(line.text)
+        found = patterns.CRASH_LINE.match(line.text)
         if found:
-            signal = shapes.signal_of(found)
+            signal = patterns.signal_name(found)
             if crash and crash.signal and signal and crash.signal != signal:
                 self._end_crash()
                 crash = None
             if crash is None:
                 crash = self._crash = _Crash(signal, [], [], line.number)
             crash.signal = crash.signal or signal
-            crash.said.append(line.text.strip())
-        elif crash is None or not self._frame_of_crash(crash, line):
+            crash.texts.append(line.text.strip())
+        elif crash is None or not self._take_crash_frame(crash, line):
             return False
         crash.last = line.number
         if len(crash.lines) < _MESSAGE_LINES:
             crash.lines.append(line)
         return True
 
-    def _frame_of_crash(self, crash: _Crash, line: Line) -> bool:
+    def _take_crash_frame(self, crash: _Crash, line: Line) -> bool:
         source = self._sources.get((line.process, line.level, line.stamped))
         if source and source.started:
             return False
-        frame, native = shapes.FRAME.match(line.text), shapes.NATIVE.match(line.text)
+        frame, native = patterns.PYTHON_FRAME.match(line.text), patterns.NATIVE_FRAME.match(line.text)
         if frame and (not frame["comma"] or frame["file"].startswith("<")):
             name = f"{frame['file']}:{frame['name']}"
         elif native:
@@ -174,67 +179,67 @@ class Assembler:
     def _end_crash(self) -> None:
         if self._crash:
             crash, self._crash = self._crash, None
-            outcome = Outcome("crashed", message=" ".join(crash.said), frames=tuple(crash.frames), signal=crash.signal)
-            self._give([Event(outcome, tuple(crash.lines))])
+            outcome = Outcome("crashed", message=" ".join(crash.texts), frames=tuple(crash.frames), signal=crash.signal)
+            self._emit([Event(outcome, tuple(crash.lines))])
 
     # -- exceptions ----------------------------------------------------------------------------------------------------
 
-    def _take(self, source: _Source, line: Line) -> None:
+    def _take_line(self, source: _Source, line: Line) -> None:
         text = line.text
         if source.head:
-            if text.strip() and not shapes.is_structure(text) and len(source.message) < _MESSAGE_LINES:
+            if text.strip() and not patterns.ends_message(text) and len(source.message) < _MESSAGE_LINES:
                 source.message.append(line)
                 return
             self._end_message(source)
         if not text.strip():
             source.blank = True
-        elif shapes.LINK.match(text):
-            source.linked = True
-        elif shapes.is_header(text):
+        elif patterns.CHAINING_LINE.match(text):
+            source.chained = True
+        elif patterns.starts_traceback(text):
             self._end_traceback(source)
-            if not source.linked:
+            if not source.chained:
                 self._finish(source)
-            _start(source, line, len(text) - len(text.lstrip()), headed=True)
-        elif frame := shapes.FRAME.match(text):
+            _start(source, line, len(text) - len(text.lstrip()), has_header=True)
+        elif frame := patterns.PYTHON_FRAME.match(text):
             if source.started is None:
                 if source.blank:
                     self._finish(source)
-                _start(source, line, 1, headed=False)
+                _start(source, line, 1, has_header=False)
             if len(source.frames) < _FRAMES:
                 name, called = frame["file"] or frame["rich"], frame["name"] or frame["called"]
                 source.frames.append(f"{name}:{called}")
-            source.others = 0
-        elif source.started and self._in_traceback(source, line):
+            source.unindented = 0
+        elif source.started and self._take_in_traceback(source, line):
             pass
         else:
-            self._outside(source, line)
+            self._take_outside(source, line)
 
-    def _in_traceback(self, source: _Source, line: Line) -> bool:
+    def _take_in_traceback(self, source: _Source, line: Line) -> bool:
         text = line.text
         if len(text) - len(text.lstrip()) > source.indent or text[:1] in "│╰╭":
             return True
-        if head := shapes.ENDS.match(text):
+        if head := patterns.LAST_LINE.match(text):
             source.head, source.message = head, [line]
             return True
-        source.others += 1
-        if source.others > _UNFINISHED_AFTER:
+        source.unindented += 1
+        if source.unindented > _UNFINISHED_AFTER:
             self._end_traceback(source)
         return False
 
-    def _outside(self, source: _Source, line: Line) -> None:
+    def _take_outside(self, source: _Source, line: Line) -> None:
         if source.started is None:
-            self._finish(source, words=False)
-        head = shapes.ALONE.match(line.text) or shapes.CUDA.match(line.text)
+            self._finish(source, messages_too=False)
+        head = patterns.EXCEPTION_LINE.match(line.text) or patterns.CUDA_ERROR.match(line.text)
         if head is None and ("Error" in line.text or "Exception" in line.text):
-            led = shapes.LED.match(line.text)
-            head = led if led and shapes.tells(led["lead"], line.level) else None
+            found = patterns.EXCEPTION_AFTER_TEXT.match(line.text)
+            head = found if found and patterns.is_report(found["lead"], line.level) else None
         if head:
-            self._words(source)
+            self._check_all_recent(source)
             source.head, source.message = head, [line]
             return
         source.recent.append((line, self._hinted(line)))
-        if len(source.recent) >= shapes.WRAPPED:
-            self._word(source)
+        if len(source.recent) >= patterns.WRAPPED_LINES:
+            self._check_recent(source)
 
     def _end_message(self, source: _Source) -> None:
         head, lines = source.head, source.message
@@ -242,56 +247,56 @@ class Assembler:
         groups = head.groupdict()
         parts = [(groups["message"] or "").strip(), *(line.text.strip() for line in lines[1:])]
         names = tuple(name for name in (groups.get("name"), groups.get("inner")) if name)
-        exceptions = (*names, *shapes.bases(names))
+        exceptions = (*names, *patterns.builtin_bases(names))
         outcome = Outcome("failed", "call", exceptions, " ".join(filter(None, parts)), tuple(source.frames))
         first = [source.started] if source.started else []
-        source.chain.append(Event(outcome, (*first, *lines), shapes.unwrapped(parts)))
+        source.chain.append(Event(outcome, (*first, *lines), patterns.joined_lines(parts)))
         source.head, source.started, source.frames = None, None, []
-        source.linked = source.blank = False
+        source.chained = source.blank = False
 
     def _end_traceback(self, source: _Source) -> None:
-        """Of one that never came to its exception."""
-        if source.started and source.headed and source.frames:
+        """End a traceback that never came to its exception."""
+        if source.started and source.has_header and source.frames:
             message = f"traceback without an end, last in {source.frames[-1]}"
             source.chain.append(
                 Event(Outcome("failed", message=message, frames=tuple(source.frames)), (source.started,))
             )
         source.started, source.frames = None, []
 
-    def _finish(self, source: _Source, words: bool = True) -> None:
+    def _finish(self, source: _Source, messages_too: bool = True) -> None:
         if source.head:
             self._end_message(source)
         self._end_traceback(source)
-        if words:
-            self._words(source)
+        if messages_too:
+            self._check_all_recent(source)
         if source.chain:
-            self._give(source.chain)
+            self._emit(source.chain)
             source.chain = []
 
-    # -- lines that are an event by their wording ----------------------------------------------------------------------
+    # -- lines that are an event by their message ----------------------------------------------------------------------
 
-    def _words(self, source: _Source) -> None:
+    def _check_all_recent(self, source: _Source) -> None:
         while source.recent:
-            self._word(source)
+            self._check_recent(source)
 
-    def _word(self, source: _Source) -> None:
+    def _check_recent(self, source: _Source) -> None:
         first = source.recent.popleft()
         if first[1] or any(hinted for _, hinted in source.recent):
             lines = (first[0], *(line for line, _ in source.recent))
             message = " ".join(line.text.strip() for line in lines)
-            if self._worded(lines):
-                self._give([Event(Outcome("failed", message=message), lines, bare=True)])
+            if self._is_event(lines):
+                self._emit([Event(Outcome("failed", message=message), lines, message_only=True)])
 
     # -- giving --------------------------------------------------------------------------------------------------------
 
-    def _give(self, chain: list[Event]) -> None:
+    def _emit(self, chain: list[Event]) -> None:
         self._waiting.append((self._seen + _CONTEXT_LINES // 2, tuple(chain)))
 
-    def _in_context(self, chain: Chain) -> Chain:
+    def _with_context(self, chain: Chain) -> Chain:
         log = "\n".join(line.printed for line in self._context)
         return tuple(replace(event, outcome=replace(event.outcome, log=log)) for event in chain)
 
 
-def _start(source: _Source, line: Line, indent: int, *, headed: bool) -> None:
-    source.started, source.indent, source.frames, source.others, source.headed = line, indent, [], 0, headed
-    source.linked = source.blank = False
+def _start(source: _Source, line: Line, indent: int, *, has_header: bool) -> None:
+    source.started, source.indent, source.frames, source.unindented, source.has_header = line, indent, [], 0, has_header
+    source.chained = source.blank = False

@@ -1,4 +1,4 @@
-"""What logs show, counted: documented failures, and what is none of them. Memory does not grow with the logs."""
+"""Count what logs show: documented failures, and what is none of them. Memory does not grow with the logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pytest_rlregress.catalogue import Catalogue, Failure
 from pytest_rlregress.diagnose import matching
 from pytest_rlregress.diagnose.events import Chain
-from pytest_rlregress.diagnose.search import Search, parts
+from pytest_rlregress.diagnose.search import Search, literal_parts
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.verdicts import Outcome
 
@@ -35,11 +35,11 @@ class LogPosition:
 
 @dataclass
 class LogFinding:
-    """Something seen, how often and where first: a documented failure, or, without one, what is not known."""
+    """Something that logs show, how often and where first: a documented failure, or an unknown event."""
 
     what: str
     failure: Failure | None = None
-    weight: int = 0
+    specificity: int = 0
     count: int = 0
     places: list[LogPosition] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class LogFinding:
 
 
 class Diagnosis:
-    """Takes logs line by line."""
+    """Reads logs line by line, and counts what they show."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.failures = tuple(catalogue.values())
@@ -67,7 +67,7 @@ class Diagnosis:
     @property
     def documented(self) -> list[LogFinding]:
         """The documented failures, the most specifically identified first, then in the logs' order."""
-        return sorted(self._documented.values(), key=lambda finding: -finding.weight)
+        return sorted(self._documented.values(), key=lambda finding: -finding.specificity)
 
     @property
     def unknown(self) -> list[LogFinding]:
@@ -75,12 +75,12 @@ class Diagnosis:
         return list(self._unknown.values())
 
     def read(self, log: str, lines: Iterable[Line]) -> None:
-        """Take the lines of one log."""
-        for chain in matching.read((self._stall.take(log, line) for line in lines), self.failures):
+        """Read the lines of one log."""
+        for chain in matching.read((self._stall.observe(log, line) for line in lines), self.failures):
             self._add(log, chain)
 
     def end(self) -> None:
-        """No more logs: was nothing more heard of what is awaited?"""
+        """End the last log: whether it waits for rollouts is known only now."""
         outcome = self._stall.outcome()
         if outcome:
             for named in matching.name_outcome(outcome, self.failures):
@@ -92,26 +92,26 @@ class Diagnosis:
             self._name(one, log, event.lines)
         if not named:
             first = chain[0]
-            what = first.what[:300]
+            what = first.headline[:300]
             key = _NUMBER.sub("0", what)
             if key not in self._unknown and len(self._unknown) >= _UNKNOWN:
                 self.left_out += 1
                 return
             self._unknown.setdefault(key, LogFinding(what)).add(log, first.lines)
 
-    def _name(self, named: matching.Named, log: str, lines: Iterable[Line]) -> None:
+    def _name(self, named: matching.NamedFailure, log: str, lines: Iterable[Line]) -> None:
         failure = named.failure
         finding = self._documented.setdefault(failure.id, LogFinding(failure.title, failure))
-        finding.weight = max(finding.weight, named.weight)
+        finding.specificity = max(finding.specificity, named.specificity)
         finding.add(log, lines)
 
 
 class _Stall:
-    """Whether a log ends waiting for rollouts that were refused: nothing there fails, only the two together tell."""
+    """Whether a log ends waiting for rollouts that were refused: neither of the two is a failure alone."""
 
     def __init__(self, failures: Iterable[Failure]) -> None:
         self._refusal = [
-            (signature.log, re.compile("|".join(map(re.escape, parts(signature)))))
+            (signature.log, re.compile("|".join(map(re.escape, literal_parts(signature)))))
             for failure in failures
             for signature in failure.signatures
             if signature.kind == "hung" and signature.log
@@ -120,8 +120,8 @@ class _Stall:
         self._stuck = 0
         self.place: tuple[str, tuple[Line, ...]] = ("", ())
 
-    def take(self, log: str, line: Line) -> Line:
-        """Take a line, and pass it on."""
+    def observe(self, log: str, line: Line) -> Line:
+        """Look at a line, and pass it on."""
         progress = _PROGRESS.search(line.text) if "rollouts" in line.text else None
         if progress and int(progress[1]):
             self._stuck = 0

@@ -1,4 +1,4 @@
-"""Which bytes of a log are worth reading: those near plain texts taken from the signatures."""
+"""Find the lines of a log that are worth reading: those near plain texts taken from the signatures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TOKEN = re.compile(
 
 
 class Search:
-    """Finds every line by which one of the failures could be told, and few others.
+    """Finds every line that could show one of the failures, and few others.
 
     There are too many texts to look for in gigabytes one by one. First both are compared without common characters:
     that leaves little of a log, and what is not in there is not in the log either.
@@ -56,21 +56,21 @@ class Search:
     def __init__(self, failures: Iterable[Failure]) -> None:
         texts = set(_ALWAYS)
         for signature in (signature for failure in failures for signature in failure.signatures):
-            if worded(signature) or signature.kind == "hung":
-                texts |= {text.encode() for text in parts(signature)}
+            if is_message_only(signature) or signature.kind == "hung":
+                texts |= {text.encode() for text in literal_parts(signature)}
             elif signature.exception:
                 texts.add(signature.exception.rpartition(".")[2].encode())
-        least = [one for one in texts if not any(other in one for other in texts - {one})]
+        minimal = [one for one in texts if not any(other in one for other in texts - {one})]
         once, twice = _SIEVES
         self._sieves: tuple[tuple[bytes, list[tuple[bytes, bytes]]], ...] = ((once, []), (twice, []))
-        for text in sorted(least):
+        for text in sorted(minimal):
             sifted = text.translate(None, once)
             more = sifted.translate(None, twice)
             enough = len(more) >= _SIFTED
             self._sieves[enough][1].append((text, more if enough else sifted))
 
-    def hits(self, block: bytes, start: int) -> list[int]:
-        """Where in a block, from ``start`` on, one of the texts is."""
+    def find(self, block: bytes, start: int) -> list[int]:
+        """Return where in a block, from ``start`` on, one of the texts is."""
         found, sifted_block = [], block
         for sieve, texts in self._sieves:
             sifted_block = sifted_block.translate(None, sieve)
@@ -82,8 +82,8 @@ class Search:
         return sorted(found)
 
 
-def worded(signature: Signature) -> bool:
-    """Whether a signature is a wording alone, that needs no exception or crash around it."""
+def is_message_only(signature: Signature) -> bool:
+    """Return whether a signature is a message alone, that needs no exception or crash around it."""
     return (
         signature.message is not None
         and signature.kind in (None, "failed")
@@ -91,18 +91,18 @@ def worded(signature: Signature) -> bool:
     )
 
 
-def parts(signature: Signature) -> set[str]:
-    """Texts of which at least one is on a line of whatever a wording matches, also where that is wrapped once."""
+def literal_parts(signature: Signature) -> set[str]:
+    """Return texts, one of which is on every line that a message matches, also where it is wrapped once."""
     pattern = signature.message or signature.log
     if pattern is None or pattern.flags & re.IGNORECASE:
         return set()
-    longest = [max(runs, key=len) for runs in _runs(pattern.pattern)]
+    longest = [max(runs, key=len) for runs in _literal_runs(pattern.pattern)]
     texts = {"".join(pieces).strip() for run in longest for pieces in product(*run)}
-    return {part for text in texts if len(text) >= _SHORTEST for part in _unwrapped(text)}
+    return {part for text in texts if len(text) >= _SHORTEST for part in _unsplittable_parts(text)}
 
 
-def _unwrapped(text: str) -> list[str]:
-    """A word of a text that says enough, or two halves that no single wrap cuts both."""
+def _unsplittable_parts(text: str) -> list[str]:
+    """Return a long word of a text, or two halves of which no single wrap cuts both."""
     word = max(text.split(), key=len)
     if len(word) >= _DISTINCTIVE:
         return [word]
@@ -114,8 +114,8 @@ def _unwrapped(text: str) -> list[str]:
     return [text]
 
 
-def _runs(pattern: str) -> list[list[list[tuple[str, ...]]]]:
-    """Characters in a row that every match has, for each of a pattern's outermost alternatives."""
+def _literal_runs(pattern: str) -> list[list[list[tuple[str, ...]]]]:
+    """Return characters in a row that every match has, for each of a pattern's outermost alternatives."""
     alternatives: list[list[list[tuple[str, ...]]]] = [[[]]]
     depth = 0
     for token in _TOKEN.finditer(pattern):

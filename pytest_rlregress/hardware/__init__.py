@@ -1,34 +1,29 @@
-"""The hardware: what NVML sees (nvml), the profiles (profiles), which of them fits (matching)."""
+"""Hardware: what NVML sees (nvml), the profiles (profiles), which of them fits (matching)."""
 
 from pytest_rlregress.hardware.matching import (
-    GIB,
+    describe_gpu,
     describe_machine,
     describe_profiles,
-    gib,
-    line,
     match,
+    profile_template,
     select,
-    skeleton,
     unmet,
 )
 from pytest_rlregress.hardware.nvml import Gpu, Machine, discover
-from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile, load_profiles
+from pytest_rlregress.hardware.profiles import HardwareError, Profile, load_profiles
 
 __all__ = [
-    "FEATURES",
-    "GIB",
     "Gpu",
     "HardwareError",
     "Machine",
     "Profile",
+    "describe_gpu",
     "describe_machine",
     "describe_profiles",
     "discover",
-    "gib",
-    "line",
     "load_profiles",
     "match",
+    "profile_template",
     "select",
-    "skeleton",
     "unmet",
 ]

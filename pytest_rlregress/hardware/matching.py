@@ -14,14 +14,13 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from pytest_rlregress.hardware.nvml import Gpu, Machine
 from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile
-from pytest_rlregress.util.quantities import UNITS
+from pytest_rlregress.util.units import GIB, UNITS
 
-GIB = 2**30
 COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 
-def misfit(gpu: Gpu, profile: Profile) -> str | None:
-    """Why a GPU is not of a profile: "" for another name altogether, None when it is."""
+def mismatch(gpu: Gpu, profile: Profile) -> str | None:
+    """Say why a GPU is not of a profile: "" for another name altogether, None when it is."""
     names = [name for name in profile.nvml_names if re.fullmatch(name, gpu.name)]
     if gpu.mig and not any("MIG" in name for name in names):
         whole = gpu.name.partition(" MIG")[0]
@@ -37,13 +36,14 @@ def misfit(gpu: Gpu, profile: Profile) -> str | None:
 
 
 def match(machine: Machine, profiles: Mapping[str, Profile]) -> Profile | None:
-    """The profile of the visible GPUs; None without GPUs, or when their model is unknown.
+    """Return the profile of the visible GPUs; None without GPUs, or when their model is unknown.
 
-    Raises HardwareError when they are of several models, or when two profiles claim one of them.
+    Raises:
+        HardwareError: They are of several models, or two profiles match one of them.
     """
     found: dict[str, tuple[Profile | None, Gpu]] = {}
     for gpu in machine.gpus:
-        fits = [profile for profile in profiles.values() if misfit(gpu, profile) is None]
+        fits = [profile for profile in profiles.values() if mismatch(gpu, profile) is None]
         if len(fits) > 1:
             both = " and ".join(f"{profile.id} ({profile.source})" for profile in fits)
             raise HardwareError(f"The profiles {both} both match {gpu.name}. Make their nvml_names exclude each other.")
@@ -58,9 +58,10 @@ def match(machine: Machine, profiles: Mapping[str, Profile]) -> Profile | None:
 
 
 def select(hw: str, machine: Machine, profiles: Mapping[str, Profile]) -> Profile:
-    """The profile that --hw asks for, once sure that this machine is one; `auto` is what the machine is.
+    """Return the profile that ``--hw`` asks for, if this machine is one; ``auto`` is what the machine is.
 
-    Raises HardwareError: unknown id, another machine, unknown card. `cpu` is always granted.
+    Raises:
+        HardwareError: The id or the card is unknown, or this is another machine; ``cpu`` is every machine.
     """
     hw = hw.strip().lower()
     if hw != "auto" and hw not in profiles:
@@ -76,9 +77,9 @@ def select(hw: str, machine: Machine, profiles: Mapping[str, Profile]) -> Profil
         return found or profiles["cpu"]
     if found is not None and found.id == hw:
         return found
-    has = "; ".join(dict.fromkeys(line(gpu) for gpu in machine.gpus)) or "no GPU"
+    has = "; ".join(dict.fromkeys(describe_gpu(gpu) for gpu in machine.gpus)) or "no GPU"
     note = f" ({machine.note})" if machine.note else ""
-    why = next((f" {r[0].upper()}{r[1:]}." for gpu in machine.gpus if (r := misfit(gpu, profiles[hw]))), "")
+    why = next((f" {r[0].upper()}{r[1:]}." for gpu in machine.gpus if (r := mismatch(gpu, profiles[hw]))), "")
     fit = [found.id] if found else []
     fit += [profile.id for profile in profiles.values() if profile.is_cpu]
     more = "" if found or not machine.gpus else " --hw=auto says how to add a profile for it."
@@ -89,18 +90,18 @@ def select(hw: str, machine: Machine, profiles: Mapping[str, Profile]) -> Profil
 
 
 def unknown_card(machine: Machine, profiles: Mapping[str, Profile]) -> str:
-    """What to do about a card without a profile."""
+    """Say what to do about a card without a profile."""
     gpu = machine.gpus[0]
-    near = [f" It is not {p.id}: {reason}." for p in profiles.values() if (reason := misfit(gpu, p))]
+    near = [f" It is not {p.id}: {reason}." for p in profiles.values() if (reason := mismatch(gpu, p))]
     return (
-        f"No hardware profile matches {line(gpu)}.{''.join(near)} To add one, save this as FOLDER/ID.toml, "
+        f"No hardware profile matches {describe_gpu(gpu)}.{''.join(near)} To add one, save this as FOLDER/ID.toml, "
         "adjust the step, and name the folder in ini rlregress_hardware; or run with --hw=cpu.\n\n"
-        + skeleton(gpu, profiles)
+        + profile_template(gpu, profiles)
     )
 
 
-def skeleton(gpu: Gpu, profiles: Mapping[str, Profile]) -> str:
-    """A profile for this card as TOML: what NVML says, and the step of the smallest GPU profile."""
+def profile_template(gpu: Gpu, profiles: Mapping[str, Profile]) -> str:
+    """Write a profile for this card as TOML: what NVML says, and the step of the smallest GPU profile."""
     least = min((p for p in profiles.values() if not p.is_cpu), key=lambda p: p.memory_gib)
     since = {"bf16": (8, 0), "fp8": (8, 9), "fp4": (10, 0)}
     table = {
@@ -122,12 +123,19 @@ def unmet(
     machine: Machine,
     known: Collection[str] | None = None,
 ) -> str | None:
-    """What a test marked `hw(*args, **kwargs)` needs and does not have here; None when it can run.
+    """Say what a test marked ``hw(*args, **kwargs)`` needs and does not have here; None when it can run.
 
-    `args` are profile ids, of which one must be the run's; the keywords are about every visible GPU:
-    capability=">=9.0", memory=">=70GiB", count=2 (at least), feature="fp8". Under a CPU profile a test runs
-    only when it names it. Raises HardwareError for a keyword, a value or (given the `known` ids) an id that
-    means nothing.
+    Under a CPU profile a test runs only when it names it.
+
+    Args:
+        args: Profile ids, of which one must be the run's.
+        kwargs: About every visible GPU: capability=">=9.0", memory=">=70GiB", count=2 (at least), feature="fp8".
+        profile: The run's.
+        machine: The one it runs on.
+        known: The ids of all profiles, if the marker's are to be checked.
+
+    Raises:
+        HardwareError: There is no such keyword, value or profile.
     """
     for name in args:
         if not isinstance(name, str) or (known is not None and name not in known):
@@ -145,7 +153,7 @@ def unmet(
 
 
 def capability_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
-    """Compare as versions: 12.0 is above 9.0."""
+    """Compare capabilities as versions: 12.0 is above 9.0."""
     try:
         wanted = SpecifierSet(value if type(value) is str and value else "?")
     except InvalidSpecifier as error:
@@ -156,7 +164,7 @@ def capability_unmet(value: Any, profile: Profile, machine: Machine) -> str | No
 
 def memory_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
     """Compare each GPU's total memory."""
-    found = re.fullmatch(r"\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?)\s*(GiB|MiB|GB|MB)\s*", str(value))
+    found = re.fullmatch(rf"\s*({'|'.join(COMPARE)})\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
     if not found:
         raise HardwareError(f"hw(memory={value!r}): not a comparison. Allowed: like '>=70GiB', in GiB or GB.")
     holds, limit = COMPARE[found[1]], float(found[2]) * UNITS[found[3]]
@@ -167,14 +175,14 @@ def memory_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
 
 
 def count_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
-    """At least so many visible GPUs."""
+    """Compare the number of visible GPUs: at least so many."""
     if type(value) is not int or value < 1:
         raise HardwareError(f"hw(count={value!r}): not a number of GPUs. Allowed: 1, 2, …")
     return f"{value} GPUs, {len(machine.gpus)} visible" if len(machine.gpus) < value else None
 
 
 def feature_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
-    """A feature that the profile has."""
+    """Look for a feature in the profile."""
     if value not in FEATURES:
         raise HardwareError(f"hw(feature={value!r}): unknown feature. Allowed: {', '.join(FEATURES)}.")
     return None if value in profile.features else f"{value}, which {profile.title} does not have"
@@ -189,8 +197,8 @@ REQUIREMENTS: dict[str, Callable[[Any, Profile, Machine], str | None]] = {
 
 
 def describe_machine(machine: Machine, profiles: Mapping[str, Profile]) -> str:
-    """What this machine is, in lines of at most 100 columns."""
-    lines = [part for gpu in machine.gpus for part in (f"GPU {gpu.index}: {line(gpu)}", f"  {gpu.uuid}")]
+    """Describe this machine, in lines of at most 100 columns."""
+    lines = [part for gpu in machine.gpus for part in (f"GPU {gpu.index}: {describe_gpu(gpu)}", f"  {gpu.uuid}")]
     lines += [f"driver {machine.driver}"] if machine.driver else []
     lines += [machine.note]
     try:
@@ -204,10 +212,10 @@ def describe_machine(machine: Machine, profiles: Mapping[str, Profile]) -> str:
 
 
 def describe_profiles(profiles: Mapping[str, Profile], machine: Machine) -> str:
-    """The profiles with what each needs, in lines of at most 100 columns; * marks those that fit here."""
+    """List the profiles with what each needs, in lines of at most 100 columns; * marks those that fit here."""
     rows = [f"  {'--hw':<23}{'hardware':<31}{'capability':<12}{'memory':<10}{'features':<14}step"]
     for profile in profiles.values():
-        fits = profile.is_cpu or (machine.gpus and all(misfit(gpu, profile) is None for gpu in machine.gpus))
+        fits = profile.is_cpu or (machine.gpus and all(mismatch(gpu, profile) is None for gpu in machine.gpus))
         memory = f"{profile.memory_gib:g} GiB" if profile.memory_gib else "-"
         title = textwrap.shorten(profile.title, 30, placeholder="…")
         rows.append(
@@ -217,8 +225,8 @@ def describe_profiles(profiles: Mapping[str, Profile], machine: Machine) -> str:
     return "\n".join([*rows, "* fits this machine; memory is the least a card of that model reports"])
 
 
-def line(gpu: Gpu) -> str:
-    """A GPU in words."""
+def describe_gpu(gpu: Gpu) -> str:
+    """Describe a GPU in a line."""
     mig = "MIG slice, " if gpu.mig else ""
     return f"{gpu.name} ({mig}capability {dotted(gpu.capability)}, {gib(gpu.memory_bytes)})"
 
@@ -229,5 +237,5 @@ def dotted(capability: tuple[int, int] | None) -> str:
 
 
 def gib(memory_bytes: int | None) -> str:
-    """Memory in words."""
+    """Write memory in GiB."""
     return "memory not reported" if memory_bytes is None else f"{memory_bytes / GIB:.1f} GiB"

@@ -1,4 +1,4 @@
-"""The GPUs that a CUDA process would see, as NVML tells them: CUDA itself is never initialised."""
+"""Find the GPUs that a CUDA process would see, through NVML: CUDA itself is never initialised."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device as CUDA would see it: a whole card, or a MIG slice of one."""
+    """One device as CUDA would see it: a whole card, or a MIG slice of one.
 
-    index: int  # of the physical card, in NVML's order (PCI bus)
-    name: str  # as NVML prints it; a slice's name always says MIG
+    Attributes:
+        index: Of the physical card, in NVML's order (PCI bus).
+        name: As NVML prints it; a slice's name always says MIG.
+        memory_bytes: None where the driver does not say (unified memory).
+    """
+
+    index: int
+    name: str
     capability: tuple[int, int]
-    memory_bytes: int | None  # None where the driver does not say (unified memory)
+    memory_bytes: int | None
     uuid: str
     mig: bool = False
 
@@ -100,7 +106,7 @@ def text(value: str | bytes) -> str:
 
 
 def list_cards(nvml: Any) -> tuple[list[Card], list[str]]:
-    """Every card in NVML's order, with notes on those that cannot be used."""
+    """Return every card in NVML's order, with notes on those that cannot be used."""
     cards, notes = [], []
     for index in range(nvml.nvmlDeviceGetCount()):
         try:
@@ -117,7 +123,7 @@ def list_cards(nvml: Any) -> tuple[list[Card], list[str]]:
 
 
 def devices_of(nvml: Any, handle: Any, index: int) -> tuple[Gpu, ...]:
-    """The card itself or, in MIG mode, its slices: CUDA cannot use the whole of a card in that mode."""
+    """Return the card itself or, in MIG mode, its slices: CUDA cannot use the whole of a card in that mode."""
     name = text(nvml.nvmlDeviceGetName(handle))
     # Asked of the card, because a slice's handle is not accepted everywhere; it is the same for both.
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
@@ -142,7 +148,7 @@ def devices_of(nvml: Any, handle: Any, index: int) -> tuple[Gpu, ...]:
 
 
 def memory_of(nvml: Any, handle: Any) -> int | None:
-    """Total memory in bytes; None for unified memory (GB10, Jetson), where NVML has no answer."""
+    """Return the total memory in bytes; None for unified memory (GB10, Jetson), where NVML has no answer."""
     try:
         return int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
     except nvml.NVMLError_NotSupported:
@@ -150,7 +156,7 @@ def memory_of(nvml: Any, handle: Any) -> int | None:
 
 
 def states(gpus: Sequence[Gpu]) -> list[dict[str, Any]]:
-    """Clocks, power limit and modes of each GPU as they are now, those of its card for a slice.
+    """Return clocks, power limit and modes of each GPU as they are now, those of its card for a slice.
 
     Each is asked for by itself, and None where the card, the driver or the release of nvidia-ml-py does not know it:
     ``clocks_mhz`` (``sm``, ``memory``, each with ``_max`` and ``_application``), ``throttle_reasons`` (nvidia-smi's
@@ -200,7 +206,7 @@ def _state(nvml: Any, index: int) -> dict[str, Any]:
 
 
 def visible(cards: Sequence[Card], wanted: str | None, order: str | None) -> Visible:
-    """Apply CUDA_VISIBLE_DEVICES (`wanted`) and CUDA_DEVICE_ORDER (`order`) as CUDA does, with notes.
+    """Apply CUDA_VISIBLE_DEVICES (``wanted``) and CUDA_DEVICE_ORDER (``order``) as CUDA does, with notes.
 
     Indices or unambiguous beginnings of UUIDs, of one kind; the first invalid entry ends the list, a repeated
     one empties it. Source: the CUDA programming guide, and torch.cuda._parse_visible_devices, which imitates
@@ -208,7 +214,7 @@ def visible(cards: Sequence[Card], wanted: str | None, order: str | None) -> Vis
     """
     every = [gpu for card in cards for gpu in card.devices]
     if wanted is None:
-        return one_slice(every)
+        return keep_one_slice(every)
     setting = f"CUDA_VISIBLE_DEVICES={wanted!r}"
     if not wanted.strip():
         return (), [f"{setting} hides all {len(every)} GPUs"]
@@ -216,7 +222,7 @@ def visible(cards: Sequence[Card], wanted: str | None, order: str | None) -> Vis
     notes = []
     kind = next((prefix for prefix in ("GPU-", "MIG-") if wanted.startswith(prefix)), "")
     for entry in wanted.split(","):
-        gpu = find(cards, every, entry, kind)
+        gpu = find_device(cards, every, entry, kind)
         if gpu is None:
             notes.append(f"{setting}: {entry!r} is none of the {len(every)} GPUs, and CUDA reads no further")
             break
@@ -228,12 +234,12 @@ def visible(cards: Sequence[Card], wanted: str | None, order: str | None) -> Vis
             f"{setting} counts in CUDA's order (fastest first), this listing in PCI bus order, and the cards "
             "differ: set CUDA_DEVICE_ORDER=PCI_BUS_ID or name a UUID"
         )
-    gpus, more = one_slice(chosen)
+    gpus, more = keep_one_slice(chosen)
     return gpus, notes + more
 
 
-def find(cards: Sequence[Card], every: Sequence[Gpu], entry: str, kind: str) -> Gpu | None:
-    """The one device that an entry of CUDA_VISIBLE_DEVICES names; of a card in MIG mode, its first slice."""
+def find_device(cards: Sequence[Card], every: Sequence[Gpu], entry: str, kind: str) -> Gpu | None:
+    """Return the device that an entry of CUDA_VISIBLE_DEVICES names; of a card in MIG mode, its first slice."""
     if kind == "MIG-":
         slices = [gpu for gpu in every if gpu.uuid.startswith(entry)]
         return slices[0] if len(slices) == 1 and entry.startswith(kind) else None
@@ -245,8 +251,8 @@ def find(cards: Sequence[Card], every: Sequence[Gpu], entry: str, kind: str) -> 
     return named[0].devices[0] if len(named) == 1 and named[0].devices else None
 
 
-def one_slice(gpus: Sequence[Gpu]) -> Visible:
-    """CUDA gives a process one MIG slice only: of several, keep the first and say so."""
+def keep_one_slice(gpus: Sequence[Gpu]) -> Visible:
+    """Keep the first of several MIG slices, with a note: CUDA gives a process only one."""
     if len(gpus) < 2 or not all(gpu.mig for gpu in gpus):
         return tuple(gpus), []
     others = ", ".join(gpu.uuid for gpu in gpus[1:])

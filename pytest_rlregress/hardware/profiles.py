@@ -1,17 +1,19 @@
-"""Hardware profiles as written: one TOML a hardware model, read and checked key by key."""
+"""Hardware profiles: one TOML file for each hardware model."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
+from pytest_rlregress.util import toml_table
+from pytest_rlregress.util.toml_table import rule
+
 SHIPPED = Path(__file__).parents[1] / "hardware_markers"
-FEATURES = ("bf16", "fp8", "fp4")  # what the tensor cores compute in
+#: What tensor cores may compute in.
+FEATURES = ("bf16", "fp8", "fp4")
 
 
 class HardwareError(Exception):
@@ -20,17 +22,25 @@ class HardwareError(Exception):
 
 @dataclass(frozen=True)
 class Profile:
-    """One hardware model. Without `nvml_names` it describes the CPU, and fits every machine."""
+    """One hardware model.
+
+    Attributes:
+        nvml_names: Regular expressions that match the whole name; none for a CPU, which every machine has.
+        features: What of ``FEATURES`` its tensor cores compute in.
+        step: The miniature step's budget here.
+        memory_gib: The least that a card of these names reports.
+        ray_accelerator: What Ray calls the card: a node that has one has the resource ``accelerator_type:THIS``.
+    """
 
     id: str
-    title: str
-    nvml_names: tuple[str, ...]  # regular expressions that match the whole name
-    capability: tuple[int, int] | None
-    memory_gib: float  # the least that a card of these names reports
-    features: tuple[str, ...]
-    step: Mapping[str, Any]  # the miniature step's budget here; keys as in STEP
     source: Path
-    ray_accelerator: str | None = None  # what Ray calls the card: a node that has one has accelerator_type:THIS
+    title: str
+    nvml_names: tuple[str, ...]
+    features: tuple[str, ...]
+    step: Mapping[str, Any]
+    capability: tuple[int, int] | None = None
+    memory_gib: float = 0
+    ray_accelerator: str | None = None
 
     @property
     def is_cpu(self) -> bool:
@@ -38,41 +48,52 @@ class Profile:
         return not self.nvml_names
 
 
-# Key: is a value right, and what is allowed. `bool` is an `int` in Python, so types are compared exactly.
-Rule = tuple[Any, str]
-COUNT: Rule = (lambda v: type(v) is int and v >= 1, "a whole number of at least 1")
-SHARE: Rule = (lambda v: type(v) is float and 0 < v < 1, "a number between 0 and 1")
-STRINGS: Rule = (lambda v: type(v) is list and all(type(s) is str for s in v), "a list of strings")
-CPU_KEYS: dict[str, Rule] = {
-    "title": (lambda v: type(v) is str and v != "", "a text"),
-    "nvml_names": STRINGS,
-    "features": (lambda v: STRINGS[0](v) and set(v) <= set(FEATURES), f"a list from {', '.join(FEATURES)}"),
-    "step": (lambda v: type(v) is dict, "a table"),
+def _patterns(value: Any) -> tuple[str, ...]:
+    for pattern in toml_table.texts(value):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"regular expressions; {pattern!r} is none: {error}") from None
+    return tuple(value)
+
+
+def _capability(value: Any) -> tuple[int, int]:
+    if not isinstance(value, str) or not re.fullmatch(r"\d+\.\d+", value):
+        raise ValueError('a text such as "9.0"')
+    major, minor = value.split(".")
+    return int(major), int(minor)
+
+
+def _features(value: Any) -> tuple[str, ...]:
+    if not set(toml_table.texts(value)) <= set(FEATURES):
+        raise ValueError(f"a list from {', '.join(FEATURES)}")
+    return tuple(value)
+
+
+# `bool` is an `int` in Python, so types are compared exactly.
+_COUNT = rule(lambda v: type(v) is int and v >= 1, "a whole number of at least 1")
+_SHARE = rule(lambda v: type(v) is float and 0 < v < 1, "a number between 0 and 1")
+_CPU_KEYS = {"title": toml_table.text, "nvml_names": _patterns, "features": _features, "step": toml_table.table}
+_GPU_KEYS = _CPU_KEYS | {
+    "capability": _capability,
+    "memory_gib": rule(lambda v: type(v) in (int, float) and v >= 0, "a number of GiB"),
 }
-GPU_KEYS: dict[str, Rule] = CPU_KEYS | {
-    "capability": (lambda v: type(v) is str and re.fullmatch(r"\d+\.\d+", v), 'a string like "9.0"'),
-    "memory_gib": (lambda v: type(v) in (int, float) and v >= 0, "a number of GiB"),
+_OPTIONAL_KEYS = {
+    "ray_accelerator": rule(lambda v: type(v) is str and re.fullmatch(r"[\w.-]+", v), 'a name of Ray\'s, like "H100"'),
 }
-OPTIONAL_KEYS: dict[str, Rule] = {
-    "ray_accelerator": (lambda v: type(v) is str and re.fullmatch(r"[\w.-]+", v), 'a name of Ray\'s, like "H100"'),
+_CPU_STEP = dict.fromkeys(("prompt_length", "response_length", "prompts", "max_model_len", "learn_steps"), _COUNT) | {
+    "dtype": toml_table.one_of("float32", "bfloat16"),
+    "samples_per_prompt": rule(lambda v: type(v) is int and v >= 2, "a whole number of at least 2 (a group)"),
+    "logprob_tolerance": _SHARE,
 }
-CPU_STEP: dict[str, Rule] = {
-    "dtype": (lambda v: v in ("float32", "bfloat16"), '"float32" or "bfloat16"'),
-    "prompt_length": COUNT,
-    "response_length": COUNT,
-    "prompts": COUNT,
-    "samples_per_prompt": (lambda v: type(v) is int and v >= 2, "a whole number of at least 2 (a group)"),
-    "max_model_len": COUNT,
-    "logprob_tolerance": SHARE,
-    "learn_steps": COUNT,
-}
-STEP: dict[str, Rule] = CPU_STEP | {"gpu_memory_utilization": SHARE}
+_GPU_STEP = _CPU_STEP | {"gpu_memory_utilization": _SHARE}
 
 
 def load_profiles(extra_dirs: Sequence[Path] = ()) -> dict[str, Profile]:
-    """Read the shipped profiles and those in the user's folders (ini rlregress_hardware), by id.
+    """Read the shipped profiles and those in the user's folders (ini ``rlregress_hardware``), by id.
 
-    Raises HardwareError naming file and key for anything malformed, and for an id that is taken.
+    Raises:
+        HardwareError: A profile is malformed, or its id is taken; names file and key.
     """
     profiles: dict[str, Profile] = {}
     for folder in (SHIPPED, *extra_dirs):
@@ -97,54 +118,13 @@ def read_profile(file: Path) -> Profile:
             f"{file}: the file's name is the profile's id, as in --hw=ID. Allowed: small letters, digits and "
             "hyphens, and neither auto nor list."
         )
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise HardwareError(f"{file}: not readable as TOML: {error}") from error
+    table = toml_table.load(file, HardwareError)
     cpu = table.get("nvml_names") == []
-    check(file, "", table, CPU_KEYS if cpu else GPU_KEYS, OPTIONAL_KEYS)
-    step = table["step"]
-    check(file, "step.", step, CPU_STEP if cpu else STEP)
+    values = toml_table.check(table, str(file), HardwareError, _CPU_KEYS if cpu else _GPU_KEYS, _OPTIONAL_KEYS)
+    step = toml_table.check(values["step"], f"{file}: step", HardwareError, _CPU_STEP if cpu else _GPU_STEP)
     if step["prompt_length"] + step["response_length"] > step["max_model_len"]:
         raise HardwareError(
-            f"{file}: step.max_model_len = {step['max_model_len']} has no room for step.prompt_length + "
-            f"step.response_length = {step['prompt_length'] + step['response_length']}."
+            f"{file}: step: key 'max_model_len': {step['max_model_len']} is not allowed; "
+            f"allowed: prompt_length + response_length, {step['prompt_length'] + step['response_length']}, or more"
         )
-    for name in table["nvml_names"]:
-        try:
-            re.compile(name)
-        except re.error as error:
-            raise HardwareError(f"{file}: nvml_names: {name!r} is no regular expression: {error}") from error
-    major, minor = (int(part) for part in table.get("capability", "0.0").split("."))
-    return Profile(
-        id=file.stem,
-        title=table["title"],
-        nvml_names=tuple(table["nvml_names"]),
-        capability=None if cpu else (major, minor),
-        memory_gib=table.get("memory_gib", 0),
-        features=tuple(table["features"]),
-        step=step,
-        source=file,
-        ray_accelerator=table.get("ray_accelerator"),
-    )
-
-
-def check(
-    file: Path,
-    where: str,
-    table: Mapping[str, Any],
-    rules: Mapping[str, Rule],
-    optional: Mapping[str, Rule] = MappingProxyType({}),
-) -> None:
-    """Raise HardwareError for the first key of `table` that is unknown, missing or wrong."""
-    known = {**rules, **optional}
-    for key in table:
-        if key not in known:
-            raise HardwareError(f"{file}: unknown key {where}{key}. Allowed: {', '.join(known)}.")
-    for key, (right, allowed) in known.items():
-        if key in optional and key not in table:
-            continue
-        if key not in table:
-            raise HardwareError(f"{file}: the key {where}{key} is missing. It takes {allowed}.")
-        if not right(table[key]):
-            raise HardwareError(f"{file}: {where}{key} = {table[key]!r}. It takes {allowed}.")
+    return Profile(id=file.stem, source=file, **values)

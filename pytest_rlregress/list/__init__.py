@@ -1,1 +1,1 @@
-"""``rlregress list``: what the catalogue holds."""
+"""``rlregress list``: print the catalogue."""

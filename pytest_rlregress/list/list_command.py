@@ -1,4 +1,4 @@
-"""``rlregress list``: what the catalogue holds."""
+"""``rlregress list``: print the catalogue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "list",
-        help="every documented failure, with cause and remedy",
         description="Print every documented failure: where it was seen, what is expected of it on the installed stack, "
         "its cause and its remedy.",
     )

@@ -1,4 +1,4 @@
-"""The catalogue as one Markdown page: ``docs/scenarios.md``."""
+"""Write the catalogue as one Markdown page: ``docs/scenarios.md``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Generated from the catalogue: `rlregress list --markdown > docs/scenarios.md`. E
 
 
 def page(failures: Iterable[Failure]) -> str:
-    """The page over ``failures``, by scenario folder in the order given."""
+    """Return the page of ``failures``, by scenario folder in the order given."""
     parts = [_HEAD]
     for folder, members in groupby(failures, key=lambda failure: failure.source.parent):
-        parts += [f"## {folder.name}\n\n{_story(folder)}\n", *map(_entry, members)]
+        parts += [f"## {folder.name}\n\n{_folder_text(folder)}\n", *map(_entry, members)]
     return "\n".join(parts)
 
 
-def _story(folder: Path) -> str:
-    """What a scenario folder is about, as its package says."""
+def _folder_text(folder: Path) -> str:
+    """Return what a scenario folder is about: the docstring of its package."""
     package = folder / "__init__.py"
     return (package.exists() and ast.get_docstring(ast.parse(package.read_text(encoding="utf-8")))) or ""
 
@@ -55,7 +55,7 @@ def _entry(failure: Failure) -> str:
 
 
 def _signature(signature: Signature) -> str:
-    said = {
+    fields = {
         "ends": signature.kind,
         "signal": signature.signal,
         "exception": signature.exception,
@@ -63,5 +63,5 @@ def _signature(signature: Signature) -> str:
         "frames": ", ".join(frame.pattern for frame in signature.frames),
         "log": signature.log and signature.log.pattern,
     }
-    text = ", ".join(f"{name} {code_span(value)}" for name, value in said.items() if value)
+    text = ", ".join(f"{name} {code_span(value)}" for name, value in fields.items() if value)
     return f"{text} — {signature.note}" if signature.note else text

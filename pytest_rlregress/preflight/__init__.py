@@ -1,1 +1,1 @@
-"""``rlregress preflight``: a trainer's configuration checked for the documented failures before a GPU is rented."""
+"""``rlregress preflight``: check a trainer's configuration before a GPU is rented."""

@@ -1,4 +1,4 @@
-"""A configuration as the trainer will see it, and where each of its keys was written."""
+"""Read a configuration as the trainer will see it, and where each of its keys was written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.preflight.formats import UNKNOWN, ConfigError, ConfigPosition, lay_over, read_file, read_override
-
-__all__ = ["Config", "ConfigError", "ConfigPosition", "read"]
+from pytest_rlregress.preflight.formats import (
+    UNKNOWN,
+    ConfigError,
+    ConfigPosition,
+    merge,
+    read_file,
+    read_override,
+    walk,
+)
 
 # Of each trainer the sections that a run cannot do without: a file with none of them is something else.
 SECTIONS = {
@@ -22,16 +28,22 @@ SECTIONS = {
 
 @dataclass(frozen=True)
 class Config:
-    """Files and overrides laid over each other, the later over the earlier."""
+    """A run's configuration: files and overrides merged, the later over the earlier.
 
-    trainer: str  # verl or prime-rl
+    Attributes:
+        trainer: ``verl`` or ``prime-rl``.
+        places: By dotted key, and by name for a variable that a launch script sets.
+        environ: The run's environment variables, as far as they are known here.
+    """
+
+    trainer: str
     files: tuple[str, ...]
     tree: dict[str, Any]
-    places: Mapping[str, ConfigPosition]  # by dotted key, and by name for a variable that a launch script sets
-    environ: Mapping[str, str]  # what the run is started with, as far as it can be known here
+    places: Mapping[str, ConfigPosition]
+    environ: Mapping[str, str]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a dotted key: ``default`` if it is not given, None if it is given but not known here.
+        """Return the value of a dotted key: ``default`` if it is not given, None if it is given but not known here.
 
         References to other keys (``${data.max_prompt_length}``) are followed; what else is interpolated is not known.
         """
@@ -48,16 +60,17 @@ class Config:
         return None if isinstance(value, str) and ("${" in value or value == UNKNOWN) else value
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """The same, if it is a number."""
+        """Return the value of a dotted key, if it is a number."""
         value = self.get(key, default)
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     def leaves(self, below: str = "") -> Iterator[tuple[str, Any]]:
-        """Every value that is no table and no list, by dotted key; entries of a list by number."""
-        return _leaves(self.tree if not below else self.get(below), below)
+        """Return every value that is no table and no list, by dotted key; entries of a list by number."""
+        value = self.get(below) if below else self.tree
+        return ((key, one) for key, one in [(below, value), *walk(value, below)] if not isinstance(one, (dict, list)))
 
     def place(self, key: str) -> ConfigPosition:
-        """Where a key was written; for one that was left out, where the table stands that it belongs into."""
+        """Return where a key was written; for one that was left out, where its table is."""
         if key not in self.places and key in self.environ:
             return ConfigPosition(argument="environment")
         while key and key not in self.places:
@@ -65,7 +78,7 @@ class Config:
         return self.places[key] if key else ConfigPosition(self.files[0])
 
     def write(self, key: str, value: str | float) -> str:
-        """What to write for a key, in the language of the place where it stands."""
+        """Return what to write for a key, in the language of the place where it stands."""
         place = self.place(key)
         name = key.rpartition(".")[2]
         if place.file is None or place.file.endswith(".sh"):
@@ -93,7 +106,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
     places: dict[str, ConfigPosition] = {}
     exports: dict[str, str] = {}
     for part in parts:
-        lay_over(tree, part.tree)
+        merge(tree, part.tree)
         if part.file is None:  # an override replaces all that stood below its key
             places = {
                 key: place for key, place in places.items() if not key.startswith(tuple(f"{k}." for k in part.places))
@@ -109,11 +122,3 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
 
 def _is_override(argument: str) -> bool:
     return ("=" in argument or argument.startswith("~")) and not os.path.exists(argument)
-
-
-def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, (Mapping, list)):
-        for name, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _leaves(entry, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value

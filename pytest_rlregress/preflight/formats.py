@@ -1,4 +1,4 @@
-"""The files that configurations are written in: YAML, TOML and launch scripts, each with the line of every key."""
+"""Read configuration files: YAML, TOML and launch scripts, each with the line of every key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REMOVED = object()  # the value of a key that an override like ~trainer.logger t
 
 
 class ConfigError(Exception):
-    """What was given is no configuration that can be read."""
+    """A configuration that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def read_file(file: Path, environ: Mapping[str, str]) -> ConfigPart:
 def read_override(argument: str) -> ConfigPart:
     """Read an argument as Hydra takes it, ``key=value``, ``+key=value`` or ``~key``; or ``trainer=train.toml``.
 
-    The last is how prime-rl's ``--trainer @ train.toml`` is said here: what the file holds belongs below that key.
+    The last is how prime-rl's ``--trainer @ train.toml`` is written here: what the file holds belongs below that key.
     """
     key, _, value = argument.lstrip("+").partition("=")
     if value.endswith(".toml") and key in ("trainer", "orchestrator", "inference"):
@@ -76,19 +76,20 @@ def read_override(argument: str) -> ConfigPart:
         return ConfigPart(part.file, part.trainer, {key: part.tree}, places)
     name = key.removeprefix("~")
     return ConfigPart(
-        tree=_nested(name, _plain(value) if name == key else REMOVED), places={name: ConfigPosition(argument=argument)}
+        tree=_nested(name, _override_value(value) if name == key else REMOVED),
+        places={name: ConfigPosition(argument=argument)},
     )
 
 
-def lay_over(tree: dict[str, Any], above: Mapping[str, Any]) -> None:
-    """Put what ``above`` says over what ``tree`` says; a list is replaced as a whole."""
+def merge(tree: dict[str, Any], above: Mapping[str, Any]) -> None:
+    """Merge ``above`` into ``tree``, over what that has; a list is replaced as a whole."""
     for name, value in above.items():
         if value is REMOVED:
             tree.pop(name, None)
         elif isinstance(value, Mapping):
             below = tree.get(name)
             tree[name] = below if isinstance(below, dict) else {}
-            lay_over(tree[name], value)
+            merge(tree[name], value)
         else:
             tree[name] = value
 
@@ -99,8 +100,8 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
     return value  # type: ignore[no-any-return]
 
 
-def _plain(value: str) -> Any:
-    """A value of an override, which Hydra writes much as YAML does."""
+def _override_value(value: str) -> Any:
+    """Read a value of an override, which Hydra writes much as YAML does."""
     try:
         return yaml.safe_load(value)
     except yaml.YAMLError:
@@ -122,7 +123,7 @@ def _yaml(text: str, file: str) -> tuple[dict[str, Any], dict[str, ConfigPositio
 
 
 def _yaml_lines(node: yaml.Node | None, loader: yaml.SafeLoader, key: str = "") -> Iterator[tuple[str, int]]:
-    entries: list[tuple[str, yaml.Node, yaml.Node]] = []  # name, where it stands, value
+    entries: list[tuple[str, yaml.Node, yaml.Node]] = []  # name, its node, value
     if isinstance(node, yaml.MappingNode):
         names = [name.value for name, _ in node.value]
         for name, _ in node.value:
@@ -132,14 +133,14 @@ def _yaml_lines(node: yaml.Node | None, loader: yaml.SafeLoader, key: str = "") 
         entries = [(name.value, name, value) for name, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
         entries = [(str(number), value, value) for number, value in enumerate(node.value)]
-    for name, stands, value in entries:
+    for name, node, value in entries:
         below = f"{key}.{name}" if key else name
-        yield below, stands.start_mark.line + 1
+        yield below, node.start_mark.line + 1
         yield from _yaml_lines(value, loader, below)
 
 
 def _toml(text: str, file: str) -> tuple[dict[str, Any], dict[str, ConfigPosition]]:
-    """Values from tomllib, which keeps no lines: a key stands where the file, read up to there, first has it."""
+    """Read TOML with tomllib, which keeps no lines: a key stands where the file, read up to there, first has it."""
     tree = tomllib.loads(text)
     lines = text.split("\n")
     places: dict[str, ConfigPosition] = {}
@@ -149,18 +150,19 @@ def _toml(text: str, file: str) -> tuple[dict[str, Any], dict[str, ConfigPositio
             so_far = tomllib.loads("\n".join(lines[:end]))
         except tomllib.TOMLDecodeError:  # in the middle of a list or a text of several lines
             continue
-        for key in _keys(so_far):
+        for key, _ in walk(so_far):
             places.setdefault(key, ConfigPosition(file, begin + 1))
         begin = end
     return tree, places
 
 
-def _keys(value: Any, key: str = "") -> Iterator[str]:
-    for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
-        below = f"{key}.{name}" if key else str(name)
-        yield below
-        if isinstance(entry, (dict, list)):
-            yield from _keys(entry, below)
+def walk(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every entry below a table or list with its dotted key; entries of a list by number."""
+    if isinstance(value, (dict, list)):
+        for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
+            below = f"{key}.{name}" if key else str(name)
+            yield below, entry
+            yield from walk(entry, below)
 
 
 # A dot is in every key of verl's that matters here, and in no name of a shell variable.
@@ -172,9 +174,9 @@ UNKNOWN = "???"  # as OmegaConf writes a value that is missing
 def _script(
     text: str, file: str, environ: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, ConfigPosition], dict[str, str]]:
-    """The overrides that a launch script hands to verl, and the variables that it exports.
+    """Read the overrides that a launch script hands to verl, and the variables that it exports.
 
-    Read as if every line ran, from top to bottom. What only a shell could tell, such as a command's output, is unknown.
+    Every line counts as run, from top to bottom. What only a shell could find, such as a command's output, is unknown.
     """
     tree: dict[str, Any] = {}
     places: dict[str, ConfigPosition] = {}
@@ -189,7 +191,7 @@ def _script(
                 exported |= {found[1]} if command else set()  # export A=1, or A=1 python …
             elif found := _OVERRIDE.fullmatch(word):
                 value = _expand(found[3], {**environ, **variables})
-                lay_over(tree, _nested(found[2], REMOVED if found[1] == "~" else _plain(value)))
+                merge(tree, _nested(found[2], REMOVED if found[1] == "~" else _override_value(value)))
                 places[found[2]] = ConfigPosition(file, line)
             elif command == "export":
                 exported.add(word)
@@ -199,7 +201,7 @@ def _script(
 
 
 def _commands(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The words of every line, its number with them; one whose quotes run over several lines counts as one."""
+    """Yield the words of every line, with its number; lines that one pair of quotes spans count as one."""
     lines = [line.removesuffix("\\") for line in text.splitlines()]
     begin = 0
     while begin < len(lines):
@@ -223,7 +225,7 @@ _NOT_HYDRAS = re.compile(r"`|\$(?!\{[\w.]*\.)")
 
 
 def _expand(word: str, variables: Mapping[str, str]) -> str:
-    """What a shell makes of a word; of a variable that is unset or empty, what Hydra's language has for that."""
+    """Expand a word as a shell does; a variable that is unset or empty becomes what Hydra's language has for that."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]

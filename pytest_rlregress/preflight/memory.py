@@ -1,4 +1,4 @@
-"""Whether trainer and engine fit on the card: what the configuration says of both, put to the remedies.
+"""Rules of preflight about memory: whether trainer and engine fit on the card.
 
 Predicted is less rather than more, so that what is found to be too much is too much.
 """
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import remedies
-from pytest_rlregress.preflight.rule_context import Advice, RuleContext, Unchecked
+from pytest_rlregress.preflight.rule_context import RuleContext, Unchecked
+from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.util.units import GIB
 
-GIB = 2**30
 CUDA_CONTEXT = GIB  # the least of what predict_training_memory does not count
 
 MORE = "fewer tokens in a micro batch, more or larger cards, or a smaller model"
@@ -46,22 +47,27 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, and how."""
+    """What is trained, and how.
+
+    Attributes:
+        tokens: In a micro batch.
+        logits: How many are kept, as a share of what a loss in float32 keeps.
+    """
 
     model: Model
     cards: int
     lora_rank: int
-    tokens: int  # in a micro batch
+    tokens: int
     checkpointing: bool
     bytes_per_weight: int = 4
-    logits: float = 1  # kept of them, as a share of what a loss in float32 keeps
+    logits: float = 1
 
     def weights(self) -> int:
-        """Bytes of each card that weights alone take."""
+        """Return the bytes that the weights alone take on each card."""
         return self.bytes_per_weight * self.model.parameters // self.cards
 
     def peak(self) -> int:
-        """Bytes of each card in a step."""
+        """Return the bytes that a step takes on each card."""
         model = self.model
         adapters = self.lora_rank * model.num_hidden_layers * (9 * model.hidden_size + 3 * model.intermediate_size)
         predicted = remedies.predict_training_memory(
@@ -80,18 +86,18 @@ class Training:
 
 def gpu_memory_utilization(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """An engine that asks, when it starts, for more of the card than the trainer leaves."""
-    key, default = _share(run)
+    key, default = _engine_share(run)
     asked = run.config.number(key, default)
     if not _on_one_card(run) or asked is None:
         return
     if not run.memory_bytes:
         yield Unchecked(f"{run.profile.title} says nothing of GPU memory: give --hw")
         return
-    limit, held, peak = _limit(run)
+    limit, held, peak = _share_limit(run)
     if asked > limit:
         why = f"the engine asks for {asked:g} of {run.memory_bytes / GIB:.0f} GiB, and shares the card with the trainer"
         why += f", whose weights take {held / GIB:.0f} GiB" if held else ""
-        share = _room(run, peak)
+        share = _share_beside(run, peak)
         yield Advice(key, why, run.config.write(key, share) if share else MORE)
 
 
@@ -106,20 +112,20 @@ def trainer_engine_oom(run: RuleContext) -> Iterator[Advice | Unchecked]:
         return
     share = 0.0
     if _on_one_card(run):
-        asked = run.config.number(*_share(run)) or 0
-        if asked > _limit(run)[0]:
+        asked = run.config.number(*_engine_share(run)) or 0
+        if asked > _share_limit(run)[0]:
             return
-        share = 0 if _sleeps(run) else asked
+        share = 0 if _engine_sleeps(run) else asked
     left = int(run.memory_bytes * (1 - share))
     needed = training.peak()
     if needed > left:
         engine = f", of which the engine has {share:g}" if share else ""
         why = f"a step of the trainer needs about {needed / GIB:.0f} GiB of {run.memory_bytes / GIB:.0f}{engine}"
-        yield Advice(*_way_out(run, training, left, why))
+        yield Advice(*_remedy(run, training, left, why))
 
 
-def _way_out(run: RuleContext, training: Training, left: int, why: str) -> tuple[str, str, str]:
-    """The first of the documented remedies that is enough: key, why, what to write."""
+def _remedy(run: RuleContext, training: Training, left: int, why: str) -> tuple[str, str, str]:
+    """Return the first of the documented remedies that is enough: key, why, what to write."""
     config = run.config
     model = "actor_rollout_ref.model" if run.verl else "trainer.model"
     thrifty = replace(training, checkpointing=True)
@@ -127,8 +133,8 @@ def _way_out(run: RuleContext, training: Training, left: int, why: str) -> tuple
         key = f"{model}.enable_gradient_checkpointing" if run.verl else f"{model}.ac"
         return key, why, config.write(key, "true") if run.verl else "ac = { freq = 1 }"
     if left < run.memory_bytes:
-        key = _share(run)[0]
-        share = _room(run, thrifty.peak())
+        key = _engine_share(run)[0]
+        share = _share_beside(run, thrifty.peak())
         if share:
             return key, why, config.write(key, share)
     if not training.lora_rank and replace(thrifty, lora_rank=8).peak() <= left:
@@ -139,8 +145,8 @@ def _way_out(run: RuleContext, training: Training, left: int, why: str) -> tuple
     return f"{model}.path" if run.verl else "model.name", why, MORE
 
 
-def _share(run: RuleContext) -> tuple[str, float]:
-    """The key of the engine's share, and its default."""
+def _engine_share(run: RuleContext) -> tuple[str, float]:
+    """Return the key of the engine's share, and its default."""
     verl = ("actor_rollout_ref.rollout.gpu_memory_utilization", 0.5)
     return verl if run.verl else ("inference.gpu_memory_utilization", 0.9)
 
@@ -154,17 +160,17 @@ def _on_one_card(run: RuleContext) -> bool:
     return isinstance(engine, list) and isinstance(trainer, list) and any(card in trainer for card in engine)
 
 
-def _sleeps(run: RuleContext) -> bool:
-    """Whether the engine gives its memory back while the trainer works."""
+def _engine_sleeps(run: RuleContext) -> bool:
+    """Return whether the engine gives its memory back while the trainer works."""
     return run.verl and bool(run.config.get("actor_rollout_ref.rollout.free_cache_engine", True))
 
 
-def _limit(run: RuleContext) -> tuple[float, int, int]:
-    """The largest share with which the engine can start, and what the trainer holds then, and when the engine is up."""
+def _share_limit(run: RuleContext) -> tuple[float, int, int]:
+    """Return the largest share the engine can start with, and what the trainer holds then, and in a step."""
     training = _training(run)
     offloaded = run.config.get("actor_rollout_ref.actor.fsdp_config.param_offload") is True
     held, peak = (0, 0) if isinstance(training, Unchecked) or offloaded else (training.weights(), training.peak())
-    if _sleeps(run):
+    if _engine_sleeps(run):
         return 1 - held / run.memory_bytes, held, held
     try:
         return remedies.engine_memory_share(run.memory_bytes, held), held, peak
@@ -172,8 +178,8 @@ def _limit(run: RuleContext) -> tuple[float, int, int]:
         return remedies.engine_memory_share(run.memory_bytes, 0), held, peak
 
 
-def _room(run: RuleContext, reserved: int) -> float | None:
-    """The largest share that leaves so many bytes; None if the engine's own weights, in 16 bits, do not fit into it."""
+def _share_beside(run: RuleContext, reserved: int) -> float | None:
+    """Return the largest share that leaves so many bytes; None if the engine's own weights, in 16 bits, do not fit."""
     training = _training(run)
     try:
         share = remedies.engine_memory_share(run.memory_bytes, reserved)
@@ -225,7 +231,7 @@ def _training(run: RuleContext) -> Training | Unchecked:
 
 
 def lora_of(run: RuleContext) -> int:
-    """LoRA's rank, 0 without it."""
+    """Return LoRA's rank, 0 without it."""
     if run.verl:
         return int(run.config.number("actor_rollout_ref.model.lora_rank", 0) or 0)
     for table in ("trainer.model.lora", "trainer.model.experimental.lora"):  # the second until the end of 2025
@@ -235,7 +241,7 @@ def lora_of(run: RuleContext) -> int:
 
 
 def model_of(path: str) -> Model | None:
-    """A model by its config.json, if it is here, else by its name: Qwen2.5-7B, Qwen3-30B-A3B."""
+    """Return the sizes of a model by its config.json, if it is here, else by its name: Qwen2.5-7B, Qwen3-30B-A3B."""
     file = os.path.join(os.path.expanduser(path), "config.json")
     if os.path.isfile(file):
         try:
@@ -252,7 +258,7 @@ def model_of(path: str) -> Model | None:
 
 
 def _by_config(config: dict[str, Any]) -> Model | None:
-    """Parameters counted as Qwen 2 and Llama have them; None for a mixture of experts and what else has other parts."""
+    """Count parameters as Qwen 2 and Llama have them; None for a mixture of experts and what else has other parts."""
     config = config.get("text_config", config)
     try:
         layers, width, mlp = (int(config[key]) for key in ("num_hidden_layers", "hidden_size", "intermediate_size"))

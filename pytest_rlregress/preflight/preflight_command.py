@@ -1,4 +1,4 @@
-"""``rlregress preflight``: the command."""
+"""``rlregress preflight``: check a trainer's configuration for the documented failures before a GPU is rented."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import os
 import sys
 from typing import Any
 
-from pytest_rlregress.hardware import GIB, HardwareError, Machine, discover, load_profiles, match, select
+from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
 from pytest_rlregress.preflight import report
-from pytest_rlregress.preflight.document import ConfigError, read
+from pytest_rlregress.preflight.document import read
+from pytest_rlregress.preflight.formats import ConfigError
 from pytest_rlregress.preflight.rule_context import RuleContext
+from pytest_rlregress.util.units import GIB
 
 
 def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "preflight",
-        help="check a trainer's configuration for the documented failures, before a GPU is rented",
         description="Check the configuration of a run for the documented failures: verl's YAML or launch script, or "
         "prime-rl's TOML. The exit code is 1 if there is a finding, 0 if there is none, 2 for bad input.",
     )
@@ -42,19 +43,19 @@ def declare(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check and print."""
+    """Check the configuration and print what was found; returns the exit code."""
     try:
-        planned = _planned(options)
+        run_context = _context(options)
     except (ConfigError, HardwareError) as error:
         print(f"rlregress preflight: {error}", file=sys.stderr)
         return 2
     with contextlib.redirect_stdout(sys.stderr):  # what is imported to see whether it is installed may talk
-        found = report.check(planned)
-    print((report.as_json if options.json else report.as_text)(planned, found))
+        found = report.check(run_context)
+    print((report.as_json if options.json else report.as_text)(run_context, found))
     return 1 if found.findings else 0
 
 
-def _planned(options: argparse.Namespace) -> RuleContext:
+def _context(options: argparse.Namespace) -> RuleContext:
     config = read(options.config, os.environ)
     profiles, machine = load_profiles(), discover()
     hw = options.hw.strip().lower()
@@ -69,5 +70,5 @@ def _planned(options: argparse.Namespace) -> RuleContext:
     if options.memory:
         memory = int(options.memory * GIB)
     card = "GPU" if profile.is_cpu else profile.title
-    elsewhere = f"this machine has no {card}: what is installed here may not be what the run has (it is: --installed)"
-    return RuleContext(config, profile, memory, "" if here or options.installed else elsewhere, options.prompt_tokens)
+    why = f"this machine has no {card}: what is installed here may not be what the run has (it is: --installed)"
+    return RuleContext(config, profile, memory, "" if here or options.installed else why, options.prompt_tokens)

@@ -1,4 +1,4 @@
-"""What preflight found, for people and as JSON."""
+"""Put a run to every rule, and write what was found, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from pytest_rlregress.preflight.document import ConfigPosition
-from pytest_rlregress.preflight.rule_context import Advice, RuleContext, Unchecked
+from pytest_rlregress.preflight.formats import ConfigPosition
+from pytest_rlregress.preflight.rule_context import RuleContext, Unchecked
 from pytest_rlregress.preflight.rules import RULES
+from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.util.units import GIB
 
 _WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # names are to be found again
 
 
 @dataclass(frozen=True)
 class ConfigFinding:
-    """One key that will make the run fail, by the failure's id."""
+    """One key that will make the run fail, with the failure's id."""
 
     failure: str
     place: ConfigPosition
@@ -27,7 +29,7 @@ class ConfigFinding:
 
 @dataclass(frozen=True)
 class Report:
-    """What every rule said, in the order of the failures' ids as RULES has them."""
+    """The findings of all rules, in their order."""
 
     findings: Sequence[ConfigFinding]
     unchecked: Sequence[tuple[str, str]]  # failure, why
@@ -35,21 +37,21 @@ class Report:
 
 
 def check(run: RuleContext) -> Report:
-    """Put the run to every rule of its trainer."""
+    """Put a run to every rule of its trainer."""
     findings, unchecked = [], []
     rules = RULES[run.config.trainer]
     for failure, rule in rules.items():
-        for said in rule(run):
-            if isinstance(said, Unchecked):
-                unchecked.append((failure, said.why))
+        for result in rule(run):
+            if isinstance(result, Unchecked):
+                unchecked.append((failure, result.why))
             else:
-                findings.append(ConfigFinding(failure, run.config.place(said.key), said))
+                findings.append(ConfigFinding(failure, run.config.place(result.key), result))
     doubtful = {failure for failure, _ in unchecked}
     return Report(findings, unchecked, [failure for failure in rules if failure not in doubtful])
 
 
 def as_json(run: RuleContext, report: Report) -> str:
-    """One object; a finding on an override has an argument where others have file and line."""
+    """Write one JSON object; a finding on an override has an argument where others have file and line."""
     return json.dumps(
         {
             "trainer": run.config.trainer,
@@ -67,14 +69,14 @@ def as_json(run: RuleContext, report: Report) -> str:
 
 
 def as_text(run: RuleContext, report: Report) -> str:
-    """Findings first, then what was checked and what was not."""
+    """Write the findings, then what was checked and what was not."""
     lines = []
     for one in report.findings:
         lines += [f"{one.place}: {one.advice.key}: {one.failure}", *_indented(one.advice.why), "  instead"]
         lines += [f"    {line}" for line in one.advice.instead.splitlines()] + [""]
     count = len(report.findings)
     found = f"{count} finding{'s' * (count != 1)}" if count else "nothing found"
-    memory = f" with {run.memory_bytes / 2**30:.0f} GiB" if run.memory_bytes else ""
+    memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
     lines += [f"{', '.join(run.config.files)} for {run.profile.title}{memory}: {found}"]
     lines += _wrapped(f"checked: {', '.join(report.checked)}")
     by_reason = sorted((why, failure) for failure, why in report.unchecked)

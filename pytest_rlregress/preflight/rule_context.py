@@ -1,4 +1,4 @@
-"""What a rule is given, and what it may say."""
+"""Define what a rule is given, and what it may find."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from pytest_rlregress.hardware.profiles import Profile
 from pytest_rlregress.preflight.document import Config
 from pytest_rlregress.remedies.advice import Advice
 
-__all__ = ["Advice", "Rule", "RuleContext", "Unchecked"]
-
 
 @dataclass(frozen=True)
 class RuleContext:
-    """The run that is to be started."""
+    """The run that is to be started.
+
+    Attributes:
+        memory_bytes: Of one card; 0 where there is none.
+        packages_unknown: Why what is installed here says nothing about the run; "" where it does.
+        prompt_tokens: The longest prompt, if it was given.
+    """
 
     config: Config
     profile: Profile
-    memory_bytes: int  # of one card; 0 where there is none
-    elsewhere: str  # why what is installed here says nothing about the run; "" where it does
-    prompt_tokens: int | None  # the longest prompt, where somebody knows
+    memory_bytes: int
+    packages_unknown: str
+    prompt_tokens: int | None
 
     @property
     def verl(self) -> bool:
@@ -30,7 +34,7 @@ class RuleContext:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """What a rule could not tell, and why."""
+    """Why a rule could not check something."""
 
     why: str
 

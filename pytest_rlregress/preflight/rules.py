@@ -1,6 +1,6 @@
-"""One rule for each failure that a configuration can show: it finds the values by their names and asks a remedy.
+"""Rules of preflight: one for each failure that a configuration can show, which puts its values to a remedy.
 
-A rule says nothing where facts are lacking that would make a finding certain, or says what it could not check.
+Where facts are lacking that would make a finding certain, a rule finds nothing, or says what it could not check.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, lora_of, trainer_engine_oom
-from pytest_rlregress.preflight.rule_context import Advice, Rule, RuleContext, Unchecked
+from pytest_rlregress.preflight.rule_context import Rule, RuleContext, Unchecked
+from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 
 
@@ -78,7 +79,7 @@ def fsdp_cpu_offload_lora(run: RuleContext) -> Iterator[Advice | Unchecked]:
 
 def windows_path_in_wsl(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Paths with a drive letter: wrong wherever the run is on Linux, WSL included."""
-    if sys.platform == "win32" and not run.elsewhere:
+    if sys.platform == "win32" and not run.packages_unknown:
         return
     for key, value in run.config.leaves():
         if isinstance(value, str) and (path := remedies.wsl_path(value)) != value:
@@ -105,7 +106,7 @@ def dataset_root_not_file(run: RuleContext) -> Iterator[Advice | Unchecked]:
 
 
 def expandable_segments(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """Expandable segments beside the memory pool of vLLM's sleep mode, which verl uses unless told not to."""
+    """Expandable segments beside the memory pool of vLLM's sleep mode, which is verl's default."""
     config = run.config
     if not config.get("actor_rollout_ref.rollout.free_cache_engine", True) or not _uses_vllm(run):
         return
@@ -129,7 +130,7 @@ def flash_attention_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
 
 
 def vllm_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """The engine itself."""
+    """vLLM, where it is not installed."""
     if _uses_vllm(run):
         key = "actor_rollout_ref.rollout.name" if run.verl else "inference"
         yield from _needs(run, key, "vllm", "pip install vllm")
@@ -160,8 +161,8 @@ def _uses_vllm(run: RuleContext) -> bool:
 
 
 def _needs(run: RuleContext, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
-    if run.elsewhere:
-        yield Unchecked(run.elsewhere)
+    if run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
     elif why := remedies.missing_symbol(setting):
         yield Advice(key, why, instead)
 

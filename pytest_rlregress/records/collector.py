@@ -15,7 +15,7 @@ import pytest
 from pytest_rlregress.records import ctrf, run_context
 from pytest_rlregress.records.journal import SUFFIX, RunJournal, RunState
 from pytest_rlregress.records.reader import FORMAT
-from pytest_rlregress.test_ids import key
+from pytest_rlregress.test_ids import stable_id
 from pytest_rlregress.util.files import write_whole
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Record:
         # What node ids are relative to depends on the arguments: a location is relative to the root folder.
         path = self._files.get(nodeid, root / nodeid.partition("::")[0])
         reports = self._reports.setdefault(nodeid, [])
-        return ctrf.entry(key(nodeid, path), os.path.relpath(path, root), reports, begun=nodeid in self._begun)
+        return ctrf.entry(stable_id(nodeid, path), os.path.relpath(path, root), reports, begun=nodeid in self._begun)
 
     def _now(self) -> int:
         """The time in ms since 1970, by a clock that is not set while tests run."""

@@ -55,7 +55,6 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "report",
-        help="what changed between runs: a page, and a gate for CI",
         description="Tell from the records of many runs what changed, since when, because of which upgrade, and what "
         "to run next. Without an option that asks for something else it writes a page, report.html.",
         epilog=_MANUAL,

@@ -1,5 +1,6 @@
-"""What a job does on its node: ``python -m pytest_rlregress.run.job -- PYTEST ARGS`` runs pytest as anyone would
-there, and hands the record back through the job's own log, the one thing that every Ray cluster brings back.
+"""Run pytest on a node, and send the record back: ``python -m pytest_rlregress.run.job -- PYTEST ARGS``.
+
+It comes back through the job's own log, the one thing that every Ray cluster brings back.
 """
 
 from __future__ import annotations
@@ -21,26 +22,30 @@ from typing import BinaryIO
 from pytest_rlregress.run import file_transfer
 from pytest_rlregress.util.processes import end_with_parent
 
-#: Seconds that pytest has to write its record, once the job is stopped; then it is killed and its journal handed back.
+#: Seconds that pytest has to write its record, once the job is stopped; then it is killed and its journal sent back.
 STOP_SECONDS = 25
 _LINE_BYTES = 64 * 1024
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run pytest, hand back what it recorded; returns its exit code, 128 and the signal if it was killed by one."""
+    """Run pytest and send back what it recorded.
+
+    Returns:
+        Its exit code, or 128 and the signal if it was killed by one.
+    """
     parser = argparse.ArgumentParser(prog="python -m pytest_rlregress.run.job")
     parser.add_argument("--here", action="store_true", help="run in this folder, not in an empty one")
     parser.add_argument("arguments", nargs="*", help="for pytest")
     options = parser.parse_args(arguments)
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    told: list[float] = []
+    stopped_at: list[float] = []
     for number in (signal.SIGTERM, signal.SIGINT):  # Ray sends one of them to every process of the job
-        signal.signal(number, lambda *_: told.append(time.monotonic()))
+        signal.signal(number, lambda *_: stopped_at.append(time.monotonic()))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray's workers block it, and pytest would inherit that
     begun = time.monotonic()
-    _tell(file_transfer.note("begin", node=socket.gethostname(), harness=metadata.version("pytest-rlregress")))
-    with tempfile.TemporaryDirectory(prefix="rlregress-") as room:
-        records, empty = Path(room, "records"), Path(room, "empty")
+    _print_line(file_transfer.packet("begin", node=socket.gethostname(), harness=metadata.version("pytest-rlregress")))
+    with tempfile.TemporaryDirectory(prefix="rlregress-") as folder:
+        records, empty = Path(folder, "records"), Path(folder, "empty")
         empty.mkdir()
         # The last one counts, should the arguments name a folder too.
         command = [sys.executable, "-m", "pytest", *options.arguments, f"--rl-record-dir={records}"]
@@ -53,22 +58,22 @@ def main(arguments: list[str] | None = None) -> int:
             stderr=subprocess.STDOUT,
             preexec_fn=_end_with_parent,
         )
-        pump = threading.Thread(target=_pump, args=[process.stdout], daemon=True)
-        pump.start()
+        copying = threading.Thread(target=_copy_lines, args=[process.stdout], daemon=True)
+        copying.start()
         while process.poll() is None:
-            if told and time.monotonic() > told[0] + STOP_SECONDS:
+            if stopped_at and time.monotonic() > stopped_at[0] + STOP_SECONDS:
                 process.kill()
             time.sleep(0.1)
-        pump.join(2)  # whoever pytest left behind may hold the pipe open
+        copying.join(2)  # whoever pytest left behind may hold the pipe open
         for path in sorted(records.glob("[!.]*.json*")):
-            for line in file_transfer.pack(path.name, path.read_bytes()):
-                _tell(line)
-        _tell(file_transfer.note("end", exit=process.returncode, seconds=round(time.monotonic() - begun, 1)))
+            for line in file_transfer.encode_file(path.name, path.read_bytes()):
+                _print_line(line)
+        _print_line(file_transfer.packet("end", exit=process.returncode, seconds=round(time.monotonic() - begun, 1)))
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 def environment(found: Mapping[str, str]) -> dict[str, str]:
-    """What pytest sees: nothing of the cluster that placed the job, or the stack under test would join that."""
+    """Return the environment for pytest: without Ray's variables, or the stack under test would join this cluster."""
     kept = {name: value for name, value in found.items() if not name.startswith(("RAY_", "SPT_"))}
     if kept.get("PYTHONBREAKPOINT", "").startswith("ray."):
         del kept["PYTHONBREAKPOINT"]
@@ -78,17 +83,17 @@ def environment(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def _end_with_parent() -> None:
-    """A killed job gives its GPU to the next one: pytest must not go on."""
+    """Let pytest be killed with the job: that gives its GPU to the next one."""
     end_with_parent(signal.SIGKILL)
 
 
-def _pump(output: BinaryIO) -> None:
-    """Hand on whole lines of text: Ray cannot read a log that is anything else."""
+def _copy_lines(output: BinaryIO) -> None:
+    """Print whole lines of text: Ray cannot read a log that is anything else."""
     while line := output.readline(_LINE_BYTES):
-        _tell(line.decode(errors="replace").rstrip("\n"))
+        _print_line(line.decode(errors="replace").rstrip("\n"))
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

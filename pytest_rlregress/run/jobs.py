@@ -1,4 +1,4 @@
-"""A run on several kinds of hardware: its jobs side by side, what came back from each, and the page of them all."""
+"""Run the jobs of several kinds of hardware side by side, and collect what comes back."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from typing import Any
 from pytest_rlregress.hardware.profiles import HardwareError, load_profiles
 from pytest_rlregress.report.judgement.facts import night_of
 from pytest_rlregress.run import cluster, job_log, results
-from pytest_rlregress.run.cluster import Ask, ClusterError
+from pytest_rlregress.run.cluster import ClusterError, JobResources
 from pytest_rlregress.run.results import UNKNOWN, USAGE
 
-Heard = queue.SimpleQueue[Any]  # pairs of a HardwareJob and a line of its output or its End
+#: Pairs of a job and a line of its output, or its JobEnd.
+Events = queue.SimpleQueue[Any]
 
 _INTERRUPTED = "stopped by Ctrl-C"
 #: Seconds for the jobs to end once they were stopped: Ray's, and some for its answer.
@@ -30,45 +31,51 @@ _LEAVE_SECONDS = cluster.KILL_SECONDS + 10
 
 @dataclass
 class HardwareJob:
-    """One hardware of the run, and what is known of its job by now."""
+    """The job of one hardware, and what is known of it by now.
 
-    asked: Ask
-    job: str
-    begun: float = 0
+    Attributes:
+        submitted: When, by the monotonic clock; 0 before.
+        followed: Whether a thread reads its log.
+        stopped: Why it was stopped, if it was.
+    """
+
+    resources: JobResources
+    id: str
+    submitted: float = 0
     followed: bool = False
     stopped: str = ""
-    end: job_log.End | None = None
+    end: job_log.JobEnd | None = None
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run on all of them, print what came of it; returns the exit code."""
+    """Run on all of them and print the results; returns the exit code."""
     try:
-        asks = _asks(options)
+        wanted = _resources(options)
     except HardwareError as error:
         return _refuse(str(error), USAGE)
     if problem := _unusable(options):
         return _refuse(problem, USAGE)
     try:
         client = cluster.connect(options.ray_address)
-        if not options.wait and (refusal := _refusal(asks, cluster.nodes(options.ray_address))):
+        if not options.wait and (refusal := _why_no_node(wanted, cluster.nodes(options.ray_address))):
             return _refuse(f"{options.ray_address}: {refusal}", USAGE)
     except ClusterError as error:
         return _refuse(str(error), UNKNOWN)
-    platforms = [HardwareJob(asked, cluster.name(asked)) for asked in asks]
+    jobs = [HardwareJob(resources, cluster.new_id(resources)) for resources in wanted]
     night = night_of(time.time())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
-        _run(client, platforms, options)
+        _run(client, jobs, options)
     except KeyboardInterrupt:
-        left = " ".join(platform.job for platform in platforms if platform.begun and not platform.end)
+        left = " ".join(job.id for job in jobs if job.submitted and not job.end)
         print(f"left; these may still run, ray job stop --address {options.ray_address} JOB ends one: {left}")
         return 130
-    outcomes = [_outcome(platform, options) for platform in platforms]
+    outcomes = [_job_outcome(job, options) for job in jobs]
     print(results.table(outcomes), flush=True)
-    if any(platform.stopped == _INTERRUPTED for platform in platforms):
+    if any(job.stopped == _INTERRUPTED for job in jobs):
         return 130
     if options.output:
-        _page(options, night)
+        _write_page(options, night)
     return max(outcome.code for outcome in outcomes)
 
 
@@ -77,7 +84,7 @@ def _refuse(why: str, code: int) -> int:
     return code
 
 
-def _asks(options: argparse.Namespace) -> list[Ask]:
+def _resources(options: argparse.Namespace) -> list[JobResources]:
     profiles = load_profiles(options.hardware)
     for hardware in options.hw:
         if hardware not in profiles:
@@ -85,11 +92,11 @@ def _asks(options: argparse.Namespace) -> list[Ask]:
                 f"--hw={hardware} is no hardware profile. Allowed: {', '.join(profiles)}, and those in the folders of "
                 "--hardware."
             )
-    return [cluster.ask(profiles[hardware], options.gpus) for hardware in options.hw]
+    return [cluster.resources_for(profiles[hardware], options.gpus) for hardware in options.hw]
 
 
 def _unusable(options: argparse.Namespace) -> str:
-    """What is wrong with a folder that was named; "" for nothing."""
+    """Say what is wrong with a folder that was named; "" for nothing."""
     try:
         options.record_dir.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=options.record_dir).close()
@@ -100,100 +107,100 @@ def _unusable(options: argparse.Namespace) -> str:
     return next(missing, "")
 
 
-def _refusal(asks: Sequence[Ask], nodes: Sequence[Mapping[str, float]]) -> str:
-    """Why the cluster can never run one of them as it is; "" if it can."""
-    without = [asked for asked in asks if not any(asked.fits(node) for node in nodes)]
+def _why_no_node(wanted: Sequence[JobResources], nodes: Sequence[Mapping[str, float]]) -> str:
+    """Say why the cluster as it is can never run one of them; "" if it can."""
+    without = [one for one in wanted if not any(one.fits(node) for node in nodes)]
     if not without:
         return ""
-    wanted = ", none ".join(f"{asked.text} for --hw={asked.hardware}" for asked in without)
+    lacking = ", none ".join(f"{one} for --hw={one.hardware}" for one in without)
     return (
-        f"no node has {wanted}; there are {cluster.inventory(nodes)}. "
+        f"no node has {lacking}; there are {cluster.describe(nodes)}. "
         "--wait submits nevertheless, for nodes that come when they are asked for."
     )
 
 
-def _run(client: Any, platforms: Sequence[HardwareJob], options: argparse.Namespace) -> None:
+def _run(client: Any, jobs: Sequence[HardwareJob], options: argparse.Namespace) -> None:
     """Submit and follow the jobs until all have ended, or been stopped.
 
     Raises:
         KeyboardInterrupt: The second one: it was not waited for their end.
     """
-    heard: Heard = queue.SimpleQueue()
+    events: Events = queue.SimpleQueue()
     leaving = threading.Event()
     try:
-        for platform in platforms:
-            platform.begun = time.monotonic()
+        for job in jobs:
+            job.submitted = time.monotonic()
             try:
-                cluster.submit(client, platform.job, platform.asked, options.words, options.python, options.working_dir)
+                cluster.submit(client, job.id, job.resources, options.words, options.python, options.working_dir)
             except ClusterError as error:
-                platform.end = job_log.End("REFUSED", str(error))
-                _say(platform, str(error))
+                job.end = job_log.JobEnd("REFUSED", str(error))
+                _print_line(job, str(error))
                 continue
-            _say(platform, f"job {platform.job} asks for {platform.asked.text}")
-            _follow(client, platform, heard, leaving)
-        stopped = "" if _listen(platforms, heard, options.timeout) else f"stopped after {options.timeout:g} s"
+            _print_line(job, f"job {job.id} asks for {job.resources}")
+            _follow(client, job, events, leaving)
+        stopped = "" if _wait(jobs, events, options.timeout) else f"stopped after {options.timeout:g} s"
     except KeyboardInterrupt:
         stopped = _INTERRUPTED
-    left = [platform for platform in platforms if not platform.end]
+    left = [job for job in jobs if not job.end]
     if not left:
         return
-    print(f"{stopped}: {len(left)} of {len(platforms)} jobs; Ctrl-C leaves without waiting for their end", flush=True)
+    print(f"{stopped}: {len(left)} of {len(jobs)} jobs; Ctrl-C leaves without waiting for their end", flush=True)
     leaving.set()
-    for platform in left:
-        platform.stopped = stopped
-        if not platform.begun:
-            platform.end = job_log.End("REFUSED", "not submitted")
+    for job in left:
+        job.stopped = stopped
+        if not job.submitted:
+            job.end = job_log.JobEnd("REFUSED", "not submitted")
             continue
-        threading.Thread(target=_stop, args=[client, platform, heard], daemon=True).start()
-        if not platform.followed:  # it was just being submitted
-            _follow(client, platform, heard, leaving)
-    _listen(left, heard, _LEAVE_SECONDS)
+        threading.Thread(target=_stop, args=[client, job, events], daemon=True).start()
+        if not job.followed:  # it was just being submitted
+            _follow(client, job, events, leaving)
+    _wait(left, events, _LEAVE_SECONDS)
 
 
-def _follow(client: Any, platform: HardwareJob, heard: Heard, leaving: threading.Event) -> None:
-    def say(line: str) -> None:
-        heard.put((platform, line))
+def _follow(client: Any, job: HardwareJob, events: Events, leaving: threading.Event) -> None:
+    def print_line(line: str) -> None:
+        events.put((job, line))
 
     def follow() -> None:
-        heard.put((platform, job_log.follow(client, platform.job, platform.asked.text, say, leaving)))
+        events.put((job, job_log.follow(client, job.id, str(job.resources), print_line, leaving)))
 
-    platform.followed = True
+    job.followed = True
     threading.Thread(target=follow, daemon=True).start()  # it may wait for an answer for ever
 
 
-def _stop(client: Any, platform: HardwareJob, heard: Heard) -> None:
+def _stop(client: Any, job: HardwareJob, events: Events) -> None:
     try:
-        client.stop_job(platform.job)
+        client.stop_job(job.id)
     except Exception as error:
-        heard.put((platform, f"could not be stopped: {cluster.brief(error)}"))
+        events.put((job, f"could not be stopped: {cluster.last_line(error)}"))
 
 
-def _listen(platforms: Sequence[HardwareJob], heard: Heard, seconds: float) -> bool:
-    """Say what is heard until all have ended, no longer than that; whether they have."""
+def _wait(jobs: Sequence[HardwareJob], events: Events, seconds: float) -> bool:
+    """Print what comes until all have ended, no longer than that; whether they have."""
     until = time.monotonic() + seconds
-    while any(not platform.end for platform in platforms) and time.monotonic() < until:
+    while any(not job.end for job in jobs) and time.monotonic() < until:
         with suppress(queue.Empty):
-            platform, what = heard.get(timeout=0.5)
-            if isinstance(what, job_log.End):
-                platform.end = what
+            job, what = events.get(timeout=0.5)
+            if isinstance(what, job_log.JobEnd):
+                job.end = what
             else:
-                _say(platform, what)
-    return all(platform.end for platform in platforms)
+                _print_line(job, what)
+    return all(job.end for job in jobs)
 
 
-def _say(platform: HardwareJob, line: str) -> None:
-    print(f"[{platform.asked.hardware}] {line}", flush=True)
+def _print_line(job: HardwareJob, line: str) -> None:
+    print(f"[{job.resources.hardware}] {line}", flush=True)
 
 
-def _outcome(platform: HardwareJob, options: argparse.Namespace) -> results.JobOutcome:
-    end = platform.end or job_log.End("", f"no word of its end in {_LEAVE_SECONDS} s")
-    seconds = time.monotonic() - platform.begun if platform.begun else 0
-    place = results.RecordFolder(platform.asked.hardware, platform.job, options.record_dir, options.ray_address)
-    return results.outcome(place, end, seconds, platform.stopped)
+def _job_outcome(job: HardwareJob, options: argparse.Namespace) -> results.JobOutcome:
+    end = job.end or job_log.JobEnd("", f"no word of its end in {_LEAVE_SECONDS} s")
+    seconds = time.monotonic() - job.submitted if job.submitted else 0
+    logs = f"ray job logs --address {options.ray_address} {job.id}"
+    return results.outcome(job.resources.hardware, end, seconds, options.record_dir, stopped=job.stopped, logs=logs)
 
 
-def _page(options: argparse.Namespace, night: datetime.date) -> None:
-    """One page of tonight, from these records and those that the folder already had."""
+def _write_page(options: argparse.Namespace, night: datetime.date) -> None:
+    """Write the page of tonight, from these records and those that the folder already had."""
     from pytest_rlregress.report.history.record_files import HistoryError
     from pytest_rlregress.report.report_command import ReportError, write_page
 

@@ -1,4 +1,4 @@
-"""What came back from a job: its records on this disk, and in words how it ended."""
+"""Write the records that a job sent back, and say how it ended."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from importlib import metadata
 from pathlib import Path
 
 from pytest_rlregress.run import file_transfer
-from pytest_rlregress.run.job_log import End
+from pytest_rlregress.run.job_log import JobEnd
 from pytest_rlregress.util.files import write_whole
 
-#: Of a job, and the worst of the run: all passed, tests failed, bad input, or it is not known what the tests would say.
+#: Exit codes of a job, and the worst of the run: all passed, tests failed, bad input, or the result is not known.
 GOOD, FAILED, USAGE, UNKNOWN = range(4)
 #: pytest's exit codes, in words and as one of ours.
 _PYTEST = {
@@ -29,18 +29,8 @@ _RECORD = r"\w[\w.-]*\.jsonl?"
 
 
 @dataclass(frozen=True)
-class RecordFolder:
-    """Where a job is looked for, and where its records go."""
-
-    hardware: str
-    job: str
-    folder: Path
-    address: str
-
-
-@dataclass(frozen=True)
 class JobOutcome:
-    """What came back from one hardware.
+    """What came back from the job of one hardware.
 
     Attributes:
         node: Host name and Ray's id of the node, as far as known.
@@ -58,25 +48,29 @@ class JobOutcome:
     records: tuple[Path, ...]
 
 
-def outcome(place: RecordFolder, end: End, seconds: float, stopped: str) -> JobOutcome:
-    """Write down the records that came back, and say how the job ended.
+def outcome(
+    hardware: str, end: JobEnd, seconds: float, folder: Path, *, stopped: str = "", logs: str = ""
+) -> JobOutcome:
+    """Write the records that came back, and say how the job ended.
 
     Args:
-        place: What it was.
-        end: How the watch saw it end.
+        hardware: The profile's id.
+        end: How the job ended, and its packets.
         seconds: From when it was submitted until now.
-        stopped: Why it was told to stop, if it was.
+        folder: Where the records go.
+        stopped: Why it was stopped, if it was.
+        logs: The command that prints its log.
     """
-    begin, close = (file_transfer.said(end.frames, kind) for kind in ("begin", "end"))
-    records, problems = _write(file_transfer.unpack(end.frames), place.folder)
+    begin, close = (file_transfer.fields_of(end.packets, kind) for kind in ("begin", "end"))
+    records, problems = _write(file_transfer.decode_files(end.packets), folder)
     if close:
-        result, code = _ended(int(close["exit"]))
+        result, code = _pytest_result(int(close["exit"]))
         if not records and not problems and code != USAGE:
             problems.append("no record came back")
     else:
-        result, code = _broke_off(end, bool(begin), place), UNKNOWN
+        result, code = _why_no_result(end, bool(begin), logs), UNKNOWN
     return JobOutcome(
-        place.hardware,
+        hardware,
         f"{begin.get('node', '')} {end.node[:8]}".strip(),
         "; ".join(filter(None, [stopped, result, *problems])),
         UNKNOWN if problems or stopped else code,
@@ -85,7 +79,7 @@ def outcome(place: RecordFolder, end: End, seconds: float, stopped: str) -> JobO
     )
 
 
-def _ended(exit_code: int) -> tuple[str, int]:
+def _pytest_result(exit_code: int) -> tuple[str, int]:
     if exit_code in _PYTEST:
         return _PYTEST[exit_code]
     try:  # 128 and the signal: pytest saw it coming, and ended in order
@@ -95,11 +89,10 @@ def _ended(exit_code: int) -> tuple[str, int]:
     return f"pytest was {'killed' if exit_code < 0 else 'ended'} by {name}", UNKNOWN
 
 
-def _broke_off(end: End, begun: bool, place: RecordFolder) -> str:
-    """Why there is no word of pytest's end."""
+def _why_no_result(end: JobEnd, begun: bool, logs: str) -> str:
+    """Say why pytest's exit code is not known."""
     if not end.status:
-        look = f"ray job logs --address {place.address} {place.job}"
-        return f"it may still run, the cluster does not answer ({end.message}); {look} shows what it did"
+        return f"it may still run, the cluster does not answer ({end.message}); {logs} shows what it did"
     if begun:
         return "the job ended before pytest had: the node went down, or somebody stopped or killed it"
     if any("No module named" in line and "pytest_rlregress" in line for line in end.tail):
@@ -114,7 +107,7 @@ def _broke_off(end: End, begun: bool, place: RecordFolder) -> str:
 
 
 def _write(files: Sequence[file_transfer.TransferredFile], folder: Path) -> tuple[list[Path], list[str]]:
-    """The records on this disk, and what is wrong with the others."""
+    """Write the records to this disk; returns them, and what is wrong with the others."""
     written, problems = [], []
     for file in files:
         problem = file.problem
@@ -133,7 +126,7 @@ def _write(files: Sequence[file_transfer.TransferredFile], folder: Path) -> tupl
 
 
 def table(outcomes: Sequence[JobOutcome]) -> str:
-    """The end of the run: a line for each hardware, and a line for those of which nothing is known."""
+    """Return the table of a run: a line for each hardware, and a line for those of which nothing is known."""
     rows = [("hardware", "node", "seconds", "record", "result")]
     for one in outcomes:
         records = " ".join(map(str, one.records)) or "none"

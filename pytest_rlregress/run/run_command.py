@@ -1,4 +1,4 @@
-"""``rlregress run``: the tests on several kinds of hardware of a Ray cluster at once."""
+"""``rlregress run``: run the tests on several kinds of hardware of a Ray cluster at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.util import arguments, quantities
+from pytest_rlregress.util import arguments
 
 _MANUAL = """\
 examples:
@@ -30,7 +30,6 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "run",
-        help="the tests on several kinds of hardware of a Ray cluster",
         description="Run the tests on each hardware, as one job of a Ray cluster for each, and collect the records.",
         epilog=_MANUAL,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,13 +54,15 @@ def declare(commands: Any) -> None:
     )
     ray.add_argument(
         "--timeout",
-        type=arguments.quantity(quantities.seconds),
+        type=arguments.seconds,
         default=4 * 3600.0,
         metavar="SECONDS",
         help="stop the jobs that have not ended by then, waiting included (default: 14400)",
     )
     nodes = parser.add_argument_group("on the nodes")
-    nodes.add_argument("--working-dir", type=Path, metavar="DIR", help="hand a copy of this folder out, and run there")
+    nodes.add_argument(
+        "--working-dir", type=Path, metavar="DIR", help="run in a copy of this folder, sent to the nodes"
+    )
     nodes.add_argument("--python", default="python", metavar="PATH", help="with the harness (default: python)")
     nodes.add_argument(
         "--hardware",
@@ -88,11 +89,11 @@ def _address(text: str) -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run on all of them, print what came of it; returns the exit code."""
-    from pytest_rlregress.run import jobs as fleet
+    """Run on all of them and print the results; returns the exit code."""
+    from pytest_rlregress.run import jobs  # after --help
 
     try:
-        return fleet.run(options)
+        return jobs.run(options)
     except KeyboardInterrupt:
         print("rlregress run: interrupted", file=sys.stderr)
         return 130

@@ -1,13 +1,10 @@
-"""The stack under test: what is installed (installed), which native libraries are in use, what a lock holds (locks)."""
+"""The stack under test: what is installed, which native libraries a process has loaded, and locks of packages."""
 
-from pytest_rlregress.stack.installed import COMPONENTS, SYSTEMS, Component, Stack, StackError, missing, versions
-from pytest_rlregress.stack.native_libraries import LIBRARIES, libraries_in, library_version, mapped_libraries
+from pytest_rlregress.stack.installed import COMPONENTS, Stack, StackError, missing, versions
+from pytest_rlregress.stack.native_libraries import libraries_in, library_version, mapped_libraries
 
 __all__ = [
     "COMPONENTS",
-    "LIBRARIES",
-    "SYSTEMS",
-    "Component",
     "Stack",
     "StackError",
     "libraries_in",

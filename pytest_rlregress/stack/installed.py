@@ -1,4 +1,4 @@
-"""What is installed, read from its metadata, without importing it."""
+"""Find what is installed, from its metadata, without importing it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from packaging.version import InvalidVersion, Version
 
 
 class StackError(Exception):
-    """A component or a version condition that means nothing."""
+    """A component that is unknown, or a version condition that is none."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """A part of the stack under test, by what is imported and by what may be installed to provide it."""
+    """A part of the stack under test: the module, and the distributions that may provide it."""
 
     module: str
     distributions: tuple[str, ...]
@@ -53,7 +53,7 @@ COMPONENTS: Mapping[str, Component] = {
     "prime-rl": Component("prime_rl", ("prime-rl",), "from source: https://github.com/PrimeIntellect-ai/prime-rl"),
 }
 
-#: Systems a test may need beside components, each with how this one is told to be it.
+#: Operating systems that a test may need, each with whether this is one.
 SYSTEMS: Mapping[str, Callable[[], bool]] = {
     "linux": lambda: sys.platform == "linux",
     "windows": lambda: sys.platform == "win32",
@@ -73,10 +73,13 @@ class Stack:
         return cls(versions())
 
     def satisfies(self, name: str, specifier: str) -> bool:
-        """Whether a distribution or component is installed in a version like "<12.4.5.8".
+        """Return whether a distribution or component is installed in a version like ``<12.4.5.8``.
 
-        Pre-releases count as versions. This is what the metadata says; for what a process has loaded, ask
-        mapped_libraries. Raises StackError for a specifier that is none.
+        Pre-releases count as versions. This is what the metadata says; what a process has loaded says
+        ``mapped_libraries``.
+
+        Raises:
+            StackError: The specifier is none.
         """
         try:
             allowed = SpecifierSet(specifier)
@@ -89,11 +92,11 @@ class Stack:
             return False
 
     def build(self, name: str) -> str | None:
-        """The local part of a version, which names the build: "cpu" of 2.13.0+cpu."""
+        """Return the local part of a version, which names the build: ``cpu`` of 2.13.0+cpu."""
         return self.versions.get(canonicalize_name(name), "").partition("+")[2] or None
 
     def accelerator_of_vllm(self) -> str | None:
-        """What the installed vLLM was built for, CUDA, ROCm or XPU; None for a CPU, or without vLLM.
+        """Return what the installed vLLM was built for, CUDA, ROCm or XPU; None for a CPU, or without vLLM.
 
         Its distribution and the local part of its version say it: PyPI's ``vllm`` is for CUDA, as 0.31.0+cu129 too.
         """
@@ -105,7 +108,7 @@ class Stack:
 
 
 def versions() -> dict[str, str]:
-    """Version of every installed distribution, and of every component that one of them provides."""
+    """Return the version of every installed distribution, and of every component that one of them provides."""
     found: dict[str, str] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
@@ -119,10 +122,15 @@ def versions() -> dict[str, str]:
 
 
 def missing(components: Iterable[str]) -> dict[str, str]:
-    """The components that cannot be imported here, each with a sentence saying so and how to install it.
+    """Return the components that cannot be imported here, each with a sentence saying so and how to install it.
 
-    A system (SYSTEMS) may stand for a component. Nothing is imported, but the packages that a submodule lies in. Raises
-    StackError for a name that is neither.
+    Nothing is imported, but the packages that a submodule lies in.
+
+    Args:
+        components: Components, or operating systems (``SYSTEMS``).
+
+    Raises:
+        StackError: A name is neither.
     """
     reasons = {}
     for name in components:

@@ -37,16 +37,16 @@ class Lock:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that stand for exactly this set."""
+        """Sixteen hexadecimal digits that identify this set."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def version(self, name: str) -> str | None:
-        """The version of a package, the whole line for one that comes from a folder or URL, None for none."""
+        """Return the version of a package, the whole line for one that comes from a folder or URL, None for none."""
         line = self.lines.get(canonicalize_name(name))
         return line.partition("==")[2] or line if line else None
 
     def having(self, changes: Mapping[str, str | None]) -> Lock:
-        """The same with these lines, by name, instead; None takes a package out."""
+        """Return a lock with these lines, by name, instead; None takes a package out."""
         changed = {canonicalize_name(name): line for name, line in changes.items()}
         kept = {name: line for name, line in self.lines.items() if name not in changed}
         return Lock(kept | {name: line for name, line in changed.items() if line is not None})
@@ -66,14 +66,14 @@ class PackageChange:
 
 
 def differences(before: Lock, after: Lock) -> list[PackageChange]:
-    """The packages that differ, by name."""
+    """Return the packages that differ, by name."""
     names = sorted({*before.lines, *after.lines})
     changes = (PackageChange(name, before.lines.get(name), after.lines.get(name)) for name in names)
     return [change for change in changes if change.before != change.after]
 
 
 def installed(distributions: Iterable[metadata.Distribution] | None = None) -> Lock:
-    """The lock of this process' environment, or of the distributions of another one."""
+    """Return the lock of this process' environment, or of the distributions of another one."""
     lines: dict[str, str] = {}
     for distribution in metadata.distributions() if distributions is None else distributions:
         name = distribution.metadata["Name"]
@@ -83,7 +83,7 @@ def installed(distributions: Iterable[metadata.Distribution] | None = None) -> L
 
 
 def _line(name: str, distribution: metadata.Distribution) -> str:
-    """What installs exactly this distribution: pip notes where it had it from (PEP 610)."""
+    """Return the line that installs exactly this distribution: pip notes where it had it from (PEP 610)."""
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     url = origin.get("url", "")
     if origin.get("dir_info", {}).get("editable"):
@@ -94,7 +94,7 @@ def _line(name: str, distribution: metadata.Distribution) -> str:
 
 
 def read(path: Path) -> Lock:
-    """The lock in a file: requirements as of ``pip freeze`` or ``uv pip compile``.
+    """Read a lock from a file: requirements as of ``pip freeze`` or ``uv pip compile``.
 
     Raises:
         LockError: It cannot be read, or a line does not say exactly which package.
@@ -107,7 +107,7 @@ def read(path: Path) -> Lock:
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a requirements file, those that a backslash continues in one, each with its number."""
+    """Return the lines of a requirements file with their numbers; those that a backslash continues are one."""
     begun, parts = 1, []
     for number, line in enumerate(text.splitlines(), 1):
         parts.append(line.removesuffix("\\"))
@@ -119,7 +119,7 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 
 
 def of_lines(lines: Iterable[tuple[int, str]], source: str, folder: Path) -> Lock:
-    """The lock in numbered lines of a file, ``source``, whose relative folders are seen from ``folder``.
+    """Read a lock from numbered lines of a file, ``source``, whose relative folders are below ``folder``.
 
     Raises:
         LockError: A line does not say exactly which package, or none names one.
@@ -144,7 +144,7 @@ def of_lines(lines: Iterable[tuple[int, str]], source: str, folder: Path) -> Loc
 
 
 def _exact(line: str, folder: Path) -> tuple[str | None, str]:
-    """The name of the package that a line installs, and that line in one form; no name where its marker excludes it."""
+    """Return the package that a line installs, and that line normalised; no name where its marker excludes it."""
     editable = re.match(r"(?:-e|--editable)[ =]+(.+)", line)
     if editable:
         where = (folder / editable[1].strip().removeprefix("file://")).resolve()
@@ -165,7 +165,7 @@ def _exact(line: str, folder: Path) -> tuple[str | None, str]:
 
 
 def project_name(folder: Path) -> str:
-    """The name that a project's own configuration gives it.
+    """Return the name that a project's own configuration gives it.
 
     Raises:
         LockError: There is none.

@@ -1,4 +1,4 @@
-"""The native libraries that a process has loaded, by family, and their versions."""
+"""Find the native libraries that a process has loaded, by family, and their versions."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ WHEELS = {
 
 
 def mapped_libraries(pid: int | str = "self") -> dict[str, list[Path]]:
-    """Native libraries that a process has loaded, by family, as files: what /proc/PID/maps says.
+    """Return the native libraries that a process has loaded, by family: what /proc/PID/maps says.
 
-    Empty where there is no /proc. Raises OSError for a process that is gone or another user's.
+    Empty where there is no /proc.
+
+    Raises:
+        OSError: The process is gone, or another user's.
     """
     maps = Path("/proc") / str(pid) / "maps"
     return libraries_in(maps.read_text(errors="replace")) if Path("/proc/self/maps").exists() else {}
 
 
 def libraries_in(maps: str) -> dict[str, list[Path]]:
-    """The same, from the text of a maps file kept from earlier."""
+    """Return the native libraries in the text of a maps file, by family."""
     lines = (line.split(maxsplit=5) for line in maps.splitlines())
     files = sorted({parts[5].removesuffix(" (deleted)") for parts in lines if len(parts) == 6})
     found = {family: [Path(f) for f in files if re.search(regex, f)] for family, regex in LIBRARIES.items()}
@@ -45,7 +48,7 @@ def libraries_in(maps: str) -> dict[str, list[Path]]:
 
 
 def library_version(path: Path) -> str | None:
-    """The version of a native library, where its file's name or the wheel that it lies in tells."""
+    """Return the version of a native library, where its file's name or its wheel has it."""
     name = re.fullmatch(r"(lib[A-Za-z]+)\w*(?:-\w+)?\.so\.(\d+(?:\.\d+)*)", path.name)
     if not name or "." in name[2]:
         return name[2] if name else None

@@ -5,6 +5,7 @@
 ``files``       written whole, appended to by lines of JSON, locked
 ``git``         what git says of a folder
 ``processes``   descendants, names, what a process ends with
-``quantities``  seconds and bytes as people write them
+``units``       seconds and bytes as people write them
 ``text``        on one line, as Markdown
+``toml_table``  a TOML table read key by key, with messages that name the file
 """

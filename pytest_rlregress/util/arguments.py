@@ -1,26 +1,35 @@
-"""Values that several commands take, for argparse."""
+"""Types of arguments that several commands take, for argparse."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
+
+from pytest_rlregress.util import units
+
+T = TypeVar("T")
 
 
 def count(text: str) -> int:
-    """A number from 1 on."""
+    """Read a number from 1 on."""
     if not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)
 
 
-def quantity(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A value as pytest's own options have it: ``quantities.seconds`` or ``quantities.memory``."""
+def seconds(text: str) -> float:
+    """Read a time limit, as ``pytest --rl-timeout`` does."""
+    return _checked(units.parse_seconds, text)
 
-    def parse(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as allowed:
-            raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None
 
-    return parse
+def memory(text: str) -> int | None:
+    """Read a limit on memory, as ``pytest --rl-memory`` does."""
+    return _checked(units.parse_memory, text)
+
+
+def _checked(parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as allowed:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed. Allowed: {allowed}") from None

@@ -24,7 +24,6 @@ from pytest_rlregress.bisect.trials.observations import Observation
 from pytest_rlregress.containment.grouping import CONTAINED
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.worker import CHANNEL, describe
-from pytest_rlregress.test_ids import key
 from pytest_rlregress.util.files import append_json
 from pytest_rlregress.util.processes import end_with_parent
 from pytest_rlregress.verdicts import Outcome
@@ -97,7 +96,7 @@ class TrialPlugin:
                 report.rlregress_exception = _describe(error.__cause__ or error)
             outcome = outcome_of(report, getattr(collector, "death", None))
             verdict = "uncollected" if report.failed else "unavailable"
-            test = key(collector.nodeid, collector.path)
+            test = stable_id(collector.nodeid, collector.path)
             self._write({"observation": _truncate(Observation(test, outcome, verdict, report.longreprtext))})
         return report
 
@@ -126,7 +125,7 @@ class TrialPlugin:
         failure, tests = self._request["failure"], self._request["tests"]
         sides = filter(None, map(item.get_closest_marker, ("reproduces", "guards")))
         return (not failure or any(side.args[:1] == (failure,) for side in sides)) and (
-            tests is None or key(item.nodeid, item.path) in tests
+            tests is None or stable_id(item.nodeid, item.path) in tests
         )
 
     # -- one test --------------------------------------------------------------------------------------------------
@@ -153,7 +152,7 @@ class TrialPlugin:
         properties = dict(report.user_properties)
         came_out = (text for title, text in report.sections if title.endswith(": what came out"))
         return Observation(
-            key(item.nodeid, item.path),
+            stable_id(item.nodeid, item.path),
             outcome,
             str(properties.get("rlregress_verdict") or _VERDICTS.get(outcome.kind, outcome.kind)),
             report.longreprtext if report.failed else next(came_out, ""),
@@ -179,7 +178,7 @@ class TrialPlugin:
 
 def _hardware(run: session.Session) -> str:
     """Name the profile and the devices of the run."""
-    devices = "; ".join(map(hardware.line, run.machine.gpus))
+    devices = "; ".join(map(hardware.describe_gpu, run.machine.gpus))
     try:
         profile = run.profile
     except pytest.UsageError:  # a card that no profile is for

@@ -1,15 +1,16 @@
-"""Seconds and bytes as people write them."""
+"""Values as people write them: seconds, and sizes of memory."""
 
 from __future__ import annotations
 
 import re
 
+GIB = 2**30
 #: Bytes in the units that memory is given in.
-UNITS = {"GiB": 2**30, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
+UNITS = {"GiB": GIB, "MiB": 2**20, "GB": 10**9, "MB": 10**6}
 
 
-def seconds(value: object) -> float:
-    """A time limit: a positive number of seconds; ``inf`` for none.
+def parse_seconds(value: object) -> float:
+    """Read a time limit: a positive number of seconds; ``inf`` for none.
 
     Raises:
         ValueError: It is none; the message says what is allowed.
@@ -23,8 +24,8 @@ def seconds(value: object) -> float:
     return number
 
 
-def memory(value: object) -> int | None:
-    """A limit on memory in bytes, from a text such as ``4GiB`` or ``500MB``; None stays None: no limit.
+def parse_memory(value: object) -> int | None:
+    """Read a limit on memory, such as ``4GiB`` or ``500MB``, in bytes; None stays None: no limit.
 
     Raises:
         ValueError: It is none; the message says what is allowed.

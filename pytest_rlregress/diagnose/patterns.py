@@ -1,4 +1,4 @@
-"""What lines of a log look like: tracebacks, exceptions, crashes, native stacks; and what is no more than a mention."""
+"""Patterns of the lines of a log: tracebacks, exceptions, crashes, native stacks; and what only mentions one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 from collections.abc import Sequence
 
 #: Lines that a sentence may be wrapped over.
-WRAPPED = 10
+WRAPPED_LINES = 10
 _LONGEST = 16_000  # a signature's expression may be slow on more
 
-HEADER = re.compile(r"^\s*(?:\S.*: )?Traceback \(most recent call last\)|^╭─+ Traceback ")
-LINK = re.compile(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
-FRAME = re.compile(
+TRACEBACK_HEADER = re.compile(r"^\s*(?:\S.*: )?Traceback \(most recent call last\)|^╭─+ Traceback ")
+CHAINING_LINE = re.compile(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
+PYTHON_FRAME = re.compile(
     r"""^\s*(?:
         File[ ]"(?P<file>[^"]+)",[ ]line[ ]\d+(?P<comma>,?)[ ]in[ ](?P<name>\S.*?)
       | │[ ](?P<rich>/\S+):\d+[ ]in[ ](?P<called>\S+).*
     )\s*$""",
     re.VERBOSE,
 )
-NATIVE = re.compile(
+NATIVE_FRAME = re.compile(
     r"""^\s*(?:
         (?:PC:\s+)?(?:\#\d+|@)\s+(?:0x[\da-f]+\s+)?(?:in\s+|\(unknown\)\s+|\d+\s+)?  # gdb's, glog's
         (?P<symbol>[A-Za-z_~][\w:~<>]*)(?:\s*\(.*?\))?(?:\s(?:from|at)\s(?P<library>\S+))?
@@ -30,10 +30,12 @@ NATIVE = re.compile(
 _CLASS = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
 _RAISED = rf"{_CLASS}(?:Error|Exception|KeyboardInterrupt|SystemExit|ExceptionGroup|IncompleteRead|Timeout)"
 # At the end of a traceback anything is an exception; on a line of its own only what is named as one.
-ENDS = re.compile(rf"^\s*(?P<name>{_CLASS})(?:\((?P<inner>{_CLASS})\))?(?::(?:\s(?P<message>.*)|$)|$)")
-ALONE = re.compile(rf"^ ?(?P<name>{_RAISED})(?:\((?P<inner>{_CLASS})\))?:(?:\s(?P<message>.*)|$)")
-LED = re.compile(rf"^(?P<lead>.{{1,200}}?[:(] ?)(?P<name>{_RAISED})(?P<inner>)(?:: |\(['\"])(?P<message>.*)$")
-CUDA = re.compile(
+LAST_LINE = re.compile(rf"^\s*(?P<name>{_CLASS})(?:\((?P<inner>{_CLASS})\))?(?::(?:\s(?P<message>.*)|$)|$)")
+EXCEPTION_LINE = re.compile(rf"^ ?(?P<name>{_RAISED})(?:\((?P<inner>{_CLASS})\))?:(?:\s(?P<message>.*)|$)")
+EXCEPTION_AFTER_TEXT = re.compile(
+    rf"^(?P<lead>.{{1,200}}?[:(] ?)(?P<name>{_RAISED})(?P<inner>)(?:: |\(['\"])(?P<message>.*)$"
+)
+CUDA_ERROR = re.compile(
     r"^ ?(?P<message>(?:CUDA|NCCL|cuDNN|cuBLAS) (?:runtime )?(?:error|failure)\b.*|CUBLAS_STATUS_(?!SUCCESS)\w+.*)"
 )
 
@@ -47,7 +49,7 @@ _SIGNALS = {
     "Killed": "SIGKILL",
 }
 _WORDS = "|".join(map(re.escape, _SIGNALS))
-CRASH = re.compile(
+CRASH_LINE = re.compile(
     rf"""^[ ]?(?:
         Fatal\ Python\ error:\ (?P<fatal>{_WORDS}|.+)
       | \*{{3}}\ (?P<caught>SIG[A-Z]+)\b.*
@@ -69,52 +71,58 @@ _COLON = re.compile(r"(?:[:(] ?|\(['\"])$")
 # More is a block of code in a text.
 _INDENT = 3
 #: Levels at which nothing has failed.
-QUIET = ("TRACE", "DEBUG", "INFO", "SUCCESS")
+QUIET_LEVELS = ("TRACE", "DEBUG", "INFO", "SUCCESS")
 _ERROR_LEVELS = ("ERROR", "CRITICAL", "FATAL")
 
 
-def tells(lead: str, level: str) -> bool:
-    """Whether words after such a lead say what happened, in place of being quoted, explained or searched for."""
+def is_report(lead: str, level: str) -> bool:
+    """Return whether what follows ``lead`` on its line happened, and is not quoted, explained or searched for."""
     if len(lead) - len(lead.lstrip()) > _INDENT:
         return False
     if not lead.strip():
         return True
-    if level in QUIET or _PLACE.match(lead) or _CODE.search(lead) or _QUOTED.search(lead):
+    if level in QUIET_LEVELS or _PLACE.match(lead) or _CODE.search(lead) or _QUOTED.search(lead):
         return False
     if level in _ERROR_LEVELS or re.fullmatch(r"[^\s:,]+ ", lead):  # the latter is what it is about: a model, a file
         return True
     return bool(_SAYS_FAILED.search(lead) and _COLON.search(lead) and not _PROSE.search(lead))
 
 
-def unwrapped(texts: Sequence[str]) -> tuple[str, ...]:
-    """What some lines may say, of which the last may be something else: the first, the first two and so on, then all.
+def joined_lines(texts: Sequence[str]) -> tuple[str, ...]:
+    """Join lines of which the last may be something else: the first, the first two and so on, then all.
 
     They are joined by a blank; last as they are, and by nothing, since some terminals wrap within words.
     """
-    numbers = [*range(1, min(len(texts), WRAPPED)), len(texts)]
+    numbers = [*range(1, min(len(texts), WRAPPED_LINES)), len(texts)]
     starts = (" ".join(filter(None, texts[:number])) for number in numbers)
     return tuple(dict.fromkeys(text[:_LONGEST] for text in (*starts, "\n".join(texts), "".join(texts))))
 
 
-def is_header(text: str) -> bool:
-    """Whether a traceback begins with a line."""
-    return "Traceback" in text and HEADER.match(text) is not None
+def starts_traceback(text: str) -> bool:
+    """Return whether a traceback begins with a line."""
+    return "Traceback" in text and TRACEBACK_HEADER.match(text) is not None
 
 
-def is_structure(text: str) -> bool:
-    """Whether a line ends the message of an exception before it."""
-    return bool(FRAME.match(text) or is_header(text) or LINK.match(text) or ALONE.match(text) or CUDA.match(text))
+def ends_message(text: str) -> bool:
+    """Return whether a line ends the message of an exception before it."""
+    return bool(
+        PYTHON_FRAME.match(text)
+        or starts_traceback(text)
+        or CHAINING_LINE.match(text)
+        or EXCEPTION_LINE.match(text)
+        or CUDA_ERROR.match(text)
+    )
 
 
-def signal_of(found: re.Match[str]) -> str | None:
-    """Name of the signal that a crash's line tells of, if it does."""
+def signal_name(found: re.Match[str]) -> str | None:
+    """Return the name of the signal in a crash's line, if there is one."""
     if found["abort"]:
         return "SIGABRT"
     words = found["fatal"] or found["segfault"] or found["shell"]
     return found["caught"] or _SIGNALS.get(words)
 
 
-def bases(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the bases of those that are Python's own."""
+def builtin_bases(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the bases of those classes that are Python's own."""
     classes = [kind for name in names if isinstance(kind := getattr(builtins, name, None), type)]
     return tuple(base.__name__ for kind in classes for base in kind.__mro__[1:-1])
