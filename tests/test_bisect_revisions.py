@@ -16,7 +16,7 @@ from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.commits import open_commits
 from pytest_rlregress.bisect.checkout.worktree import WorktreeError
-from pytest_rlregress.bisect.followed_test import NoAnswer, follow_test
+from pytest_rlregress.bisect.follow import NoAnswer, follow_test
 from pytest_rlregress.bisect.trials import pytest_run
 from pytest_rlregress.bisect.trials.journal import TrialJournal
 from pytest_rlregress.bisect.trials.observations import Observation, TrialRun

@@ -19,7 +19,7 @@ __all__ = ["cards", "fake_nvml"]
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
 MEASURES = """
 import pytest
-from pytest_rlregress.goldens.golden_test import DRAFT
+from pytest_rlregress.goldens.golden_step import DRAFT
 
 {mark}
 def test_measures(request):
@@ -27,14 +27,14 @@ def test_measures(request):
 """
 SETTLES = """
 import json
-from pytest_rlregress.goldens import golden_test
+from pytest_rlregress.goldens import golden_step
 from pytest_rlregress.goldens.golden import of_json
 
 def test_settles(request, monkeypatch):
     for name in ("key_of", "_settings", "_run"):
-        monkeypatch.setattr(golden_test, name, lambda *args, **keywords: None)
-    monkeypatch.setattr(golden_test, "measure", lambda *args: of_json(json.loads({draft!r})))
-    golden_test.settle(None, None, request.node, print)
+        monkeypatch.setattr(golden_step, name, lambda *args, **keywords: None)
+    monkeypatch.setattr(golden_step, "measure", lambda *args: of_json(json.loads({draft!r})))
+    golden_step.compare_or_record(None, None, request.node, print)
 """
 PLUGINS = ("-p", "pytest_rlregress.plugin", "-p", "xdist")
 RECORD = (*PLUGINS, "--hw=cpu", "--rl-update-goldens", ".")

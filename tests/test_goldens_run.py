@@ -13,9 +13,9 @@ from pytest_rlregress.goldens.golden import read
 
 # As few runs and steps as there can be; the shipped golden is measured from more.
 PLUGIN = """
-from pytest_rlregress.goldens import golden_test
+from pytest_rlregress.goldens import golden_step
 
-golden_test.STEPS, golden_test.REPEATED, golden_test.PERTURBED, golden_test.OTHER_SEEDS = 2, 1, 1, 1
+golden_step.STEPS, golden_step.REPEATED, golden_step.PERTURBED, golden_step.OTHER_SEEDS = 2, 1, 1, 1
 """
 MUTANTS = """
 import dataclasses
@@ -29,11 +29,11 @@ PROPERTY = "rlregress_golden"
 @pytest.fixture
 def settled(training_step, ray_cluster, request, progress):
     \"\"\"``settled()``: what came of a comparison.\"\"\"
-    from pytest_rlregress.goldens.golden_test import settle
+    from pytest_rlregress.goldens.golden_step import compare_or_record
 
     def settled():
         try:
-            settle(training_step, ray_cluster, request.node, progress)
+            compare_or_record(training_step, ray_cluster, request.node, progress)
         finally:
             properties = request.node.user_properties
             found = json.loads(dict(properties)[PROPERTY])
@@ -71,10 +71,10 @@ def test_engine_that_rounds(settled, monkeypatch):
 def test_strict_in_speed(settled, monkeypatch, pytestconfig):
     from pytest_rlregress import session
     from pytest_rlregress.fixtures import step_measurements as measured
-    from pytest_rlregress.goldens import golden_test
+    from pytest_rlregress.goldens import golden_step
 
     slow = lambda *args: {**measured.run_of(*args), "step_seconds": [9e9] * 2}
-    monkeypatch.setattr(golden_test, "run_of", slow)
+    monkeypatch.setattr(golden_step, "run_of", slow)
     found = settled()
     assert found["state"] == "agrees"
     assert "slower: step_seconds 9e+09" in " ".join(found["notes"])

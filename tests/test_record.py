@@ -19,10 +19,10 @@ from record_checks import checked, named, strict, words
 from pytest_rlregress import settings
 from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.hardware.processor import cpu
+from pytest_rlregress.node_ids import stable_id
 from pytest_rlregress.records import run_context
 from pytest_rlregress.records.reader import FORMAT, flipped, lock, state
 from pytest_rlregress.stack import Stack, locks
-from pytest_rlregress.test_ids import stable_id
 from pytest_rlregress.util.files import write_whole
 
 PROPERTIES = {

@@ -8,8 +8,8 @@ In the order of a bisect:
 ``one_package``     which release of one package
 ``two_locks``       which of many changed packages, then which release of each
 ``revisions``       which commit of a checkout: git's own bisect, with the same test
-``flipping_test``   the test that is good at one end and bad at the other: pure
-``followed_test``   that test at each candidate
+``flip``            the test that is good at one end and bad at the other: pure
+``follow``          that test at each candidate
 ``search``          what to try next, from what is known: pure
 ``build_answer``    the answer, from what was found
 

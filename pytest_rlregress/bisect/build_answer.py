@@ -17,7 +17,7 @@ from pytest_rlregress.bisect.answers.answer import (
     RunContext,
 )
 from pytest_rlregress.bisect.context import BisectContext
-from pytest_rlregress.bisect.followed_test import FollowedTest, summarize_end
+from pytest_rlregress.bisect.follow import FollowedTest, summarize_end
 from pytest_rlregress.bisect.trials.failure_comparison import list_documented
 from pytest_rlregress.bisect.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.environments.contents import list_distributions

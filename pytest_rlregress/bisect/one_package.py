@@ -10,7 +10,7 @@ from pytest_rlregress.bisect.answers import progress
 from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Untested
 from pytest_rlregress.bisect.answers.progress import ProgressWindow
 from pytest_rlregress.bisect.context import BisectContext
-from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow_test, list_untested
+from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test, list_untested
 from pytest_rlregress.bisect.search import NotMonotone
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult

@@ -13,7 +13,7 @@ from pytest_rlregress.bisect.checkout import worktree
 from pytest_rlregress.bisect.checkout.commits import Commits, open_commits
 from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError
 from pytest_rlregress.bisect.context import BisectContext
-from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow_test, list_untested
+from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test, list_untested
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents

@@ -12,7 +12,7 @@ from pytest_rlregress.bisect.answers import progress
 from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit
 from pytest_rlregress.bisect.answers.progress import ProgressWindow
 from pytest_rlregress.bisect.context import BisectContext, BisectError
-from pytest_rlregress.bisect.followed_test import FollowedTest, NoAnswer, follow_test
+from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test
 from pytest_rlregress.bisect.search import MinimalSet, Units
 from pytest_rlregress.bisect.trials.observations import State
 from pytest_rlregress.bisect.trials.runner import Candidate

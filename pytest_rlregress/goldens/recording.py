@@ -15,7 +15,7 @@ from pytest_rlregress import settings
 from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.golden import Golden, GoldenError, as_json, find, of_json
-from pytest_rlregress.goldens.golden_test import DRAFT
+from pytest_rlregress.goldens.golden_step import DRAFT
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.files import write_whole
 

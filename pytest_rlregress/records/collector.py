@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_rlregress.node_ids import stable_id
 from pytest_rlregress.records import ctrf, run_context
 from pytest_rlregress.records.journal import SUFFIX, RunJournal, RunState
 from pytest_rlregress.records.reader import FORMAT
-from pytest_rlregress.test_ids import stable_id
 from pytest_rlregress.util.files import write_whole
 
 if TYPE_CHECKING:

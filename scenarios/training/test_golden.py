@@ -7,6 +7,6 @@ import pytest
 
 @pytest.mark.guards("golden")
 def test_the_numbers_are_the_recorded_ones(training_step, ray_cluster, progress, request):
-    from pytest_rlregress.goldens.golden_test import settle
+    from pytest_rlregress.goldens.golden_step import compare_or_record
 
-    settle(training_step, ray_cluster, request.node, progress)
+    compare_or_record(training_step, ray_cluster, request.node, progress)

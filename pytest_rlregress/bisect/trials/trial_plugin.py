@@ -24,6 +24,7 @@ from pytest_rlregress.bisect.trials.observations import Observation
 from pytest_rlregress.containment.grouping import CONTAINED
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.worker import CHANNEL, describe
+from pytest_rlregress.node_ids import stable_id
 from pytest_rlregress.util.files import append_json
 from pytest_rlregress.util.processes import end_with_parent
 from pytest_rlregress.verdicts import Outcome

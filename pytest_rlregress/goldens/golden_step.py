@@ -34,7 +34,7 @@ HARDWARE = "rlregress_hardware"
 Alter = Callable[[Any], None]
 
 
-def settle(step: TrainingStep, cluster: Cluster, item: pytest.Item, say: Callable[[str], None]) -> None:
+def compare_or_record(step: TrainingStep, cluster: Cluster, item: pytest.Item, say: Callable[[str], None]) -> None:
     """Run the step at both levels and compare it with the golden of its key; under --rl-update-goldens measure one.
 
     Skips the test where there is no golden.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.bisect.answers.answer import NotFound
-from pytest_rlregress.bisect.flipping_test import find_flipping_test
+from pytest_rlregress.bisect.flip import find_flipping_test
 from pytest_rlregress.bisect.trials.observations import Observation, Trial, TrialRun
 from pytest_rlregress.verdicts import Outcome
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pytest_rlregress.bisect.answers.answer import Endpoint, NotFound, TrialSummary, Untested, summarize_trial
 from pytest_rlregress.bisect.answers.progress import Progress, ProgressWindow
-from pytest_rlregress.bisect.flipping_test import FlippingTest, find_flipping_test, list_tests
+from pytest_rlregress.bisect.flip import FlippingTest, find_flipping_test, list_tests
 from pytest_rlregress.bisect.trials.failure_comparison import find_observation
 from pytest_rlregress.bisect.trials.observations import State, Trial
 from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
