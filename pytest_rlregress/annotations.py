@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_rlregress import properties
 from pytest_rlregress.logs.ansi import plain
 from pytest_rlregress.verdicts import Verdict
 
@@ -52,14 +53,14 @@ class Annotations:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what is worth an annotation; failures of one kind together."""
-        properties = {name: str(value) for name, value in report.user_properties}
-        verdict, note = properties.get("rlregress_verdict"), properties.get("rlregress_note", "")
+        found = properties.read(report)
+        verdict, note = found.get("verdict"), found.get("note", "")
         if verdict is None or report.when == "teardown":  # that one repeats the verdict
             if report.failed:
                 what = "failed" if report.when == "call" else f"error in {report.when}"
                 self._add("error", f"{what}: {report.location[2]}", _failure_text(report), report)
             return
-        failure = self._run.catalogue[properties["rlregress_failure"]]
+        failure = self._run.catalogue[found["failure"]]
         if report.failed:
             kind = "warning" if verdict == Verdict.UNAVAILABLE else "error"
         elif verdict == Verdict.ABSENT and note:

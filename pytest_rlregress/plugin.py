@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress import settings
+from pytest_rlregress import properties, settings
 from pytest_rlregress.fixtures.declare import *  # noqa: F403
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Print the profiles and end, for ``--hw=list``."""
-    return _harness(config).list_profiles() if settings.resolve(config).hw == "list" else None
+    return _session(config).list_profiles() if settings.resolve(config).hw == "list" else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(
     with _usage_errors_shown(session, items):
         if any(map(_has_marker, items)):
             late = _open(config)
-            _harness(config).adopt(items)
+            _session(config).adopt(items)
     with _usage_errors_shown(session, items):
         yield
         containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
@@ -83,7 +83,7 @@ def _usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> It
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Open for the first verdict that one of xdist's workers sends: without --hw only they know the tests."""
     config: pytest.Config | None = getattr(getattr(report, "node", None), "config", None)
-    if config is not None and any(name == "rlregress_verdict" for name, _ in report.user_properties) and _open(config):
+    if config is not None and "verdict" in properties.read(report) and _open(config):
         terminal: Any = config.pluginmanager.get_plugin("rlregress-terminal")
         terminal.pytest_runtest_logreport(report)  # registered while this very hook is being called
 
@@ -93,8 +93,8 @@ def _has_marker(item: pytest.Item) -> bool:
 
 
 def _open(config: pytest.Config) -> bool:
-    """Open the harness, and with it the report; False if it was open."""
-    run = _harness(config)
+    """Open the session, and with it the report; False if it was open."""
+    run = _session(config)
     if not run.open():
         return False
     from pytest_rlregress.terminal import Terminal
@@ -118,7 +118,7 @@ def _open(config: pytest.Config) -> bool:
     return True
 
 
-def _harness(config: pytest.Config) -> Session:
+def _session(config: pytest.Config) -> Session:
     from pytest_rlregress import session
 
-    return session.of(config)
+    return session.find(config)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from pytest_rlregress import catalogue, hardware, settings, stack, subjects
+from pytest_rlregress import catalogue, hardware, properties, settings, stack, subjects
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.inline import Inline
 from pytest_rlregress.containment.plugin import Containment
@@ -25,7 +25,7 @@ _KEY: pytest.StashKey[Session] = pytest.StashKey()
 CONCLUDED: pytest.StashKey[tuple[Outcome, tuple[str, ...]]] = pytest.StashKey()
 
 
-def of(config: pytest.Config) -> Session:
+def find(config: pytest.Config) -> Session:
     """Return the session that a pytest configuration belongs to."""
     if _KEY not in config.stash:
         config.stash[_KEY] = Session(config)
@@ -196,7 +196,7 @@ class Session:
     def _conclude(self, item: pytest.Item, outcome: Outcome, report: pytest.TestReport) -> None:
         """Judge a sided test and put the verdict on its report; name the documented failure a failed one looks like."""
         if item.get_closest_marker("hw") is not None and not report.skipped:
-            report.user_properties.append(("rlregress_hardware", self.profile.id))
+            properties.add(report, hardware=self.profile.id)
         side = self.side(item)
         if side is not None and not hasattr(report, "wasxfail"):
             self._judge(item, side, outcome, report)
@@ -220,14 +220,14 @@ class Session:
             promised=item.get_closest_marker("hw") is not None and self.unavailable(item) is None,
         )
         _mark(report, judgement)
-        properties = {
-            "failure": failure.id,
-            "side": side.name,
-            "verdict": judgement.verdict.value,
-            "note": judgement.note,
-            "subject": self.subject(item) or "",
-        }
-        report.user_properties.extend((f"rlregress_{key}", value) for key, value in properties.items() if value)
+        properties.add(
+            report,
+            failure=failure.id,
+            side=side.name,
+            verdict=judgement.verdict.value,
+            note=judgement.note,
+            subject=self.subject(item) or "",
+        )
 
 
 def _entry(failure: catalogue.Failure) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress import hardware
+from pytest_rlregress import hardware, properties
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.verdicts import Verdict
@@ -64,7 +64,7 @@ class Terminal:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Show a verdict's word and letter in pytest's own categories, so that its counts hold."""
-        verdict = _properties(report).get("verdict")
+        verdict = properties.read(report).get("verdict")
         if verdict is None or report.when == "teardown":
             return None
         category = {"passed": "passed", "skipped": "skipped"}.get(report.outcome, "failed")
@@ -72,21 +72,21 @@ class Terminal:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a test's verdict to its failure's row."""
-        properties = _properties(report)
-        if properties.get("hardware") and report.when == "call":
+        found = properties.read(report)
+        if found.get("hardware") and report.when == "call":
             self._hardware_tests += 1
-        golden = json.loads(properties.get("golden", "{}"))
+        golden = json.loads(found.get("golden", "{}"))
         if golden and golden["state"] != "none":  # that is what 'not run here' says
             self._goldens[report.nodeid] = golden
         if report.skipped and isinstance(report.longrepr, tuple) and not hasattr(report, "wasxfail"):
             self._skips[report.longrepr[2].removeprefix("Skipped: ")] += 1
         # The teardown report repeats the verdict.
-        if "verdict" not in properties or report.when == "teardown":
+        if "verdict" not in found or report.when == "teardown":
             return
-        failure = self._run.catalogue[properties["failure"]]
+        failure = self._run.catalogue[found["failure"]]
         row = self._rows.setdefault(failure.id, VerdictRow(failure.id, failure.seen_on))
-        row.verdicts[properties["side"]][properties["verdict"]] += 1
-        for value, seen in ((properties.get("subject"), row.subjects), (properties.get("note"), row.notes)):
+        row.verdicts[found["side"]][found["verdict"]] += 1
+        for value, seen in ((found.get("subject"), row.subjects), (found.get("note"), row.notes)):
             if value:
                 seen[value] = None
         if "hw" in report.keywords:
@@ -178,11 +178,3 @@ def _golden(found: dict[str, Any]) -> list[str]:
     used = [f"{words[name]} {share:.0%}" for name, share in found["used"].items() if share is not None]
     about = f"{found['state']}: {Key(**found['key'])}" + (f"; of its tolerance used: {', '.join(used)}" if used else "")
     return [about, *(f"  {line}" for line in found["differences"]), *(f"  notice: {line}" for line in found["notes"])]
-
-
-def _properties(report: pytest.TestReport) -> dict[str, str]:
-    return {
-        name.removeprefix("rlregress_"): str(value)
-        for name, value in getattr(report, "user_properties", ())
-        if name.startswith("rlregress_")
-    }

@@ -78,7 +78,7 @@ def test_strict_in_speed(settled, monkeypatch, pytestconfig):
     found = settled()
     assert found["state"] == "agrees"
     assert "slower: step_seconds 9e+09" in " ".join(found["notes"])
-    run = session.of(pytestconfig)
+    run = session.find(pytestconfig)
     monkeypatch.setitem(vars(run), "settings", dataclasses.replace(run.settings, strict=True))
     with pytest.raises(AssertionError, match="not as in the golden: token level: slower: step_seconds 9e"):
         settled()

@@ -43,7 +43,7 @@ def select_contents(package: str, needed: Iterable[str] | None, editable: Sequen
     lock, requires = add_projects(locks.installed(), editable), requirements.read_requirements(metadata.distributions())
     if needed is None or not _editables(lock) <= requires.keys():  # what a new project needs is not known
         return EnvironmentContents(lock, requires)
-    roots = {canonicalize_name(package), *_harness(), *list_distributions(needed), *_editables(lock)}
+    roots = {canonicalize_name(package), *_own_requirements(), *list_distributions(needed), *_editables(lock)}
     kept = requirements.find_dependencies(roots, requires)
     left_out = tuple(sorted(name for name in lock.lines if name not in kept))
     held = lock.having(dict.fromkeys(left_out))
@@ -75,7 +75,7 @@ def list_distributions(components: Iterable[str]) -> set[str]:
     return {name for component in components if component in COMPONENTS for name in COMPONENTS[component].distributions}
 
 
-def _harness() -> set[str]:
+def _own_requirements() -> set[str]:
     """The harness and the pytest plugins beside it: the user's pytest configuration may name those."""
     plugins = (point.dist for point in metadata.entry_points(group="pytest11"))
     return {HARNESS} | {canonicalize_name(plugin.name) for plugin in plugins if plugin is not None}

@@ -43,7 +43,7 @@ def compare_or_record(step: TrainingStep, cluster: Cluster, item: pytest.Item, s
         AssertionError: The numbers differ, each way in a line; under --rl-strict also for speed and memory.
         GoldenError: The golden's file is none.
     """
-    run = session.of(item.config)
+    run = session.find(item.config)
     key, settings, new = key_of(step), _settings(step), run.settings.update_goldens
     runs = [_run(step, level, sound=new) for level in LEVELS]
     if new:

@@ -13,6 +13,7 @@ from pytest_rlregress.preflight.formats import ConfigPosition
 from pytest_rlregress.preflight.rule_context import RuleContext, Unchecked
 from pytest_rlregress.preflight.rules import RULES
 from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.util.text import plural
 from pytest_rlregress.util.units import GIB
 
 _WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # names are to be found again
@@ -75,7 +76,7 @@ def as_text(run: RuleContext, report: Report) -> str:
         lines += [f"{one.place}: {one.advice.key}: {one.failure}", *_indented(one.advice.why), "  instead"]
         lines += [f"    {line}" for line in one.advice.instead.splitlines()] + [""]
     count = len(report.findings)
-    found = f"{count} finding{'s' * (count != 1)}" if count else "nothing found"
+    found = plural(count, "finding") if count else "nothing found"
     memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
     lines += [f"{', '.join(run.config.files)} for {run.profile.title}{memory}: {found}"]
     lines += _wrapped(f"checked: {', '.join(report.checked)}")

@@ -33,8 +33,8 @@ class Record:
     _path: Path
     _journal: RunJournal | None = None
 
-    def __init__(self, config: pytest.Config, harness: Session, folder: Path) -> None:
-        self._config, self._harness, self._folder = config, harness, folder
+    def __init__(self, config: pytest.Config, session: Session, folder: Path) -> None:
+        self._config, self._session, self._folder = config, session, folder
         self._start, self._clock = time.time(), time.monotonic()
         self._reports: dict[str, list[ctrf.Report]] = {}
         self._files: dict[str, Path] = {}
@@ -46,14 +46,14 @@ class Record:
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             raise pytest.UsageError(
-                f"{harness.settings.source['record_dir']}: no record can be written to {folder}: {error.strerror}. "
+                f"{session.settings.source['record_dir']}: no record can be written to {folder}: {error.strerror}. "
                 "Allowed: a folder that is there or can be made."
             ) from None
 
     @pytest.hookimpl(trylast=True)  # a run that another plugin refuses leaves no journal
     def pytest_sessionstart(self) -> None:
         """Describe what the run runs on, and begin the journal."""
-        extra = {"format": FORMAT, **run_context.found(self._harness, self._config)}
+        extra = {"format": FORMAT, **run_context.found(self._session, self._config)}
         start = round(self._start * 1000)
         head = ctrf.report([], start=start, stop=start, commit=extra["git"] and extra["git"]["commit"], extra=extra)
         self._run = RunState(head)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pytest_rlregress import properties
+
 if TYPE_CHECKING:  # whoever reads a record needs no pytest
     import pytest
 
@@ -23,7 +25,6 @@ SPECIFICATION = "0.0.0"
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")
 #: Properties of a report that are JSON objects, as text: they are objects in a record too.
 _OBJECTS = frozenset({"measured", "golden", "peak_memory"})
-_LIBRARIES = "rlregress_libraries"
 
 
 def report(
@@ -109,8 +110,7 @@ def entry(name: str, file: str, reports: Reports, *, begun: bool) -> dict[str, A
 
 def libraries(report: Report) -> dict[str, Any]:
     """Return the native libraries that a report is the first to name, by family."""
-    told = (value for name, value in getattr(report, "user_properties", ()) if name == _LIBRARIES)
-    return next(filter(None, map(_object, told)), {})
+    return _object(properties.read(report).get("libraries"))
 
 
 def _attempts(reports: Reports) -> list[Reports]:
@@ -141,10 +141,9 @@ def _properties(reports: Reports) -> dict[str, Any]:
     """Collect the harness' properties of a test: failure, side, verdict, note, subject, hardware, measurements."""
     found: dict[str, Any] = {}
     for report in reports:
-        for name, value in getattr(report, "user_properties", ()):
-            if name.startswith("rlregress_") and name != _LIBRARIES:
-                field = name.removeprefix("rlregress_")
-                found[field] = _object(value) if field in _OBJECTS else str(value)
+        for field, value in properties.read(report).items():
+            found[field] = _object(value) if field in _OBJECTS else value
+    found.pop("libraries", None)
     return {field: value for field, value in found.items() if value != {}}
 
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _SAID_IN = {"torch": "version.py", "vllm": "_version.py"}
 
 
-def found(harness: Session, config: pytest.Config) -> dict[str, Any]:
+def found(session: Session, config: pytest.Config) -> dict[str, Any]:
     """Describe the run's command, stack, hardware and checkout as JSON values."""
     return {
         "run": _run(config),
-        "stack": _stack(harness.stack),
-        "hardware": _hardware(harness),
+        "stack": _stack(session.stack),
+        "hardware": _hardware(session),
         "git": _git(config.rootpath),
     }
 
@@ -85,18 +85,18 @@ def _stack(stack: Stack) -> dict[str, Any]:
     }
 
 
-def _hardware(harness: Session) -> dict[str, Any]:
+def _hardware(session: Session) -> dict[str, Any]:
     """The profile of the run, the processor, and the GPUs that CUDA would see, as they are before the first test."""
     try:
-        profile = harness.profile.id
+        profile = session.profile.id
     except pytest.UsageError:  # without --hw a run goes on on a card that no profile knows
         profile = None
     return {
         "profile": profile,
-        "driver": harness.machine.driver,
+        "driver": session.machine.driver,
         "cpu": cpu(),
         "memory_bytes": psutil.virtual_memory().total,
-        "devices": devices(harness.machine.gpus),
+        "devices": devices(session.machine.gpus),
     }
 
 

@@ -14,7 +14,7 @@ from pytest_rlregress.report.judgement import headline, upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight
 from pytest_rlregress.report.sentences import ChangeSentences
-from pytest_rlregress.util.text import code_block, without_markup
+from pytest_rlregress.util.text import code_block, plural, without_markup
 
 _TESTS = 20  # of one story
 _CHARACTERS = 60_000  # an issue takes 65536
@@ -66,7 +66,7 @@ def _page(title: str, head: Sequence[str], changes: Iterable[Change], problems: 
             text += f"\nAnd {len(told) - index} more, which do not fit here.\n"
             break
         text += more
-    return text + (f"\n{sentences.plural(problems, 'remark')} about the records: see the page.\n" if problems else "")
+    return text + (f"\n{plural(problems, 'remark')} about the records: see the page.\n" if problems else "")
 
 
 def _story(story: ChangeSentences, rates: Rates) -> list[str]:

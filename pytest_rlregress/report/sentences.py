@@ -20,6 +20,7 @@ from pytest_rlregress.report.judgement.facts import (
     Upgrade,
 )
 from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.util.text import plural
 from pytest_rlregress.verdicts import Rank, rank
 
 #: What is told of in full, in this order. The rest is counted.
@@ -226,11 +227,6 @@ def tripped(changes: Iterable[Change]) -> bool:
 def moment(recorded: RecordedRun) -> str:
     """When a run began, UTC."""
     return f"{datetime.datetime.fromtimestamp(recorded.start, datetime.UTC):%Y-%m-%d %H:%M}"
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def clean(text: str) -> str:

@@ -29,3 +29,8 @@ def _backticks(text: str) -> int:
 def without_markup(text: str) -> str:
     """A text that Markdown shows as it is: its signs as HTML's entities, which mean nothing anywhere."""
     return re.sub(r"[!-+.:-@\[-`{-~]", lambda sign: f"&#{ord(sign[0])};", text)
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a number with its noun: ``1 run``, ``2 runs``."""
+    return f"{count} {noun}{'s' * (count != 1)}"

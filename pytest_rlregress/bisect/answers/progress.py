@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from pytest_rlregress.bisect.answers.answer import TrialSummary, Untested
-from pytest_rlregress.bisect.answers.text import count, format_duration, quote_command, redact
+from pytest_rlregress.bisect.answers.text import format_duration, quote_command, redact
 from pytest_rlregress.bisect.trials.observations import State
+from pytest_rlregress.util.text import plural
 
 _PLAIN = str.maketrans({"…": "...", "·": "-"})  # where standard error is not Unicode
 
@@ -71,7 +72,7 @@ class Progress:
     def report_known(self, trials: int) -> None:
         """Report how many trials are known from an interrupted bisect."""
         if trials:
-            self.say(f"{count(trials, 'trial')} known from before, not tried again")
+            self.say(f"{plural(trials, 'trial')} known from before, not tried again")
 
     def report_untested(self, candidates: Iterable[Untested]) -> None:
         """Report the candidates that will not be tried."""
@@ -104,7 +105,7 @@ class Progress:
         """The window, how much is left of it, the time so far and the estimate: the median trial's, for each run."""
         parts = [window.text, f"{window.left} left"]
         if window.runs:
-            parts.append(f"about {count(window.runs, 'run')}")
+            parts.append(f"about {plural(window.runs, 'run')}")
         parts.append(f"{format_duration(self.elapsed)} so far")
         if window.runs:
             parts.append(f"about {format_duration(round(statistics.median(self._seconds) * window.runs))} to go")
@@ -119,7 +120,7 @@ class Progress:
         """Say how an interrupted bisect is continued."""
         self._doing = ""
         self.say(
-            f"stopped after {count(self._number, 'trial')}, {format_duration(self.elapsed)}; these are kept. "
+            f"stopped after {plural(self._number, 'trial')}, {format_duration(self.elapsed)}; these are kept. "
             f"To go on from here:\n  {quote_command(command)}"
         )
 

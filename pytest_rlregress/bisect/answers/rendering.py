@@ -13,8 +13,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit, Endpoint, NotFound
-from pytest_rlregress.bisect.answers.text import count, format_duration, quote_command, redact
-from pytest_rlregress.util.text import code_block, code_span, without_markup
+from pytest_rlregress.bisect.answers.text import format_duration, quote_command, redact
+from pytest_rlregress.util.text import code_block, code_span, plural, without_markup
 
 #: The form of the JSON: raised when a key changes its meaning or goes.
 FORMAT = 2
@@ -129,7 +129,7 @@ def _describe_set(changed: ChangedSet | None, style: _Style) -> Iterator[str]:
     seen = f"seen failing with {along}the rest as at the good end"
     more = "" if changed.proven else "; it was not seen good without each of them"
     names = _join_some(changed.minimal, style)
-    yield f"Of {count(changed.changed, 'changed package')} {enough}: {names} ({seen}{more})."
+    yield f"Of {plural(changed.changed, 'changed package')} {enough}: {names} ({seen}{more})."
     for group in changed.undecided:
         yield f"Not told apart, as what lies between them could not be tested: {_join_some(group, style)}."
 
@@ -146,7 +146,7 @@ def _describe_flip(culprit: Culprit, style: _Style) -> str:
     old, new = (f"{style.code(one.label)} ({_date(one, style)})" for one in (older, newer))
     where = f"{word} in {style.code(culprit.name)}"
     if culprit.between:
-        untested = count(len(culprit.between), "candidate")
+        untested = plural(len(culprit.between), "candidate")
         return f"{where} after {old}, in {new} at the latest; {untested} between could not be tested."
     return f"{where} {new}; last {last}: {old}."
 
@@ -168,7 +168,7 @@ def _sections(answer: Answer, style: _Style) -> Iterator[_Section]:
         lines = [code(one) for one in changed.minimal]
         lines += [f"needed by these: {code(one)}" for one in changed.moved_along]
         lines += [f"can only be moved together: {_join_some(group, style)}" for group in changed.groups]
-        yield _Section(f"What it takes, of {count(changed.changed, 'changed package')}", lines)
+        yield _Section(f"What it takes, of {plural(changed.changed, 'changed package')}", lines)
     yield _Section("To reproduce", _Verbatim(quote_command(answer.command), "sh"))
     if documented := answer.request.documented:
         facts = {"What": documented.title, "Cause": documented.cause, "Remedy": documented.remedy}
@@ -187,8 +187,8 @@ def _sections(answer: Answer, style: _Style) -> Iterator[_Section]:
         (str(number), code(one.label), one.state.value, prose(one.verdict), f"{one.seconds:.1f}", code(one.reason))
         for number, one in enumerate(answer.tried, 1)
     ]
-    runs = count(sum(one.runs for one in answer.tried), "run")
-    title = f"{count(len(trials), 'trial')}, {runs}, {format_duration(answer.seconds)} in all"
+    runs = plural(sum(one.runs for one in answer.tried), "run")
+    title = f"{plural(len(trials), 'trial')}, {runs}, {format_duration(answer.seconds)} in all"
     yield _Section(title, _Table(("", "candidate", "is", "verdict", "seconds", "why"), trials), folded=True)
 
 
@@ -230,7 +230,7 @@ def _excerpt(text: str) -> str:
     """The end of what came out: there pytest says what it was."""
     lines = [_cut(line) for line in redact(text).strip("\n").split("\n")]
     left = len(lines) - _LINES
-    return "\n".join([f"… {count(left, 'line')} before", *lines[-_LINES:]] if left > 0 else lines)
+    return "\n".join([f"… {plural(left, 'line')} before", *lines[-_LINES:]] if left > 0 else lines)
 
 
 def _one_line(text: str) -> str:

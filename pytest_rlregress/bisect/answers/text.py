@@ -66,8 +66,3 @@ def format_duration(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def count(number: int, word: str) -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{number} {word}{'s' * (number != 1)}"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress import catalogue, hardware, session
+from pytest_rlregress import catalogue, hardware, properties, session
 from pytest_rlregress.bisect.trials.failure_comparison import GOOD_VERDICTS
 from pytest_rlregress.bisect.trials.observations import Observation
 from pytest_rlregress.containment.grouping import CONTAINED
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     end_with_parent(signal.SIGTERM)  # a bisect that is killed takes its run with it
     request = json.loads(config.option.rl_trial.read_text())
-    run = session.of(config)
+    run = session.find(config)
     run.open(every_file=True)
     if request["failure"] and config.args_source != pytest.Config.ArgsSource.ARGS:
         config.args[:] = [_folder(run, request["failure"])]
@@ -150,15 +150,15 @@ class TrialPlugin:
 
     def _observe(self, item: pytest.Item, report: pytest.TestReport) -> Observation:
         outcome, named = item.stash[session.CONCLUDED]
-        properties = dict(report.user_properties)
+        found = properties.read(report)
         came_out = (text for title, text in report.sections if title.endswith(": what came out"))
         return Observation(
             stable_id(item.nodeid, item.path),
             outcome,
-            str(properties.get("rlregress_verdict") or _VERDICTS.get(outcome.kind, outcome.kind)),
+            found.get("verdict") or _VERDICTS.get(outcome.kind, outcome.kind),
             report.longreprtext if report.failed else next(came_out, ""),
-            str(properties["rlregress_failure"]) if "rlregress_failure" in properties else None,
-            str(properties["rlregress_side"]) if "rlregress_side" in properties else None,
+            found.get("failure"),
+            found.get("side"),
             named,
         )
 

@@ -9,7 +9,8 @@ from typing import Literal
 
 from pytest_rlregress.report.judgement.classify import says_something
 from pytest_rlregress.report.judgement.facts import TRIPS, WORSE, Change, Kind, Night, PlatformNight
-from pytest_rlregress.report.sentences import TOLD, plural
+from pytest_rlregress.report.sentences import TOLD
+from pytest_rlregress.util.text import plural
 from pytest_rlregress.verdicts import Rank, rank
 
 Colour = Literal["green", "amber", "red"]

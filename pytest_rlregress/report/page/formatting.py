@@ -9,7 +9,7 @@ from collections import Counter
 from pytest_rlregress.report.judgement.facts import TRIPS, Kind, Night, PlatformNight
 from pytest_rlregress.report.judgement.headline import Colour
 from pytest_rlregress.report.sentences import hardware as hardware
-from pytest_rlregress.report.sentences import plural as plural
+from pytest_rlregress.util.text import plural as plural
 from pytest_rlregress.verdicts import Rank, rank
 
 #: What became of a test, the gravest first, each explained in the page's legend.

@@ -1,0 +1,24 @@
+"""What the harness puts on a test's reports: user properties, so that junit, xdist and JSON carry it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+_PREFIX = "rlregress_"
+
+
+def add(report: pytest.TestReport, **values: str) -> None:
+    """Add values to a report, each under its name; an empty one is left out."""
+    report.user_properties += [(_PREFIX + name, value) for name, value in values.items() if value]
+
+
+def read(report: Any) -> dict[str, str]:
+    """Read a report's values by name: those of a verdict, and as JSON what was measured. A collection's has none."""
+    return {
+        name.removeprefix(_PREFIX): str(value)
+        for name, value in getattr(report, "user_properties", ())
+        if name.startswith(_PREFIX)
+    }
