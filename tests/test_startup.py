@@ -67,7 +67,7 @@ print("IMPORTED", sorted(name for name in sys.modules if name in {heavy!r} or na
         ("diagnose log", ()),
         ("preflight run.toml --hw=h100", ("pynvml",)),
         ("report . --json -", ()),
-        ("run --hw=h100 --record-dir=. --output=nowhere/page.html", ()),
+        ("run --hw=h100 --record-dir=. --output=nowhere/page.html", ("psutil",)),
     ],
 )
 def test_a_command_imports_no_pytest_and_no_other_command(tmp_path, args, also):
