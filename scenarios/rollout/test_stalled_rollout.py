@@ -10,10 +10,13 @@ from contextlib import suppress
 
 import pytest
 
-from pytest_rlregress.scenarios.rollout.test_max_tokens_overflow import MAX_TOKENS, PROMPT_LENGTH, complete
+from pytest_rlregress.scenarios.rollout.test_max_tokens_overflow import LIMIT, MAX_TOKENS, PROMPT_LENGTH, complete
 
 ROLLOUTS = 8
 PATIENCE = 1.0  # seconds; containment gives a stalled engine 4
+TOO_LONG = (
+    LIMIT + 1
+)  # tokens of a prompt that every server refuses; from vLLM 0.32 on it serves what fits of max_tokens
 
 COMPLETED = 'INFO:     127.0.0.1:42944 - "POST /v1/completions HTTP/1.1" 200 OK\n'
 REFUSED = 'INFO:     127.0.0.1:35682 - "POST /v1/completions HTTP/1.1" 400 Bad Request\n'
@@ -57,13 +60,13 @@ INFO:     Shutting down
 }
 
 
-def orchestrate(server, max_tokens, check=lambda: None):
+def orchestrate(server, max_tokens, check=lambda: None, prompt_length=PROMPT_LENGTH):
     """Wait for eight rollouts like the documented trainer, calling a watchdog's check meanwhile."""
     import openai
 
     def rollout():
         with suppress(openai.OpenAIError):  # one lost rollout must not end the run
-            return complete(server, PROMPT_LENGTH, max_tokens)
+            return complete(server, prompt_length, max_tokens)
 
     with ThreadPoolExecutor(ROLLOUTS) as pool:
         rollouts = [pool.submit(rollout) for _ in range(ROLLOUTS)]
@@ -122,7 +125,7 @@ def test_watchdog_is_silent_while_rollouts_come(vllm_server, subject):
     import openai
 
     with pytest.raises(openai.BadRequestError):  # of an earlier run
-        complete(vllm_server, PROMPT_LENGTH, MAX_TOKENS)
+        complete(vllm_server, TOO_LONG, 1)
     check = subject(vllm_server.log_path, PATIENCE)
     orchestrate(vllm_server, 8, check)
     assert words_of(check, 1.5 * PATIENCE) is None
@@ -134,7 +137,7 @@ def test_watchdog_ends_the_run(vllm_server, subject):
     vllm_server.wait_until_ready()
     begun = time.monotonic()
     with pytest.raises(RuntimeError, match=r"400 Bad Request|maximum context length"):
-        orchestrate(vllm_server, MAX_TOKENS, check)
+        orchestrate(vllm_server, 1, check, TOO_LONG)
     assert time.monotonic() - begun < PATIENCE + 2.5
 
 
