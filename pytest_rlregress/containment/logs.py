@@ -82,7 +82,7 @@ class Logs:
                 left -= len(text)
         return tails
 
-    def deaths(self) -> list[ray.Death]:
+    def deaths(self) -> list[ray.RayDeath]:
         """Workers and daemons of Ray that died since the test began."""
         return ray.deaths([path for path in self._files() if self._is_ray_log(path)], self._new)
 

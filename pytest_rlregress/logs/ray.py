@@ -39,7 +39,7 @@ _LOST_NODE = re.compile(r"Health check failed for node (\w+),.*Connection refuse
 
 
 @dataclass(frozen=True)
-class Death:
+class RayDeath:
     """A Ray process that died.
 
     Attributes:
@@ -78,7 +78,7 @@ def end_of(path: Path, limit: int) -> str:
     return ""
 
 
-def deaths(logs: Iterable[Path], read: Callable[[Path, int], str] = end_of) -> list[Death]:
+def deaths(logs: Iterable[Path], read: Callable[[Path, int], str] = end_of) -> list[RayDeath]:
     """Workers and daemons of Ray that died, the signal from their own logs.
 
     Args:
@@ -86,24 +86,24 @@ def deaths(logs: Iterable[Path], read: Callable[[Path, int], str] = end_of) -> l
         read: Gives what counts of a log, of which the last so many bytes.
     """
     logs = list(logs)
-    found: dict[str, Death] = {}
+    found: dict[str, RayDeath] = {}
     for path in logs:
         text = read(path, _READ_BYTES) if path.suffix == ".err" else ""
         fatal = _SIGNAL.search(text)
         if fatal:
             begin = text.rfind("\n", 0, max(0, fatal.start() - 1)) + 1  # "free(): double free detected in tcache 2"
             stack = without_repetition(text[begin:]).strip()
-            found[path.name] = Death(fatal[1], f"{_name(path)} died of {fatal[1]}", stack[:_STACK_CHARACTERS])
+            found[path.name] = RayDeath(fatal[1], f"{_name(path)} died of {fatal[1]}", stack[:_STACK_CHARACTERS])
     for path in logs:
         text = read(path, _LOST_BYTES) if path.name == "gcs_server.out" else ""
         for worker in _LOST_WORKER.findall(text):
             for log in path.parent.glob(f"worker-{worker}-*.err"):
                 message = f"{_name(log)} is gone and left no word: SIGKILL, perhaps out of memory, or os._exit"
-                found.setdefault(log.name, Death(None, message))
+                found.setdefault(log.name, RayDeath(None, message))
         if not any(name.startswith("raylet") for name in found):
             for node in dict.fromkeys(_LOST_NODE.findall(text)):
                 message = f"Ray's raylet of node {node[:8]} is gone and left no word: SIGKILL, perhaps out of memory"
-                found[node] = Death(None, message)
+                found[node] = RayDeath(None, message)
     return list(found.values())
 
 
