@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 _PREFIX = "rlregress_"
 
 
-def add(report: pytest.TestReport, **values: str) -> None:
-    """Add values to a report, each under its name; an empty one is left out."""
-    report.user_properties += [(_PREFIX + name, value) for name, value in values.items() if value]
+def add(to: pytest.TestReport | pytest.Item, **values: str) -> None:
+    """Add values to a report, or to a test and so to its reports, each under its name; an empty one is left out."""
+    to.user_properties += [(_PREFIX + name, value) for name, value in values.items() if value]
 
 
 def read(report: Any) -> dict[str, str]:

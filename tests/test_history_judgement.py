@@ -332,13 +332,10 @@ MUTANTS = {
     "takes reruns for nothing": ("if wavering:", "if False:"),
     "takes retries for nothing": ("if point.result.flaky or len", "if len"),
     "takes all of a night for the same": ("if one.run.conditions == point.run.conditions]", "]"),
-    "takes a skip for good": (
-        "import Rank, rank\n",
-        "import Rank, rank as strict\ndef rank(word): return max(strict(word), Rank.GOOD)\n",
-    ),
+    "takes a skip for good": ("return point.rank is not Rank.NOTHING", "return True"),
     "compares with the run before": (
         "better, bad = _since_better(",
-        "better, bad = (previous if previous and _rank(previous) < _rank(now) else None, [now]) if now else (",
+        "better, bad = (previous if previous and previous.rank < now.rank else None, [now]) if now else (",
     ),
     "knows only good and not good": ("if found < better:", "if False:"),
     "does not look at the driver": ('"driver change" if good.driver != first.driver else "regression"', '"regression"'),
@@ -357,7 +354,7 @@ MUTANTS = {
         "_first(now)",
     ),
     "takes a skip for something to compare with": ("any(map(says_something, earlier))", "earlier"),
-    "takes what is reproduced for failing": ('"new failing" if _rank(now) is Rank.FAILING else "new"', '"new failing"'),
+    "takes what is reproduced for failing": ('"new failing" if now.rank is Rank.FAILING else "new"', '"new failing"'),
     "has a good test new each night": ('"new" if previous is None else', '"new" if True else'),
 }
 

@@ -115,7 +115,7 @@ def ray():
 
 
 @contextmanager
-def _workplace(path, ray):
+def _launcher(path, ray):
     """A working folder with the tests and profiles, and how to run the command on it."""
     folder = path / "work"
     (folder / "hw").mkdir(parents=True)
@@ -147,22 +147,22 @@ def _workplace(path, ray):
 
 
 @pytest.fixture
-def workplace(tmp_path, ray):
-    with _workplace(tmp_path, ray) as workplace:
-        yield workplace
+def launcher(tmp_path, ray):
+    with _launcher(tmp_path, ray) as launcher:
+        yield launcher
 
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory, ray):
     """Runs that are under way at once, each with a folder for its records: most of their time they wait for Ray."""
-    with _workplace(tmp_path_factory.mktemp("crowd"), ray) as workplace:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", workplace.path / "bare"], check=True)
-        page, python = (f"--output={workplace.path / 'page.html'}", f"--python={workplace.path / 'bare/bin/python'}")
-        workplace.nodes = workplace.start("card-a,card-b", page, tests="test_one_fails", records="nodes")
-        workplace.killed = workplace.start("card-a", tests="test_killed", records="killed")
-        workplace.orphaned = workplace.start("card-b", tests="test_orphaned", records="orphaned")
-        workplace.missing = workplace.start("card-b", python, records="missing")
-        yield workplace
+    with _launcher(tmp_path_factory.mktemp("crowd"), ray) as launcher:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", launcher.path / "bare"], check=True)
+        page, python = (f"--output={launcher.path / 'page.html'}", f"--python={launcher.path / 'bare/bin/python'}")
+        launcher.nodes = launcher.start("card-a,card-b", page, tests="test_one_fails", records="nodes")
+        launcher.killed = launcher.start("card-a", tests="test_killed", records="killed")
+        launcher.orphaned = launcher.start("card-b", tests="test_orphaned", records="orphaned")
+        launcher.missing = launcher.start("card-b", python, records="missing")
+        yield launcher
 
 
 def _cmdline(process):
@@ -271,8 +271,8 @@ def test_each_card_on_its_own_node(crowd, ray):
 
 
 @pytest.mark.slow
-def test_a_card_that_no_node_has(workplace, ray):
-    code, out, err = _ended(workplace.start("card-a,card-c"))
+def test_a_card_that_no_node_has(launcher, ray):
+    code, out, err = _ended(launcher.start("card-a,card-c"))
     assert (code, out) == (results.USAGE, "")
     assert err.count("\n") == 1
     assert "no node has accelerator_type:CARD-C and 1 CPU for --hw=card-c; there are 1 node with" in err
@@ -309,10 +309,10 @@ def test_a_node_without_the_harness(crowd):
 
 
 @pytest.mark.slow
-def test_ctrl_c_once_and_twice(workplace, ray):
+def test_ctrl_c_once_and_twice(launcher, ray):
     """Once, the jobs are stopped, and what they found comes back; with the second one it is not waited for."""
-    once = workplace.start("card-a,card-c", "--wait", tests="test_slow")
-    twice = workplace.start("card-b", tests="test_slow")
+    once = launcher.start("card-a,card-c", "--wait", tests="test_slow")
+    twice = launcher.start("card-b", tests="test_slow")
     stopped, left = (int(_until(process, r"waiting in (\d+)")[1]) for process in (once, twice))
     for process in (once, twice):
         process.send_signal(signal.SIGINT)
@@ -326,7 +326,7 @@ def test_ctrl_c_once_and_twice(workplace, ray):
     assert code == 130
     assert "stopped by Ctrl-C: 2 of 2 jobs" in out
     assert not _runs(stopped)
-    (record,) = workplace.records.iterdir()
+    (record,) = launcher.records.iterdir()
     assert [test["rawStatus"] for test in reader.read(record)["tests"]] == ["interrupted"]
     assert "stopped by Ctrl-C; never began; should its turn come, Ray stops it at once" in out
     name = re.search(r"job (rlregress-card-a-\S+) asks", out)[1]
@@ -335,8 +335,8 @@ def test_ctrl_c_once_and_twice(workplace, ray):
 
 
 @pytest.mark.slow
-def test_the_time_is_over(workplace):
-    code, out, _ = _ended(workplace.start("card-c", "--wait", "--timeout=2"))
+def test_the_time_is_over(launcher):
+    code, out, _ = _ended(launcher.start("card-c", "--wait", "--timeout=2"))
     assert code == results.UNKNOWN
     assert re.search(r"^\[card-c\] pending for \d s: accelerator_type:CARD-C and 1 CPU is in use, or", out, re.M)
     assert "stopped after 2 s; never began" in out
@@ -344,11 +344,11 @@ def test_the_time_is_over(workplace):
 
 
 @pytest.mark.slow
-def test_a_connection_that_is_cut(workplace, ray):
+def test_a_connection_that_is_cut(launcher, ray):
     """Once, that costs no line and says none twice. For good, it is given up, and the job goes on."""
     with _relay(ray.url) as back, _relay(ray.url) as gone:
-        once = workplace.start("card-a", url=back.url, tests="test_talks")
-        forever = workplace.start("card-b", url=gone.url, tests="test_talks")
+        once = launcher.start("card-a", url=back.url, tests="test_talks")
+        forever = launcher.start("card-b", url=gone.url, tests="test_talks")
         _until(once, r"said 3$")
         back.cut()
         _until(forever, r"said 3$")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress import session
+from pytest_rlregress import properties, session
 from pytest_rlregress.fixtures.step_key import Key, key_of
 from pytest_rlregress.fixtures.step_measurements import Run, run_of
 from pytest_rlregress.goldens.comparison import compare, moved
@@ -26,10 +26,8 @@ STEPS = 6
 LEVELS: tuple[Level, ...] = ("token", "sequence")
 #: How many more runs a golden is measured from.
 REPEATED, PERTURBED, OTHER_SEEDS = 2, 6, 3
-#: On the test's report: what came of a comparison; a golden that is to be written once the run has ended well.
-PROPERTY, DRAFT = "rlregress_golden", "rlregress_golden_draft"
-#: And, without a marker hw, which would keep it from a CPU: that it was a test of the hardware.
-HARDWARE = "rlregress_hardware"
+#: On the test's report: a golden that is to be written once the run has ended well.
+DRAFT = "rlregress_golden_draft"
 
 Alter = Callable[[Any], None]
 
@@ -48,7 +46,7 @@ def compare_or_record(step: TrainingStep, cluster: Cluster, item: pytest.Item, s
     runs = [_run(step, level, sound=new) for level in LEVELS]
     if new:
         draft = as_json(measure(step, cluster, key, runs, say))
-        item.user_properties += [(DRAFT, json.dumps(draft, allow_nan=False)), (HARDWARE, run.profile.id)]
+        properties.add(item, golden_draft=json.dumps(draft, allow_nan=False), hardware=run.profile.id)
         return
     folder = run.settings.goldens
     golden = find(folder, key)
@@ -58,7 +56,8 @@ def compare_or_record(step: TrainingStep, cluster: Cluster, item: pytest.Item, s
         reason += f"; nearest, not used: {near}" if near else ""
         _note(item, "none", key, notes=[reason])
         pytest.skip(reason)
-    item.user_properties.append((HARDWARE, run.profile.id))
+    # Without a marker hw, which would keep it from a CPU: it is a test of the hardware.
+    properties.add(item, hardware=run.profile.id)
     found = compare(golden, settings, runs)
     wrong, notes = list(found.differences), list(found.notes)
     (wrong if run.settings.strict else notes).extend(found.unusual)
@@ -136,4 +135,4 @@ def _settings(step: TrainingStep) -> dict[str, Any]:
 
 
 def _note(item: pytest.Item, state: str, key: Key, **more: object) -> None:
-    item.user_properties.append((PROPERTY, json.dumps({"state": state, "key": asdict(key), **more}, allow_nan=False)))
+    properties.add(item, golden=json.dumps({"state": state, "key": asdict(key), **more}, allow_nan=False))

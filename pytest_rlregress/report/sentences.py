@@ -235,4 +235,4 @@ def clean(text: str) -> str:
 
 
 def _rank(point: Point | None) -> Rank:
-    return rank(point.result.word) if point else Rank.NOTHING
+    return point.rank if point else Rank.NOTHING

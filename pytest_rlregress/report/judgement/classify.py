@@ -9,7 +9,7 @@ from itertools import chain
 
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement.facts import Change, Kind, Point, RecordedRun
-from pytest_rlregress.verdicts import Rank, rank
+from pytest_rlregress.verdicts import Rank
 
 
 def classify_test(
@@ -42,7 +42,9 @@ def classify_results(test: str, earlier: Sequence[Point], tonight: Sequence[Poin
     wavering = _wavering(said)
     if wavering:
         now = worst(wavering)
-        return _change(test, "flake", min(wavering, key=_rank), now, now, [one for one in wavering if _bad(one)])
+        return _change(
+            test, "flake", min(wavering, key=lambda point: point.rank), now, now, [one for one in wavering if _bad(one)]
+        )
     group = _latest(said)
     now = group[-1]  # they agree
     others = said[: said.index(group[0])]
@@ -50,10 +52,10 @@ def classify_results(test: str, earlier: Sequence[Point], tonight: Sequence[Poin
     if not _bad(now):
         kind: Kind = "new" if previous is None else "repaired" if _bad(previous) else "steady"
         return _change(test, kind, previous, None, now)
-    better, bad = _since_better(chain(reversed(said), reversed(earlier)), _rank(now))
+    better, bad = _since_better(chain(reversed(said), reversed(earlier)), now.rank)
     if better is not None:
         return _change(test, _worse(better.run, bad), better, bad[0], now, bad)
-    if previous is not None and _rank(previous) > _rank(now):
+    if previous is not None and previous.rank > now.rank:
         return _change(test, "repaired", previous, None, now)
     return _change(test, "known" if any(map(says_something, earlier)) else _first(now), None, bad[0], now, bad)
 
@@ -91,7 +93,7 @@ def missing_change(
 
 def says_something(point: Point) -> bool:
     """Whether a result says anything about the stack: a skip or an interrupted test does not."""
-    return rank(point.result.word) is not Rank.NOTHING
+    return point.rank is not Rank.NOTHING
 
 
 def varies(points: Sequence[Point]) -> bool:
@@ -101,7 +103,7 @@ def varies(points: Sequence[Point]) -> bool:
 
 def worst(points: Iterable[Point]) -> Point:
     """Return the worst result, of several the latest."""
-    return max(points, key=lambda point: (_rank(point), point.run.start))
+    return max(points, key=lambda point: (point.rank, point.run.start))
 
 
 def worst_of_night(points: Sequence[Point]) -> Point:
@@ -118,7 +120,7 @@ def _wavering(said: Sequence[Point]) -> list[Point]:
     """Return the results of a night that disagree, or whose attempts do, though nothing was changed."""
     for point in said:
         same = [one for one in said if one.run.conditions == point.run.conditions]
-        if point.result.flaky or len({_rank(one) for one in same}) > 1:
+        if point.result.flaky or len({one.rank for one in same}) > 1:
             return same
     return []
 
@@ -131,7 +133,7 @@ def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None
     bad: list[Point] = []
     better, since = now, 0
     for point in latest_first:
-        found = rank(point.result.word)
+        found = point.rank
         if found is Rank.GOOD:
             return point, bad[::-1]
         if found is Rank.NOTHING:
@@ -144,7 +146,7 @@ def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None
 
 def _first(now: Point) -> Kind:
     """Classify a bad test without earlier result: a documented failure that is reproduced does not fail."""
-    return "new failing" if _rank(now) is Rank.FAILING else "new"
+    return "new failing" if now.rank is Rank.FAILING else "new"
 
 
 def _worse(good: RecordedRun, bad: Sequence[Point]) -> Kind:
@@ -167,11 +169,7 @@ def _change(
 
 
 def _bad(point: Point) -> bool:
-    return _rank(point) > Rank.GOOD
-
-
-def _rank(point: Point) -> Rank:
-    return rank(point.result.word)
+    return point.rank > Rank.GOOD
 
 
 def _night(run: RecordedRun) -> datetime.date:

@@ -17,6 +17,7 @@ import msgspec
 
 from pytest_rlregress.records.reader import State
 from pytest_rlregress.stack.locks import Lock, PackageChange
+from pytest_rlregress.verdicts import Rank, rank
 
 #: What became of a test in a platform, against the last run in which it was good.
 Kind = Literal[
@@ -123,6 +124,11 @@ class Point(msgspec.Struct, frozen=True):
 
     run: RecordedRun
     result: Result
+
+    @property
+    def rank(self) -> Rank:
+        """How bad the result is."""
+        return rank(self.result.word)
 
 
 @dataclass(frozen=True)

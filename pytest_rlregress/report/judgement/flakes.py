@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_rlregress.report.judgement.classify import says_something, varies
 from pytest_rlregress.report.judgement.facts import Flaky, Point
-from pytest_rlregress.verdicts import Rank, rank
+from pytest_rlregress.verdicts import Rank
 
 _NIGHTS = 90  # that a rate is taken over
 
@@ -42,14 +42,14 @@ def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
     bad: list[Point] = []
     wavered = False
     for group in groups.values():
-        ranks = [max(rank(point.result.word), Rank.GOOD) for point in group]
+        ranks = [max(point.rank, Rank.GOOD) for point in group]
         best = min(ranks)
         if best is Rank.FAILING:
             continue
         wrong = [point for point, found in zip(group, ranks, strict=True) if found > best]
         retried = [point for point in group if point.result.flaky]
         runs += group
-        bad += wrong + [point for point in retried if rank(point.result.word) is best]
+        bad += wrong + [point for point in retried if point.rank is best]
         wavered = (
             wavered or bool(retried) or _went_back(wrong, [p for p, r in zip(group, ranks, strict=True) if r == best])
         )

@@ -11,7 +11,7 @@ from pytest_rlregress.report.judgement.classify import says_something
 from pytest_rlregress.report.judgement.facts import TRIPS, WORSE, Change, Kind, Night, PlatformNight
 from pytest_rlregress.report.sentences import TOLD
 from pytest_rlregress.util.text import plural
-from pytest_rlregress.verdicts import Rank, rank
+from pytest_rlregress.verdicts import Rank
 
 Colour = Literal["green", "amber", "red"]
 
@@ -86,7 +86,7 @@ def _first(platform: PlatformNight, several: bool) -> str:
     """``first run: 19 of 379 tests fail``: of a platform's first night."""
     runs = "first run" if len(platform.runs) == 1 else f"first {len(platform.runs)} runs"
     where = f" on {platform.name}" * several
-    said = [rank(point.result.word) for point in platform.results.values()]
+    said = [point.rank for point in platform.results.values()]
     failing, silent, tests = said.count(Rank.FAILING), said.count(Rank.NOTHING), plural(len(said), "test")
     if silent == len(said):
         told = "no test ran"
@@ -115,7 +115,7 @@ def _worse(kind: Kind, platforms: Sequence[PlatformNight]) -> list[str]:
 
 
 def _fails_as_before(change: Change) -> bool:
-    return change.kind == "known" and change.now is not None and rank(change.now.result.word) is Rank.FAILING
+    return change.kind == "known" and change.now is not None and change.now.rank is Rank.FAILING
 
 
 def _failing(count: int) -> str:

@@ -135,7 +135,7 @@ def _cell(
     date: datetime.date, runs: Sequence[RecordedRun], shown: Mapping[str, Point], changes: Sequence[Change]
 ) -> Cell:
     """Summarise a platform's night in a cell. ``changes`` may leave out steady tests."""
-    bad = sum(rank(point.result.word) is Rank.FAILING for point in shown.values())
+    bad = sum(point.rank is Rank.FAILING for point in shown.values())
     kinds = {change.kind for change in changes}
     worse = kinds & {*WORSE}
     if not runs:

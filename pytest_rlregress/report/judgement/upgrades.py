@@ -29,7 +29,7 @@ def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, 
     for test, points in timelines.items():
         for before, after in _steps(points, place) if varies(points) else ():
             flip = test, before.result.word, after[0].result.word
-            ranks, was = [_rank(point) for point in after], _rank(before)
+            ranks, was = [point.rank for point in after], before.rank
             if min(ranks) > was:
                 worse[place[after[0].run.id]].append((flip, after[0].result.failure))
             elif max(ranks) < was:
@@ -68,17 +68,13 @@ def _steps(points: Sequence[Point], place: Mapping[str, int]) -> list[tuple[Poin
     """For each stretch with results of a test, but the first: its last result before, and those in it."""
     groups: list[list[Point]] = []
     for point in points:
-        if rank(point.result.word) is Rank.NOTHING or point.run.id not in place:
+        if point.rank is Rank.NOTHING or point.run.id not in place:
             continue
         if groups and place[groups[-1][-1].run.id] == place[point.run.id]:
             groups[-1].append(point)
         else:
             groups.append([point])
     return [(groups[index - 1][-1], groups[index]) for index in range(1, len(groups))]
-
-
-def _rank(point: Point) -> Rank:
-    return rank(point.result.word)
 
 
 def changed(before: RecordedRun, after: RecordedRun) -> tuple[PackageChange, ...]:

@@ -170,7 +170,7 @@ def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
 
 def fails(change: Change) -> bool:
     """Whether the test fails tonight; a documented failure that is reproduced does not."""
-    return change.now is not None and rank(change.now.result.word) is Rank.FAILING
+    return change.now is not None and change.now.rank is Rank.FAILING
 
 
 def _changed(change: Change, anchors: Anchors) -> Changed:
@@ -245,7 +245,7 @@ def failing(night: Night) -> Iterator[tuple[PlatformNight, Point, str, Change | 
         changes = {change.test: change for change in platform.changes}
         for test, point in platform.results.items():
             change = changes.get(test)
-            if rank(point.result.word) is Rank.FAILING or (change and change.kind in WORSE):
+            if point.rank is Rank.FAILING or (change and change.kind in WORSE):
                 place = order.index(change.kind) if change else len(order)
                 found.append(((place, platform.name, test), (platform, point, test, change)))
     return (one for _, one in sorted(found, key=lambda pair: pair[0]))
