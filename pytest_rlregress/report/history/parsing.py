@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from sys import intern
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 from packaging.utils import canonicalize_name
@@ -21,6 +21,8 @@ from pytest_rlregress.report.history import step_numbers
 from pytest_rlregress.report.judgement.facts import RecordedRun, Result
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import rank
+
+T = TypeVar("T")
 
 #: A note is one line; the whole text stays in the record.
 NOTE_CHARACTERS = 300
@@ -102,6 +104,15 @@ def printable(value: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def worst_by_name(tests: Iterable[tuple[str, str, T]]) -> dict[str, T]:
+    """Key tests, given as name, word and value, by name; of those with the same name the worst counts, or the first."""
+    found: dict[str, tuple[str, T]] = {}
+    for name, word, value in tests:
+        if name not in found or rank(word) > rank(found[name][0]):
+            found[name] = word, value
+    return {name: value for name, (_, value) in found.items()}
+
+
 def _quickly(path: Path) -> _Record | None:
     """A record that is as it should be, in a third of the time that ``reader.whole`` takes; None for any other file."""
     if is_journal(path):
@@ -121,11 +132,8 @@ def _parsed(record: _Record, path: Path) -> ParsedFile:
     state = reader.state({"extra": extra})
     if state not in get_args(State):
         raise ValueError(f"its state is {state!r}, none of {', '.join(get_args(State))}")
-    results: dict[str, Result] = {}
-    for test in tests:
-        name, found = intern(printable(test.name)), _result(test)
-        if name not in results or rank(found.word) > rank(results[name].word):
-            results[name] = found
+    found = ((intern(printable(test.name)), _result(test)) for test in tests)
+    results = worst_by_name((name, result.word, result) for name, result in found)
     counts = Counter(result.word for result in results.values())
     remarks = []
     if stop < start:

@@ -17,7 +17,6 @@ from pytest_rlregress.records import reader
 from pytest_rlregress.report.history import parsing, record_files
 from pytest_rlregress.report.history.parsing import ParsedFile
 from pytest_rlregress.report.judgement.facts import Evidence, Point, Problem, RecordedRun
-from pytest_rlregress.verdicts import rank
 
 _DAY_SECONDS = 86_400
 #: So many files are worth a word before they are read.
@@ -147,9 +146,5 @@ def _remarks(file: ParsedFile) -> list[str]:
 @lru_cache(maxsize=4)
 def _entries(path: Path, mtime_ns: int) -> Mapping[str, Mapping[str, Any]]:
     """The tests of a record, the worst of those with the same name, kept as long as the file is the same."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for test in reader.read(path)["tests"]:
-        name = parsing.printable(test["name"])
-        if name not in found or rank(reader.word(test)) > rank(reader.word(found[name])):
-            found[name] = test
-    return found
+    tests = reader.read(path)["tests"]
+    return parsing.worst_by_name((parsing.printable(test["name"]), reader.word(test), test) for test in tests)
