@@ -48,7 +48,8 @@ class Verdict(StrEnum):
     REPRODUCED = "reproduced", "r", Rank.DOCUMENTED, "the documented failure came out: it still happens here"
     ABSENT = "absent", "a", Rank.GOOD, "the failing act did not fail"
     HELD = "held", "h", Rank.GOOD, "the remedy works"
-    UNAVAILABLE = "unavailable", "u", Rank.NOTHING, "a component or the hardware is missing"
+    UNAVAILABLE = "unavailable", "u", Rank.NOTHING, "a component, an interface or the hardware is missing"
+    BLOCKED = "blocked", "b", Rank.NOTHING, "a component that it needs does not work here"
 
     @property
     def fails(self) -> bool:
