@@ -83,7 +83,7 @@ def _usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> It
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Open for the first verdict that one of xdist's workers sends: without --hw only they know the tests."""
     config: pytest.Config | None = getattr(getattr(report, "node", None), "config", None)
-    if config is not None and "verdict" in properties.read(report) and _open(config):
+    if config is not None and {"verdict", "checks"} & properties.read(report).keys() and _open(config):
         terminal: Any = config.pluginmanager.get_plugin("rlregress-terminal")
         terminal.pytest_runtest_logreport(report)  # registered while this very hook is being called
 

@@ -22,3 +22,10 @@ def read(report: Any) -> dict[str, str]:
         for name, value in getattr(report, "user_properties", ())
         if name.startswith(_PREFIX)
     }
+
+
+def take(report: pytest.TestReport, name: str) -> str | None:
+    """Remove a value from a report and return it; None if it has none."""
+    found = read(report).get(name)
+    report.user_properties[:] = [(key, value) for key, value in report.user_properties if key != _PREFIX + name]
+    return found

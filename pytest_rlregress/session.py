@@ -13,9 +13,9 @@ from pytest_rlregress import catalogue, hardware, properties, settings, stack, s
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.inline import Inline
 from pytest_rlregress.containment.plugin import Containment
-from pytest_rlregress.containment.reports import add_to_text
+from pytest_rlregress.containment.reports import add_to_text, skip_at
 from pytest_rlregress.containment.worker import CHANNEL
-from pytest_rlregress.verdicts import Judgement, Outcome, judge
+from pytest_rlregress.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 
 T = TypeVar("T")
 
@@ -124,6 +124,7 @@ class Session:
             components=self.components,
             unavailable=self.unavailable,
             conclude=self._conclude,
+            documented=self._documented,
             every_file=every_file,
             replacement=inline,
         )
@@ -162,10 +163,13 @@ class Session:
         return None
 
     def components(self, item: pytest.Item) -> tuple[str, ...]:
-        """Return the components of the stack that a test needs."""
+        """Return the components and services that a test needs: named, or because it asks for their fixtures."""
         side = self.side(item)
         named = [name for marker in item.iter_markers("needs") for name in marker.args]
-        return tuple(dict.fromkeys([*(side.failure.components if side else ()), *named]))
+        fixtures = getattr(item, "fixturenames", ())
+        named += [name for name in stack.SERVICES if name.replace("-", "_") in fixtures]
+        of_services = [stack.SERVICES[name] for name in named if name in stack.SERVICES]
+        return tuple(dict.fromkeys([*(side.failure.components if side else ()), *of_services, *named]))
 
     def unavailable(self, item: pytest.Item) -> str | None:
         """Return why a test cannot run here: hardware or components that are missing; None if it can."""
@@ -208,6 +212,11 @@ class Session:
             add_to_text(report, [_entry(failure) for failure in named])
         item.stash[CONCLUDED] = outcome, tuple(failure.id for failure in named)
 
+    def _documented(self, item: pytest.Item, outcome: Outcome) -> bool:
+        """Whether an outcome bears a signature of the failure that a test is about."""
+        side = self.side(item)
+        return side is not None and bears(outcome, side.failure)
+
     def _judge(self, item: pytest.Item, side: Side, outcome: Outcome, report: pytest.TestReport) -> None:
         failure = side.failure
         judgement = judge(
@@ -219,7 +228,11 @@ class Session:
             strict=self.settings.strict,
             promised=item.get_closest_marker("hw") is not None and self.unavailable(item) is None,
         )
-        _mark(report, judgement)
+        if judgement is None:
+            properties.add(report, note=outcome.mistake or f"in set-up: {first_line(outcome)}")
+            add_to_text(report, [("no verdict", outcome.mistake or "the test did not come as far as the act")])
+            return
+        _mark(report, judgement, item)
         properties.add(
             report,
             failure=failure.id,
@@ -236,11 +249,14 @@ def _entry(failure: catalogue.Failure) -> tuple[str, str]:
     return f"this looks like {failure.id}", "\n".join(lines)
 
 
-def _mark(report: pytest.TestReport, judgement: Judgement) -> None:
+def _mark(report: pytest.TestReport, judgement: Judgement, item: pytest.Item) -> None:
     """Make a report's outcome agree with the verdict, keeping what was seen as a section."""
     if report.skipped and not judgement.fails:
         return
-    if report.failed and not judgement.fails:
+    if judgement.verdict is Verdict.UNAVAILABLE and not judgement.fails:
+        report.sections.append(("what came out", report.longreprtext))
+        report.outcome, report.longrepr = "skipped", skip_at(item, judgement.note)
+    elif report.failed and not judgement.fails:
         report.sections.append((f"{judgement.verdict}: what came out", report.longreprtext))
         report.outcome, report.longrepr = "passed", None
     elif judgement.fails:

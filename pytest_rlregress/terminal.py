@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress import hardware, properties
+from pytest_rlregress.containment.checks import log_reports
+from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.verdicts import Verdict
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
 _WIDTH = 100
+#: How pytest counts and shows a component's check: where it passed, in the summary only.
+_CHECKED = {
+    "passed": ("components working", "", ""),
+    "failed": ("failed", "X", "BROKEN"),
+    "skipped": ("skipped", "", ""),
+}
 _NOTE_LINES = 3  # what failed is printed in full above the table
 _COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "subject": 22}
 
@@ -47,6 +55,7 @@ class Terminal:
         self._hardware_tests = 0
         self._skips: Counter[str] = Counter()
         self._goldens: dict[str, dict[str, Any]] = {}
+        self._components: dict[str, tuple[str, str]] = {}
         self._unwritten = ""
 
     def pytest_report_header(self) -> list[str]:
@@ -64,15 +73,25 @@ class Terminal:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Show a verdict's word and letter in pytest's own categories, so that its counts hold."""
-        verdict = properties.read(report).get("verdict")
+        found = properties.read(report)
+        verdict = found.get("verdict")
+        if "component" in found and decides(report):
+            return _CHECKED[report.outcome]
         if verdict is None or report.when == "teardown":
             return None
         category = {"passed": "passed", "skipped": "skipped"}.get(report.outcome, "failed")
         return category, Verdict(verdict).letter, verdict.upper()
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add a test's verdict to its failure's row."""
+        """Add a test's verdict to its failure's row; before, log the checks of components that were made for it."""
+        if not hasattr(self._config, "workerinput"):
+            log_reports(self._config, report)
         found = properties.read(report)
+        if "component" in found:
+            if decides(report):
+                self._components[found["component"]] = report.outcome, found.get("note", "")
+            return
         if found.get("hardware") and report.when == "call":
             self._hardware_tests += 1
         golden = json.loads(found.get("golden", "{}"))
@@ -115,6 +134,10 @@ class Terminal:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The verdict table, the skips with their reasons, and what made a hardware run void."""
         write = terminalreporter.write_line
+        if self._components:
+            terminalreporter.write_sep("=", "components")
+            for line in components(self._components, self._run.stack.versions):
+                write(line)
         if self._rows:
             terminalreporter.write_sep("=", "verdicts")
             for line in table(self._rows[key] for key in self._run.catalogue if key in self._rows):
@@ -137,6 +160,25 @@ class Terminal:
                 "(hardware tests carry the marker hw; see 'not run here' for what was skipped).",
                 red=True,
             )
+
+
+def components(checked: Mapping[str, tuple[str, str]], versions: Mapping[str, str]) -> list[str]:
+    """Render what the checks of the components came to: a row for each that does not work, a line for the rest.
+
+    Args:
+        checked: The outcome of each component's check, and why it did not pass.
+        versions: What is installed.
+    """
+    named = {name: f"{name} {versions[name]}" if name in versions else name for name in checked}
+    working = [named[name] for name, (outcome, _) in checked.items() if outcome == "passed"]
+    lines = []
+    for name, (outcome, note) in checked.items():
+        if outcome != "passed":
+            lines.append(f"{named[name]}: {'broken' if outcome == 'failed' else 'not driven'}")
+            lines += textwrap.wrap(note, _WIDTH, initial_indent="    ", subsequent_indent="    ")[:_NOTE_LINES]
+    if working:
+        lines += textwrap.wrap(f"working: {', '.join(working)}", _WIDTH, subsequent_indent="    ")
+    return lines
 
 
 def table(rows: Iterable[VerdictRow]) -> list[str]:

@@ -74,13 +74,17 @@ class Outcome:
     """What came out of a test, whichever way it ended.
 
     Attributes:
-        kind: ``passed``, ``failed`` (an exception), ``skipped``, ``crashed`` (the process died) or ``hung``.
+        kind: ``passed``, ``failed`` (an exception), ``skipped``, ``blocked`` (not run: a component that it needs is
+            broken), ``crashed`` (the process died) or ``hung``.
         phase: ``setup`` or ``call``: where it ended.
         exceptions: Dotted class names of the exception and of its bases, most derived first.
         message: ``str(exception)``, the reason of a skip, or how the process died.
         frames: ``file:function`` of the traceback or of the stack at death.
         signal: Name of the signal the process died of, such as ``SIGFPE``.
         log: What the process wrote to its log during the test.
+        lacks: The interface of the stack that the test drives and the installed version has not, as a sentence that
+            names both.
+        mistake: What is wrong with the test itself, as a sentence, such as a name that is not defined.
     """
 
     kind: str
@@ -90,6 +94,8 @@ class Outcome:
     frames: tuple[str, ...] = ()
     signal: str | None = None
     log: str = ""
+    lacks: str = ""
+    mistake: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,11 @@ def judge(
     gone: str | None = None,
     strict: bool = False,
     promised: bool = False,
-) -> Judgement:
+) -> Judgement | None:
     """Judge one test of a failure.
+
+    None where the test did not come as far as the act, or has a mistake of its own: that says nothing about the
+    failure, and stays an error of the test.
 
     Args:
         side: ``reproduces`` or ``guards``.
@@ -122,9 +131,18 @@ def judge(
         strict: Whether ``absent`` where ``reproduced`` was expected fails the run.
         promised: Whether ``--hw`` promised that this test can run, so that a skip of a guard fails the run.
     """
+    if outcome.kind == "blocked":
+        return Judgement(Verdict.BLOCKED, False, outcome.message)
     if outcome.kind == "skipped":
         return Judgement(Verdict.UNAVAILABLE, side == "guards" and promised, outcome.message)
-    return _reproduces(outcome, failure, expected, gone, strict) if side == "reproduces" else _guards(outcome)
+    documented = outcome.phase == "call" and bears(outcome, failure)
+    if outcome.lacks and not documented:
+        return Judgement(Verdict.UNAVAILABLE, False, outcome.lacks)
+    if outcome.kind != "passed" and not documented and (outcome.phase == "setup" or outcome.mistake):
+        return None
+    if side == "guards":
+        return _guards(outcome)
+    return _reproduces(outcome, failure, documented, expected, gone, strict)
 
 
 def bears(outcome: Outcome, failure: Failure) -> bool:
@@ -134,18 +152,42 @@ def bears(outcome: Outcome, failure: Failure) -> bool:
 
 def matches(signature: Signature, outcome: Outcome) -> bool:
     """Whether an outcome bears a documented signature: every key that the signature gives must match."""
-    if signature.kind and signature.kind != outcome.kind:
-        return False
-    wanted = signature.exception
-    if wanted and not any(wanted in (name, name.rpartition(".")[2]) for name in outcome.exceptions):
-        return False
-    if signature.message and not any(map(signature.message.search, (outcome.message, on_one_line(outcome.message)))):
-        return False
-    if signature.signal and outcome.signal != signature.signal:
-        return False
-    if signature.log and not signature.log.search(outcome.log):
-        return False
-    return all(any(frame.search(seen) for seen in outcome.frames) for frame in signature.frames)
+    return all(_compared(signature, outcome).values())
+
+
+def _compared(signature: Signature, outcome: Outcome) -> dict[str, bool]:
+    """Compare an outcome with a signature: whether it matches, by what the signature asks of it."""
+    wanted, found = signature.exception, {}
+    if signature.kind:
+        found["way it ended"] = signature.kind == outcome.kind
+    if wanted:
+        found["class"] = any(wanted in (name, name.rpartition(".")[2]) for name in outcome.exceptions)
+    if signature.message:
+        found["message"] = any(map(signature.message.search, (outcome.message, on_one_line(outcome.message))))
+    if signature.signal:
+        found["signal"] = outcome.signal == signature.signal
+    if signature.log:
+        found["log"] = bool(signature.log.search(outcome.log))
+    if signature.frames:
+        found["stack"] = all(any(frame.search(seen) for seen in outcome.frames) for frame in signature.frames)
+    return found
+
+
+def _nearest(outcome: Outcome, failure: Failure) -> str:
+    """Say which signature an outcome comes nearest to, and what does not match; "" if nothing of any matches."""
+    compared = [_compared(signature, outcome) for signature in failure.signatures]
+    shares = [sum(found.values()) / len(found) for found in compared]
+    if not any(shares):
+        return ""
+    number = shares.index(max(shares))
+    same, other = ([what for what, fits in compared[number].items() if fits is wanted] for wanted in (True, False))
+    verb = "matches" if len(same) == 1 else "match"
+    negated = "does not" if len(other) == 1 else "do not"
+    return f"signature {number + 1}: the {_listed(same)} {verb}, the {_listed(other)} {negated}: "
+
+
+def _listed(words: list[str]) -> str:
+    return " and the ".join(words)
 
 
 def _guards(outcome: Outcome) -> Judgement:
@@ -153,15 +195,16 @@ def _guards(outcome: Outcome) -> Judgement:
         return Judgement(Verdict.HELD, False)
     if outcome.kind in ("crashed", "hung"):
         return Judgement(Verdict(outcome.kind), True, outcome.message)
-    return Judgement(Verdict.REGRESSED, True, _first_line(outcome))
+    return Judgement(Verdict.REGRESSED, True, first_line(outcome))
 
 
-def _reproduces(outcome: Outcome, failure: Failure, expected: str, gone: str | None, strict: bool) -> Judgement:
+def _reproduces(
+    outcome: Outcome, failure: Failure, documented: bool, expected: str, gone: str | None, strict: bool
+) -> Judgement:
     if outcome.kind == "passed":
         if expected == Verdict.ABSENT:
             return Judgement(Verdict.ABSENT, False)
         return Judgement(Verdict.ABSENT, strict, "upstream fixed it: the workaround may go")
-    documented = outcome.phase == "call" and bears(outcome, failure)
     if documented and gone:
         return Judgement(Verdict.RETURNED, True, f"reproduced on {gone}")
     if documented:
@@ -169,11 +212,12 @@ def _reproduces(outcome: Outcome, failure: Failure, expected: str, gone: str | N
         return Judgement(Verdict.REPRODUCED, False, note)
     if outcome.kind in ("crashed", "hung"):
         return Judgement(Verdict(outcome.kind), True, outcome.message)
-    where = "in set-up: " if outcome.phase == "setup" else "no documented signature: "
-    return Judgement(Verdict.CHANGED, True, where + _first_line(outcome))
+    nearest = _nearest(outcome, failure) or "no documented signature: "
+    return Judgement(Verdict.CHANGED, True, nearest + first_line(outcome))
 
 
-def _first_line(outcome: Outcome) -> str:
+def first_line(outcome: Outcome) -> str:
+    """Say in a line what came out: the exception's class and the first line of its message."""
     name = outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else "failed"
     line = next((line.strip() for line in outcome.message.splitlines() if line.strip()), "")
     return f"{name}: {line}" if line else name

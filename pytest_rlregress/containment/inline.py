@@ -10,7 +10,7 @@ import pytest
 from pytest_rlregress.containment.grouping import group_of
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.usage import decides
-from pytest_rlregress.containment.worker import describe
+from pytest_rlregress.containment.worker import describe_of
 from pytest_rlregress.verdicts import Outcome
 
 #: What tests lack that run in pytest's own process.
@@ -98,6 +98,6 @@ class Inline:
         unjudged = self._config.getoption("setuponly", False) or self._config.getoption("trace", False)
         if group_of(item) and decides(report) and not unjudged:
             if call.excinfo is not None:
-                report.rlregress_exception = describe(call.excinfo)  # type: ignore[attr-defined]
+                report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
             self._conclude(item, outcome_of(report, None), report)
         return report

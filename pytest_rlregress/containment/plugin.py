@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import inline
+from pytest_rlregress import properties
+from pytest_rlregress.containment import checks, inline
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
@@ -53,6 +55,7 @@ class Containment:
         components: Names the components of the stack that a test needs.
         unavailable: Says why a test cannot run here, or None.
         conclude: Takes the outcome of a test and the report that is to carry its verdict.
+        documented: Whether an outcome bears a signature of the failure that a test is about.
         every_file: Whether every test file is imported in a child first, not only those with tests of ours.
         replacement: What runs contained tests instead of this plugin when a debugger is to be used.
     """
@@ -66,12 +69,14 @@ class Containment:
         components: Callable[[pytest.Item], tuple[str, ...]],
         unavailable: Callable[[pytest.Item], str | None],
         conclude: Callable[[pytest.Item, Outcome, pytest.TestReport], None],
+        documented: Callable[[pytest.Item, Outcome], bool],
         every_file: bool,
         replacement: inline.Inline,
     ) -> None:
         self._config, self._limits, self._every_file, self._inline = config, limits, every_file, replacement
         self._components, self._unavailable, self._conclude = components, unavailable, conclude
         self._pool = Pool(config, gpus, self._say)
+        self._checks = checks.ComponentChecks(config, components, self._check, documented)
         self._reported = ReportedLibraries()
         self._warm: tuple[str, ...] = ()
         self._notes: set[str] = set()
@@ -147,8 +152,9 @@ class Containment:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reason = self._unavailable(item)
-        if reason is not None:
-            self._log(item, [skipped(item, reason)])
+        stops = self._checks.stops(item) if reason is None else Outcome("skipped", message=reason)
+        if stops is not None:
+            self._log(item, _Ran([skipped(item, stops.message)], stopped=stops))
         else:
             reruns, delay = reruns_of(item)
             while self._run(item, nextitem, reruns):
@@ -171,17 +177,37 @@ class Containment:
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, reruns: int) -> bool:
         """Run a test in its child and log its reports; whether it failed and is to run once more in another one."""
-        group, following = item.stash[_GROUP], self._following(item, nextitem)
+        ran = self._run_in_child(item, item.stash[_GROUP], self._following(item, nextitem), reruns)
+        if ran.again:
+            self._log_rerun(item, ran.reports)
+        else:
+            self._log(item, ran)
+        return ran.again
+
+    def _check(
+        self, check: pytest.Item, host: pytest.Item | None
+    ) -> tuple[Sequence[pytest.TestReport], Callable[[pytest.TestReport], Outcome]]:
+        """Run the check of a component in a test's child or, without one, in that of all checks."""
+        group = host.stash[_GROUP] if host is not None else None
+        own = group_of(check)
+        assert own is not None, "checks are contained"
+        check.stash[_KEY] = key_of(check)
+        ran = self._run_in_child(check, own if group is None or group.alone else group, "", 0)
+        return ran.reports, ran.outcome
+
+    def _run_in_child(self, item: pytest.Item, group: ChildGroup, following: str | None, reruns: int) -> _Ran:
+        """Run a test in the child of a group; without any that follows, the child is ended."""
         if not group.alone:
             self._pool.stop_groups(but=group)
         mates = [other for other in _contained(item.session) if other.stash[_GROUP] == group]
-        modules = self._warm if any(map(self._components, mates)) else ()
+        modules = self._warm if item.path == checks.FILE or any(map(self._components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
+        files = [*(mate.path for mate in mates), *[checks.FILE] * (not group.alone)]
         messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
         usage: list[tuple[str, object]] = []
         again, begun, waited = False, time.monotonic(), 0.0
         try:
-            child = self._pool.child(group, [mate.path for mate in mates], modules, gpus)
+            child = self._pool.child(group, files, modules, gpus)
             death = child.await_ready(messages)
             waited = time.monotonic() - begun
             death = death or child.run(item.stash[_KEY], following, self._limits_of(item), messages)
@@ -197,11 +223,7 @@ class Containment:
         if death is not None or messages.errors:
             messages.reports.append(died(item, messages, death))
         messages.reports[0].duration += waited  # the imports of the stack, for --durations
-        if again:
-            self._log_rerun(item, messages.reports)
-        else:
-            self._log(item, messages.reports, death, diagnostics, usage)
-        return again
+        return _Ran(messages.reports, death, diagnostics, usage, again)
 
     def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
         """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""
@@ -222,17 +244,10 @@ class Containment:
         mates = (i for i in later if i and i.stash.get(_GROUP, None) == item.stash[_GROUP] and not self._unavailable(i))
         return next((mate.stash[_KEY] for mate in mates), "" if xdist else None)
 
-    def _log(
-        self,
-        item: pytest.Item,
-        reports: list[pytest.TestReport],
-        death: Death | None = None,
-        diagnostics: Diagnostics = NO_DIAGNOSTICS,
-        usage: Sequence[tuple[str, object]] = (),
-    ) -> None:
+    def _log(self, item: pytest.Item, ran: _Ran) -> None:
         """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
         sided = any(item.get_closest_marker(side) for side in ("reproduces", "guards"))
-        reports = fold_subtests(reports, judged=sided)
+        reports = fold_subtests(ran.reports, judged=sided)
         if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
             reports.append(torn_down(item, reports[-1]))
         verdict: list[tuple[str, object]] = []
@@ -240,9 +255,12 @@ class Containment:
             report.user_properties.extend(verdict)
             if decides(report):
                 before = len(report.user_properties)
-                report.user_properties.extend(usage)
-                self._conclude(item, outcome_of(report, death, diagnostics), report)
+                report.user_properties.extend(ran.usage)
+                self._conclude(item, ran.outcome(report), report)
                 verdict = report.user_properties[before:]
+        made = self._checks.take_reports()
+        if made:
+            properties.add(reports[0], checks=json.dumps(made))
         for report in reports:
             if self._config.option.capture == "no":
                 drop_output(report)
@@ -277,6 +295,30 @@ class Containment:
         if line not in self._notes:
             self._notes.add(line)
             self._say(line)
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """What came of running a test, or of not running it.
+
+    Attributes:
+        death: How its process ended, if it did not live.
+        diagnostics: What its other processes left.
+        usage: What it used, as properties of its report.
+        again: Whether it failed and is to be run once more.
+        stopped: Why it was not run.
+    """
+
+    reports: list[pytest.TestReport]
+    death: Death | None = None
+    diagnostics: Diagnostics = NO_DIAGNOSTICS
+    usage: Sequence[tuple[str, object]] = ()
+    again: bool = False
+    stopped: Outcome | None = None
+
+    def outcome(self, report: pytest.TestReport) -> Outcome:
+        """What the report that decides the test amounts to."""
+        return self.stopped or outcome_of(report, self.death, self.diagnostics)
 
 
 class _Died(pytest.Module):

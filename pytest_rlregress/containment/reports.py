@@ -53,6 +53,8 @@ def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diag
             tuple(seen.get("frames", ())),
             diagnostics.signal,
             log,
+            seen.get("lacks", ""),
+            seen.get("mistake", ""),
         )
     return Outcome("passed", phase, log=log)
 
@@ -115,8 +117,13 @@ def warning(name: str, text: str, filename: str, lineno: int) -> warnings.Warnin
 
 def skipped(item: pytest.Item, reason: str) -> pytest.TestReport:
     """Report of a test that was not started."""
+    return _report(item, "setup", "skipped", skip_at(item, reason))
+
+
+def skip_at(item: pytest.Item, reason: str) -> tuple[str, int, str]:
+    """What a report of a test that was skipped has in place of a failure."""
     path, line, _ = item.location
-    return _report(item, "setup", "skipped", (path, line or 0, f"Skipped: {reason}"))
+    return path, line or 0, f"Skipped: {reason}"
 
 
 def torn_down(item: pytest.Item, last: pytest.TestReport) -> pytest.TestReport:

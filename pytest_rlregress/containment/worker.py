@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import child_config
+from pytest_rlregress.containment import child_config, interface
 from pytest_rlregress.containment.leaks import Leaks
 from pytest_rlregress.containment.usage import Observer
 from pytest_rlregress.util.processes import allow_tracing
@@ -218,7 +218,7 @@ class Worker:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
+        self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Say of an exception what a report leaves out: its classes and its frames."""
         if os.getpid() != self._pid:  # a fork inside the test came back from it: the tests are not its to report
@@ -228,7 +228,7 @@ class Worker:
             os._exit(call.excinfo is not None)
         report = yield
         if call.excinfo is not None:
-            report.rlregress_exception = describe(call.excinfo)  # type: ignore[attr-defined]
+            report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -271,6 +271,15 @@ class Worker:
 def key_of(item: pytest.Item) -> str:
     """Name a test alike on both sides: node ids depend on the arguments that a file was collected by."""
     return f"{item.path}::{item.nodeid.partition('::')[2]}"
+
+
+def describe_of(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
+    """Describe what a test raised, and whether it is the test's: see ``verdicts.Outcome``."""
+    return {
+        **describe(excinfo),
+        "lacks": interface.missing_interface(excinfo.value, item.path.parent),
+        "mistake": interface.mistake(excinfo.value, item),
+    }
 
 
 def describe(excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """The stack under test: what is installed, which native libraries a process has loaded, and locks of packages."""
 
-from pytest_rlregress.stack.installed import COMPONENTS, Stack, StackError, missing, versions
+from pytest_rlregress.stack.installed import COMPONENTS, SERVICES, Stack, StackError, component_of, missing, versions
 from pytest_rlregress.stack.native_libraries import libraries_in, library_version, mapped_libraries
 
 __all__ = [
     "COMPONENTS",
+    "SERVICES",
     "Stack",
     "StackError",
+    "component_of",
     "libraries_in",
     "library_version",
     "mapped_libraries",

@@ -53,6 +53,9 @@ COMPONENTS: Mapping[str, Component] = {
     "prime-rl": Component("prime_rl", ("prime-rl",), "from source: https://github.com/PrimeIntellect-ai/prime-rl"),
 }
 
+#: What tests start of a component, each by the session fixture of the same name (``vllm_engine``).
+SERVICES: Mapping[str, str] = {"vllm-engine": "vllm", "vllm-server": "vllm", "ray-cluster": "ray"}
+
 #: Operating systems that a test may need, each with whether this is one.
 SYSTEMS: Mapping[str, Callable[[], bool]] = {
     "linux": lambda: sys.platform == "linux",
@@ -121,25 +124,31 @@ def versions() -> dict[str, str]:
     return found
 
 
+def component_of(module: str) -> str | None:
+    """Return the component that a module such as ``verl.utils.config`` belongs to; None for any other module."""
+    top = module.partition(".")[0]
+    return next((name for name, about in COMPONENTS.items() if about.module.partition(".")[0] == top), None)
+
+
 def missing(components: Iterable[str]) -> dict[str, str]:
     """Return the components that cannot be imported here, each with a sentence saying so and how to install it.
 
     Nothing is imported, but the packages that a submodule lies in.
 
     Args:
-        components: Components, or operating systems (``SYSTEMS``).
+        components: Components, services of theirs (``SERVICES``), or operating systems (``SYSTEMS``).
 
     Raises:
-        StackError: A name is neither.
+        StackError: A name is none of them.
     """
     reasons = {}
-    for name in components:
+    for name in dict.fromkeys(SERVICES.get(name, name) for name in components):
         if name in SYSTEMS:
             if not SYSTEMS[name]():
                 reasons[name] = f"needs {name}, this is {platform.system()}"
             continue
         if name not in COMPONENTS:
-            allowed = ", ".join([*COMPONENTS, *SYSTEMS])
+            allowed = ", ".join([*COMPONENTS, *SERVICES, *SYSTEMS])
             raise StackError(f"{name!r} is no component of the stack and no system. Allowed: {allowed}.")
         about = COMPONENTS[name]
         try:

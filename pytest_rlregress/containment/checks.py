@@ -1,0 +1,146 @@
+"""Checks of the components: has each one that a test needs tried once, before it; says which broken one blocks a test.
+
+The tests in ``component_checks`` are the checks. One that starts a fixture runs in the child of the test that asks for
+the fixture, and leaves it running there; the others share a child of their own. Under xdist a component is checked by
+one worker, the others read the result from a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from pytest_rlregress import properties
+from pytest_rlregress.containment.reports import skip_at
+from pytest_rlregress.containment.usage import decides
+from pytest_rlregress.scenarios import component_checks
+from pytest_rlregress.stack import COMPONENTS, SERVICES, missing
+from pytest_rlregress.util.files import lock, write_whole
+from pytest_rlregress.verdicts import Outcome, first_line
+
+#: The file with the checks: children collect it beside the files of their tests.
+FILE = Path(component_checks.__file__)
+
+
+#: Runs a check, in the child of a test if one is given: its reports, and what gives the outcome of one of them.
+Run: TypeAlias = Callable[
+    [pytest.Item, pytest.Item | None],
+    tuple[Sequence[pytest.TestReport], Callable[[pytest.TestReport], Outcome]],
+]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A component that was checked, or the broken one that it needs."""
+
+    component: str
+    outcome: Outcome
+
+
+class ComponentChecks:
+    """The checks of one pytest process.
+
+    Args:
+        config: The session's config.
+        components: Names the components and services that a test needs.
+        run: Runs a check.
+        documented: Whether an outcome bears a signature of the failure that a test is about.
+    """
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        components: Callable[[pytest.Item], tuple[str, ...]],
+        run: Run,
+        documented: Callable[[pytest.Item, Outcome], bool],
+    ) -> None:
+        self._config, self._components, self._run, self._documented = config, components, run, documented
+        self._checked: dict[str, Checked] = {}
+        self._items: dict[str, pytest.Item] = {}
+        self._reports: list[Any] = []
+
+    def stops(self, item: pytest.Item) -> Outcome | None:
+        """Why a test is not run, after checking what it needs: a broken component, or one that cannot be driven."""
+        if item.path == FILE:
+            return None
+        for name in (name for name in self._components(item) if name in COMPONENTS or name in SERVICES):
+            checked = self._check(name, item)
+            if checked.outcome.kind == "skipped":
+                return checked.outcome
+            if checked.outcome.kind != "passed" and not self._documented(item, checked.outcome):
+                evidence = first_line(checked.outcome) if checked.outcome.kind == "failed" else checked.outcome.message
+                return Outcome("blocked", message=f"{checked.component} is broken: {evidence}")
+        return None
+
+    def take_reports(self) -> list[Any]:
+        """Return the reports of checks that were made since the last call, as plain values."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def _check(self, name: str, item: pytest.Item) -> Checked:
+        if name not in self._checked:
+            self._checked[name] = self._once(name, item)
+        return self._checked[name]
+
+    def _once(self, name: str, item: pytest.Item) -> Checked:
+        """Check a component unless another of xdist's workers has."""
+        groups = getattr(self._config, "workerinput", {}).get("rlregress_groups")
+        if groups is None:
+            return self._made(name, item)
+        file = Path(groups).with_name(f"check-{name}.json")
+        descriptor = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+        try:
+            lock(descriptor, wait=True)
+            if not file.exists():
+                write_whole(file, json.dumps(asdict(self._made(name, item))))
+            found = json.loads(file.read_text())
+        finally:
+            os.close(descriptor)
+        return Checked(found["component"], Outcome(**found["outcome"]))
+
+    def _made(self, name: str, item: pytest.Item) -> Checked:
+        check = self._collected(item.session).get(component_checks.check_of(name))
+        if check is None:
+            return Checked(name, Outcome("passed"))
+        needed = [one for marker in check.iter_markers("needs") for one in marker.args]
+        for other in needed:
+            if not missing([other]) and (found := self._check(other, item)).outcome.kind != "passed":
+                return found
+        fixture = name.replace("-", "_") if name in SERVICES else None
+        asks = fixture in getattr(item, "fixturenames", ())
+        reports, outcome_of = self._run(check, item if asks else None)
+        outcome = next((outcome_of(report) for report in reports if decides(report)), Outcome("passed"))
+        if outcome.lacks:
+            outcome = Outcome("skipped", message=outcome.lacks)
+        for report in reports:
+            note = "" if report.passed else first_line(outcome) if outcome.kind == "failed" else outcome.message
+            properties.add(report, component=name, note=note)
+            if report.failed and outcome.kind == "skipped":
+                report.outcome, report.longrepr = "skipped", skip_at(check, outcome.message)
+            data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+            self._reports.append(data)
+        return Checked(name, outcome)
+
+    def _collected(self, session: pytest.Session) -> dict[str, pytest.Item]:
+        if not self._items:
+            nodeid = f"pytest_rlregress/scenarios/{FILE.name}"
+            module: Any = pytest.Module.from_parent(session, path=FILE, nodeid=nodeid)
+            self._items = {item.name: item for item in module.collect()}
+        return self._items
+
+
+def log_reports(config: pytest.Config, report: pytest.TestReport) -> None:
+    """Log the reports of the checks that were made for a test, which one of its own reports brings along."""
+    found = properties.take(report, "checks")
+    for data in json.loads(found) if found else ():
+        made = config.hook.pytest_report_from_serializable(config=config, data=data)
+        made.user_properties = [(name, value) for name, value in made.user_properties]
+        if isinstance(made.longrepr, list):
+            made.longrepr = tuple(made.longrepr)
+        config.hook.pytest_runtest_logreport(report=made)

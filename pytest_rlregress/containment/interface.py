@@ -1,0 +1,126 @@
+"""Tell a test that drives what the installed stack has not, or that has a mistake of its own, from one that failed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_rlregress.stack import component_of, versions
+
+_PACKAGE = "pytest_rlregress"
+#: What only passes an access on: the import system, ``monkeypatch``, a module's or class' own ``__getattr__``.
+_PASSING_MODULES = ("importlib", "_pytest.monkeypatch")
+_PASSING_FUNCTIONS = ("__getattr__", "__getattribute__")
+
+_IMPORT = re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'")
+_PATCHED = re.compile(r"<(?:module|class) '(?P<module>[\w.]+)'.*> has no attribute '(?P<name>\w+)'")
+_CALL = re.compile(
+    r"(?P<function>[\w.]+)\(\) (?P<how>missing \d+ required|got an unexpected keyword|got multiple values|takes )"
+)
+_NO_GPU = re.compile("Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available")
+
+
+def missing_interface(error: BaseException, folder: Path) -> str:
+    """Name the interface of the stack that a test drives and the installed version has not, and that version.
+
+    Such is a module, a function or class of one, or an argument of theirs, that the harness or the test's own file
+    asked for: the innermost frame of the traceback says who. "" for any other exception: what fails inside of the
+    stack, or in the user's own function under a guard, is no matter of the test.
+
+    Args:
+        error: What came out of the test.
+        folder: Where the test's file lies: its neighbours count as the test's own.
+    """
+    frame = _asking(error)
+    if frame is None or not _is_of_test(frame, folder):
+        return ""
+    found = _import(error) or _attribute(error) or _call(error, frame)
+    if found is None:
+        return ""
+    interface, component = found
+    return f"drives {interface}, which {component} {versions()[component]} has not"
+
+
+def mistake(error: BaseException, item: pytest.Item) -> str:
+    """Say what is wrong with the test itself: an undefined name, a GPU used without the marker hw; "" for nothing."""
+    frame = _asking(error)
+    if isinstance(error, NameError) and frame is not None and _is_of_test(frame, item.path.parent):
+        return f"a mistake of the test: {type(error).__name__}: {error}"
+    if _NO_GPU.search(str(error)) and item.get_closest_marker("hw") is None:
+        outside = [f for f in _frames(error) if component_of(f.f_globals.get("__name__", "")) != "torch"]
+        if outside and Path(outside[-1].f_code.co_filename) == item.path:
+            return f"the test uses a GPU, which the marker hw has to say: {error}"
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    """The frames that an exception came through, outermost first."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def _asking(error: BaseException) -> FrameType | None:
+    """The innermost frame that did not only pass on what another one asked for."""
+    for frame in reversed([*_frames(error)]):
+        module = frame.f_globals.get("__name__", "")
+        passing = module in _PASSING_MODULES or module.startswith("importlib.")
+        if not passing and frame.f_code.co_name not in _PASSING_FUNCTIONS:
+            return frame
+    return None
+
+
+def _is_of_test(frame: FrameType, folder: Path) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return module.partition(".")[0] == _PACKAGE or Path(frame.f_code.co_filename).parent == folder
+
+
+def _import(error: BaseException) -> tuple[str, str] | None:
+    if not isinstance(error, ImportError):
+        return None
+    found = _IMPORT.match(str(error))
+    if found:
+        return _of_component(found["module"], f"{found['module']}.{found['name']}")
+    return _of_component(error.name, error.name) if isinstance(error, ModuleNotFoundError) and error.name else None
+
+
+def _attribute(error: BaseException) -> tuple[str, str] | None:
+    if not isinstance(error, AttributeError):
+        return None
+    if isinstance(error.obj, ModuleType):
+        return _of_component(error.obj.__name__, f"{error.obj.__name__}.{error.name}")
+    if isinstance(error.obj, type):
+        return _of_component(error.obj.__module__, f"{error.obj.__module__}.{error.obj.__qualname__}.{error.name}")
+    patched = _PATCHED.match(str(error))
+    return _of_component(patched["module"], f"{patched['module']}.{patched['name']}") if patched else None
+
+
+def _call(error: BaseException, frame: FrameType) -> tuple[str, str] | None:
+    """A function or class that takes other arguments: Python names it, the frame that calls it knows its module."""
+    found = _CALL.match(str(error)) if isinstance(error, TypeError) else None
+    if found is None:
+        return None
+    names = found["function"].split(".")
+    for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
+        owner: Any = getattr(value, names[0], None) if isinstance(value, ModuleType) else value
+        name = getattr(owner, "__qualname__", None) or type(owner).__qualname__
+        if name in (names[0], found["function"]):
+            module = str(owner.__module__)
+            what = f"{module}.{found['function']} ({str(error).partition('() ')[2]})"
+            return _of_component(module, what)
+    return None
+
+
+def _of_component(module: str, interface: str) -> tuple[str, str] | None:
+    """The interface with the installed component that the module belongs to; None if it belongs to none."""
+    component = component_of(module)
+    if component is None or component not in versions() or importlib.util.find_spec(module.partition(".")[0]) is None:
+        return None
+    return interface, component
