@@ -67,9 +67,7 @@ class ComponentChecks:
 
     def stops(self, item: pytest.Item) -> Outcome | None:
         """Why a test is not run, after checking what it needs: a broken component, or one that cannot be driven."""
-        if item.path == FILE:
-            return None
-        for name in (name for name in self._components(item) if name in COMPONENTS or name in SERVICES):
+        for name in self._needed(item):
             checked = self._check(name, item)
             if checked.outcome.kind == "skipped":
                 return checked.outcome
@@ -77,6 +75,14 @@ class ComponentChecks:
                 evidence = first_line(checked.outcome) if checked.outcome.kind == "failed" else checked.outcome.message
                 return Outcome("blocked", message=f"{checked.component} is broken: {evidence}")
         return None
+
+    def made_for(self, item: pytest.Item) -> bool:
+        """Whether all that a test needs has been checked."""
+        return self._checked.keys() >= {*self._needed(item)}
+
+    def _needed(self, item: pytest.Item) -> list[str]:
+        names = () if item.path == FILE else self._components(item)
+        return [name for name in names if name in COMPONENTS or name in SERVICES]
 
     def take_reports(self) -> list[Any]:
         """Return the reports of checks that were made since the last call, as plain values."""

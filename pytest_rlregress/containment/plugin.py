@@ -241,8 +241,13 @@ class Containment:
             return None
         xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
         later = [nextitem] if xdist else item.session.items[item.session.items.index(item) + 1 :]
-        mates = (i for i in later if i and i.stash.get(_GROUP, None) == item.stash[_GROUP] and not self._unavailable(i))
-        return next((mate.stash[_KEY] for mate in mates), "" if xdist else None)
+        for mate in later:
+            if mate and mate.stash.get(_GROUP, None) == item.stash[_GROUP] and not self._unavailable(mate):
+                if not self._checks.made_for(mate):  # their turn comes before the mate's
+                    return ""
+                if self._checks.stops(mate) is None:
+                    return mate.stash[_KEY]
+        return "" if xdist else None
 
     def _log(self, item: pytest.Item, ran: _Ran) -> None:
         """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""

@@ -10,6 +10,8 @@ import pytest
 
 from pytest_rlregress.fixtures import vllm_engine
 
+pytestmark = pytest.mark.needs("vllm-engine")
+
 GPU = pytest.mark.hw(capability=">=8.0")
 OLD, NEW = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 OTHERS = "max_split_size_mb:512,roundup_power2_divisions:[256:1,512:2,>:4]"

@@ -16,6 +16,7 @@ from pytest_rlregress.scenarios.memory.trainer import co_tenant
 GIB = 2**30
 TOTAL, FREE, DEFAULT = int(79.18 * GIB), int(48.97 * GIB), 0.9  # as documented: a trainer holds 30 GiB of an H100
 GPU = pytest.mark.hw(capability=">=8.0", memory=">=20GiB")
+ENGINE = pytest.mark.needs("vllm-engine")
 
 
 def snapshot(free, total):
@@ -59,6 +60,7 @@ def test_default_beside_a_trainer():
     request(FREE, TOTAL, DEFAULT)
 
 
+@ENGINE
 @pytest.mark.isolated
 @pytest.mark.reproduces("gpu-memory-utilization")
 def test_engine_on_memory_that_others_use(tiny_qwen):
@@ -67,11 +69,13 @@ def test_engine_on_memory_that_others_use(tiny_qwen):
         pass
 
 
+@ENGINE
 @pytest.mark.reproduces("gpu-memory-utilization")
 def test_co_tenant_releases_while_the_engine_profiles(tiny_qwen, monkeypatch):
     profile(monkeypatch, tiny_qwen.directory, 0.5, FREE, TOTAL - 2 * GIB)
 
 
+@ENGINE
 @pytest.mark.guards("gpu-memory-utilization")
 def test_fixed_cache_does_not_mind_a_release(tiny_qwen, monkeypatch, subject):
     share = subject(TOTAL, TOTAL - FREE)
@@ -106,6 +110,7 @@ def test_any_trainer_keeps_its_memory(subject, total, reserved):
     assert share == 0.5 or share + 0.001 > free / total, f"{share} leaves more than the {reserved} bytes reserved"
 
 
+@ENGINE
 @GPU
 @pytest.mark.isolated
 @pytest.mark.reproduces("gpu-memory-utilization")
@@ -114,6 +119,7 @@ def test_default_beside_a_trainer_on_gpu(tiny_qwen):
         pass
 
 
+@ENGINE
 @GPU
 @pytest.mark.isolated
 @pytest.mark.reproduces("gpu-memory-utilization")
@@ -134,6 +140,7 @@ def test_co_tenant_releases_while_the_engine_profiles_on_gpu(tiny_qwen, monkeypa
             pass
 
 
+@ENGINE
 @GPU
 @pytest.mark.isolated
 @pytest.mark.guards("gpu-memory-utilization")

@@ -127,6 +127,7 @@ def test_collection_leaves_cuda_alone(tmp_path):
 
 
 @GPU
+@pytest.mark.needs("vllm-engine")
 @pytest.mark.isolated(stall=30)  # the engine's error is logged in a process of its own, well before it is raised here
 @pytest.mark.reproduces("fork-after-cuda")
 def test_engine_of_a_forked_process(tiny_qwen):
@@ -137,6 +138,7 @@ def test_engine_of_a_forked_process(tiny_qwen):
 
 
 @GPU
+@pytest.mark.needs("vllm-engine")
 @pytest.mark.isolated
 @pytest.mark.guards("fork-after-cuda")
 def test_engine_beside_cuda(tiny_qwen, monkeypatch, subject):

@@ -14,6 +14,7 @@ GPU = pytest.mark.hw(capability=">=8.0")
 CPU = pytest.mark.hw("cpu")  # where vLLM repacks dense layers and experts, and keeps a copy of a tied head
 # In a child of their own: an engine beside the folder's would share its process groups.
 EXPERTS = pytest.mark.isolated(group="rollout experts")
+ENGINE = pytest.mark.needs("vllm-engine")
 EVERY_KIND = pytest.mark.parametrize("experts", ["qwen3-moe", "gpt-oss"], indirect=True)
 
 
@@ -119,6 +120,7 @@ def test_dense_update_arrives(engine, subject, tiny_qwen, trained, tied_head):
     check_updates(engine, subject, *checkpoints)
 
 
+@ENGINE
 @EXPERTS
 @pytest.mark.reproduces("weight-reload-weight-name")
 @pytest.mark.parametrize(
@@ -137,6 +139,7 @@ def test_experts(experts, path):
     check_reloaded(engine, wanted)
 
 
+@ENGINE
 @EXPERTS
 @EVERY_KIND
 @pytest.mark.guards("weight-reload-weight-name")
@@ -144,6 +147,7 @@ def test_update_of_experts_arrives(experts, subject):
     check_updates(experts[0], subject, *experts[1:])
 
 
+@ENGINE
 @GPU
 @pytest.mark.isolated
 @pytest.mark.reproduces("weight-reload-weight-name")

@@ -6,6 +6,7 @@ import pytest
 
 
 @pytest.mark.guards("golden")
+@pytest.mark.needs("vllm-engine")
 def test_the_numbers_are_the_recorded_ones(training_step, ray_cluster, progress, request):
     from pytest_rlregress.goldens.golden_step import compare_or_record
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.guards("miniature-step")
+pytestmark = [pytest.mark.guards("miniature-step"), pytest.mark.needs("vllm-engine")]
 MEBIBYTE = 1024**2
 
 
