@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -10,6 +11,7 @@ from typing import TypeVar
 import pytest
 
 from pytest_rlregress import catalogue, hardware, properties, settings, stack, subjects
+from pytest_rlregress.containment import interface
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.inline import Inline
 from pytest_rlregress.containment.plugin import Containment
@@ -18,6 +20,9 @@ from pytest_rlregress.containment.worker import CHANNEL
 from pytest_rlregress.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 
 T = TypeVar("T")
+
+#: Without any of these there is no stack.
+_JUDGED = ("torch", "vllm", "ray", "transformers")
 
 _KEY: pytest.StashKey[Session] = pytest.StashKey()
 #: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
@@ -139,14 +144,24 @@ class Session:
         self._config.add_cleanup(patch.undo)
 
     def _choose_scenarios(self) -> None:
-        """Without a path on the command line, run the shipped scenarios and the user's."""
+        """Without a path on the command line, run the shipped scenarios and the user's, if there is a stack."""
         if self._config.args_source != pytest.Config.ArgsSource.ARGS:
+            if len(stack.missing(_JUDGED)) == len(_JUDGED):
+                raise pytest.UsageError(
+                    f"nothing to judge in this environment: {sys.executable} has neither {' nor '.join(_JUDGED)}. "
+                    "Is it the one you train in?"
+                )
             self._config.args[:] = [str(path) for path in (catalogue.SHIPPED, *self.settings.scenarios)]
 
     def adopt(self, items: list[pytest.Item]) -> None:
         """Check the markers of collected tests."""
         for item in items:
-            self.side(item)
+            side = self.side(item)
+            if side is not None and side.name == "reproduces" and interface.expects_exception(item):
+                raise pytest.UsageError(
+                    f"{item.nodeid}: a test that reproduces a failure does the failing act without pytest.raises: the "
+                    "plugin judges what comes out, and an exception that the test catches would count as none."
+                )
             self.unavailable(item)
 
     # -- what a test is, needs, and gives --------------------------------------------------------------------------

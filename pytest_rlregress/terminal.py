@@ -86,7 +86,7 @@ class Terminal:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a test's verdict to its failure's row; before, log the checks of components that were made for it."""
         if not hasattr(self._config, "workerinput"):
-            log_reports(self._config, report)
+            log_reports(self._config, report, self._components)
         found = properties.read(report)
         if "component" in found:
             if decides(report):

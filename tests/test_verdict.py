@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,13 @@ HUNG = Outcome("hung", message="no end after 2 s")
 STALLED = Outcome("hung", message="no end", log='"POST /v1/completions" 400 Bad Request')
 REFUSED = Outcome("failed", exceptions=("builtins.OSError",), message="refused", log=STALLED.log)
 SKIPPED = Outcome("skipped", message="needs 2 GPUs")
+BLOCKED = Outcome("blocked", message="vllm-engine is broken: RuntimeError: no device")
+LACKS = Outcome("failed", exceptions=("builtins.ImportError",), message="no x", lacks="drives verl.x, …")
+LACKS_IN_SETUP = replace(LACKS, phase="setup")
+DOCUMENTED_LACK = replace(DOCUMENTED, lacks="drives verl.x, …")
+MISTAKE = Outcome("failed", exceptions=("builtins.NameError",), message="x", mistake="a mistake of the test: x")
+DOCUMENTED_MISTAKE = replace(DOCUMENTED, mistake="a mistake of the test: x")
+DIED_IN_SETUP = replace(SEGV, phase="setup")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +68,6 @@ SKIPPED = Outcome("skipped", message="needs 2 GPUs")
         (OTHER_WORDS, {}, "changed"),
         (OTHER_CLASS, {}, "changed"),
         (SUBCLASS, {}, "reproduced"),
-        (IN_SETUP, {}, "changed"),
         (FPE, {}, "reproduced"),
         (FPE_ELSEWHERE, {}, "crashed"),
         (STALLED, {}, "reproduced"),
@@ -69,6 +76,11 @@ SKIPPED = Outcome("skipped", message="needs 2 GPUs")
         (IN_LOG, {}, "reproduced"),
         (HUNG, {}, "hung"),
         (SKIPPED, {}, "unavailable"),
+        (BLOCKED, {}, "blocked"),
+        (LACKS, {}, "unavailable"),
+        (LACKS_IN_SETUP, {}, "unavailable"),
+        (DOCUMENTED_LACK, {}, "reproduced"),
+        (DOCUMENTED_MISTAKE, {}, "reproduced"),
     ],
 )
 def test_reproduces(outcome, keywords, verdict):
@@ -83,16 +95,39 @@ def test_reproduces(outcome, keywords, verdict):
         (PASSED, "held"),
         (DOCUMENTED, "regressed"),
         (OTHER_CLASS, "regressed"),
-        (IN_SETUP, "regressed"),
         (FPE, "crashed"),
         (HUNG, "hung"),
         (SKIPPED, "unavailable"),
+        (BLOCKED, "blocked"),
+        (LACKS, "unavailable"),
+        (LACKS_IN_SETUP, "unavailable"),
+        (DOCUMENTED_LACK, "regressed"),
+        (DOCUMENTED_MISTAKE, "regressed"),
     ],
 )
 def test_guards(outcome, verdict):
     judgement = judge("guards", outcome, FAILURE)
     assert judgement.verdict == verdict
     assert judgement.fails == (Verdict(verdict).fails)
+
+
+@pytest.mark.parametrize("side", ["reproduces", "guards"])
+@pytest.mark.parametrize("outcome", [IN_SETUP, DIED_IN_SETUP, MISTAKE])
+def test_what_is_not_of_the_act_is_no_verdict(side, outcome):
+    assert judge(side, outcome, FAILURE) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "note"),
+    [
+        (OTHER_WORDS, "signature 1: the class matches, the message does not: AssertionError: column x is short"),
+        (OTHER_CLASS, "signature 1: the message matches, the class does not: ValueError: column 'x' of 2 rows"),
+        (REFUSED, "signature 4: the log matches, the way it ended does not: OSError: refused"),
+        (replace(REFUSED, log=""), "no documented signature: OSError: refused"),
+    ],
+)
+def test_changed_says_how_near_it_came(outcome, note):
+    assert judge("reproduces", outcome, FAILURE).note == note
 
 
 def test_absent_is_a_notice_and_an_error_only_when_strict():
@@ -109,8 +144,6 @@ def test_guard_that_was_promised_may_not_skip():
 
 
 def test_failure_without_signatures_is_never_reproduced():
-    from dataclasses import replace
-
     assert judge("reproduces", DOCUMENTED, replace(FAILURE, signatures=())).verdict == "changed"
 
 

@@ -1,16 +1,15 @@
 """Checks of the components: has each one that a test needs tried once, before it; says which broken one blocks a test.
 
 The tests in ``component_checks`` are the checks. One that starts a fixture runs in the child of the test that asks for
-the fixture, and leaves it running there; the others share a child of their own. Under xdist a component is checked by
-one worker, the others read the result from a file.
+the fixture, and leaves it running there; the others share a child of their own. Under xdist each worker checks what its
+tests need; the run shows the first result.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +20,6 @@ from pytest_rlregress.containment.reports import skip_at
 from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.stack import COMPONENTS, SERVICES, missing
-from pytest_rlregress.util.files import lock, write_whole
 from pytest_rlregress.verdicts import Outcome, first_line
 
 #: The file with the checks: children collect it beside the files of their tests.
@@ -91,24 +89,8 @@ class ComponentChecks:
 
     def _check(self, name: str, item: pytest.Item) -> Checked:
         if name not in self._checked:
-            self._checked[name] = self._once(name, item)
+            self._checked[name] = self._made(name, item)
         return self._checked[name]
-
-    def _once(self, name: str, item: pytest.Item) -> Checked:
-        """Check a component unless another of xdist's workers has."""
-        groups = getattr(self._config, "workerinput", {}).get("rlregress_groups")
-        if groups is None:
-            return self._made(name, item)
-        file = Path(groups).with_name(f"check-{name}.json")
-        descriptor = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
-        try:
-            lock(descriptor, wait=True)
-            if not file.exists():
-                write_whole(file, json.dumps(asdict(self._made(name, item))))
-            found = json.loads(file.read_text())
-        finally:
-            os.close(descriptor)
-        return Checked(found["component"], Outcome(**found["outcome"]))
 
     def _made(self, name: str, item: pytest.Item) -> Checked:
         check = self._collected(item.session).get(component_checks.check_of(name))
@@ -141,12 +123,17 @@ class ComponentChecks:
         return self._items
 
 
-def log_reports(config: pytest.Config, report: pytest.TestReport) -> None:
-    """Log the reports of the checks that were made for a test, which one of its own reports brings along."""
-    found = properties.take(report, "checks")
+def log_reports(config: pytest.Config, report: pytest.TestReport, known: Collection[str]) -> None:
+    """Log the reports of the checks that were made for a test, which one of its own reports brings along.
+
+    Args:
+        known: Components whose checks were logged: by now, by another of xdist's workers.
+    """
+    found, known = properties.take(report, "checks"), {*known}
     for data in json.loads(found) if found else ():
         made = config.hook.pytest_report_from_serializable(config=config, data=data)
         made.user_properties = [(name, value) for name, value in made.user_properties]
         if isinstance(made.longrepr, list):
             made.longrepr = tuple(made.longrepr)
-        config.hook.pytest_runtest_logreport(report=made)
+        if properties.read(made)["component"] not in known:
+            config.hook.pytest_runtest_logreport(report=made)

@@ -1,0 +1,134 @@
+"""Components are checked once, before the tests that need them; a broken one blocks them and fails the run."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from pytest_rlregress.scenarios import component_checks
+from pytest_rlregress.stack import COMPONENTS, SERVICES
+
+NEEDS = """
+import pytest
+
+@pytest.mark.needs("{component}")
+@pytest.mark.parametrize("number", range(3))
+def test_it(number):
+    pass
+"""
+BREAKS = {
+    "an-error": ('raise RuntimeError("no Arrow here")', "RuntimeError: no Arrow here"),
+    "a-signal": ("import os; os.abort()", "died of SIGABRT"),
+}
+DOCUMENTED = """
+[[failure]]
+id = "no-arrow"
+title = "t"
+seen_on = "any"
+components = { datasets = "any" }
+cause = "c"
+remedy = "r"
+
+  [[failure.signature]]
+  message = "no Arrow here"
+"""
+SIDES = """
+import pytest
+
+@pytest.mark.reproduces("no-arrow")
+def test_act():
+    import datasets
+
+@pytest.mark.guards("no-arrow")
+def test_remedy():
+    pass
+"""
+
+
+@pytest.fixture
+def broken(pytester, monkeypatch):
+    """``broken(code)``: what ``import datasets`` does, in this test's processes."""
+
+    def broken(code):
+        folder = pytester.mkdir("shadow") / "datasets"
+        folder.mkdir()
+        (folder / "__init__.py").write_text(code)
+        monkeypatch.setenv("PYTHONPATH", str(folder.parent))
+
+    return broken
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["one-process", "xdist"])
+@pytest.mark.parametrize("how", BREAKS)
+def test_one_broken_component_is_one_failure(run, broken, pytester, how, workers):
+    code, evidence = BREAKS[how]
+    broken(code)
+    files = {name: NEEDS.format(component="datasets") for name in ("test_one", "test_other")}
+    result = run(files, "--junitxml=junit.xml", "-rs", "-p", "no:rerunfailures", *workers)
+    result.assert_outcomes(failed=1, skipped=6)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*= components =*", "datasets *: broken", f"*{evidence}*"])
+    result.stdout.fnmatch_lines([f"*datasets is broken: {evidence}*"])
+    cases = ET.parse(pytester.path / "junit.xml").findall(".//testcase")
+    [failed] = [case for case in cases if case.find("failure") is not None]
+    assert failed.get("name") == component_checks.check_of("datasets")
+    assert evidence in (failed.find("failure").text or "") + failed.find("failure").get("message")
+
+
+def test_what_works_is_counted_and_not_a_test(run):
+    result = run(NEEDS.format(component="tokenizers"))
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["working: tokenizers *", "*3 passed, 1 components working in*"])
+
+
+def test_a_component_is_checked_after_those_it_needs_and_they_are_to_blame(run, pytester, monkeypatch):
+    folder = pytester.mkdir("shadow") / "numpy"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise ImportError('numpy of another build')")
+    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
+    result = run(NEEDS.format(component="datasets"))
+    result.assert_outcomes(failed=1, skipped=3)
+    result.stdout.fnmatch_lines(["numpy *: broken", "*3 x numpy is broken: ImportError: numpy of another build"])
+    result.stdout.no_fnmatch_line("datasets*broken*")
+
+
+@pytest.mark.parametrize(
+    ("code", "verdicts", "failed"),
+    [
+        ('raise RuntimeError("no Arrow here")', ["reproduced 1/1", "held 1/1"], 1),
+        ('raise RuntimeError("something else")', ["blocked 1/1", "blocked 1/1"], 1),
+        ("class Dataset:\n    from_dict = staticmethod(lambda d: [None, {'ids': 2}])", ["absent 1/1", "held 1/1"], 0),
+    ],
+)
+def test_a_component_broken_as_documented_blocks_nothing(run, broken, pytester, code, verdicts, failed):
+    broken(code)
+    folder = pytester.mkdir("mine")
+    (folder / "failures.toml").write_text(DOCUMENTED)
+    (folder / "test_mine.py").write_text(SIDES)
+    result = run({}, "mine", f"--override-ini=rlregress_scenarios={folder}", "--rl-record-dir=records")
+    result.stdout.fnmatch_lines([f"no-arrow*{verdicts[0]}*{verdicts[1]}*"])
+    assert result.ret == failed
+    [record] = (pytester.path / "records").glob("*.json")
+    tests = json.loads(record.read_text())["results"]["tests"]
+    checked = [test for test in tests if test.get("extra", {}).get("component") == "datasets"]
+    assert [test["status"] for test in checked] == ["failed" if failed else "passed"]
+
+
+def test_a_debugger_in_pytests_own_process_checks_nothing(run, broken):
+    broken("")
+    result = run(NEEDS.format(component="datasets"), "--rl-inline")
+    result.assert_outcomes(passed=3)
+
+
+def test_checks_can_be_asked_for_by_themselves(run):
+    result = run({}, "--pyargs", "pytest_rlregress.scenarios.component_checks", "-k", "tensordict")
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("name", [*COMPONENTS, *SERVICES])
+def test_every_component_and_service_has_a_check(name):
+    function, _, parameter = component_checks.check_of(name).partition("[")
+    assert callable(getattr(component_checks, function))
+    assert parameter.removesuffix("]") in ("", name)

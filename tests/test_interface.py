@@ -1,0 +1,162 @@
+"""What a test asks of the stack and the installed version has not, told from what fails inside of the stack."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+from made_failures import FAILURES
+
+from pytest_rlregress.containment.interface import missing_interface
+
+# A release of trl without what a test drives.
+TRL = {
+    "trl/__init__.py": "class Trainer:\n    def __init__(self, model): ...\n    def step(self): ...\n",
+    "trl/old.py": "def score(prompt): return 0\ndef fail(): raise AttributeError('inside')\n",
+    "trl/broken.py": "import trl.gone\n",
+    "trl/typo.py": "def act(): return undefined_name\n",
+}
+DRIVEN = {
+    "submodule": ("import trl.new", "trl.new"),
+    "name": ("from trl.old import grade", "trl.old.grade"),
+    "attribute": ("import trl.old; trl.old.grade", "trl.old.grade"),
+    "attribute-of-a-class": ("from trl import Trainer; Trainer.fit", "trl.Trainer.fit"),
+    "patched": ("import trl.old; monkeypatch.setattr(trl.old, 'grade', None)", "trl.old.grade"),
+    "by-name": ("import importlib; importlib.import_module('trl.new')", "trl.new"),
+    "argument": ("from trl.old import score; score()", "trl.old.score (missing 1 required"),
+    "keyword": ("from trl.old import score; score('', n=2)", "trl.old.score (got an unexpected keyword argument 'n')"),
+    "of-a-module": ("from trl import old; old.score()", "trl.old.score (missing 1 required"),
+    "of-a-class": ("from trl import Trainer; Trainer()", "trl.Trainer.__init__ (missing 1 required"),
+    "of-a-method": ("from trl import Trainer; t = Trainer(1); t.step(2)", "trl.Trainer.step (takes 1 positional"),
+}
+NOT_DRIVEN = {
+    "inside-of-the-stack": "from trl.old import fail; fail()",
+    "import-inside-of-the-stack": "import trl.broken",
+    "another-package": "import json; json.nothing",
+    "what-came-out": "None.grade",
+    "own-function": "def mine(a): ...\nmine()",
+    "missing-component": "import apex",
+    "own-error": "raise AttributeError('module trl has no attribute x')",
+    "a-name-inside-of-the-stack": "from trl.typo import act; act()",
+}
+TEST = """
+import pytest
+
+@pytest.mark.{side}("short-column")
+def test_it(monkeypatch):
+    {body}
+"""
+
+
+@pytest.fixture
+def trl(tmp_path, monkeypatch):
+    """A trl of three functions in front of the installed one; its folder."""
+    for name, text in TRL.items():
+        (tmp_path / "stack" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "stack" / name).write_text(text)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path / "stack"))
+    yield tmp_path / "stack"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
+        del sys.modules[name]
+
+
+def raised_by(tmp_path, monkeypatch, body):
+    """What a test file with this body raises, and the file's folder."""
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    indented = body.replace("\n", "\n    ")
+    (folder / "driving_trl.py").write_text(f"def act(monkeypatch):\n    {indented}\n")
+    monkeypatch.syspath_prepend(str(folder))
+    module = importlib.import_module("driving_trl")
+    try:
+        with pytest.raises(Exception) as caught, pytest.MonkeyPatch.context() as patch:  # noqa: PT011 - any
+            module.act(patch)
+    finally:
+        del sys.modules["driving_trl"]
+    return caught.value, folder
+
+
+@pytest.mark.parametrize("how", DRIVEN)
+def test_what_the_test_asks_for_is_named_with_the_version(trl, tmp_path, monkeypatch, how):
+    body, interface = DRIVEN[how]
+    said = missing_interface(*raised_by(tmp_path, monkeypatch, body))
+    assert said.startswith(f"drives {interface}")
+    assert said.endswith(", which trl 1.16.0 has not")
+
+
+@pytest.mark.parametrize("how", NOT_DRIVEN)
+def test_nothing_else_is_an_interface(trl, tmp_path, monkeypatch, how):
+    assert missing_interface(*raised_by(tmp_path, monkeypatch, NOT_DRIVEN[how])) == ""
+
+
+def test_a_users_function_under_a_guard_is_the_users(trl, tmp_path, monkeypatch):
+    error, folder = raised_by(tmp_path, monkeypatch, "import trl.new")
+    assert missing_interface(error, folder)
+    assert missing_interface(error, tmp_path / "elsewhere") == ""
+
+
+@pytest.fixture
+def one(pytester, run, short_column):
+    """Run one test of the failure ``short-column``: ``one(body)``."""
+
+    def one(body, side="guards", *args):
+        (pytester.path / "mine" / "failures.toml").write_text(FAILURES)
+        (pytester.path / "mine" / "test_it.py").write_text(TEST.format(side=side, body=body))
+        return run({}, "--hw=cpu", "mine", *args)
+
+    return one
+
+
+@pytest.mark.parametrize("side", ["reproduces", "guards"])
+def test_a_test_that_drives_what_is_not_there_is_unavailable(one, side):
+    result = one("import torch; torch.nothing_of_the_sort", side)
+    assert result.ret == 0
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(
+        ["short-column*unavailable*", "*drives torch.nothing_of_the_sort, which torch * has not"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("undefined_name", "a mistake of the test: NameError: name 'undefined_name' is not defined"),
+        ("import torch; torch.zeros(1, device='cuda')", "the test uses a GPU, which the marker hw has to say: *"),
+    ],
+)
+def test_a_mistake_of_the_test_is_no_verdict(one, body, said):
+    result = one(body)
+    assert result.ret == 1
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*- no verdict -*", said])
+    result.stdout.no_fnmatch_line("*regressed*")
+
+
+def test_a_fixture_that_nobody_knows_is_no_verdict(one):
+    result = one("pass", "guards", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+    result = one("pass\n\n@pytest.fixture\ndef monkeypatch():\n    raise OSError('no space')")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*the test did not come as far as the act*"])
+    result.stdout.no_fnmatch_line("*regressed*")
+
+
+def test_an_exception_that_the_act_expects_is_refused(one):
+    result = one("with pytest.raises(ValueError): int('x')", "reproduces")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        ["*test_it: a test that reproduces a failure does the failing act without pytest.raises:*"]
+    )
+    one("with pytest.raises(ValueError): int('x')").assert_outcomes(passed=1)
+
+
+def test_an_environment_without_a_stack_is_refused(run, tmp_path, monkeypatch):
+    hide = "import sys; sys.modules.update(dict.fromkeys(('torch', 'vllm', 'ray', 'transformers')))"
+    (tmp_path / "hide.py").write_text(hide)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = run({}, "--hw=cpu", "-p", "hide")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*nothing to judge in this environment: *python* has neither torch nor vllm nor *"])
