@@ -178,13 +178,13 @@ class Session:
         return None
 
     def components(self, item: pytest.Item) -> tuple[str, ...]:
-        """Return the components and services that a test needs: named, or because it asks for their fixtures."""
+        """Return the components, and parts of them, that a test needs: named, or because it asks for their fixtures."""
         side = self.side(item)
         named = [name for marker in item.iter_markers("needs") for name in marker.args]
         fixtures = getattr(item, "fixturenames", ())
-        named += [name for name in stack.SERVICES if name.replace("-", "_") in fixtures]
-        of_services = [stack.SERVICES[name] for name in named if name in stack.SERVICES]
-        return tuple(dict.fromkeys([*(side.failure.components if side else ()), *of_services, *named]))
+        named += [name for name in stack.PARTS if name.replace("-", "_") in fixtures]
+        whole = [stack.PARTS[name] for name in named if name in stack.PARTS]
+        return tuple(dict.fromkeys([*(side.failure.components if side else ()), *whole, *named]))
 
     def unavailable(self, item: pytest.Item) -> str | None:
         """Return why a test cannot run here: hardware or components that are missing; None if it can."""

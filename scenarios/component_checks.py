@@ -11,7 +11,7 @@ import importlib.util
 
 import pytest
 
-from pytest_rlregress.stack import COMPONENTS, SERVICES
+from pytest_rlregress.stack import COMPONENTS, PARTS
 
 pytestmark = pytest.mark.isolated(group="component checks")
 
@@ -49,6 +49,11 @@ def test_verl():
     from verl import DataProto
 
     assert len(DataProto.from_dict({"ids": torch.zeros(2, 3)})) == 2
+
+
+@pytest.mark.needs("verl")
+def test_verl_trainer():
+    importlib.import_module("verl.trainer.main_ppo")
 
 
 @pytest.mark.needs("torch", "transformers")
@@ -99,7 +104,7 @@ def test_ray_cluster(ray_cluster):
     ray.kill(actor)
 
 
-OWN = {name: f"test_{name.replace('-', '_')}" for name in (*COMPONENTS, *SERVICES)}
+OWN = {name: f"test_{name.replace('-', '_')}" for name in (*COMPONENTS, *PARTS)}
 
 
 @pytest.mark.parametrize("component", [name for name in COMPONENTS if OWN[name] not in globals()])
@@ -108,5 +113,5 @@ def test_import(component):
 
 
 def check_of(component: str) -> str:
-    """Return the name of a component's or service's check."""
+    """Return the name of the check of a component or a part of one."""
     return OWN[component] if OWN[component] in globals() else f"test_import[{component}]"

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from pytest_rlregress.scenarios import component_checks
-from pytest_rlregress.stack import COMPONENTS, SERVICES
+from pytest_rlregress.stack import COMPONENTS, PARTS
 
 NEEDS = """
 import pytest
@@ -127,8 +127,8 @@ def test_checks_can_be_asked_for_by_themselves(run):
     result.assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize("name", [*COMPONENTS, *SERVICES])
-def test_every_component_and_service_has_a_check(name):
+@pytest.mark.parametrize("name", [*COMPONENTS, *PARTS])
+def test_every_component_and_part_has_a_check(name):
     function, _, parameter = component_checks.check_of(name).partition("[")
     assert callable(getattr(component_checks, function))
     assert parameter.removesuffix("]") in ("", name)

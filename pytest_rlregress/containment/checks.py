@@ -19,7 +19,7 @@ from pytest_rlregress import properties
 from pytest_rlregress.containment.reports import skip_at
 from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.scenarios import component_checks
-from pytest_rlregress.stack import COMPONENTS, SERVICES, missing
+from pytest_rlregress.stack import COMPONENTS, PARTS, missing
 from pytest_rlregress.verdicts import Outcome, first_line
 
 #: The file with the checks: children collect it beside the files of their tests.
@@ -46,7 +46,7 @@ class ComponentChecks:
 
     Args:
         config: The session's config.
-        components: Names the components and services that a test needs.
+        components: Names the components, and parts of theirs, that a test needs.
         run: Runs a check.
         documented: Whether an outcome bears a signature of the failure that a test is about.
     """
@@ -80,7 +80,7 @@ class ComponentChecks:
 
     def _needed(self, item: pytest.Item) -> list[str]:
         names = () if item.path == FILE else self._components(item)
-        return [name for name in names if name in COMPONENTS or name in SERVICES]
+        return [name for name in names if name in COMPONENTS or name in PARTS]
 
     def take_reports(self) -> list[Any]:
         """Return the reports of checks that were made since the last call, as plain values."""
@@ -100,7 +100,7 @@ class ComponentChecks:
         for other in needed:
             if not missing([other]) and (found := self._check(other, item)).outcome.kind != "passed":
                 return found
-        fixture = name.replace("-", "_") if name in SERVICES else None
+        fixture = name.replace("-", "_") if name in PARTS else None
         asks = fixture in getattr(item, "fixturenames", ())
         reports, outcome_of = self._run(check, item if asks else None)
         outcome = next((outcome_of(report) for report in reports if decides(report)), Outcome("passed"))

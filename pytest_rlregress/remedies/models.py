@@ -35,12 +35,14 @@ def check_model_type(config: Mapping[str, Any]) -> None:
         raise ValueError("config.json has no 'model_type', so transformers cannot tell what model it is")
     try:
         CONFIG_MAPPING[config["model_type"]].from_dict(copy.deepcopy(dict(config)))
-    except KeyError as error:
-        # Not every nested type must be known: only the mapping itself tells which it looked for.
-        keys = [key for key, name in _model_types(config) if (name,) == error.args]
+    except (KeyError, ValueError) as error:
+        # Not every nested type must be known: only the error tells which was looked for, from transformers 5.23 on with
+        # all that are known in its next sentence.
+        told = str(error.args[0]).partition(". ")[0].rpartition(": ")[2]
+        keys = [key for key, name in _model_types(config) if name == told]
         if not keys:
             raise
-        unknown = error.args[0]
+        unknown = told
         saved_by = config.get("transformers_version", "an unnamed release")
         close = ", ".join(get_close_matches(unknown, CONFIG_MAPPING)) or "none of a similar name"
         raise ValueError(

@@ -53,8 +53,14 @@ COMPONENTS: Mapping[str, Component] = {
     "prime-rl": Component("prime_rl", ("prime-rl",), "from source: https://github.com/PrimeIntellect-ai/prime-rl"),
 }
 
-#: What tests start of a component, each by the session fixture of the same name (``vllm_engine``).
-SERVICES: Mapping[str, str] = {"vllm-engine": "vllm", "vllm-server": "vllm", "ray-cluster": "ray"}
+#: What may be broken of a component that can be imported, by component. A test that asks for the session fixture of the
+#: same name (``vllm_engine``) needs it; any other test says so.
+PARTS: Mapping[str, str] = {
+    "verl-trainer": "verl",
+    "vllm-engine": "vllm",
+    "vllm-server": "vllm",
+    "ray-cluster": "ray",
+}
 
 #: Operating systems that a test may need, each with whether this is one.
 SYSTEMS: Mapping[str, Callable[[], bool]] = {
@@ -136,19 +142,19 @@ def missing(components: Iterable[str]) -> dict[str, str]:
     Nothing is imported, but the packages that a submodule lies in.
 
     Args:
-        components: Components, services of theirs (``SERVICES``), or operating systems (``SYSTEMS``).
+        components: Components, parts of theirs (``PARTS``), or operating systems (``SYSTEMS``).
 
     Raises:
         StackError: A name is none of them.
     """
     reasons = {}
-    for name in dict.fromkeys(SERVICES.get(name, name) for name in components):
+    for name in dict.fromkeys(PARTS.get(name, name) for name in components):
         if name in SYSTEMS:
             if not SYSTEMS[name]():
                 reasons[name] = f"needs {name}, this is {platform.system()}"
             continue
         if name not in COMPONENTS:
-            allowed = ", ".join([*COMPONENTS, *SERVICES, *SYSTEMS])
+            allowed = ", ".join([*COMPONENTS, *PARTS, *SYSTEMS])
             raise StackError(f"{name!r} is no component of the stack and no system. Allowed: {allowed}.")
         about = COMPONENTS[name]
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.isolated(group="raylets")
 
 # Whose raylet ends, and what of it the logs name. The driver's own goes last, and with it all others.
 CRASHES = {"actor": "SIGSEGV", "driver": "dashboard_agent"}
+AGENT = re.compile(r"DashboardAgent|dashboard/agent\.py")  # as Ray names it from 2.54 on, and before
 SECONDS = 20  # of the actor's work. A worker outlives its raylet for a while: what it finishes then arrives.
 CRASH = pytest.mark.parametrize("whose", CRASHES)
 
@@ -53,7 +55,7 @@ def crash(two_nodes, whose):
         sleeper = ray.remote(Sleeper).options(num_cpus=0, scheduling_strategy=there).remote()
         worker = psutil.Process(ray.get(sleeper.speak.remote(), timeout=60))
         raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-        [agent] = [process for process in raylet.children() if process.name() == "ray::DashboardAgent"]
+        [agent] = [process for process in raylet.children() if AGENT.search(" ".join(process.cmdline()))]
         waiting[whose] = sleeper.sleep.remote(SECONDS), worker
         raylet.send_signal(signal.SIGSEGV) if whose == "actor" else agent.kill()
     task, worker = waiting[whose]

@@ -30,6 +30,7 @@ def test_a_launcher_configured_for_it(monkeypatch):
     Accelerator(cpu=True)
 
 
+@pytest.mark.needs("verl-trainer")
 @pytest.mark.guards("deepspeed-not-needed")
 @pytest.mark.filterwarnings("ignore")
 def test_fsdp_does_without(subject):

@@ -87,7 +87,7 @@ def test_pip_says_so_after_the_act(environment):
 
 
 @pytest.mark.reproduces("install-moves-pins")
-@pytest.mark.isolated
+@pytest.mark.isolated(fresh=True)  # where an installed torchvision has registered nothing yet
 @pytest.mark.needs("torch")
 def test_torchvision_of_another_build(monkeypatch, tmp_path):
     wheel = wheel_index.wheel(tmp_path, "torchvision", "0.28.0+cu130", files=TORCHVISION)

@@ -31,13 +31,13 @@ def test_from_pretrained(tiny_qwen):
 
 
 @pytest.mark.reproduces("flash-attention-missing")
-@pytest.mark.needs("verl")
+@pytest.mark.needs("verl-trainer")
 def test_verl_default(tiny_qwen):
     load_by_verl(tiny_qwen, {})
 
 
 @pytest.mark.reproduces("flash-attention-missing")
-@pytest.mark.needs("verl", "trl")
+@pytest.mark.needs("verl-trainer", "trl")
 def test_verl_value_head(tiny_qwen):
     import torch
     from transformers import AutoConfig, AutoModelForTokenClassification
@@ -56,7 +56,7 @@ def test_what_is_chosen_loads(subject, tiny_qwen):
 
 
 @pytest.mark.guards("flash-attention-missing")
-@pytest.mark.needs("verl")
+@pytest.mark.needs("verl-trainer")
 def test_verl_with_what_is_chosen(subject, tiny_qwen):
     chosen = subject(WANTED)
     assert load_by_verl(tiny_qwen, {"attn_implementation": chosen}).config._attn_implementation == chosen

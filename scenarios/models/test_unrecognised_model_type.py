@@ -49,11 +49,9 @@ def test_its_text_model(tmp_path):
     ],
     ids=["nested", "alone", "vision"],
 )
-def test_next_model_is_refused_early(subject, tmp_path, config, key):
+def test_next_model_is_refused_early(subject, config, key):
     from transformers import __version__
 
-    with pytest.raises((ValueError, KeyError), match="ministral99"):
-        load(config, tmp_path)
     with pytest.raises(ValueError, match="'ministral99'") as refused:
         subject(config)
     for fact in (__version__, f" {key}", config.get("transformers_version", "")):
