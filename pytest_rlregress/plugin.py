@@ -20,8 +20,8 @@ pytest.register_assert_rewrite("pytest_rlregress.scenarios")
 MARKERS = (
     "reproduces(id): the test does the failing act of the documented failure; the plugin judges what comes out.",
     "guards(id): the same act with the remedy; must pass.",
-    "needs(*components): components of the stack a test needs (torch, vllm, ray, …) or parts of them (vllm-engine): where "
-    "one is missing the test is unavailable, where one does not work it is blocked.",
+    "needs(*components): components of the stack a test needs (torch, vllm, ray, …) or parts of them (vllm-engine); "
+    "missing ones make it unavailable, broken ones block it.",
     "hw(*profiles, capability=None, memory=None, count=None): a hardware test, run only where the profile of the run "
     'fits, e.g. hw("h100", "h200") or hw(capability=">=9.0", memory=">=70GiB", count=2).',
     "isolated(group=None, timeout=None, memory=None, stall=None, env=None, fresh=False): run in a process of its own, "
