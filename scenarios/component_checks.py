@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,8 @@ from pytest_rlregress.stack import COMPONENTS, PARTS
 
 pytestmark = pytest.mark.isolated(group="component checks")
 
+#: Collected in children only.
+FILE = Path(__file__)
 TOKENS = [11, 12, 13, 14]
 
 

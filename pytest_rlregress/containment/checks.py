@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -19,12 +18,9 @@ from pytest_rlregress import properties
 from pytest_rlregress.containment.reports import skip_at
 from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.scenarios import component_checks
+from pytest_rlregress.scenarios.component_checks import FILE
 from pytest_rlregress.stack import COMPONENTS, PARTS, missing
 from pytest_rlregress.verdicts import Outcome, first_line
-
-#: The file with the checks: children collect it beside the files of their tests.
-FILE = Path(component_checks.__file__)
-
 
 #: Runs a check, in the child of a test if one is given: its reports, and what gives the outcome of one of them.
 Run: TypeAlias = Callable[

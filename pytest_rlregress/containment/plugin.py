@@ -37,6 +37,7 @@ from pytest_rlregress.containment.scheduling import ByGroup, write_groups
 from pytest_rlregress.containment.usage import ReportedLibraries, decides
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.hardware.nvml import Gpu
+from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.verdicts import Outcome
 
 _GROUP: pytest.StashKey[ChildGroup] = pytest.StashKey()
@@ -200,9 +201,9 @@ class Containment:
         if not group.alone:
             self._pool.stop_groups(but=group)
         mates = [other for other in _contained(item.session) if other.stash[_GROUP] == group]
-        modules = self._warm if item.path == checks.FILE or any(map(self._components, mates)) else ()
+        modules = self._warm if item.path == component_checks.FILE or any(map(self._components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
-        files = [*(mate.path for mate in mates), *[checks.FILE] * (not group.alone)]
+        files = [*(mate.path for mate in mates), *[component_checks.FILE] * (not group.alone)]
         messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
         usage: list[tuple[str, object]] = []
         again, begun, waited = False, time.monotonic(), 0.0

@@ -24,6 +24,7 @@ import pytest
 from pytest_rlregress.containment import child_config, interface
 from pytest_rlregress.containment.leaks import Leaks
 from pytest_rlregress.containment.usage import Observer
+from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.util.processes import allow_tracing
 
 #: In the child's ``config.stash``: the channel to the pytest process.
@@ -192,6 +193,13 @@ class Worker:
     def pytest_collection(self) -> bool | None:
         """Collect, unless this child is there to import what it is told."""
         return None if self._collects else True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
+        """Keep the checks of components, whatever other plugins choose."""
+        checks = [item for item in items if item.path == component_checks.FILE]
+        yield
+        items.extend(check for check in checks if check not in items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

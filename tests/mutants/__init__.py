@@ -97,7 +97,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def mutant_applied(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        request.param.apply(monkeypatch)
+        if hasattr(request, "param"):  # a component is checked as it is
+            request.param.apply(monkeypatch)
         yield
 
 
