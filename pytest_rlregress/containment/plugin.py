@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +17,24 @@ from pytest_rlregress import properties
 from pytest_rlregress.containment import checks, inline
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.client import ContainmentError
-from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
-from pytest_rlregress.containment.grouping import CONTAINED, ChildGroup, group_of, limits_of, together, warm_modules
+from pytest_rlregress.containment.death import Death
+from pytest_rlregress.containment.grouping import CONTAINED, group_of, limits_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import (
-    ChildMessages,
-    add_diagnostics,
     describe_death,
-    died,
     drop_output,
     fold_subtests,
-    outcome_of,
     skipped,
     torn_down,
 )
-from pytest_rlregress.containment.reruns import reruns_of, wanted
+from pytest_rlregress.containment.reruns import reruns_of
+from pytest_rlregress.containment.running import GROUP, TIMEOUT, Ran, Runner, contained
 from pytest_rlregress.containment.scheduling import ByGroup, write_groups
-from pytest_rlregress.containment.usage import ReportedLibraries, decides
+from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.hardware.nvml import Gpu
-from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.verdicts import Outcome
 
-_GROUP: pytest.StashKey[ChildGroup] = pytest.StashKey()
-_KEY: pytest.StashKey[str] = pytest.StashKey()
-_TIMEOUT: pytest.StashKey[float] = pytest.StashKey()
 _OURS = re.compile(rf"\bmark\.({'|'.join(CONTAINED)})\b".encode())
 
 
@@ -77,10 +69,8 @@ class Containment:
         self._config, self._limits, self._every_file, self._inline = config, limits, every_file, replacement
         self._components, self._unavailable, self._conclude = components, unavailable, conclude
         self._pool = Pool(config, gpus, self._say)
+        self._runner = Runner(self._pool, limits, components, self._say)
         self._checks = checks.ComponentChecks(config, components, self._check, documented)
-        self._reported = ReportedLibraries()
-        self._warm: tuple[str, ...] = ()
-        self._notes: set[str] = set()
         self._stopped = False
         # SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written.
         ours = threading.current_thread() is threading.main_thread()
@@ -110,25 +100,25 @@ class Containment:
             group = group_of(item)
             if group is not None:
                 limits_of(item, self._limits)
-                item.stash[_GROUP], item.stash[_KEY] = group, key_of(item)
-        items[:] = together(items, [item.stash.get(_GROUP, None) for item in items])
+                item.stash[GROUP] = group
+        items[:] = together(items, [item.stash.get(GROUP, None) for item in items])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start importing, in the warm server, while other tests run."""
         self._pool.imported()
-        if inline.needed(self._config, len(_contained(session))):
+        if inline.needed(self._config, len(contained(session))):
             self._config.pluginmanager.unregister(self)
             self._config.pluginmanager.register(self._inline, "rlregress-inline")
             self._inline.pytest_collection_finish(session)  # registered while this very hook is being called
             self._pool.close(politely=True)
             return
-        write_groups(self._config, {item.nodeid: item.stash[_GROUP].name for item in _contained(session)})
-        runnable = [item for item in _contained(session) if not item.stash[_GROUP].fresh]
+        write_groups(self._config, {item.nodeid: item.stash[GROUP].name for item in contained(session)})
+        runnable = [item for item in contained(session) if not item.stash[GROUP].fresh]
         needed = {name for item in runnable if not self._unavailable(item) for name in self._components(item)}
-        self._warm = warm_modules(needed)
-        if self._warm and not self._config.option.collectonly:
-            self._pool.warm(self._warm)
+        self._runner.warm = warm_modules(needed)
+        if self._runner.warm and not self._config.option.collectonly:
+            self._pool.warm(self._runner.warm)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -145,8 +135,8 @@ class Containment:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         """Run a contained test in its child; others go on as always."""
-        if _GROUP not in item.stash:
-            if nextitem is not None and _GROUP in nextitem.stash:
+        if GROUP not in item.stash:
+            if nextitem is not None and GROUP in nextitem.stash:
                 # The next one sets up nothing in this process: only session fixtures may stay for those after it.
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=item.session)
                 return True
@@ -155,7 +145,7 @@ class Containment:
         reason = self._unavailable(item)
         stops = self._checks.stops(item) if reason is None else Outcome("skipped", message=reason)
         if stops is not None:
-            self._log(item, _Ran([skipped(item, stops.message)], stopped=stops))
+            self._log(item, Ran([skipped(item, stops.message)], stopped=stops))
         else:
             reruns, delay = reruns_of(item)
             while self._run(item, nextitem, reruns):
@@ -167,18 +157,14 @@ class Containment:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
         """pytest-timeout's limit for a contained test is this plugin's to watch: its own would end the session."""
-        if _GROUP not in item.stash:
+        if GROUP not in item.stash:
             return None
-        item.stash[_TIMEOUT] = float(settings.timeout)
+        item.stash[TIMEOUT] = float(settings.timeout)
         return True
-
-    def _limits_of(self, item: pytest.Item) -> Limits:
-        """What a test may use: its marker's values, else pytest-timeout's limit, else the run's."""
-        return limits_of(item, replace(self._limits, seconds=item.stash.get(_TIMEOUT, self._limits.seconds)))
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, reruns: int) -> bool:
         """Run a test in its child and log its reports; whether it failed and is to run once more in another one."""
-        ran = self._run_in_child(item, item.stash[_GROUP], self._following(item, nextitem), reruns)
+        ran = self._runner.run(item, item.stash[GROUP], self._following(item, nextitem), reruns)
         if ran.again:
             self._log_rerun(item, ran.reports)
         else:
@@ -189,42 +175,11 @@ class Containment:
         self, check: pytest.Item, host: pytest.Item | None
     ) -> tuple[Sequence[pytest.TestReport], Callable[[pytest.TestReport], Outcome]]:
         """Run the check of a component in a test's child or, without one, in that of all checks."""
-        group = host.stash[_GROUP] if host is not None else None
+        group = host.stash[GROUP] if host is not None else None
         own = group_of(check)
         assert own is not None, "checks are contained"
-        check.stash[_KEY] = key_of(check)
-        ran = self._run_in_child(check, own if group is None or group.alone else group, "", 0)
+        ran = self._runner.run(check, own if group is None or group.alone else group, "", 0)
         return ran.reports, ran.outcome
-
-    def _run_in_child(self, item: pytest.Item, group: ChildGroup, following: str | None, reruns: int) -> _Ran:
-        """Run a test in the child of a group; without any that follows, the child is ended."""
-        if not group.alone:
-            self._pool.stop_groups(but=group)
-        mates = [other for other in _contained(item.session) if other.stash[_GROUP] == group]
-        modules = self._warm if item.path == component_checks.FILE or any(map(self._components, mates)) else ()
-        gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
-        files = [*(mate.path for mate in mates), *[component_checks.FILE] * (not group.alone)]
-        messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
-        usage: list[tuple[str, object]] = []
-        again, begun, waited = False, time.monotonic(), 0.0
-        try:
-            child = self._pool.child(group, files, modules, gpus)
-            death = child.await_ready(messages)
-            waited = time.monotonic() - begun
-            death = death or child.run(item.stash[_KEY], following, self._limits_of(item), messages)
-            diagnostics = add_diagnostics(messages.reports, child.diagnostics)
-            usage = self._reported.properties(child.usage)
-            again = reruns > 0 and (death is not None or any(wanted(item, report) for report in messages.reports))
-            if death is not None:
-                self._pool.drop(group)
-            elif following is None or again:
-                death = self._pool.stop(group, messages)
-        except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
-            death = Death("crashed", None, f"could not be contained: {error}", "")
-        if death is not None or messages.errors:
-            messages.reports.append(died(item, messages, death))
-        messages.reports[0].duration += waited  # the imports of the stack, for --durations
-        return _Ran(messages.reports, death, diagnostics, usage, again)
 
     def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
         """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""
@@ -238,19 +193,19 @@ class Containment:
 
     def _following(self, item: pytest.Item, nextitem: pytest.Item | None) -> str | None:
         """The next test in the same child, None for none, "" where xdist has not said yet what comes next."""
-        if item.stash[_GROUP].alone:
+        if item.stash[GROUP].alone:
             return None
         xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
         later = [nextitem] if xdist else item.session.items[item.session.items.index(item) + 1 :]
         for mate in later:
-            if mate and mate.stash.get(_GROUP, None) == item.stash[_GROUP] and not self._unavailable(mate):
+            if mate and mate.stash.get(GROUP, None) == item.stash[GROUP] and not self._unavailable(mate):
                 if not self._checks.made_for(mate):  # their turn comes before the mate's
                     return ""
                 if self._checks.stops(mate) is None:
-                    return mate.stash[_KEY]
+                    return key_of(mate)
         return "" if xdist else None
 
-    def _log(self, item: pytest.Item, ran: _Ran) -> None:
+    def _log(self, item: pytest.Item, ran: Ran) -> None:
         """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
         sided = any(item.get_closest_marker(side) for side in ("reproduces", "guards"))
         reports = fold_subtests(ran.reports, judged=sided)
@@ -296,36 +251,6 @@ class Containment:
             reporter.ensure_newline()
             reporter.write_line(f"rlregress: {line}")
 
-    def _note(self, line: str) -> None:
-        """Say a line that every child would say once."""
-        if line not in self._notes:
-            self._notes.add(line)
-            self._say(line)
-
-
-@dataclass(frozen=True)
-class _Ran:
-    """What came of running a test, or of not running it.
-
-    Attributes:
-        death: How its process ended, if it did not live.
-        diagnostics: What its other processes left.
-        usage: What it used, as properties of its report.
-        again: Whether it failed and is to be run once more.
-        stopped: Why it was not run.
-    """
-
-    reports: list[pytest.TestReport]
-    death: Death | None = None
-    diagnostics: Diagnostics = NO_DIAGNOSTICS
-    usage: Sequence[tuple[str, object]] = ()
-    again: bool = False
-    stopped: Outcome | None = None
-
-    def outcome(self, report: pytest.TestReport) -> Outcome:
-        """What the report that decides the test amounts to."""
-        return self.stopped or outcome_of(report, self.death, self.diagnostics)
-
 
 class _Died(pytest.Module):
     """A test file whose import ended the process that tried it."""
@@ -335,10 +260,6 @@ class _Died(pytest.Module):
     def collect(self) -> list[pytest.Item]:
         text, _ = describe_death(self.death)
         raise self.CollectError(f"{self.path}: import of the test module: {text}")
-
-
-def _contained(session: pytest.Session) -> list[pytest.Item]:
-    return [item for item in session.items if _GROUP in item.stash]
 
 
 def _stop(number: int, frame: object) -> None:
