@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.stack import component_of, versions
+from pytest_rlregress.stack import InterfaceMissing, component_of, versions
 
 _PACKAGE = "pytest_rlregress"
 #: What only passes an access on: the import system, ``monkeypatch``, a module's or class' own ``__getattr__``.
@@ -31,13 +31,16 @@ def missing_interface(error: BaseException, folder: Path) -> str:
     """Name the interface of the stack that a test drives and the installed version has not, and that version.
 
     Such is a module, a function or class of one, or an argument of theirs, that the harness or the test's own file
-    asked for: the innermost frame of the traceback says who. "" for any other exception: what fails inside of the
+    asked for: the innermost frame of the traceback says who. Where that does not show, such as through an actor,
+    ``InterfaceMissing`` says it. "" for any other exception: what fails inside of the
     stack, or in the user's own function under a guard, is no matter of the test.
 
     Args:
         error: What came out of the test.
         folder: Where the test's file lies: its neighbours count as the test's own.
     """
+    if isinstance(error, InterfaceMissing):
+        return str(getattr(error, "cause", error))  # Ray's has all of the actor's traceback in its own text
     frame = _asking(error)
     if frame is None or not _is_of_test(frame, folder):
         return ""

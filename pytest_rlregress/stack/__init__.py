@@ -1,11 +1,21 @@
 """The stack under test: what is installed, which native libraries a process has loaded, and locks of packages."""
 
-from pytest_rlregress.stack.installed import COMPONENTS, PARTS, Stack, StackError, component_of, missing, versions
+from pytest_rlregress.stack.installed import (
+    COMPONENTS,
+    PARTS,
+    InterfaceMissing,
+    Stack,
+    StackError,
+    component_of,
+    missing,
+    versions,
+)
 from pytest_rlregress.stack.native_libraries import libraries_in, library_version, mapped_libraries
 
 __all__ = [
     "COMPONENTS",
     "PARTS",
+    "InterfaceMissing",
     "Stack",
     "StackError",
     "component_of",

@@ -18,6 +18,10 @@ class StackError(Exception):
     """A component that is unknown, or a version condition that is none."""
 
 
+class InterfaceMissing(Exception):
+    """A test drives what the installed version of a component has not: the message names both."""
+
+
 @dataclass(frozen=True)
 class Component:
     """A part of the stack under test: the module, and the distributions that may provide it."""

@@ -108,7 +108,8 @@ def check_complete(folder, published):
 )
 def test_goes_on_until_complete(hub, subject, published, tmp_path, fault):
     hub.faults[CUT] = fault
-    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
+    attempts = 9  # huggingface-hub 0.x gives up at every cut, 1.x at every fifth
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, attempts), published)
     fetched = [file for file, _ in hub.downloads]
     assert fetched.count(WHOLE) == 1, f"a shard that was right was fetched {fetched.count(WHOLE)} times"
 

@@ -16,8 +16,8 @@ TEXT = {
     "num_key_value_heads": 1,
     "head_dim": 16,
     "max_position_embeddings": 256,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]},
 }
+ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}
 VISION = {
     "depth": 2,
     "hidden_size": 32,
@@ -38,8 +38,9 @@ def tiny_qwen3_vl(tmp_path_factory):
     import torch
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
+    rope = "rope_parameters" if hasattr(Qwen3VLConfig().text_config, "rope_parameters") else "rope_scaling"  # before 5
     config = Qwen3VLConfig(
-        text_config=TEXT,
+        text_config={**TEXT, rope: ROPE},
         vision_config=VISION,
         image_token_id=IMAGE,
         video_token_id=251,
