@@ -88,41 +88,11 @@ def own_memory(pid: int) -> int:
 
 def command(pid: int) -> str:
     """A process' command line, its program by name; empty for one that is gone."""
-    program, *arguments = _arguments(pid) or [""]
-    return shlex.join([os.path.basename(program), *arguments]) if program else ""
-
-
-def name_of(pid: int) -> str:
-    """What a process is called: by its title, the module or script that Python runs, or its program; "" if it is gone.
-
-    A title is cut to the name in it: ``ray::Rollout`` of ``ray::Rollout.generate``. A process of multiprocessing has
-    the name of the module that starts it, such as ``multiprocessing.spawn``.
-    """
-    program, *arguments = _arguments(pid) or [""]
-    if program.startswith(("/", ".")):
-        program = os.path.basename(program)
-    else:
-        program = program.partition(" ")[0].rstrip(":")
-        program = re.split(r"[.(]", program)[0] if "::" in program else program
-    while program.startswith("python") and arguments:
-        option = arguments.pop(0)
-        if option == "-m" and arguments:
-            return arguments[0]
-        if option in ("-X", "-W"):
-            del arguments[:1]
-        elif not option.startswith("-"):
-            return os.path.basename(option)
-        elif option == "-c":
-            module = re.match(r"from (multiprocessing\.\w+) import", "".join(arguments[:1]))
-            return module[1] if module else program
-    return program
-
-
-def _arguments(pid: int) -> list[str]:
     with suppress(OSError):
         # A process that has given itself a title leaves empty arguments behind.
-        return read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
-    return []
+        program, *arguments = read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
+        return shlex.join([os.path.basename(program), *arguments]) if program else ""
+    return ""
 
 
 def is_housekeeper(pid: int) -> bool:
