@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis, LogFinding
 
-_STDIN = Path("-")
 _WIDTH = 100
 
 
@@ -36,57 +32,21 @@ def declare(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the logs and print what they show; returns the exit code."""
-    logs: list[Path] = options.log or [_STDIN]
     if not options.log and sys.stdin.isatty():
         print("rlregress diagnose: no log; give files, or pipe one in", file=sys.stderr)
         return 2
     diagnosis = Diagnosis(catalogue.load([catalogue.SHIPPED, *options.scenarios]))
     unread = []
-    for path in logs:
-        name = "standard input" if path == _STDIN else str(path)
-        progress = _progress_printer(path)
+    for path in options.log or [reader.STDIN]:
         try:
-            lines = (
-                reader.read_stream(sys.stdin.buffer, name, diagnosis.search, progress)
-                if path == _STDIN
-                else reader.read(path, diagnosis.search, progress)
-            )
-            diagnosis.read(name, lines)
+            diagnosis.read(reader.name_of(path), reader.read(path, diagnosis.search))
         except reader.LogError as error:
             unread.append(str(error))
-        except KeyboardInterrupt:
-            progress(-1)
-            print("rlregress diagnose: interrupted", file=sys.stderr)
-            return 130
-        progress(-1)
     diagnosis.end()
     print(json.dumps(_as_json(diagnosis, unread), indent=2) if options.json else _as_text(diagnosis))
     for reason in unread:
         print(f"rlregress diagnose: {reason}", file=sys.stderr)
     return 2 if unread else int(bool(diagnosis.documented))
-
-
-def _progress_printer(path: Path) -> Callable[[int], None]:
-    """Return a function that shows on a terminal how many bytes are read; -1 takes that away."""
-    if not sys.stderr.isatty():
-        return lambda _: None
-    total = 0
-    if path.is_file():
-        total = os.stat(path).st_size
-    begun = printed = time.monotonic()
-
-    def show(done: int) -> None:
-        nonlocal printed
-        now = time.monotonic()
-        if done < 0:
-            sys.stderr.write("\r\x1b[K" * (printed > begun))
-        elif now > printed + 0.5:
-            printed = now
-            share = f"{done / total:.0%} of " if total else f"{done / 1e6:.0f} MB of "
-            sys.stderr.write(f"\r\x1b[K{share}{path}, {done / 1e6 / (now - begun):.0f} MB/s")
-        sys.stderr.flush()
-
-    return show
 
 
 def _as_text(diagnosis: Diagnosis) -> str:
@@ -111,14 +71,13 @@ def _documented(finding: LogFinding) -> str:
 
 
 def _where(finding: LogFinding) -> str:
-    place = finding.places[0]
-    return f"{place.log}:{place.number}"
+    return str(finding.places[0])
 
 
 def _times(finding: LogFinding) -> str:
     if finding.count == 1:
         return ""
-    others = ", ".join(f"{place.log}:{place.number}" for place in finding.places[1:])
+    others = ", ".join(map(str, finding.places[1:]))
     return f" ({finding.count} times, also {others}{', …' * (finding.count > len(finding.places))})"
 
 

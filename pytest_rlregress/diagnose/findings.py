@@ -32,6 +32,10 @@ class LogPosition:
         """Number of the first line."""
         return self.lines[0][0]
 
+    def __str__(self) -> str:
+        """As compilers write it: ``run.log:12``."""
+        return f"{self.log}:{self.number}"
+
 
 @dataclass
 class LogFinding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +91,4 @@ def run(options: argparse.Namespace) -> int:
     """Run on all of them and print the results; returns the exit code."""
     from pytest_rlregress.run import jobs  # after --help
 
-    try:
-        return jobs.run(options)
-    except KeyboardInterrupt:
-        print("rlregress run: interrupted", file=sys.stderr)
-        return 130
+    return jobs.run(options)
