@@ -74,7 +74,8 @@ def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuL
                 last = time.monotonic()
                 held = zip(gpus, paths, strict=True)
                 waits = [f"GPU {gpu.index} is held by {who}" for gpu, path in held if (who := _holder(path))]
-                waits += [f"{who} is first in the queue" for who in filter(None, map(_holder, queues))][:1]
+                ahead = [who for who in map(_holder, queues) if who not in ("", _this_process())]
+                waits += [f"{who} is first in the queue" for who in ahead[:1]]
                 whom = "; ".join(waits) or "just given back"
                 say(f"waiting for {count} of {len(gpus)} GPUs ({last - begun:.0f} s): {whom}")
             time.sleep(_LOOK_SECONDS * random.uniform(0.5, 1.5))
