@@ -7,22 +7,17 @@ import inspect
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress import remedies
+from pytest_rlregress.util.processes import python_command
 
 if TYPE_CHECKING:
     from pytest_rlregress.catalogue import Catalogue, Failure
     from pytest_rlregress.settings import Settings
 
-_BOOT = (
-    # Until it has the path, not from the current folder: that may hold a json.py.
-    "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from pytest_rlregress.subjects import main; main(sys.argv[2])"
-)
 _HINT = (
     "Modules are found as pytest finds them when it starts: installed, on PYTHONPATH or in a folder of ini pythonpath"
 )
@@ -147,7 +142,7 @@ def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> 
     if not asked:
         return
     questions = json.dumps([question for _, *question in asked])
-    command = [sys.executable, "-c", _BOOT, json.dumps(sys.path), questions]
+    command = python_command("from pytest_rlregress.subjects import main; main(sys.argv[1])", questions)
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
     )

@@ -89,17 +89,10 @@ def _short(text: str) -> str:
 def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
     return {
         "documented": [
-            {
-                "id": finding.failure.id,
-                "title": finding.failure.title,
-                "cause": finding.failure.cause,
-                "remedy": finding.failure.remedy,
-                **_counted(finding),
-            }
+            {key: getattr(finding.failure, key) for key in ("id", "title", "cause", "remedy")} | _counted(finding)
             for finding in diagnosis.documented
-            if finding.failure
         ],
-        "unknown": [{"what": finding.what, **_counted(finding)} for finding in diagnosis.unknown],
+        "unknown": [{"what": finding.what} | _counted(finding) for finding in diagnosis.unknown],
         "unknown_left_out": diagnosis.left_out,
         "unread": unread,
     }

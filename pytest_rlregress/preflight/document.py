@@ -16,8 +16,8 @@ from pytest_rlregress.preflight.formats import (
     merge,
     read_file,
     read_override,
-    walk,
 )
+from pytest_rlregress.util.nested import walk
 
 # Of each trainer the sections that a run cannot do without: a file with none of them is something else.
 SECTIONS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import shlex
@@ -105,6 +106,13 @@ def is_housekeeper(pid: int) -> bool:
         parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
         return "forkserver" not in command(int(parent))
     return True
+
+
+def python_command(code: str, *arguments: str) -> list[str]:
+    """The command line that runs Python code with this process' import path and these arguments."""
+    # Until it has the path, not from the current folder: that may hold a json.py.
+    boot = "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    return [sys.executable, "-X", "faulthandler", "-c", boot + code, json.dumps(sys.path), *arguments]
 
 
 def end_with_parent(number: int) -> None:
