@@ -375,6 +375,7 @@ def test_evidence_is_of_the_file_as_it_is(folder):
     with pytest.raises(KeyError):
         history.evidence(run, "test_of_another_run")
     assert history.evidence(run, GOLDEN).message == ""
+    assert history.evidence(run, GOLDEN).peak_memory["VLLM::EngineCore"] == 2**31
     record = json.loads(run.path.read_text())
     record["results"]["tests"][0].update(message="now", retries=2)
     run.path.write_text(json.dumps(record))

@@ -84,6 +84,7 @@ TEST = {
             "used": {"loss": 0.5},
             "others": 1,
         },
+        "peak_memory": {"test": 5, "VLLM::EngineCore": 7},
     },
 }
 LIBRARIES = {"libcublas": [{"path": "/a/libcublas.so.12", "version": "12.4.5.8"}]}
@@ -192,6 +193,7 @@ def test_a_key_that_nobody_knows_is_refused(where):
         (("results", "tests", 0, "duration"), 0.5),
         (("results", "tests", 0, "extra", "verdict"), "fine"),
         (("results", "tests", 0, "extra", "golden", "state"), "fine"),
+        (("results", "tests", 0, "extra", "peak_memory", "test"), -1),
         (("results", "extra", "format"), reader.FORMAT + 1),
         (("results", "extra", "state"), "killed"),  # interrupted is false
         (("results", "extra", "interrupted"), True),

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import get_args
@@ -22,7 +23,7 @@ from markdown_it import MarkdownIt
 from pytest_rlregress.bisect import bisect_command as bisect
 from pytest_rlregress.cli import main
 from pytest_rlregress.records import reader
-from pytest_rlregress.report import markdown, sentences
+from pytest_rlregress.report import markdown, report_command, sentences
 from pytest_rlregress.report.judgement import night
 from pytest_rlregress.report.judgement.facts import Kind
 from pytest_rlregress.stack import locks
@@ -266,6 +267,16 @@ def test_the_page_is_what_one_gets(report):
     assert (code, said.out.endswith("page: report.html\n")) == (0, True)
     assert CASE.name.partition("::")[2] in Path("report.html").read_text(encoding="utf-8")
     assert sorted(path.name for path in Path().iterdir() if not path.is_dir()) == ["report.html"]
+
+
+def test_write_page(tmp_path):
+    make(tmp_path / "records", nights=1, tests=3)
+    found = report_command.write_page([tmp_path / "records"], tmp_path / "new" / "page.html", expect=["h200"])
+    assert (found.date, [platform.name for platform in found.platforms]) == (
+        date(2026, 11, 20),
+        ["cpu", "h100", "h200"],
+    )
+    assert (tmp_path / "new" / "page.html").stat().st_size > 10_000
 
 
 def test_without_the_extra_all_but_the_page(report, monkeypatch):

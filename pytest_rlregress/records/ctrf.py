@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # whoever reads a record needs no pytest
 SPECIFICATION = "0.0.0"
 _STATUSES = ("passed", "failed", "skipped", "pending", "other")
 #: Properties of a report that are JSON objects, as text: they are objects in a record too.
-_OBJECTS = frozenset({"measured", "golden"})
+_OBJECTS = frozenset({"measured", "golden", "peak_memory"})
 
 
 def report(

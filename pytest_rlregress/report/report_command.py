@@ -110,6 +110,28 @@ def run(options: argparse.Namespace) -> int:
         return 2
 
 
+def write_page(
+    sources: Sequence[Path], output: Path, *, date: datetime.date | None = None, expect: Sequence[str] = ()
+) -> Night:
+    """Write the page of a night.
+
+    Args:
+        sources: Records, and folders of records.
+        output: The page.
+        date: The night; by default that of the newest record.
+        expect: Hardware that should have run.
+
+    Raises:
+        HistoryError: A source is not there.
+        ReportError: There is no record, or what makes the page is not installed.
+        OSError: The page cannot be written.
+    """
+    history = _opened(sources)
+    night = _of(history, date, expect)
+    _write(output, _page(night, history))
+    return night
+
+
 def _report(options: argparse.Namespace) -> int:
     sources = list(_sources(options.records))
     if not sources:

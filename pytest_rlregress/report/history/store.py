@@ -69,6 +69,7 @@ class History:
             trace=str(entry.get("trace", "")),
             attempts=1 + int(entry.get("retries", 0)),
             file=str(entry.get("filePath", "")),
+            peak_memory=entry.get("extra", {}).get("peak_memory", {}),
         )
 
 

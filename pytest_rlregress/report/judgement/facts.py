@@ -173,6 +173,7 @@ class Evidence:
     trace: str
     attempts: int = 1
     file: str = ""
+    peak_memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

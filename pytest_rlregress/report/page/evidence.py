@@ -51,6 +51,7 @@ class FailingTest:
     signal: str
     known: Failure | None
     parts: tuple[ShownText, ...]
+    memory: tuple[tuple[str, str], ...]
     attempts: int
     course: tuple[tuple[str, int], ...]
     again: str
@@ -80,6 +81,10 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
                 formatting.signal(point.result.note, evidence.message),
                 catalogue.get(point.result.failure or ""),
                 parts,
+                tuple(
+                    (name, formatting.size(size))
+                    for name, size in sorted(evidence.peak_memory.items(), key=lambda x: -x[1])
+                ),
                 evidence.attempts,
                 tuple((word, len(list(same))) for word, same in groupby(past[-COURSE:])),
                 shlex.join(upgrades.again(point.run, [test])),

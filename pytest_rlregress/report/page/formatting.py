@@ -113,6 +113,14 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
+def size(count: float) -> str:
+    """Bytes in the unit that fits."""
+    for least, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= least:
+            return f"{count / least:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
 def version(line: str | None) -> str:
     """The version in a line of a lock; the whole line of what has none, "none" for no package."""
     return "none" if line is None else line.partition("==")[2] or line
