@@ -178,7 +178,7 @@ class Containment:
         modules = self._warm if any(map(self._components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
         messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
-        libraries: list[tuple[str, object]] = []
+        usage: list[tuple[str, object]] = []
         again, begun, waited = False, time.monotonic(), 0.0
         try:
             child = self._pool.child(group, [mate.path for mate in mates], modules, gpus)
@@ -186,7 +186,7 @@ class Containment:
             waited = time.monotonic() - begun
             death = death or child.run(item.stash[_KEY], following, self._limits_of(item), messages)
             diagnostics = add_diagnostics(messages.reports, child.diagnostics)
-            libraries = self._reported.properties(child.libraries)
+            usage = self._reported.properties(child.libraries)
             again = reruns > 0 and (death is not None or any(wanted(item, report) for report in messages.reports))
             if death is not None:
                 self._pool.drop(group)
@@ -200,7 +200,7 @@ class Containment:
         if again:
             self._log_rerun(item, messages.reports)
         else:
-            self._log(item, messages.reports, death, diagnostics, libraries)
+            self._log(item, messages.reports, death, diagnostics, usage)
         return again
 
     def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
@@ -228,9 +228,9 @@ class Containment:
         reports: list[pytest.TestReport],
         death: Death | None = None,
         diagnostics: Diagnostics = NO_DIAGNOSTICS,
-        libraries: Sequence[tuple[str, object]] = (),
+        usage: Sequence[tuple[str, object]] = (),
     ) -> None:
-        """Hand the reports on; the one that decides the test carries its verdict and libraries, as do those after."""
+        """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
         sided = any(item.get_closest_marker(side) for side in ("reproduces", "guards"))
         reports = fold_subtests(reports, judged=sided)
         if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
@@ -240,7 +240,7 @@ class Containment:
             report.user_properties.extend(verdict)
             if decides(report):
                 before = len(report.user_properties)
-                report.user_properties.extend(libraries)
+                report.user_properties.extend(usage)
                 self._conclude(item, outcome_of(report, death, diagnostics), report)
                 verdict = report.user_properties[before:]
         for report in reports:
