@@ -88,13 +88,10 @@ def _imported(path: str, called: str) -> Callable[..., Any]:
 def _bind(given: inspect.Signature, wanted: inspect.Signature) -> None:
     """Bind the arguments of ``wanted`` to ``given``: by name if one of them can only be given so."""
     parameters = wanted.parameters.values()
-    by_name = any(one.kind is one.KEYWORD_ONLY for one in parameters)
-    in_order = (
-        {inspect.Parameter.POSITIONAL_ONLY}
-        if by_name
-        else {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    )
-    named = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY} - in_order
+    kind = inspect.Parameter
+    by_name = any(one.kind is kind.KEYWORD_ONLY for one in parameters)
+    in_order = {kind.POSITIONAL_ONLY} if by_name else {kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD}
+    named = {kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY} - in_order
     given.bind(
         *(one.name for one in parameters if one.kind in in_order),
         **{one.name: None for one in parameters if one.kind in named},

@@ -42,7 +42,7 @@ class GpuLock:
     def release(self) -> None:
         """Let others have them."""
         for lock in self._locks:
-            _unlock(lock)
+            files.unlock(lock)
 
 
 def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuLock:
@@ -83,7 +83,7 @@ def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuL
 
     with ExitStack() as stack:
         for queue in sorted(queues):  # in one order for all: nobody waits for one who waits for it
-            stack.callback(_unlock, wait_for(partial(_lock, queue)))
+            stack.callback(files.unlock, wait_for(partial(_lock, queue)))
         locks = wait_for(lambda: _take(paths, count))
     return GpuLock(tuple(gpu.uuid for gpu, path in zip(gpus, paths, strict=True) if path in locks), (*locks.values(),))
 
@@ -111,7 +111,7 @@ def _take(paths: Sequence[Path], count: int) -> dict[Path, int] | None:
         if len(locks) == count:
             return locks
     for lock in locks.values():
-        _unlock(lock)
+        files.unlock(lock)
     return None
 
 
@@ -136,11 +136,6 @@ def _holder(path: Path) -> str:
         return "" if files.lock(file, shared=True) else path.read_text()
     finally:
         os.close(file)
-
-
-def _unlock(lock: int) -> None:
-    files.unlock(lock)
-    os.close(lock)
 
 
 def _this_process() -> str:

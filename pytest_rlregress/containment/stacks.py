@@ -22,6 +22,8 @@ from typing import Any
 
 import psutil
 
+from pytest_rlregress.util.files import text_or_nothing
+
 # `py-spy dump --native` of a process that has imported torch and vllm, on two cores: 1.2 s with the libraries' symbols
 # not in the page cache, then 0.5 to 0.9 s and up to 365 MB (without --native 0.04 s and 8 MB). Hence native first, two
 # processes at a time, and a quarter of 20 s for one process before its Python frames must do.
@@ -96,7 +98,7 @@ def _look(process: psutil.Process) -> _Process | None:
         return _Process(process.pid, name, "zombie: it has ended and its parent has not collected it", age, "", False)
     try:
         command = " ".join(process.cmdline())
-        python = "python" in Path(process.exe()).name or "libpython" in _read(f"/proc/{process.pid}/maps")
+        python = "python" in Path(process.exe()).name or "libpython" in text_or_nothing(f"/proc/{process.pid}/maps")
     except psutil.Error:
         command, python = "", False
     waits = _waits(process.pid)
@@ -105,16 +107,9 @@ def _look(process: psutil.Process) -> _Process | None:
 
 def _waits(pid: int) -> str:
     """The kernel function that a process waits in, or else the number of its system call."""
-    channel = _read(f"/proc/{pid}/wchan")
-    call = _read(f"/proc/{pid}/syscall").partition(" ")[0]
+    channel = text_or_nothing(f"/proc/{pid}/wchan")
+    call = text_or_nothing(f"/proc/{pid}/syscall").partition(" ")[0]
     return channel if channel != "0" else f"system call {call}" if call.isdecimal() else ""
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _shorten(command: str) -> str:
@@ -177,7 +172,7 @@ def _ask(command: list[str], seconds: float) -> tuple[str, str]:
 
 @functools.cache
 def _no_permission() -> str:
-    scope = _read("/proc/sys/kernel/yama/ptrace_scope")
+    scope = text_or_nothing("/proc/sys/kernel/yama/ptrace_scope")
     yama = f", or lower kernel.yama.ptrace_scope, which is {scope}, with sysctl to 0" if scope not in ("", "0") else ""
     return f"py-spy may not trace this process: give the container SYS_PTRACE (docker run --cap-add=SYS_PTRACE){yama}"
 

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 def _as_text(diagnosis: Diagnosis) -> str:
     paragraphs = [_documented(finding) for finding in diagnosis.documented]
     if diagnosis.unknown:
-        seen = [f"  {_where(finding)}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
+        seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
         more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
         paragraphs.append("\n".join(["Seen, and not documented:", *seen, *more]))
     count = len(diagnosis.documented)
@@ -63,15 +63,11 @@ def _as_text(diagnosis: Diagnosis) -> str:
 def _documented(finding: LogFinding) -> str:
     failure = finding.failure
     assert failure is not None
-    lines = [f"{failure.id}: {failure.title}", f"  {_where(finding)}{_times(finding)}"]
+    lines = [f"{failure.id}: {failure.title}", f"  {finding.places[0]}{_times(finding)}"]
     lines += [f"    {number:>7}  {_short(text)}" for number, text in finding.places[0].lines]
     for key, text in (("cause", failure.cause), ("remedy", failure.remedy)):
         lines.append(textwrap.fill(f"  {key}: {text}", _WIDTH, subsequent_indent="    "))
     return "\n".join(lines)
-
-
-def _where(finding: LogFinding) -> str:
-    return str(finding.places[0])
 
 
 def _times(finding: LogFinding) -> str:

@@ -102,9 +102,8 @@ def is_housekeeper(pid: int) -> bool:
     if found is None or "forkserver" not in found[0]:
         return found is not None
     # What a fork server forks for a user has the fork server's command line.
-    with suppress(OSError):
-        parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
-        return "forkserver" not in command(int(parent))
+    with suppress(psutil.Error):
+        return "forkserver" not in command(psutil.Process(pid).ppid())
     return True
 
 
