@@ -14,6 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from pytest_rlregress.hardware.nvml import Gpu, Machine
 from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile
+from pytest_rlregress.util.text import wrapped
 from pytest_rlregress.util.units import GIB, UNITS
 
 #: What a marker can ask of every visible GPU.
@@ -192,8 +193,7 @@ def describe_machine(machine: Machine, profiles: Mapping[str, Profile]) -> str:
         lines += str(error).splitlines()
     else:
         lines.append(f"--hw=auto is --hw={profile.id} ({profile.title})")
-    wrap = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False).wrap
-    return "\n".join(part for text in lines for part in wrap(text))
+    return "\n".join(part for text in lines for part in wrapped(text))
 
 
 def describe_profiles(profiles: Mapping[str, Profile], machine: Machine) -> str:
