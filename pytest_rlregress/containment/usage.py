@@ -15,7 +15,7 @@ from pytest_rlregress.stack import library_version, mapped_libraries
 from pytest_rlregress.util.processes import descendants
 
 
-class LibraryObserver:
+class Observer:
     """In the child: sends the libraries that are mapped when a test has ended, before its fixtures are torn down.
 
     Args:

@@ -23,7 +23,7 @@ import pytest
 
 from pytest_rlregress.containment import child_config
 from pytest_rlregress.containment.leaks import Leaks
-from pytest_rlregress.containment.usage import LibraryObserver
+from pytest_rlregress.containment.usage import Observer
 from pytest_rlregress.util.processes import allow_tracing
 
 #: In the child's ``config.stash``: the channel to the pytest process.
@@ -127,7 +127,7 @@ def _run(order: Order, channel: Channel, output: Output, measurement: child_conf
         if measurement is not None:
             config.pluginmanager.register(measurement, "rlregress-coverage")
         config.pluginmanager.register(Leaks(reaper=os.getppid()), "rlregress-leaks")
-        config.pluginmanager.register(LibraryObserver(channel.send, os.getppid()), "rlregress-libraries")
+        config.pluginmanager.register(Observer(channel.send, os.getppid()), "rlregress-libraries")
         status = config.hook.pytest_cmdline_main(config=config)
         if worker.ready:
             return
