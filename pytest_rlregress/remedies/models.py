@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.remedies.dependencies import missing_symbol
-from pytest_rlregress.util.nested import walk
 
 __all__ = ["attention_implementation", "auto_class", "check_model_id", "check_model_type", "download_verified"]
 
@@ -38,8 +37,7 @@ def check_model_type(config: Mapping[str, Any]) -> None:
         CONFIG_MAPPING[config["model_type"]].from_dict(copy.deepcopy(dict(config)))
     except KeyError as error:
         # Not every nested type must be known: only the mapping itself tells which it looked for.
-        types = [(key, name) for key, name in walk(config) if key.rpartition(".")[2] == "model_type"]
-        keys = [key for key, name in types if (name,) == error.args]
+        keys = [key for key, name in _model_types(config) if (name,) == error.args]
         if not keys:
             raise
         unknown = error.args[0]
@@ -50,6 +48,14 @@ def check_model_type(config: Mapping[str, Any]) -> None:
             f"configuration was saved by transformers {saved_by}. Install that release or a newer one. Known here: "
             f"{close}."
         ) from None
+
+
+def _model_types(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if key == "model_type":
+            yield path + key, value
+        elif isinstance(value, Mapping):
+            yield from _model_types(value, f"{path}{key}.")
 
 
 # The auto classes a trainer loads with, and what transformers lists for each: model type to architecture. Older
