@@ -47,9 +47,9 @@ def read(path: Path, search: Search) -> Iterator[Line]:
                 stream = gzip.GzipFile(fileobj=file)
             yield from read_stream(stream, name_of(path), search)
     except (EOFError, zlib.error) as error:  # a truncated or damaged gzip file
-        raise LogError(f"{path}: {error}") from None
+        raise LogError(f"{name_of(path)}: {error}") from None
     except OSError as error:
-        raise LogError(f"{path}: {error.strerror or error}") from None
+        raise LogError(f"{name_of(path)}: {error.strerror or error}") from None
 
 
 def read_stream(stream: IO[bytes], name: str, search: Search) -> Iterator[Line]:

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            preexec_fn=partial(end_with_parent, signal.SIGKILL),  # with the job: that gives its GPU to the next one
+            preexec_fn=partial(end_with_parent, signal.SIGKILL),  # killed with the job: its GPU is the next one's
         )
         copying = threading.Thread(target=_copy_lines, args=[process.stdout], daemon=True)
         copying.start()
