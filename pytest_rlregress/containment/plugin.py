@@ -186,7 +186,7 @@ class Containment:
             waited = time.monotonic() - begun
             death = death or child.run(item.stash[_KEY], following, self._limits_of(item), messages)
             diagnostics = add_diagnostics(messages.reports, child.diagnostics)
-            usage = self._reported.properties(child.libraries)
+            usage = self._reported.properties(child.usage)
             again = reruns > 0 and (death is not None or any(wanted(item, report) for report in messages.reports))
             if death is not None:
                 self._pool.drop(group)
