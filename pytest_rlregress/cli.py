@@ -18,7 +18,7 @@ COMMANDS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command: the exit code of the sub-command, or 2 for bad input."""
+    """Run the command: the exit code of the sub-command, 2 for bad input, or 130 for Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         prog="rlregress",
@@ -44,6 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
     except CatalogueError as error:
         print(f"rlregress: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"rlregress {options.command}: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

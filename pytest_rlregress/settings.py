@@ -27,17 +27,19 @@ class Option:
     Attributes:
         parse: Makes the value out of a text and the folder that paths in it are relative to; a ``ValueError`` says
             what is allowed.
-        flag: On the command line, if it has one there.
-        switch: Whether the flag takes no value.
+        takes: What its flag on the command line takes, empty for a switch; None: it has no flag.
     """
 
     name: str
     parse: Callable[[str, Path], Any]
     default: Any
     help: str
-    flag: str | None = None
-    metavar: str | None = None
-    switch: bool = False
+    takes: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """Name on the command line."""
+        return "--hw" if self.name == "hw" else f"--rl-{self.name.replace('_', '-')}"
 
     @property
     def key(self) -> str:
@@ -127,24 +129,21 @@ OPTIONS = (
         "Run the shipped scenarios (no path needed) as this hardware profile: cpu, h100, … ; 'auto' takes the "
         "profile of this machine, 'list' prints the profiles with what each needs. Asking for hardware that is "
         "not here is a usage error; a hardware run in which no hardware test executed fails.",
-        flag="--hw",
-        metavar="PROFILE",
+        takes="PROFILE",
     ),
     Option(
         "strict",
         _boolean,
         False,
         "Make 'absent' an error where the catalogue expects 'reproduced' (otherwise a notice: upstream fixed it).",
-        flag="--rl-strict",
-        switch=True,
+        takes="",
     ),
     Option(
         "require",
         _components,
         (),
         "Components that must be installed, e.g. vllm,ray: missing ones are an error instead of 'unavailable'.",
-        flag="--rl-require",
-        metavar="LIST",
+        takes="LIST",
     ),
     Option(
         "timeout",
@@ -152,8 +151,7 @@ OPTIONS = (
         600.0,
         "Seconds a contained test may take before it counts as hung; isolated(timeout=…) on a test comes first "
         "(default: 600).",
-        flag="--rl-timeout",
-        metavar="SECONDS",
+        takes="SECONDS",
     ),
     Option(
         "memory",
@@ -161,8 +159,7 @@ OPTIONS = (
         None,
         "Memory that a contained test and the processes it starts may use together, such as 8GiB; "
         "isolated(memory=…) on a test comes first (default: no limit).",
-        flag="--rl-memory",
-        metavar="SIZE",
+        takes="SIZE",
     ),
     Option(
         "stall",
@@ -170,8 +167,7 @@ OPTIONS = (
         4.0,
         "Seconds a test may go on after its engine logged an error and completed no request since; isolated(stall=…) "
         "on a test comes first, inf: for ever (default: 4).",
-        flag="--rl-stall",
-        metavar="SECONDS",
+        takes="SECONDS",
     ),
     Option(
         "inline",
@@ -179,8 +175,7 @@ OPTIONS = (
         False,
         "Run contained tests in pytest's own process, for debugging: no limits, no leak check, and a crash ends the "
         "session. --pdb and --trace imply it for a single test.",
-        flag="--rl-inline",
-        switch=True,
+        takes="",
     ),
     Option(
         "record_dir",
@@ -188,8 +183,7 @@ OPTIONS = (
         None,
         "Write a record of the run to this folder: one JSON file in the Common Test Report Format, with the installed "
         "stack, the hardware and the verdicts.",
-        flag="--rl-record-dir",
-        metavar="DIR",
+        takes="DIR",
     ),
     Option(
         "update_goldens",
@@ -197,8 +191,7 @@ OPTIONS = (
         False,
         "Record the numbers of the miniature training step on this hardware and stack as a golden, to be committed, if "
         "the run has no failures; refused in a checkout with changes.",
-        flag="--rl-update-goldens",
-        switch=True,
+        takes="",
     ),
     Option("goldens", _folder, GOLDENS, "Folder of the goldens (default: those of the package)."),
     Option(
@@ -222,10 +215,10 @@ def declare(parser: pytest.Parser) -> None:
     group = parser.getgroup("rlregress", "RL training stack regressions (rlregress)")
     for option in OPTIONS:
         text = f"{option.help} [also: environment {option.env}]"
-        if option.flag and option.switch:
+        if option.takes:
+            group.addoption(option.flag, dest=option.key, metavar=option.takes, help=option.help)
+        elif option.takes is not None:
             group.addoption(option.flag, dest=option.key, action="store_const", const="true", help=option.help)
-        elif option.flag:
-            group.addoption(option.flag, dest=option.key, metavar=option.metavar, help=option.help)
         parser.addini(option.key, text, type="string", default="")
 
 
@@ -240,11 +233,7 @@ def resolve(config: pytest.Config) -> Settings:
     ini_file = config.inipath.name if config.inipath else "ini file"
     for option in OPTIONS:
         candidates = (
-            (
-                config.getoption(option.key, None),
-                f"command line {option.flag}",
-                config.invocation_params.dir,
-            ),
+            (config.getoption(option.key, None), f"command line {option.flag}", config.invocation_params.dir),
             (os.environ.get(option.env), f"environment {option.env}", config.invocation_params.dir),
             (config.getini(option.key) or None, f"{option.key} in {ini_file}", config.rootpath),
         )

@@ -7,22 +7,17 @@ import inspect
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress import remedies
+from pytest_rlregress.util.processes import python_command
 
 if TYPE_CHECKING:
     from pytest_rlregress.catalogue import Catalogue, Failure
     from pytest_rlregress.settings import Settings
 
-_BOOT = (
-    # Until it has the path, not from the current folder: that may hold a json.py.
-    "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from pytest_rlregress.subjects import main; main(sys.argv[2])"
-)
 _HINT = (
     "Modules are found as pytest finds them when it starts: installed, on PYTHONPATH or in a folder of ini pythonpath"
 )
@@ -93,13 +88,10 @@ def _imported(path: str, called: str) -> Callable[..., Any]:
 def _bind(given: inspect.Signature, wanted: inspect.Signature) -> None:
     """Bind the arguments of ``wanted`` to ``given``: by name if one of them can only be given so."""
     parameters = wanted.parameters.values()
-    by_name = any(one.kind is one.KEYWORD_ONLY for one in parameters)
-    in_order = (
-        {inspect.Parameter.POSITIONAL_ONLY}
-        if by_name
-        else {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    )
-    named = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY} - in_order
+    kind = inspect.Parameter
+    by_name = any(one.kind is kind.KEYWORD_ONLY for one in parameters)
+    in_order = {kind.POSITIONAL_ONLY} if by_name else {kind.POSITIONAL_ONLY, kind.POSITIONAL_OR_KEYWORD}
+    named = {kind.POSITIONAL_OR_KEYWORD, kind.KEYWORD_ONLY} - in_order
     given.bind(
         *(one.name for one in parameters if one.kind in in_order),
         **{one.name: None for one in parameters if one.kind in named},
@@ -147,7 +139,7 @@ def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> 
     if not asked:
         return
     questions = json.dumps([question for _, *question in asked])
-    command = [sys.executable, "-c", _BOOT, json.dumps(sys.path), questions]
+    command = python_command("from pytest_rlregress.subjects import main; main(sys.argv[1])", questions)
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
     )

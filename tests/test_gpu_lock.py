@@ -78,7 +78,7 @@ def acquire(gpus, count, say=pytest.fail):
 
 
 def locked(folder):
-    return sorted(path.name for path in folder.glob("rlregress-*/*") if gpu_lock._is_locked(path))
+    return sorted(path.name for path in folder.glob("rlregress-*/*") if gpu_lock._holder(path))
 
 
 def test_takes_the_first_ones_and_gives_them_back(folder):
@@ -173,20 +173,35 @@ def test_release_counts_where_the_holder_was_forked(folder):
     os.close(read)
 
 
-def test_whoever_dies_in_the_queue_is_forgotten(start, folder, monkeypatch):
+def wait_in_queue(folder, process):
+    while not any(name.startswith("queue-") for name in locked(folder)):
+        assert process.poll() is None
+        time.sleep(0.01)
+
+
+def test_whoever_dies_in_the_queue_is_forgotten(start, folder):
     gpus = [Gpu(0, "", (9, 0), None, "GPU-0")]
     mine = acquire(gpus, 1)
     waiting = start(HOLD, 1, 1)
-    while not any(name.startswith("ticket-") for name in locked(folder)):
-        assert waiting.poll() is None
-        time.sleep(0.01)
+    wait_in_queue(folder, waiting)
     waiting.kill()
     waiting.wait()
     mine.release()
     acquire(gpus, 1).release()
-    monkeypatch.setattr(gpu_lock, "_STALE_SECONDS", 0)
-    acquire(gpus, 1).release()
-    assert not list(folder.glob("rlregress-*/ticket-*"))
+    assert locked(folder) == []
+
+
+def test_whoever_waits_for_two_is_not_passed_by_one_that_needs_one(start, folder):
+    gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(2)]
+    mine = acquire(gpus, 1)
+    both = start(HOLD, 2, 2)
+    wait_in_queue(folder, both)
+    one = start(HOLD, 2, 1)
+    time.sleep(0.5)
+    assert locked(folder) == ["GPU-0", "queue-GPU-0", "queue-GPU-1"], "the free one was taken"
+    mine.release()
+    assert both.stdout.readline().split() == ["GPU-0", "GPU-1"]
+    assert one.poll() is None
 
 
 @pytest.mark.parametrize(
@@ -206,9 +221,7 @@ def test_nobody_holds_what_another_holds_and_everybody_gets_a_turn(start, gpus, 
 
 def test_other_gpus_are_not_waited_for(start, folder):
     mine = acquire([Gpu(0, "", (9, 0), None, "GPU-0")], 1)
-    start(HOLD, 1, 1)
-    while not any(name.startswith("ticket-") for name in locked(folder)):
-        time.sleep(0.01)
+    wait_in_queue(folder, start(HOLD, 1, 1))
     begun = time.monotonic()
     acquire([Gpu(1, "", (9, 0), None, "GPU-1")], 1).release()
     assert time.monotonic() - begun < 2

@@ -17,7 +17,7 @@ The modules, in the order of a contained test:
 ``worker``        pytest inside the child: runs the tests it is given, sends the reports back
 ``child_config``  the options and plugins of that pytest
 ``leaks``         inside the child: what a test left behind
-``usage``         what the test's processes used: peak memory by name, native libraries
+``usage``         the native libraries that a test's processes mapped
 ``reports``       what a report amounts to, and the report of a test whose process did not live to write one
 
 What they look at:

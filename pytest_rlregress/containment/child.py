@@ -21,7 +21,6 @@ from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostic
 from pytest_rlregress.containment.logs import Logs
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.stacks import stacks
-from pytest_rlregress.containment.usage import Usage
 from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
 from pytest_rlregress.util.processes import descendants, own_memory
 
@@ -74,7 +73,8 @@ class Child:
         self._ready = False
         self._echoed = 0
         self.diagnostics = NO_DIAGNOSTICS
-        self.logs, self.usage = Logs(log), Usage()
+        self.logs = Logs(log)
+        self.usage: dict[str, list[str]] = {}  # libraries mapped at the end of the test, by family
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(pickle.dumps(order))
 
@@ -99,7 +99,7 @@ class Child:
             None when the test came to its end, else how the child ended.
         """
         self.logs.begin()
-        self.usage.forget()
+        self.usage = {}
         self._known.faults.clear()
         self.diagnostics = NO_DIAGNOSTICS
         return self._listen("done", limits, receive, "no end", [key, following])
@@ -182,10 +182,8 @@ class Child:
                     return None
                 if kind == "log":
                     self.logs.watch(Path(value))
-                elif kind == "begun":
-                    self.usage.begin()
-                elif kind == "usage":
-                    self.usage.receive(value)
+                elif kind == "libraries":
+                    self.usage = value
                 elif kind == "report":
                     report, size = value
                     if report["outcome"] == "failed" and self.diagnostics is NO_DIAGNOSTICS:
@@ -202,8 +200,6 @@ class Child:
                     return self._crash(begun)
             elif breach := self._breach(limits, deadline, what):
                 return self._end(*breach, begun)
-            elif not ready and self._known.pid and self._known.supervisor:
-                self.usage.look(self._known.pid, self._known.supervisor)
 
     def _breach(self, limits: Limits, deadline: float, what: str) -> tuple[str, str] | None:
         """The limit that is broken now, if any: the kind of death and why."""
@@ -230,8 +226,6 @@ class Child:
     def _end(self, kind: str, message: str, begun: _Beginning) -> Death:
         """Kill the child for a limit it broke, and keep what it was doing."""
         sections = []
-        if self._known.pid and self._known.supervisor:
-            self.usage.look(self._known.pid, self._known.supervisor)
         if kind == "hung" and self._known.pid:
             found = stacks(self._known.pid, reaper=self._known.supervisor)
             sections.append(("stacks of the contained process and its descendants", found))

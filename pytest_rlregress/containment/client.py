@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
@@ -17,12 +16,9 @@ from pytest_rlregress.containment.child_config import COVERAGE_VARIABLES
 from pytest_rlregress.containment.death import how_it_ended
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.worker import Order
+from pytest_rlregress.util.processes import python_command
 
-_BOOT = (
-    # Until it has the path, not from the current folder: that may hold a json.py.
-    "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from pytest_rlregress.containment.server import main; main(int(sys.argv[2]), sys.argv[3], sys.argv[4:])"
-)
+_MAIN = "from pytest_rlregress.containment.server import main; main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"
 _SAY_EVERY = 5.0
 #: Variables that only children get. It is in them that coverage is measured. To count the devices that
 #: CUDA_VISIBLE_DEVICES=MIG-… shows, torch initialises CUDA.
@@ -40,20 +36,10 @@ class WarmServer:
         self.modules = tuple(modules)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._log = log
-        command = [
-            sys.executable,
-            "-X",
-            "faulthandler",
-            "-c",
-            _BOOT,
-            json.dumps(sys.path),
-            str(theirs.fileno()),
-            str(log.parent),
-        ]
         variables = {name: value for name, value in environment.items() if name not in _OF_CHILDREN}
         with theirs, log.open("ab") as out:
             self._process = subprocess.Popen(
-                [*command, *modules],
+                python_command(_MAIN, str(theirs.fileno()), str(log.parent), *modules),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -1,31 +1,31 @@
 """Locks that give a GPU to one process at a time: of xdist's workers, and of one user's runs on a machine.
 
-Each GPU is a file that its holder has locked, so a lock ends with its holder, however that dies. Whoever waits has a
-ticket, and nobody takes a GPU that an older ticket could use: one that needs several GPUs gets its turn too.
+Each GPU is a file that its holder has locked, so a lock ends with its holder, however that dies. Whoever waits first
+locks the queues of all GPUs it could use, and nobody passes it there: one that needs several GPUs gets its turn too.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from pytest_rlregress.hardware.nvml import Gpu
 from pytest_rlregress.util import files
 
 # The same for every run of a user: neither TMPDIR nor XDG_RUNTIME_DIR, which a run from cron or in ssh may lack.
 _MACHINE = Path("/tmp")
-_TICKET = "ticket-"
 _SAY_SECONDS = 10.0
-_LOOK_SECONDS = 0.1
-_STALE_SECONDS = 10.0
+_LOOK_SECONDS = 0.05
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class GpuLock:
     def release(self) -> None:
         """Let others have them."""
         for lock in self._locks:
-            _unlock(lock)
+            files.unlock(lock)
 
 
 def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuLock:
@@ -63,19 +63,29 @@ def acquire(gpus: Sequence[Gpu], count: int, say: Callable[[str], None]) -> GpuL
         offered = ", ".join(gpu.uuid for gpu in gpus) or "no GPU"
         raise ValueError(f"a test asks for {count} GPUs at once, and this run may use {len(gpus)} ({offered})")
     folder = _folder()
+    paths = [folder / gpu.uuid.replace("/", "-") for gpu in gpus]  # drivers before R470 name a slice MIG-GPU-…/1/0
+    queues = [path.with_name(f"queue-{path.name}") for path in paths]
     begun = last = time.monotonic()
-    with _ticket(folder, gpus) as ticket:
-        while True:
-            ahead = _ahead(folder, ticket, gpus)
-            if not ahead and (locks := _take(folder, gpus, count)):
-                return GpuLock(tuple(locks), tuple(locks.values()))
+
+    def wait_for(take: Callable[[], T | None]) -> T:
+        nonlocal last
+        while (taken := take()) is None:
             if time.monotonic() - last >= _SAY_SECONDS:
                 last = time.monotonic()
-                waits = [f"GPU {gpu.index} is held by {who}" for gpu in gpus if (who := _holder(_file(folder, gpu)))]
+                held = zip(gpus, paths, strict=True)
+                waits = [f"GPU {gpu.index} is held by {who}" for gpu, path in held if (who := _holder(path))]
+                ahead = [who for who in map(_holder, queues) if who not in ("", _this_process())]
                 waits += [f"{who} is first in the queue" for who in ahead[:1]]
                 whom = "; ".join(waits) or "just given back"
                 say(f"waiting for {count} of {len(gpus)} GPUs ({last - begun:.0f} s): {whom}")
             time.sleep(_LOOK_SECONDS * random.uniform(0.5, 1.5))
+        return taken
+
+    with ExitStack() as stack:
+        for queue in sorted(queues):  # in one order for all: nobody waits for one who waits for it
+            stack.callback(files.unlock, wait_for(partial(_lock, queue)))
+        locks = wait_for(lambda: _take(paths, count))
+    return GpuLock(tuple(gpu.uuid for gpu, path in zip(gpus, paths, strict=True) if path in locks), (*locks.values(),))
 
 
 def _folder() -> Path:
@@ -92,82 +102,40 @@ def _folder() -> Path:
     return folder
 
 
-def _take(folder: Path, gpus: Sequence[Gpu], count: int) -> dict[str, int]:
-    """Lock ``count`` GPUs, the first that are free; none, and nothing returned, if there are fewer."""
-    locks: dict[str, int] = {}
-    for gpu in gpus:
-        lock = os.open(_file(folder, gpu), os.O_RDWR | os.O_CREAT, 0o600)  # never inherited by a program (PEP 446)
-        if not files.lock(lock):
-            os.close(lock)
-            continue
-        locks[gpu.uuid] = lock
+def _take(paths: Sequence[Path], count: int) -> dict[Path, int] | None:
+    """Lock ``count`` files, the first that are free; none if there are fewer."""
+    locks: dict[Path, int] = {}
+    for path in paths:
+        if (lock := _lock(path)) is not None:
+            locks[path] = lock
         if len(locks) == count:
-            for lock in locks.values():
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, _this_process().encode(), 0)
             return locks
     for lock in locks.values():
-        _unlock(lock)
-    return {}
+        files.unlock(lock)
+    return None
 
 
-@contextmanager
-def _ticket(folder: Path, gpus: Sequence[Gpu]) -> Iterator[str]:
-    """Stand in the queue: a locked file named by when its owner came, saying who it is and what it could use."""
-    name = f"{_TICKET}{time.monotonic_ns():020d}-{os.getpid()}"
-    ticket = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        files.lock(ticket, wait=True)
-        os.write(ticket, json.dumps([_this_process(), [gpu.uuid for gpu in gpus]]).encode())
-        yield name
-    finally:
-        (folder / name).unlink(missing_ok=True)
-        _unlock(ticket)
-
-
-def _ahead(folder: Path, ticket: str, gpus: Sequence[Gpu]) -> list[str]:
-    """Who came earlier and could use one of ``gpus``, the first first; removes the tickets of the dead."""
-    uuids = {gpu.uuid for gpu in gpus}
-    ahead = []
-    for path in sorted(folder.glob(f"{_TICKET}*")):
-        if not _is_locked(path):
-            # A new one may not be locked yet. A time from before the machine was started is in the future.
-            age = time.monotonic_ns() - int(path.name.split("-")[1])
-            if abs(age) > _STALE_SECONDS * 1e9:
-                path.unlink(missing_ok=True)
-        elif path.name < ticket:
-            with suppress(OSError, ValueError):  # gone, or not written yet
-                who, wanted = json.loads(path.read_text())
-                if uuids.intersection(wanted):
-                    ahead.append(who)
-    return ahead
+def _lock(path: Path) -> int | None:
+    """Lock a file, and write into it who has it; None if another process has."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)  # never inherited by a program (PEP 446)
+    if not files.lock(lock):
+        os.close(lock)
+        return None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, _this_process().encode(), 0)
+    return lock
 
 
 def _holder(path: Path) -> str:
-    """Who holds the GPU of a lock file; empty for nobody."""
-    with suppress(OSError):
-        return path.read_text() if _is_locked(path) else ""
-    return ""
-
-
-def _is_locked(path: Path) -> bool:
+    """Who has locked a file; empty for nobody."""
     try:
         file = os.open(path, os.O_RDWR)
     except FileNotFoundError:
-        return False
+        return ""
     try:
-        return not files.lock(file, shared=True)
+        return "" if files.lock(file, shared=True) else path.read_text()
     finally:
         os.close(file)
-
-
-def _unlock(lock: int) -> None:
-    files.unlock(lock)
-    os.close(lock)
-
-
-def _file(folder: Path, gpu: Gpu) -> Path:
-    return folder / gpu.uuid.replace("/", "-")  # drivers before R470 name a slice MIG-GPU-…/1/0
 
 
 def _this_process() -> str:

@@ -148,13 +148,6 @@ class Leaks:
             pytest.fail("\n".join(left), pytrace=False)
         return result
 
-    def on_gpus(self) -> dict[int, int]:
-        """Bytes that the driver counts now, by process, on all devices that this one may use."""
-        held: Counter[int] = Counter()
-        for _, handle in self._devices:
-            held.update(gpu_memory.holders(self._nvml, handle))
-        return dict(held)
-
     def _look(self) -> Resources:
         descriptors = _descriptors()
         processes = descendants(self._root, self._family)

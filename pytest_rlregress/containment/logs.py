@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from pytest_rlregress.logs import ansi, ray
 from pytest_rlregress.logs.engine import EngineLog
 
@@ -127,12 +129,12 @@ class _Idle:
 
 def _engine_seconds(log: Path) -> float:
     """CPU seconds that the engine cores writing to this log have taken; an idle one waits without taking any."""
-    ticks = 0
+    seconds = 0.0
     for pid in set(_ENGINE_CORE.findall(ansi.read(log, 0, _READ_BYTES))):
-        with suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+        with suppress(psutil.Error):
+            times = psutil.Process(int(pid)).cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
 def _modified(path: Path) -> float:

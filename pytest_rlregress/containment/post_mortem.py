@@ -15,6 +15,7 @@ import psutil
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress import stack
+from pytest_rlregress.util.files import text_or_nothing
 
 _LINES = 15
 _KERNEL_LINES = 6
@@ -152,7 +153,7 @@ def _cgroups(root: Path) -> dict[str, Path]:
     A container may see its own cgroup as the root of the mount, by another path than the kernel's.
     """
     found = {}
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_or_nothing(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         mount = "" if not controllers else "memory" if "memory" in controllers.split(",") else None
         if mount is None:
@@ -160,20 +161,23 @@ def _cgroups(root: Path) -> dict[str, Path]:
         inner = PurePosixPath(path)
         for cgroup in (inner, *inner.parents):
             folder = root / "sys/fs/cgroup" / mount / cgroup.relative_to("/")
-            if any(_text(folder / file) for file in _COUNTERS):
+            if any(text_or_nothing(folder / file) for file in _COUNTERS):
                 found[f"cgroup {cgroup}"] = folder
     return found
 
 
 def _counts(file: Path) -> dict[str, int]:
     """Numbers of a file of ``name number`` lines; of a lone number, the file's own name."""
-    pairs = (line.split() for line in _text(file).splitlines())
+    pairs = (line.split() for line in text_or_nothing(file).splitlines())
     return {"".join(pair[:-1]) or file.suffix[1:]: int(pair[-1]) for pair in pairs if pair and pair[-1].isdecimal()}
 
 
 def _sizes(folder: Path) -> dict[str, int]:
     """Limit, use and highest use of a cgroup in bytes; no limit where there is none."""
-    texts = {what: next(filter(None, (_text(folder / name) for name in names)), "") for what, names in _SIZES.items()}
+    texts = {
+        what: next(filter(None, (text_or_nothing(folder / name) for name in names)), "")
+        for what, names in _SIZES.items()
+    }
     return {what: int(text) for what, text in texts.items() if text.isdecimal() and int(text) < _NO_LIMIT}
 
 
@@ -202,13 +206,6 @@ def _records(log: FileIO) -> Iterator[bytes]:
         if not record:  # None: no more for now
             return
         yield record
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _gib(size: float) -> str:

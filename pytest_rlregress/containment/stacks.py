@@ -1,7 +1,7 @@
 """Python and native stacks of a process and all its descendants, for the report on a test that hangs.
 
-py-spy reads them from outside, so that a process in C with the GIL held has a stack too. gdb, where there is one on the
-PATH, does the same for a process without Python, such as a raylet.
+py-spy reads them from outside, so that a process in C with the GIL held has a stack too. Of a process without Python,
+such as a raylet, there is what it waits in.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,6 +22,8 @@ from typing import Any
 
 import psutil
 
+from pytest_rlregress.util.files import text_or_nothing
+
 # `py-spy dump --native` of a process that has imported torch and vllm, on two cores: 1.2 s with the libraries' symbols
 # not in the page cache, then 0.5 to 0.9 s and up to 365 MB (without --native 0.04 s and 8 MB). Hence native first, two
 # processes at a time, and a quarter of 20 s for one process before its Python frames must do.
@@ -30,7 +31,7 @@ _AT_A_TIME = 2
 _SHARE = 1 / 4
 _PLAIN_SECONDS = 2.0  # for what needs no symbols
 _FRAMES = 60  # of one thread
-_THREADS, _NATIVE_THREADS = 12, 4  # stacks in full: of a Python process, of another
+_THREADS = 12  # stacks of a process in full
 _COMMAND = 160  # characters of a command line
 
 
@@ -47,7 +48,7 @@ class _Process:
 @dataclass(frozen=True)
 class _Thread:
     name: str
-    state: str  # empty where it is not known
+    state: str
     frames: tuple[str, ...]  # innermost first
     rank: int  # the lower, the more it tells
 
@@ -97,7 +98,7 @@ def _look(process: psutil.Process) -> _Process | None:
         return _Process(process.pid, name, "zombie: it has ended and its parent has not collected it", age, "", False)
     try:
         command = " ".join(process.cmdline())
-        python = "python" in Path(process.exe()).name or "libpython" in _read(f"/proc/{process.pid}/maps")
+        python = "python" in Path(process.exe()).name or "libpython" in text_or_nothing(f"/proc/{process.pid}/maps")
     except psutil.Error:
         command, python = "", False
     waits = _waits(process.pid)
@@ -106,16 +107,9 @@ def _look(process: psutil.Process) -> _Process | None:
 
 def _waits(pid: int) -> str:
     """The kernel function that a process waits in, or else the number of its system call."""
-    channel = _read(f"/proc/{pid}/wchan")
-    call = _read(f"/proc/{pid}/syscall").partition(" ")[0]
+    channel = text_or_nothing(f"/proc/{pid}/wchan")
+    call = text_or_nothing(f"/proc/{pid}/syscall").partition(" ")[0]
     return channel if channel != "0" else f"system call {call}" if call.isdecimal() else ""
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _shorten(command: str) -> str:
@@ -137,7 +131,7 @@ def _body(process: _Process, deadline: float, share: float) -> str | None:
         return ""
     if time.monotonic() >= deadline:
         return None
-    return (_python if process.python else _native)(process.pid, deadline, share)
+    return _python(process.pid, deadline, share) if process.python else "    no stack: not a Python process"
 
 
 def _python(pid: int, deadline: float, share: float) -> str:
@@ -148,60 +142,42 @@ def _python(pid: int, deadline: float, share: float) -> str:
     problems: list[str] = []
     for flags, limit in (["--native"], share), ([], _PLAIN_SECONDS), (["--nonblocking"], _PLAIN_SECONDS):
         command = [spy, "dump", "--json", *flags, "--pid", str(pid)]
-        output, problem = _ask(command, min(limit, deadline - time.monotonic()))
+        output, problem = _ask(command, max(0, min(limit, deadline - time.monotonic())))
         if not problem:
             missing = f"    native frames are missing: {problems[0]}\n" if problems else ""
-            return missing + _render(_python_threads(json.loads(output)), _THREADS)
+            return missing + _render(_threads(json.loads(output)))
         problems.append(problem)
     if not psutil.pid_exists(pid):
         return "    it ended meanwhile"
     return "    no stack: " + "; ".join(dict.fromkeys(problems))
 
 
-def _native(pid: int, deadline: float, share: float) -> str:
-    """Stacks by gdb, if there is one."""
-    gdb = shutil.which("gdb")
-    if gdb is None:
-        return "    no stack: not a Python process, and there is no gdb on the PATH"
-    command = [gdb, "-nx", "-batch", "-p", str(pid), "-ex", f"thread apply all bt {_FRAMES}"]
-    output, problem = _ask(command, min(share, deadline - time.monotonic()))
-    threads = list(_native_threads(output))
-    return _render(threads, _NATIVE_THREADS) if threads else f"    no stack: {problem or 'gdb found no thread'}"
-
-
 def _ask(command: list[str], seconds: float) -> tuple[str, str]:
-    """What a debugger says, and what kept it from saying it: one of the two may be empty."""
-    name = Path(command[0]).name
+    """What py-spy says, and what kept it from saying it: one of the two may be empty."""
     try:
         done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=max(seconds, 0),
-            env={**os.environ, "DEBUGINFOD_URLS": ""},  # gdb would download symbols
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds
         )
     except subprocess.TimeoutExpired:
-        return "", f"{name} took longer than {seconds:.1f} s to read the stacks"
+        return "", f"py-spy took longer than {seconds:.1f} s to read the stacks"
     except OSError as error:
-        return "", f"{name} could not be started: {error}"
+        return "", f"py-spy could not be started: {error}"
     if re.search(r"permission denied|not permitted", done.stderr, re.IGNORECASE):
-        return done.stdout, _no_permission(name)
+        return done.stdout, _no_permission()
     if done.returncode:
         reason = done.stderr.partition("Stack backtrace")[0].removeprefix("Error: ")
-        return done.stdout, f"{name}: {' '.join(reason.split())[:300]}"
+        return done.stdout, f"py-spy: {' '.join(reason.split())[:300]}"
     return done.stdout, ""
 
 
 @functools.cache
-def _no_permission(name: str) -> str:
-    scope = _read("/proc/sys/kernel/yama/ptrace_scope")
+def _no_permission() -> str:
+    scope = text_or_nothing("/proc/sys/kernel/yama/ptrace_scope")
     yama = f", or lower kernel.yama.ptrace_scope, which is {scope}, with sysctl to 0" if scope not in ("", "0") else ""
-    return f"{name} may not trace this process: give the container SYS_PTRACE (docker run --cap-add=SYS_PTRACE){yama}"
+    return f"py-spy may not trace this process: give the container SYS_PTRACE (docker run --cap-add=SYS_PTRACE){yama}"
 
 
-def _python_threads(dump: list[dict[str, Any]]) -> Iterator[_Thread]:
+def _threads(dump: list[dict[str, Any]]) -> Iterator[_Thread]:
     """The threads of py-spy's JSON."""
     for thread in dump:
         main = "MainThread" if thread["os_thread_id"] == thread["pid"] else ""  # nameless before threading is imported
@@ -224,26 +200,16 @@ def _is_own(file: str) -> bool:
     return not re.search(r"(site|dist)-packages/|/lib/python\d|^<frozen", file)
 
 
-def _native_threads(output: str) -> Iterator[_Thread]:
-    """The threads of gdb's backtraces, by function names: arguments and addresses differ between like processes."""
-    output = output.replace("(anonymous namespace)", "{anonymous}")
-    for part in re.split(r"^(?=Thread \d+ )", output, flags=re.MULTILINE)[1:]:
-        name = re.match(r'Thread (\d+) .*?(?:"(.*)")?\):', part)
-        frames = re.findall(r"^#\d+ +(?:0x\w+ in )?(.*?(?:operator\(\).*?)?)(?: ?\(|$)", part, flags=re.MULTILINE)
-        if name and frames:
-            yield _Thread(name[2] or "without a name", "", tuple(frames), 0 if name[1] == "1" else 3)
-
-
-def _render(threads: Iterable[_Thread], full: int) -> str:
-    """One block per stack, for all threads that have it; after so many in full, one line each."""
+def _render(threads: Iterable[_Thread]) -> str:
+    """One block per stack, for all threads that have it; after some in full, one line each."""
     alike: dict[tuple[int, str, tuple[str, ...]], list[str]] = {}
     for thread in sorted(threads, key=lambda thread: thread.rank):
         alike.setdefault((thread.rank, thread.state, thread.frames), []).append(thread.name)
     lines = []
     for number, ((_, state, frames), names) in enumerate(alike.items()):
         who = f"{len(names)} threads" if len(names) > 1 else "thread"
-        title = f"    {who} {', '.join(sorted(set(names)))}{f' ({state})' if state else ''}"
-        if number < full:
+        title = f"    {who} {', '.join(sorted(set(names)))} ({state})"
+        if number < _THREADS:
             lines += [f"{title}:", *(f"        {frame}" for frame in _trim(frames))]
         else:
             lines.append(f"{title} in {next((frame for frame in frames if not frame.startswith('??')), '??')}")

@@ -22,6 +22,7 @@ import psutil
 
 from pytest_rlregress.containment.leftovers import SharedMemoryWatch
 from pytest_rlregress.containment.post_mortem import libraries
+from pytest_rlregress.util.files import text_or_nothing
 from pytest_rlregress.util.processes import become_subreaper, end_with_parent
 
 _REAP_SECONDS = 10.0
@@ -105,12 +106,9 @@ def _pass_on_fault(faults: socket.socket, faulting: int | None, status: socket.s
         return None
     sender: int = _CREDENTIALS.unpack(ancillary[0][2])[0] if ancillary else -1
     if sender != faulting:
-        try:
-            maps = Path(f"/proc/{sender}/maps").read_text(errors="replace")
-        except OSError:
-            maps = ""
+        mapped = libraries(text_or_nothing(f"/proc/{sender}/maps"))
         with contextlib.suppress(OSError):
-            status.send(json.dumps({"fault": sender, "libraries": libraries(maps)}).encode())
+            status.send(json.dumps({"fault": sender, "libraries": mapped}).encode())
     with contextlib.suppress(OSError):  # a full disk must not keep the process from dying
         os.write(log, data)
     return sender

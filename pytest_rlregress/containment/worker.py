@@ -127,9 +127,8 @@ def _run(order: Order, channel: Channel, output: Output, measurement: child_conf
         config.pluginmanager.register(worker, "rlregress-worker")
         if measurement is not None:
             config.pluginmanager.register(measurement, "rlregress-coverage")
-        leaks = Leaks(reaper=os.getppid())
-        config.pluginmanager.register(leaks, "rlregress-leaks")
-        config.pluginmanager.register(Observer(channel.send, os.getppid(), leaks.on_gpus), "rlregress-observer")
+        config.pluginmanager.register(Leaks(reaper=os.getppid()), "rlregress-leaks")
+        config.pluginmanager.register(Observer(channel.send, os.getppid()), "rlregress-libraries")
         status = config.hook.pytest_cmdline_main(config=config)
         if worker.ready:
             return

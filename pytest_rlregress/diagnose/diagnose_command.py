@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis, LogFinding
 
-_STDIN = Path("-")
 _WIDTH = 100
 
 
@@ -36,29 +32,16 @@ def declare(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the logs and print what they show; returns the exit code."""
-    logs: list[Path] = options.log or [_STDIN]
     if not options.log and sys.stdin.isatty():
         print("rlregress diagnose: no log; give files, or pipe one in", file=sys.stderr)
         return 2
     diagnosis = Diagnosis(catalogue.load([catalogue.SHIPPED, *options.scenarios]))
     unread = []
-    for path in logs:
-        name = "standard input" if path == _STDIN else str(path)
-        progress = _progress_printer(path)
+    for path in options.log or [reader.STDIN]:
         try:
-            lines = (
-                reader.read_stream(sys.stdin.buffer, name, diagnosis.search, progress)
-                if path == _STDIN
-                else reader.read(path, diagnosis.search, progress)
-            )
-            diagnosis.read(name, lines)
+            diagnosis.read(reader.name_of(path), reader.read(path, diagnosis.search))
         except reader.LogError as error:
             unread.append(str(error))
-        except KeyboardInterrupt:
-            progress(-1)
-            print("rlregress diagnose: interrupted", file=sys.stderr)
-            return 130
-        progress(-1)
     diagnosis.end()
     print(json.dumps(_as_json(diagnosis, unread), indent=2) if options.json else _as_text(diagnosis))
     for reason in unread:
@@ -66,33 +49,10 @@ def run(options: argparse.Namespace) -> int:
     return 2 if unread else int(bool(diagnosis.documented))
 
 
-def _progress_printer(path: Path) -> Callable[[int], None]:
-    """Return a function that shows on a terminal how many bytes are read; -1 takes that away."""
-    if not sys.stderr.isatty():
-        return lambda _: None
-    total = 0
-    if path.is_file():
-        total = os.stat(path).st_size
-    begun = printed = time.monotonic()
-
-    def show(done: int) -> None:
-        nonlocal printed
-        now = time.monotonic()
-        if done < 0:
-            sys.stderr.write("\r\x1b[K" * (printed > begun))
-        elif now > printed + 0.5:
-            printed = now
-            share = f"{done / total:.0%} of " if total else f"{done / 1e6:.0f} MB of "
-            sys.stderr.write(f"\r\x1b[K{share}{path}, {done / 1e6 / (now - begun):.0f} MB/s")
-        sys.stderr.flush()
-
-    return show
-
-
 def _as_text(diagnosis: Diagnosis) -> str:
     paragraphs = [_documented(finding) for finding in diagnosis.documented]
     if diagnosis.unknown:
-        seen = [f"  {_where(finding)}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
+        seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
         more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
         paragraphs.append("\n".join(["Seen, and not documented:", *seen, *more]))
     count = len(diagnosis.documented)
@@ -103,22 +63,17 @@ def _as_text(diagnosis: Diagnosis) -> str:
 def _documented(finding: LogFinding) -> str:
     failure = finding.failure
     assert failure is not None
-    lines = [f"{failure.id}: {failure.title}", f"  {_where(finding)}{_times(finding)}"]
+    lines = [f"{failure.id}: {failure.title}", f"  {finding.places[0]}{_times(finding)}"]
     lines += [f"    {number:>7}  {_short(text)}" for number, text in finding.places[0].lines]
     for key, text in (("cause", failure.cause), ("remedy", failure.remedy)):
         lines.append(textwrap.fill(f"  {key}: {text}", _WIDTH, subsequent_indent="    "))
     return "\n".join(lines)
 
 
-def _where(finding: LogFinding) -> str:
-    place = finding.places[0]
-    return f"{place.log}:{place.number}"
-
-
 def _times(finding: LogFinding) -> str:
     if finding.count == 1:
         return ""
-    others = ", ".join(f"{place.log}:{place.number}" for place in finding.places[1:])
+    others = ", ".join(map(str, finding.places[1:]))
     return f" ({finding.count} times, also {others}{', …' * (finding.count > len(finding.places))})"
 
 
@@ -130,17 +85,10 @@ def _short(text: str) -> str:
 def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
     return {
         "documented": [
-            {
-                "id": finding.failure.id,
-                "title": finding.failure.title,
-                "cause": finding.failure.cause,
-                "remedy": finding.failure.remedy,
-                **_counted(finding),
-            }
+            {key: getattr(finding.failure, key) for key in ("id", "title", "cause", "remedy")} | _counted(finding)
             for finding in diagnosis.documented
-            if finding.failure
         ],
-        "unknown": [{"what": finding.what, **_counted(finding)} for finding in diagnosis.unknown],
+        "unknown": [{"what": finding.what} | _counted(finding) for finding in diagnosis.unknown],
         "unknown_left_out": diagnosis.left_out,
         "unread": unread,
     }

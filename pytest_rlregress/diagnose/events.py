@@ -105,13 +105,10 @@ class Assembler:
 
     def end(self) -> Iterator[Chain]:
         """End what is open: nothing follows, or nothing that belongs to it."""
-        for source in self._sources.values():
-            self._finish(source)
+        self._finish_all()
         self._end_crash()
         while self._waiting:
             yield self._with_context(self._waiting.popleft()[1])
-        self._sources.clear()
-        self._last.clear()
         self._context.clear()
 
     def _source(self, line: Line) -> _Source:
@@ -129,10 +126,7 @@ class Assembler:
             return last
         if source is None:
             if len(self._sources) >= _SOURCES:
-                for other in self._sources.values():
-                    self._finish(other)
-                self._sources.clear()
-                self._last.clear()
+                self._finish_all()
             source = self._sources[key] = _Source()
         self._last[line.process] = source
         return source
@@ -272,6 +266,12 @@ class Assembler:
         if source.chain:
             self._emit(source.chain)
             source.chain = []
+
+    def _finish_all(self) -> None:
+        for source in self._sources.values():
+            self._finish(source)
+        self._sources.clear()
+        self._last.clear()
 
     # -- lines that are an event by their message ----------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pytest_rlregress.catalogue import Catalogue, Failure
 from pytest_rlregress.diagnose import matching
 from pytest_rlregress.diagnose.events import Chain
-from pytest_rlregress.diagnose.search import Search, literal_parts
+from pytest_rlregress.diagnose.search import Search
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.verdicts import Outcome
 
@@ -31,6 +31,10 @@ class LogPosition:
     def number(self) -> int:
         """Number of the first line."""
         return self.lines[0][0]
+
+    def __str__(self) -> str:
+        """As compilers write it: ``run.log:12``."""
+        return f"{self.log}:{self.number}"
 
 
 @dataclass
@@ -110,12 +114,8 @@ class _Stall:
     """Whether a log ends waiting for rollouts that were refused: neither of the two is a failure alone."""
 
     def __init__(self, failures: Iterable[Failure]) -> None:
-        self._refusal = [
-            (signature.log, re.compile("|".join(map(re.escape, literal_parts(signature)))))
-            for failure in failures
-            for signature in failure.signatures
-            if signature.kind == "hung" and signature.log
-        ]
+        signatures = [signature for failure in failures for signature in failure.signatures]
+        self._refusal = [signature.log for signature in signatures if signature.kind == "hung" and signature.log]
         self._refusals: list[str] = []
         self._stuck = 0
         self.place: tuple[str, tuple[Line, ...]] = ("", ())
@@ -129,9 +129,8 @@ class _Stall:
             self._stuck += 1
             if self._stuck == _STUCK_TIMES:
                 self.place = (log, (line,))
-        for pattern, hint in self._refusal:
-            if len(self._refusals) < _REFUSALS and hint.search(line.printed) and pattern.search(line.printed):
-                self._refusals.append(line.printed)
+        if len(self._refusals) < _REFUSALS and any(pattern.search(line.printed) for pattern in self._refusal):
+            self._refusals.append(line.printed)
         return line
 
     def outcome(self) -> Outcome | None:

@@ -69,24 +69,17 @@ def _most_specific(failures: Iterable[Failure], matches_it: Callable[[Signature]
     return [one for one in named if one.specificity == most]
 
 
-def assembler(failures: Iterable[Failure]) -> Assembler:
-    """Make an assembler that knows the messages of these failures."""
-    messages = [signature for failure in failures for signature in failure.signatures if is_message_only(signature)]
-    hint = re.compile(
-        "|".join(re.escape(part) for part in {part for one in messages for part in literal_parts(one)}) or "(?!)"
-    )
-
-    return Assembler(
-        lambda line: hint.search(line.text) is not None, lambda lines: any(_reports(lines, one) for one in messages)
-    )
-
-
 def read(lines: Iterable[Line], failures: Iterable[Failure]) -> Iterator[Chain]:
     """Read the events of a log, each chain of exceptions as one."""
-    assembling = assembler(failures)
+    messages = [signature for failure in failures for signature in failure.signatures if is_message_only(signature)]
+    parts = {part for one in messages for part in literal_parts(one)}
+    hint = re.compile("|".join(map(re.escape, parts)) or "(?!)")
+    assembler = Assembler(
+        lambda line: hint.search(line.text) is not None, lambda lines: any(_reports(lines, one) for one in messages)
+    )
     for line in lines:
-        yield from assembling.feed(line)
-    yield from assembling.end()
+        yield from assembler.feed(line)
+    yield from assembler.end()
 
 
 def _reports(lines: Sequence[Line], signature: Signature) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -13,6 +16,8 @@ from typing import IO, Any
 from pytest_rlregress.diagnose.search import Search
 from pytest_rlregress.logs.lines import Line, clean
 
+#: The path that stands for standard input.
+STDIN = Path("-")
 _BLOCK_BYTES = 2**18
 # Lines given around a hit. Every frame of a traceback is a hit, so these bridge what other workers print between.
 _BEFORE, _AFTER = 3, 40
@@ -24,32 +29,32 @@ class LogError(ValueError):
     """A log that cannot be read; the message names it and says why."""
 
 
-def read(path: Path, search: Search, progress: Callable[[int], None] = lambda _: None) -> Iterator[Line]:
-    """Read the lines of a log file, plain or gzipped, that are worth it.
+def name_of(path: Path) -> str:
+    """Return what a log is called in messages."""
+    return "standard input" if path == STDIN else str(path)
 
-    Args:
-        path: The file.
-        search: What its bytes are searched for.
-        progress: Called with the number of bytes read so far of the file, after each block.
+
+def read(path: Path, search: Search) -> Iterator[Line]:
+    """Read the lines of a log, plain or gzipped, that are worth it: those near what its bytes are searched for.
 
     Raises:
         LogError: Missing, unreadable, a folder, or no text.
     """
     try:
-        with path.open("rb") as file:
-            stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-            yield from read_stream(stream, str(path), search, lambda _: progress(file.tell()))
+        with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
+            stream: Any = file
+            if path != STDIN and stream.peek(2)[:2] == b"\x1f\x8b":
+                stream = gzip.GzipFile(fileobj=file)
+            yield from read_stream(stream, name_of(path), search)
     except (EOFError, zlib.error) as error:  # a truncated or damaged gzip file
-        raise LogError(f"{path}: {error}") from None
+        raise LogError(f"{name_of(path)}: {error}") from None
     except OSError as error:
-        raise LogError(f"{path}: {error.strerror or error}") from None
+        raise LogError(f"{name_of(path)}: {error.strerror or error}") from None
 
 
-def read_stream(
-    stream: IO[bytes], name: str, search: Search, progress: Callable[[int], None] = lambda _: None
-) -> Iterator[Line]:
+def read_stream(stream: IO[bytes], name: str, search: Search) -> Iterator[Line]:
     """Read the lines of an open log that are worth it; see ``read``."""
-    yield from relevant_lines(_blocks(stream, name, progress), search)
+    yield from relevant_lines(_blocks(stream, name), search)
 
 
 def relevant_lines(blocks: Iterable[bytes], search: Search) -> Iterator[Line]:
@@ -101,12 +106,13 @@ def _start_of_line(block: bytes, position: int, lines: int) -> int:
     return position + 1
 
 
-def _blocks(stream: IO[bytes], name: str, progress: Callable[[int], None]) -> Iterator[bytes]:
+def _blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Blocks of whole lines; a line longer than a block is cut, best between two states of its progress bar."""
-    chunks = _chunks(stream, progress)
+    chunks = iter(partial(stream.read, _BLOCK_BYTES), b"")
     first = next(chunks, b"")
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's > writes
-        chunks = (text.encode() for text in codecs.iterdecode(chain([first], chunks), "utf-16", errors="replace"))
+        texts = codecs.iterdecode(chain([first], chunks), "utf-16", errors="replace")
+        chunks = (text.encode() for text in texts)
     else:
         text = first.lstrip(b"\0")  # a log cut short while it was written to begins with these
         if len(text) - len(text.translate(None, _CONTROL)) > len(text) // 100:
@@ -121,11 +127,3 @@ def _blocks(stream: IO[bytes], name: str, progress: Callable[[int], None]) -> It
             yield chunk[:end]
     if held:
         yield held
-
-
-def _chunks(stream: IO[bytes], progress: Callable[[int], None]) -> Iterator[bytes]:
-    read_bytes = 0
-    while chunk := stream.read(_BLOCK_BYTES):
-        read_bytes += len(chunk)
-        progress(read_bytes)
-        yield chunk

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
-from pytest_rlregress.util.git import GitError, git
+from pytest_rlregress.util.git import GitError, git, run_git
 
 ELSEWHERE = "name a folder of a checkout in ini rlregress_goldens"
 _SHOWN = 5
@@ -35,7 +34,7 @@ def commit_for(folder: Path, shipped: Path) -> str:
         raise UncleanCheckout(f"{folder} is in no git checkout that has a commit: {ELSEWHERE}") from None
     if folder == shipped and not git(top, "ls-files", str(shipped.parent)):
         raise UncleanCheckout(f"{folder} is that of an installed package, which a recording would change: {ELSEWHERE}")
-    if _ignored(top, folder):
+    if run_git(top, "check-ignore", "--quiet", str(folder)).returncode == 0:
         raise UncleanCheckout(f"{folder} is ignored by git, so that no golden there would be committed: {ELSEWHERE}")
     dirty = [str(path.relative_to(top)) for path in changed if path.parent != folder]
     if dirty:
@@ -45,10 +44,3 @@ def commit_for(folder: Path, shipped: Path) -> str:
             "changed. Commit or stash that first"
         )
     return commit
-
-
-def _ignored(top: Path, folder: Path) -> bool:
-    with suppress(GitError):  # it is not: exit code 1
-        git(top, "check-ignore", "--quiet", str(folder))
-        return True
-    return False

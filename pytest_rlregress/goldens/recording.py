@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import textwrap
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,13 +17,13 @@ from pytest_rlregress.goldens.golden import Golden, GoldenError, as_json, find, 
 from pytest_rlregress.goldens.golden_step import DRAFT
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.text import wrapped
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
 #: From the least to the largest usual value: a regression of speed by half is to be seen.
 _WIDE = 4
-_WRAP = textwrap.TextWrapper(100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False).wrap
 
 
 class Recording:
@@ -78,7 +77,7 @@ class Recording:
         if self._told:
             terminalreporter.write_sep("=", "goldens")
         for line in self._told:
-            for part in [line] if line.startswith("recorded") else _WRAP(line):  # a path stays whole
+            for part in [line] if line.startswith("recorded") else wrapped(line, rest="    "):  # a path stays whole
                 terminalreporter.write_line(part, red=line.startswith("not recorded"))
 
     def _write(self, draft: Golden) -> list[str]:

@@ -7,15 +7,18 @@ import json
 import operator
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from pytest_rlregress.hardware.nvml import Gpu, Machine
 from pytest_rlregress.hardware.profiles import FEATURES, HardwareError, Profile
+from pytest_rlregress.util.text import wrapped
 from pytest_rlregress.util.units import GIB, UNITS
 
+#: What a marker can ask of every visible GPU.
+REQUIREMENTS = ("capability", "memory", "count", "feature")
 COMPARE = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 
 
@@ -144,7 +147,7 @@ def unmet(
     for key in kwargs:
         if key not in REQUIREMENTS:
             raise HardwareError(f"hw({key}=…): unknown keyword. Allowed: {', '.join(REQUIREMENTS)}.")
-    reasons = [REQUIREMENTS[key](value, profile, machine) for key, value in kwargs.items()]
+    reasons = [_lacking(key, value, profile, machine) for key, value in kwargs.items()]
     if args and profile.id not in args:
         return f"{' or '.join(args)}, this run is --hw={profile.id}"
     if profile.is_cpu:
@@ -152,18 +155,23 @@ def unmet(
     return next((reason for reason in reasons if reason), None)
 
 
-def capability_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
-    """Compare capabilities as versions: 12.0 is above 9.0."""
-    try:
-        wanted = SpecifierSet(value if type(value) is str and value else "?")
-    except InvalidSpecifier as error:
-        raise HardwareError(f"hw(capability={value!r}): not a comparison. Allowed: like '>=9.0'.") from error
-    short = next((gpu for gpu in machine.gpus if not wanted.contains(dotted(gpu.capability))), None)
-    return f"capability {value}, {short.name} has {dotted(short.capability)}" if short else None
-
-
-def memory_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
-    """Compare each GPU's total memory."""
+def _lacking(key: str, value: Any, profile: Profile, machine: Machine) -> str | None:
+    """Say what one keyword of the marker asks for that is not here; None when it is."""
+    if key == "feature":
+        if value not in FEATURES:
+            raise HardwareError(f"hw(feature={value!r}): unknown feature. Allowed: {', '.join(FEATURES)}.")
+        return None if value in profile.features else f"{value}, which {profile.title} does not have"
+    if key == "count":
+        if type(value) is not int or value < 1:
+            raise HardwareError(f"hw(count={value!r}): not a number of GPUs. Allowed: 1, 2, …")
+        return f"{value} GPUs, {len(machine.gpus)} visible" if len(machine.gpus) < value else None
+    if key == "capability":
+        try:
+            wanted = SpecifierSet(value if type(value) is str and value else "?")  # as a version: 12.0 is above 9.0
+        except InvalidSpecifier as error:
+            raise HardwareError(f"hw(capability={value!r}): not a comparison. Allowed: like '>=9.0'.") from error
+        short = next((gpu for gpu in machine.gpus if not wanted.contains(dotted(gpu.capability))), None)
+        return f"capability {value}, {short.name} has {dotted(short.capability)}" if short else None
     found = re.fullmatch(rf"\s*({'|'.join(COMPARE)})\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
     if not found:
         raise HardwareError(f"hw(memory={value!r}): not a comparison. Allowed: like '>=70GiB', in GiB or GB.")
@@ -172,28 +180,6 @@ def memory_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
         if gpu.memory_bytes is None or not holds(gpu.memory_bytes, limit):
             return f"memory {value}, {gpu.name} has {gib(gpu.memory_bytes)}"
     return None
-
-
-def count_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
-    """Compare the number of visible GPUs: at least so many."""
-    if type(value) is not int or value < 1:
-        raise HardwareError(f"hw(count={value!r}): not a number of GPUs. Allowed: 1, 2, …")
-    return f"{value} GPUs, {len(machine.gpus)} visible" if len(machine.gpus) < value else None
-
-
-def feature_unmet(value: Any, profile: Profile, machine: Machine) -> str | None:
-    """Look for a feature in the profile."""
-    if value not in FEATURES:
-        raise HardwareError(f"hw(feature={value!r}): unknown feature. Allowed: {', '.join(FEATURES)}.")
-    return None if value in profile.features else f"{value}, which {profile.title} does not have"
-
-
-REQUIREMENTS: dict[str, Callable[[Any, Profile, Machine], str | None]] = {
-    "capability": capability_unmet,
-    "memory": memory_unmet,
-    "count": count_unmet,
-    "feature": feature_unmet,
-}
 
 
 def describe_machine(machine: Machine, profiles: Mapping[str, Profile]) -> str:
@@ -207,8 +193,7 @@ def describe_machine(machine: Machine, profiles: Mapping[str, Profile]) -> str:
         lines += str(error).splitlines()
     else:
         lines.append(f"--hw=auto is --hw={profile.id} ({profile.title})")
-    wrap = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False).wrap
-    return "\n".join(part for text in lines for part in wrap(text))
+    return "\n".join(part for text in lines for part in wrapped(text))
 
 
 def describe_profiles(profiles: Mapping[str, Profile], machine: Machine) -> str:

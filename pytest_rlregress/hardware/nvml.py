@@ -80,24 +80,17 @@ def discover() -> Machine:
         return Machine(note="nvidia-ml-py is not installed, so no GPU can be found: pip install nvidia-ml-py")
     try:
         pynvml.nvmlInit()
+        try:
+            driver = text(pynvml.nvmlSystemGetDriverVersion())
+            cards, notes = list_cards(pynvml)
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        return Machine(note=explain(error))
-    try:
-        driver = text(pynvml.nvmlSystemGetDriverVersion())
-        cards, notes = list_cards(pynvml)
-    except pynvml.NVMLError as error:
-        return Machine(note=explain(error))
-    finally:
-        pynvml.nvmlShutdown()
+        return Machine(note=NO_NVML.get(type(error).__name__, f"NVML failed: {error}"))
     if not cards:
         return Machine(driver=driver, note="the NVIDIA driver is loaded but reports no GPU")
     gpus, more = visible(cards, os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER"))
     return Machine(gpus, driver, "; ".join(notes + more))
-
-
-def explain(error: Exception) -> str:
-    """Say what an NVML error means for the user."""
-    return NO_NVML.get(type(error).__name__, f"NVML failed: {error}")
 
 
 def text(value: str | bytes) -> str:

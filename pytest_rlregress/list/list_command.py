@@ -11,6 +11,8 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.list.scenarios_page import page
 from pytest_rlregress.stack import Stack
 
+_KEYS = ("id", "title", "seen_on", "seen", "components", "cause", "remedy", "subject", "measured", "on_card")
+
 
 def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
@@ -54,16 +56,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, object]:
-    return {
-        "id": failure.id,
-        "title": failure.title,
-        "seen_on": failure.seen_on,
-        "seen": failure.seen,
-        "components": dict(failure.components),
-        "cause": failure.cause,
-        "remedy": failure.remedy,
-        "subject": failure.subject,
-        "measured": failure.measured,
-        "on_card": failure.on_card,
-        "expected_here": failure.expects(None, stack) if failure.signatures else None,
-    }
+    expected = failure.expects(None, stack) if failure.signatures else None
+    return {key: getattr(failure, key) for key in _KEYS} | {"expected_here": expected}

@@ -1,14 +1,15 @@
-"""Read a configuration as the trainer will see it, and where each of its keys was written."""
+"""Read a configuration as the trainer will see it, and where each of its keys was written: what rules are given."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_rlregress.hardware.profiles import Profile
 from pytest_rlregress.preflight.formats import (
     UNKNOWN,
     ConfigError,
@@ -16,8 +17,9 @@ from pytest_rlregress.preflight.formats import (
     merge,
     read_file,
     read_override,
-    walk,
 )
+from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.util.nested import walk
 
 # Of each trainer the sections that a run cannot do without: a file with none of them is something else.
 SECTIONS = {
@@ -86,6 +88,38 @@ class Config:
         if self.trainer == "verl":
             return f"{name}: {value}"
         return f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
+
+
+@dataclass(frozen=True)
+class RuleContext:
+    """The run that is to be started.
+
+    Attributes:
+        memory_bytes: Of one card; 0 where there is none.
+        packages_unknown: Why what is installed here says nothing about the run; "" where it does.
+        prompt_tokens: The longest prompt, if it was given.
+    """
+
+    config: Config
+    profile: Profile
+    memory_bytes: int
+    packages_unknown: str
+    prompt_tokens: int | None
+
+    @property
+    def verl(self) -> bool:
+        """Whether verl's names hold; else prime-rl's do."""
+        return self.config.trainer == "verl"
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    """Why a rule could not check something."""
+
+    why: str
+
+
+Rule = Callable[[RuleContext], Iterator[Advice | Unchecked]]
 
 
 def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:

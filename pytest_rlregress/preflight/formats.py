@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from pytest_rlregress.util.nested import walk
+
 REMOVED = object()  # the value of a key that an override like ~trainer.logger takes away
 
 
@@ -154,15 +156,6 @@ def _toml(text: str, file: str) -> tuple[dict[str, Any], dict[str, ConfigPositio
             places.setdefault(key, ConfigPosition(file, begin + 1))
         begin = end
     return tree, places
-
-
-def walk(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every entry below a table or list with its dotted key; entries of a list by number."""
-    if isinstance(value, (dict, list)):
-        for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
-            below = f"{key}.{name}" if key else str(name)
-            yield below, entry
-            yield from walk(entry, below)
 
 
 # A dot is in every key of verl's that matters here, and in no name of a shell variable.

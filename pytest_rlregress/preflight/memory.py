@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import remedies
-from pytest_rlregress.preflight.rule_context import RuleContext, Unchecked
+from pytest_rlregress.preflight.document import RuleContext, Unchecked
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.units import GIB
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
 from pytest_rlregress.preflight import report
-from pytest_rlregress.preflight.document import read
+from pytest_rlregress.preflight.document import RuleContext, read
 from pytest_rlregress.preflight.formats import ConfigError
-from pytest_rlregress.preflight.rule_context import RuleContext
 from pytest_rlregress.util.units import GIB
 
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any
 
+from pytest_rlregress.preflight.document import RuleContext, Unchecked
 from pytest_rlregress.preflight.formats import ConfigPosition
-from pytest_rlregress.preflight.rule_context import RuleContext, Unchecked
 from pytest_rlregress.preflight.rules import RULES
 from pytest_rlregress.remedies.advice import Advice
-from pytest_rlregress.util.text import plural
+from pytest_rlregress.util.text import plural, wrapped
 from pytest_rlregress.util.units import GIB
-
-_WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # names are to be found again
 
 
 @dataclass(frozen=True)
@@ -73,23 +69,15 @@ def as_text(run: RuleContext, report: Report) -> str:
     """Write the findings, then what was checked and what was not."""
     lines = []
     for one in report.findings:
-        lines += [f"{one.place}: {one.advice.key}: {one.failure}", *_indented(one.advice.why), "  instead"]
+        lines += [f"{one.place}: {one.advice.key}: {one.failure}", *wrapped(one.advice.why, "  ", "  "), "  instead"]
         lines += [f"    {line}" for line in one.advice.instead.splitlines()] + [""]
     count = len(report.findings)
     found = plural(count, "finding") if count else "nothing found"
     memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
     lines += [f"{', '.join(run.config.files)} for {run.profile.title}{memory}: {found}"]
-    lines += _wrapped(f"checked: {', '.join(report.checked)}")
+    lines += wrapped(f"checked: {', '.join(report.checked)}", rest="  ")
     by_reason = sorted((why, failure) for failure, why in report.unchecked)
     for why, group in groupby(by_reason, key=lambda pair: pair[0]):
         failures = dict.fromkeys(failure for _, failure in group)
-        lines += _wrapped(f"not checked: {', '.join(failures)}: {why}")
+        lines += wrapped(f"not checked: {', '.join(failures)}: {why}", rest="  ")
     return "\n".join(lines)
-
-
-def _indented(text: str) -> list[str]:
-    return [f"  {line}" for part in text.splitlines() for line in textwrap.wrap(part, 98, **_WHOLE)]
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, 100, subsequent_indent="  ", **_WHOLE)

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
+from pytest_rlregress.preflight.document import Rule, RuleContext, Unchecked
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, lora_of, trainer_engine_oom
-from pytest_rlregress.preflight.rule_context import Rule, RuleContext, Unchecked
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 

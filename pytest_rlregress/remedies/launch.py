@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import netrc
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.util.nested import walk
 
 __all__ = [
     "check_finished",
@@ -78,8 +79,8 @@ def check_interpolations(config: Mapping[str, Any], environ: Mapping[str, str]) 
         multiplies.
     """
     advice = []
-    for key, value in _strings(config):
-        for name, default in _ENVIRONMENT.findall(value):
+    for key, value in walk(config):
+        for name, default in _ENVIRONMENT.findall(value) if isinstance(value, str) else ():
             text = environ.get(name, default.strip("'\" "))
             if name not in environ and not text:
                 why = f"{name} is not set and has no default"
@@ -133,11 +134,11 @@ def check_key_placement(config: Mapping[str, Any]) -> list[Advice]:
     Args:
         config: The TOML of an ``rl`` run as ``tomllib`` parses it.
     """
-    found = ((key, _look_up(config, key), wrong, why, instead) for key, wrong, why, instead in _MISPLACED)
+    found = dict(walk(config))
     return [
-        Advice(key, why, instead.format(value))
-        for key, value, wrong, why, instead in found
-        if value is not None and wrong(value)
+        Advice(key, why, instead.format(found[key]))
+        for key, wrong, why, instead in _MISPLACED
+        if key in found and wrong(found[key])
     ]
 
 
@@ -191,21 +192,3 @@ def dataset_file(path: str) -> str:
     if len(found) != 1:
         raise ValueError(f"{path} is a folder: name the one parquet file meant. Below it: {', '.join(found) or 'none'}")
     return found[0]
-
-
-def _look_up(config: Any, dotted: str) -> Any:
-    """What stands at a dotted key, or None."""
-    for name in dotted.split("."):
-        if not isinstance(config, Mapping) or name not in config:
-            return None
-        config = config[name]
-    return config
-
-
-def _strings(node: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text below ``node`` with its dotted key."""
-    if isinstance(node, str):
-        yield key, node
-    entries = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ()
-    for name, value in entries:
-        yield from _strings(value, f"{key}.{name}" if key else str(name))

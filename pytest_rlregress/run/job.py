@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            preexec_fn=_end_with_parent,
+            preexec_fn=partial(end_with_parent, signal.SIGKILL),  # killed with the job: its GPU is the next one's
         )
         copying = threading.Thread(target=_copy_lines, args=[process.stdout], daemon=True)
         copying.start()
@@ -80,11 +81,6 @@ def environment(found: Mapping[str, str]) -> dict[str, str]:
     if kept.get("OMP_NUM_THREADS") == "":  # see cluster.submit: it was not set on the node
         del kept["OMP_NUM_THREADS"]
     return kept
-
-
-def _end_with_parent() -> None:
-    """Let pytest be killed with the job: that gives its GPU to the next one."""
-    end_with_parent(signal.SIGKILL)
 
 
 def _copy_lines(output: BinaryIO) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import queue
 import signal
 import sys
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_rlregress.hardware.profiles import HardwareError, load_profiles
-from pytest_rlregress.report.judgement.facts import night_of
 from pytest_rlregress.run import cluster, job_log, results
 from pytest_rlregress.run.cluster import ClusterError, JobResources
 from pytest_rlregress.run.results import UNKNOWN, USAGE
@@ -62,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
     except ClusterError as error:
         return _refuse(str(error), UNKNOWN)
     jobs = [HardwareJob(resources, cluster.new_id(resources)) for resources in wanted]
-    night = night_of(time.time())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         _run(client, jobs, options)
@@ -74,8 +71,6 @@ def run(options: argparse.Namespace) -> int:
     print(results.table(outcomes), flush=True)
     if any(job.stopped == _INTERRUPTED for job in jobs):
         return 130
-    if options.output:
-        _write_page(options, night)
     return max(outcome.code for outcome in outcomes)
 
 
@@ -102,9 +97,9 @@ def _unusable(options: argparse.Namespace) -> str:
         tempfile.TemporaryFile(dir=options.record_dir).close()
     except OSError as error:
         return f"--record-dir: no record can be written to {options.record_dir}: {error.strerror}."
-    folders = {"--working-dir": options.working_dir, "--output": options.output and options.output.parent}
-    missing = (f"{flag}: {folder} is no folder." for flag, folder in folders.items() if folder and not folder.is_dir())
-    return next(missing, "")
+    if options.working_dir and not options.working_dir.is_dir():
+        return f"--working-dir: {options.working_dir} is no folder."
+    return ""
 
 
 def _why_no_node(wanted: Sequence[JobResources], nodes: Sequence[Mapping[str, float]]) -> str:
@@ -197,15 +192,3 @@ def _job_outcome(job: HardwareJob, options: argparse.Namespace) -> results.JobOu
     seconds = time.monotonic() - job.submitted if job.submitted else 0
     logs = f"ray job logs --address {options.ray_address} {job.id}"
     return results.outcome(job.resources.hardware, end, seconds, options.record_dir, stopped=job.stopped, logs=logs)
-
-
-def _write_page(options: argparse.Namespace, night: datetime.date) -> None:
-    """Write the page of tonight, from these records and those that the folder already had."""
-    from pytest_rlregress.report.history.record_files import HistoryError
-    from pytest_rlregress.report.report_command import ReportError, write_page
-
-    try:
-        write_page([options.record_dir], options.output, date=night, expect=options.hw)
-        print(f"page: {options.output}", flush=True)
-    except (ReportError, HistoryError, OSError) as error:
-        print(f"rlregress run: no page: {error}", file=sys.stderr)

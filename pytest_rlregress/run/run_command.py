@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pytest_rlregress.util import arguments
 _MANUAL = """\
 examples:
   rlregress run --hw=h100,h200,h20 --ray-address http://head:8265 --record-dir records
-  rlregress run --hw=h100 --record-dir records --output report.html -- -k batch --rl-strict
+  rlregress run --hw=h100 --record-dir records -- -k batch --rl-strict
   rlregress run --hw=h100,mine --hardware profiles --working-dir . --record-dir records -- tests/hardware
 
 For each hardware Ray gets one job, which runs pytest --hw=HARDWARE ARGS on a node with that card: in an empty folder,
@@ -37,9 +36,6 @@ def declare(commands: Any) -> None:
     parser.add_argument("words", nargs="*", metavar="-- ARGS", help="more arguments for pytest")
     parser.add_argument("--hw", type=_list, required=True, metavar="LIST", help="hardware profiles: h100,h200")
     parser.add_argument("--record-dir", type=Path, required=True, metavar="DIR", help="where the records go")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="also make a page of all records there: report.html"
-    )
     ray = parser.add_argument_group("Ray")
     ray.add_argument(
         "--ray-address",
@@ -92,8 +88,4 @@ def run(options: argparse.Namespace) -> int:
     """Run on all of them and print the results; returns the exit code."""
     from pytest_rlregress.run import jobs  # after --help
 
-    try:
-        return jobs.run(options)
-    except KeyboardInterrupt:
-        print("rlregress run: interrupted", file=sys.stderr)
-        return 130
+    return jobs.run(options)

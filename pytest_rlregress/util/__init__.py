@@ -4,6 +4,7 @@
 ``cache``       the folder for what can be made again
 ``files``       written whole, appended to by lines of JSON, locked
 ``git``         what git says of a folder
+``nested``      tables and lists within one another
 ``processes``   descendants, names, what a process ends with
 ``units``       seconds and bytes as people write them
 ``text``        on one line, as Markdown

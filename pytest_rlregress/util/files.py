@@ -101,6 +101,14 @@ def json_lines(content: bytes) -> Iterator[Any]:
             raise ValueError(f"line {number} is damaged") from None
 
 
+def text_or_nothing(file: str | Path) -> str:
+    """A file's text without the space around it; empty where it cannot be read."""
+    try:
+        return Path(file).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def lock(file: int, *, shared: bool = False, wait: bool = False) -> bool:
     """Lock an open file, until every descriptor of this opening is closed; False if another process has it locked.
 
@@ -120,5 +128,6 @@ def lock(file: int, *, shared: bool = False, wait: bool = False) -> bool:
 
 
 def unlock(file: int) -> None:
-    """Unlock a file: closing it is not enough where this process was forked meanwhile."""
+    """Unlock a file and close it: that alone is not enough where this process was forked meanwhile."""
     fcntl.flock(file, fcntl.LOCK_UN)
+    os.close(file)

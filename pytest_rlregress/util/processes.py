@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import shlex
@@ -88,41 +89,11 @@ def own_memory(pid: int) -> int:
 
 def command(pid: int) -> str:
     """A process' command line, its program by name; empty for one that is gone."""
-    program, *arguments = _arguments(pid) or [""]
-    return shlex.join([os.path.basename(program), *arguments]) if program else ""
-
-
-def name_of(pid: int) -> str:
-    """What a process is called: by its title, the module or script that Python runs, or its program; "" if it is gone.
-
-    A title is cut to the name in it: ``ray::Rollout`` of ``ray::Rollout.generate``. A process of multiprocessing has
-    the name of the module that starts it, such as ``multiprocessing.spawn``.
-    """
-    program, *arguments = _arguments(pid) or [""]
-    if program.startswith(("/", ".")):
-        program = os.path.basename(program)
-    else:
-        program = program.partition(" ")[0].rstrip(":")
-        program = re.split(r"[.(]", program)[0] if "::" in program else program
-    while program.startswith("python") and arguments:
-        option = arguments.pop(0)
-        if option == "-m" and arguments:
-            return arguments[0]
-        if option in ("-X", "-W"):
-            del arguments[:1]
-        elif not option.startswith("-"):
-            return os.path.basename(option)
-        elif option == "-c":
-            module = re.match(r"from (multiprocessing\.\w+) import", "".join(arguments[:1]))
-            return module[1] if module else program
-    return program
-
-
-def _arguments(pid: int) -> list[str]:
     with suppress(OSError):
         # A process that has given itself a title leaves empty arguments behind.
-        return read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
-    return []
+        program, *arguments = read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
+        return shlex.join([os.path.basename(program), *arguments]) if program else ""
+    return ""
 
 
 def is_housekeeper(pid: int) -> bool:
@@ -131,10 +102,16 @@ def is_housekeeper(pid: int) -> bool:
     if found is None or "forkserver" not in found[0]:
         return found is not None
     # What a fork server forks for a user has the fork server's command line.
-    with suppress(OSError):
-        parent = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1]
-        return "forkserver" not in command(int(parent))
+    with suppress(psutil.Error):
+        return "forkserver" not in command(psutil.Process(pid).ppid())
     return True
+
+
+def python_command(code: str, *arguments: str) -> list[str]:
+    """The command line that runs Python code with this process' import path and these arguments."""
+    # Until it has the path, not from the current folder: that may hold a json.py.
+    boot = "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    return [sys.executable, "-X", "faulthandler", "-c", boot + code, json.dumps(sys.path), *arguments]
 
 
 def end_with_parent(number: int) -> None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 
 def on_one_line(text: str) -> str:
     """A message without the line breaks that its writer wrapped it with."""
     return " ".join(text.split())
+
+
+def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
+    """Lines of at most 100 columns that begin so; words, such as paths and names, stay whole."""
+    wrap = textwrap.TextWrapper(
+        100, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    ).wrap
+    return [line for part in text.splitlines() for line in wrap(part)]
 
 
 def code_span(text: str) -> str:
