@@ -14,18 +14,19 @@ import time
 from pathlib import Path
 
 import histories
+import msgspec
 import pytest
 from histories import Event
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_checks import VALID
+from record_checks import checked
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.records import reader
 from pytest_rlregress.report.history import parsing, step_numbers, store
 from pytest_rlregress.report.history.record_files import HistoryError
 from pytest_rlregress.report.history.store import open_history
-from pytest_rlregress.report.judgement.facts import Problem
+from pytest_rlregress.report.judgement.facts import Problem, RecordedRun
 
 GOLDEN, HELD = histories.GOLDEN, next(case.name for case in histories.cases(9) if case.word == "held")
 MOMENT = 1_795_000_000
@@ -79,7 +80,7 @@ def test_made_up_records_are_as_the_schema_says(tmp_path):
     events = [Event("bad", 0, HELD), Event("interrupted", 1, platform="cpu"), Event("killed", 1, platform="h100")]
     paths = histories.make(tmp_path, nights=2, events=events)
     for path in paths:
-        VALID.validate(reader.whole(path))
+        checked(msgspec.to_builtins(reader.read(path)))
     assert [run.state for run in opened(tmp_path)[0].runs] == ["complete", "complete", "interrupted", "killed"]
     assert [path.suffix for path in paths] == [".json", ".json", ".json", ".jsonl"]
 
@@ -93,11 +94,11 @@ def test_a_real_record(run, pytester):
     assert one.lock.version("pytest")
     assert one.components["torch"] == one.lock.version("torch")
     (point,) = history.timelines("cpu")["test_it.py::test_bad"]
-    assert (point.run, point.result.word, point.result.note) == (one, "failed", "AssertionError: a reason")
-    evidence = history.evidence(one, "test_it.py::test_bad")
-    assert evidence.message == point.result.note.splitlines()[0]
-    assert "a reason" in evidence.trace
-    assert (evidence.attempts, evidence.file) == (1, "test_it.py")
+    assert (point.run, point.word, point.note) == (one, "failed", "AssertionError: a reason")
+    entry = history.entry(one, "test_it.py::test_bad")
+    assert entry.message == point.note.splitlines()[0]
+    assert "a reason" in entry.trace
+    assert (entry.retries, entry.file_path) == (0, "test_it.py")
 
 
 def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
@@ -115,12 +116,13 @@ def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
     assert (first.driver, last.driver, last.dirty, last.commit[:4]) == ("570.86.10", "580.1", True, "abc0")
     assert last.devices == ("NVIDIA H100 80GB HBM3",)
     assert (first.lock.version("torch"), last.lock.version("torch")) == ("2.13.0+cpu", "2.14.0")
-    assert last.extra["stack"]["requirements"] == last.lock.text.splitlines()
-    assert last.extra == reader.read(last.path)["extra"]
-    assert last.seconds == pytest.approx(sum(t["duration"] for t in reader.read(last.path)["tests"]) / 1000 + 4)
-    assert [point.result.word for point in history.timelines("h100")[HELD]] == ["held", "regressed"]
+    assert last.extra.stack.requirements == last.lock.text.splitlines()
+    written = reader.read(last.path).results
+    assert last.extra == written.extra
+    assert last.seconds == pytest.approx(sum(test.duration for test in written.tests) / 1000 + 4)
+    assert [point.word for point in history.timelines("h100")[HELD]] == ["held", "regressed"]
     assert [point.run for point in history.timelines("cpu")[HELD]] == [history.runs[1]]
-    assert history.timelines("h100")[HELD][1].result.failure
+    assert history.timelines("h100")[HELD][1].failure
     assert set(history.timelines("cpu")) == {case.name for case in histories.cases(9)}
     assert history.timelines("h20") == {}
 
@@ -169,9 +171,9 @@ def test_nothing_is_left_behind_and_each_time_is_the_first(folder, made):
     before, said = opened(folder)
     assert (everything(opened(folder)[0]), said) == (everything(before), [])
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in made)
-    edited(folder / made[0].name, folder / made[0].name, dirty=None, driver="1")
+    edited(folder / made[0].name, folder / made[0].name, hardware={"profile": "cpu", "driver": "1"})
     changed, _ = opened(folder)
-    assert changed.runs[0].extra["driver"] == "1"
+    assert changed.runs[0].driver == "1"
     assert changed.runs[1:] == before.runs[1:]
 
 
@@ -183,13 +185,13 @@ def test_reading_many_is_said(folder, made):
 
 
 @pytest.mark.parametrize("odd", ["\ud800 printed", "\u0000"])
-def test_what_only_the_slower_reader_takes_is_read_all_the_same(folder, made, odd):
+def test_text_that_is_none_is_read_all_the_same(folder, made, odd):
     record = json.loads(made[0].read_text())
-    record["results"]["tests"][0].update(message=odd, duration=float("nan"))
+    record["results"]["tests"][0].update(message=odd)
     (folder / made[0].name).write_text(json.dumps(record))
     history, _ = opened(folder)
     assert (len(history.runs), problems(history)) == (6, {})
-    assert history.timelines("cpu")[record["results"]["tests"][0]["name"]][0].result.seconds == 0.0
+    assert history.entry(history.runs[0], record["results"]["tests"][0]["name"]).message == odd
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -206,8 +208,14 @@ def test_what_only_the_slower_reader_takes_is_read_all_the_same(folder, made, od
         (lambda _: b"[1, 2]", "no record"),
         (lambda record: record.replace(b'"format": 1', b'"format": 99'), "format 99, known here up to 1"),
         (lambda record: record.replace(b'"start": 1', b'"start": 99991'), "does not say when its run began"),
-        (lambda record: record.replace(b'"state": "complete"', b'"state": "green"'), "its state is 'green'"),
-        (lambda record: record.replace(b'"devices": []', b'"devices": [3]'), "no record of a run: TypeError"),
+        (
+            lambda record: record.replace(b'"state": "complete"', b'"state": "green"'),
+            "Invalid enum value 'green' - at `$.results.extra.state`",
+        ),
+        (
+            lambda record: record.replace(b'"devices": []', b'"devices": [3]'),
+            "Expected `object`, got `int` - at `$.results.extra.hardware.devices[0]`",
+        ),
     ],
     ids=["cut off", "empty", "deep", "no text", "CTRF", "JSON", "newer", "no start", "no state", "no device"],
 )
@@ -253,7 +261,7 @@ def test_files_of_one_run(folder, made):
     cpu, h100 = (folder / path.name for path in made[:2])
     copy = folder / "copy.json"
     shutil.copy(cpu, copy)
-    stop = reader.read(h100)["summary"]["stop"]
+    stop = reader.read(h100).results.summary.stop
     longer, shorter = (edited(h100, folder / f"{n}.json", stop=stop + n) for n in (50, -50))
     record = json.loads(made[2].read_text())
     head = {**record, "results": {**record["results"], "tests": []}}
@@ -272,7 +280,7 @@ def test_files_of_one_run(folder, made):
 
 def test_clocks_that_are_wrong(folder, made):
     backwards, future = (folder / path.name for path in made[:2])
-    start = reader.read(backwards)["summary"]["start"]
+    start = reader.read(backwards).results.summary.start
     edited(backwards, backwards, stop=start - 5000)
     ahead = round(time.time() + 3 * 86400) * 1000
     edited(future, future, start=ahead, stop=ahead + 1000)
@@ -286,13 +294,15 @@ def test_clocks_that_are_wrong(folder, made):
 
 
 JOURNAL = """
-import json, sys, time
+import sys, time
 from pathlib import Path
+from pytest_rlregress.records import reader
 from pytest_rlregress.records.journal import RunJournal
-record = json.loads(Path(sys.argv[1]).read_text())
-tests, record["results"]["tests"] = record["results"]["tests"], []
+from pytest_rlregress.records.record_types import JournalLine
+record = reader.read(Path(sys.argv[1]))
+tests, record.results.tests = record.results.tests, []
 journal = RunJournal(Path(sys.argv[2]), record)
-journal.write([{"at": record["results"]["summary"]["start"] + 9, "nodeid": t["name"], "test": t} for t in tests[:4]])
+journal.write([JournalLine(record.results.summary.start + 9, test.name, test) for test in tests[:4]])
 print("written", flush=True)
 time.sleep(60)
 """
@@ -313,7 +323,7 @@ def test_the_journal_of_a_run_that_goes_on_and_is_killed(folder, made):
     history, _ = opened(folder)
     assert (history.runs[0].state, sum(history.runs[0].counts.values())) == ("killed", 4)
     assert "was killed: 4 of 4 tests have a result" in problems(history)[kept.name]
-    assert history.evidence(history.runs[0], GOLDEN).file.endswith("test_golden.py")
+    assert history.entry(history.runs[0], GOLDEN).file_path.endswith("test_golden.py")
 
 
 def test_where_files_are_looked_for(folder, made, tmp_path):
@@ -362,26 +372,25 @@ def test_tests_of_one_name_and_text_that_cannot_be_printed(folder, made):
     history, _ = opened(folder)
     assert problems(history) == {path.name: "2 of its 12 tests have the name of another: the worst counts"}
     lines = history.timelines("cpu")
-    assert (lines[HELD][0].result.word, lines[HELD][0].result.note) == ("regressed", "half \\ud800 of it")
-    assert history.evidence(history.runs[0], HELD).trace == "here"
+    assert (lines[HELD][0].word, lines[HELD][0].note) == ("regressed", "half \\ud800 of it")
+    assert history.entry(history.runs[0], HELD).trace == "here"
     (point,) = lines["test[\\ud800]"]
-    assert (len(point.result.note), point.result.note[-1]) == (parsing.NOTE_CHARACTERS, "…")
-    assert history.evidence(history.runs[0], "test[\\ud800]").message == "long " * 100
+    assert (len(point.note), point.note[-1]) == (parsing.NOTE_CHARACTERS, "…")
+    assert history.entry(history.runs[0], "test[\\ud800]").message == "long " * 100
 
 
 def test_evidence_is_of_the_file_as_it_is(folder):
     history, _ = opened(folder)
     run = history.runs[0]
-    with pytest.raises(KeyError):
-        history.evidence(run, "test_of_another_run")
-    assert history.evidence(run, GOLDEN).message == ""
-    assert history.evidence(run, GOLDEN).peak_memory["VLLM::EngineCore"] == 2**31
+    assert history.entry(run, "test_of_another_run").message == "its record no longer has this test"
+    assert history.entry(run, GOLDEN).message == ""
+    assert history.entry(run, GOLDEN).extra.peak_memory["VLLM::EngineCore"] == 2**31
     record = json.loads(run.path.read_text())
     record["results"]["tests"][0].update(message="now", retries=2)
     run.path.write_text(json.dumps(record))
-    assert (history.evidence(run, GOLDEN).message, history.evidence(run, GOLDEN).attempts) == ("now", 3)
+    assert (history.entry(run, GOLDEN).message, history.entry(run, GOLDEN).retries) == ("now", 2)
     run.path.unlink()
-    assert "can no longer be read" in history.evidence(run, GOLDEN).message
+    assert "can no longer be read" in history.entry(run, GOLDEN).message
 
 
 # -- for any files -----------------------------------------------------------------------------------------------------
@@ -429,8 +438,8 @@ def _check(wanted, made):
         assert len(runs) == len(whole)
         for run in history.runs:
             found = history.timelines(run.platform)
-            for test in reader.read(run.path)["tests"]:
-                assert any(point.run is run for point in found.get(test["name"], ()))
+            for test in reader.read(run.path).results.tests:
+                assert any(point.run is run for point in found.get(test.name, ()))
 
 
 @settings(EXAMPLES, max_examples=40)
@@ -442,20 +451,10 @@ def test_every_file_is_accounted_for(made, wanted):
 WANTED = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
 BROKEN = {
     "what is no record is left out": (store, "Problem", lambda path, text: Problem(path.parent, text)),
-    "a copy counts": (parsing, "_parsed", lambda record, path: PARSED(renamed(record, path.name), path)),
-    "a result is lost": (parsing, "_parsed", lambda record, path: PARSED(shortened(record), path)),
+    "a copy counts": (parsing, "RecordedRun", lambda *, path, **about: RecordedRun(**about | {"id": path}, path=path)),
+    "a result is lost": (parsing, "worst_by_name", lambda tests: WORST(tests[:-1])),
 }
-PARSED = parsing._parsed
-
-
-def renamed(record, identity):
-    record.report_id = identity
-    return record
-
-
-def shortened(record):
-    del record.results.tests[-1]
-    return record
+WORST = parsing.worst_by_name
 
 
 @pytest.mark.parametrize("broken", [None, *BROKEN])

@@ -8,9 +8,9 @@ from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import (
-    TRIPS,
     Change,
     Flaky,
+    Flip,
     Night,
     PlatformNight,
     Point,
@@ -18,6 +18,7 @@ from pytest_rlregress.report.judgement.facts import (
     RecordedRun,
     Upgrade,
 )
+from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
 from pytest_rlregress.stack.locks import PackageChange
 
 #: Raised when a key changes its meaning.
@@ -44,7 +45,7 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
             "after": list(map(_run, found.after)),
             "summary": headline.of_comparison(found.changes),
         }
-    told = [_change(change) for change in changes if change.kind != "steady"]
+    told = [_change(change) for change in changes if change.kind is not Kind.STEADY]
     problems = list(map(_problem, found.problems))
     return {"format": FORMAT, **about, "trips": sentences.tripped(changes), "changes": told, "problems": problems}
 
@@ -77,28 +78,28 @@ def _run(run: RecordedRun) -> dict[str, Any]:
 def _change(change: Change) -> dict[str, Any]:
     before, since = change.before, change.since
     ends = (before.run, since.run) if before and since and before != since else None
+    lost = change.kind is Kind.LOST_COVERAGE  # a bisect needs a test that fails
     return {
         "kind": change.kind,
         "trips": change.kind in TRIPS,
         "platform": change.platform,
         "test": change.test,
-        "failure": change.failure,
-        "side": change.side,
+        "failure": change.latest.failure,
+        "side": change.latest.side,
         "before": before and _point(before),
         "since": since and _point(since),
         "now": change.now and _point(change.now),
         "nights": change.nights,
         "runs": change.runs,
-        "packages": _packages(upgrades.changed(*ends)) if ends else [],
-        "bisect": list(upgrades.bisect(*ends, change.test, change.failure)) if ends else [],
+        "packages": _packages(upgrades.changed(*ends, [change.latest])) if ends else [],
+        "bisect": list(upgrades.bisect(*ends, change.test, change.latest.failure)) if ends and not lost else [],
         "again": list(upgrades.again(change.now.run, [change.test])) if change.now else [],
     }
 
 
 def _point(point: Point) -> dict[str, Any]:
-    result = point.result
     record = upgrades.near(point.run.path)
-    return {"word": result.word, "note": result.note, "night": point.run.night.isoformat(), "record": record}
+    return {"word": point.word, "note": point.note, "night": point.run.night.isoformat(), "record": record}
 
 
 def _packages(changes: tuple[PackageChange, ...]) -> list[dict[str, Any]]:
@@ -114,10 +115,14 @@ def _upgrade(upgrade: Upgrade) -> dict[str, Any]:
         "packages": _packages(upgrade.changed),
         "driver": upgrade.driver and list(upgrade.driver),
         "commit": upgrade.commit and list(upgrade.commit),
-        "worse": [{"test": test, "before": before, "after": after} for test, before, after in upgrade.worse],
-        "better": [{"test": test, "before": before, "after": after} for test, before, after in upgrade.better],
+        "worse": list(map(_flip, upgrade.worse)),
+        "better": list(map(_flip, upgrade.better)),
         "command": upgrade.command,
     }
+
+
+def _flip(flip: Flip) -> dict[str, str]:
+    return {"test": flip.test, "before": flip.before.word, "after": flip.after.word}
 
 
 def _flaky(one: Flaky) -> dict[str, Any]:

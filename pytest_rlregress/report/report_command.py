@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.util.files import write_whole
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 _PAGE = Path("report.html")
 _STDIN = _STDOUT = Path("-")
-_MANUAL = """\
+_WORDS = "\n".join(f"  {kind:16} {kind.sentence}" for kind in Kind if kind not in (Kind.NEW, Kind.STEADY))
+_MANUAL = f"""\
 examples:
   rlregress report records                                 the page, report.html, and a summary
   rlregress report records --night today --expect h100,h200 --gate
@@ -31,15 +33,7 @@ examples:
                                                            two runs, the second with a rerun; no nights
 
 words, of a test on one kind of hardware, against the last run in which it was good:
-  regression       worse, and every run since agrees, two at least: tonight's rerun, or last night's
-  driver change    the same, and the GPU's driver is another one
-  hardware change  the same on other hardware: not comparable
-  unconfirmed      worse, in the only run since: run it again
-  flake            a rerun in the same night, with nothing changed, disagrees
-  new failing      fails, and has not run before: in the hardware's first run, or a new test
-  missing          the hardware ran tonight, and this test did not; a skip is never a pass
-  repaired         better than in the run before
-  known            bad as before: it has not been better
+{_WORDS}
   NO RUN           the hardware did not run: nothing is known, nothing is green
 
 Regressions and driver changes close the gate. A night lasts from noon to noon UTC and has the name of the day it ends

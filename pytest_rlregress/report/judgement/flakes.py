@@ -22,7 +22,7 @@ def find_flaky(platform: str, timelines: Mapping[str, Sequence[Point]], date: da
         found = _rate([point for point in recent if says_something(point)]) if varies(recent) else None
         if found:
             runs, bad = found
-            flaky.append(Flaky(platform, test, bad[-1].result.failure, len(runs), len(bad), bad[-1].run))
+            flaky.append(Flaky(platform, test, bad[-1].failure, len(runs), len(bad), bad[-1].run))
     return flaky
 
 
@@ -47,7 +47,7 @@ def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
         if best is Rank.FAILING:
             continue
         wrong = [point for point, found in zip(group, ranks, strict=True) if found > best]
-        retried = [point for point in group if point.result.flaky]
+        retried = [point for point in group if point.flaky]
         runs += group
         bad += wrong + [point for point in retried if point.rank is best]
         wavered = (

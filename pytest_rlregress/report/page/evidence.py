@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_rlregress.catalogue import Failure
 from pytest_rlregress.logs import ansi
 from pytest_rlregress.report.judgement import upgrades
-from pytest_rlregress.report.judgement.facts import Change, Evidence, Night, Point
+from pytest_rlregress.report.judgement.facts import Change, Night, Point
 from pytest_rlregress.report.page import formatting, tables
 
 if TYPE_CHECKING:
@@ -63,13 +63,10 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
     every = list(tables.failing(night))
     timelines = {platform: history.timelines(platform) for platform in {one.name for one, *_ in every}}
     for number, (platform, point, test, change) in enumerate(every[:MOST], 1):
-        try:
-            evidence = history.evidence(point.run, test)
-        except KeyError:  # the file is another one by now
-            evidence = Evidence("its record no longer has this test", "")
-        parts = _parts(evidence, ONE if left > 0 else SPENT)
+        entry = history.entry(point.run, test)
+        parts = _parts(entry.message, entry.trace, ONE if left > 0 else SPENT)
         left -= sum(len(part.text) for part in parts)
-        past = [one.result.word for one in timelines[platform.name][test] if one.run.start <= point.run.start]
+        past = [one.word for one in timelines[platform.name][test] if one.run.start <= point.run.start]
         found.append(
             FailingTest(
                 f"evidence-{number}",
@@ -77,15 +74,15 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
                 test,
                 point,
                 change,
-                tables.marks(change.kind if change else "", point.result.word),
-                formatting.signal(point.result.note, evidence.message),
-                catalogue.get(point.result.failure or ""),
+                tables.marks(change.kind if change else None, point.word),
+                formatting.signal(point.note, entry.message),
+                catalogue.get(point.failure or ""),
                 parts,
                 tuple(
                     (name, formatting.size(size))
-                    for name, size in sorted(evidence.peak_memory.items(), key=lambda x: -x[1])
+                    for name, size in sorted(entry.extra.peak_memory.items(), key=lambda x: -x[1])
                 ),
-                evidence.attempts,
+                1 + entry.retries,
                 tuple((word, len(list(same))) for word, same in groupby(past[-COURSE:])),
                 shlex.join(upgrades.again(point.run, [test])),
             )
@@ -93,16 +90,16 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
     return found, max(0, len(every) - MOST)
 
 
-def _parts(evidence: Evidence, room: int) -> tuple[ShownText, ...]:
+def _parts(message: str, trace: str, room: int) -> tuple[ShownText, ...]:
     """Split a trace at its titles; of long parts keep the end, which says what went wrong."""
     texts, title, begin = [], "trace", 0
-    trace = ansi.stripped(evidence.trace)
+    trace = ansi.stripped(trace)
     for found in _TITLE.finditer(trace):
         texts.append((title, trace[begin : found.start()]))
         title, begin = found["title"], found.end()
     texts.append((title, trace[begin:]))
-    if evidence.message and evidence.message not in trace:
-        texts.insert(0, ("message", ansi.stripped(evidence.message)))
+    if message and message not in trace:
+        texts.insert(0, ("message", ansi.stripped(message)))
     texts = [(title, text.strip("\n")) for title, text in texts if text.strip()]
     share = room // max(1, len(texts))
     long = sum(len(text) > share for _, text in texts)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlregress import catalogue
 from pytest_rlregress.report.judgement import headline
 from pytest_rlregress.report.judgement.facts import Night
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.report.page import charts, evidence, formatting, tables
 from pytest_rlregress.verdicts import Verdict
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 #: Rows of each table, the most telling first; the page says how many more there are.
-_UPGRADES, _FLAKY, _SLOWEST, _PROBLEMS = 40, 100, 15, 100
+_UPGRADES, _FLAKY, _PROBLEMS = 40, 100, 100
 
 
 def render(night: Night, history: History, now: datetime.datetime) -> str:
@@ -67,10 +68,9 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         data=_data(plots),
         flaky=night.flaky[:_FLAKY],
         more_flaky=max(0, len(night.flaky) - _FLAKY),
-        slowest=night.slowest[:_SLOWEST],
-        kinds={
-            (platform.name, change.test): change.kind for platform in night.platforms for change in platform.changes
-        },
+        kinds=sorted({change.kind for platform in night.platforms for change in platform.changes}, key=[*Kind].index),
+        all_kinds=tuple(Kind),
+        flake=Kind.FLAKE,
         cases=cases,
         more_cases=more_cases,
         anchors=anchors,
