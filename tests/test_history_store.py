@@ -191,7 +191,9 @@ def test_text_that_is_none_is_read_all_the_same(folder, made, odd):
     (folder / made[0].name).write_text(json.dumps(record))
     history, _ = opened(folder)
     assert (len(history.runs), problems(history)) == (6, {})
-    assert history.entry(history.runs[0], record["results"]["tests"][0]["name"]).message == odd
+    assert history.entry(history.runs[0], record["results"]["tests"][0]["name"]).message == odd.replace(
+        "\ud800", "\\ud800"
+    )
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------

@@ -407,7 +407,7 @@ def test_half_a_surrogate_pair_can_be_written(tmp_path):
     path.write_text(json.dumps(record))
     history = store.open_history([tmp_path], say=lambda _: None)
     page = render(night.judge_night(history), history, NOW)
-    assert "torn ? and nothing" in page
+    assert "torn \\ud83d and nothing" in page
     page.encode()
 
 

@@ -53,13 +53,14 @@ def read(path: Path) -> Record:
     try:
         if journal.is_journal(path):
             lines, running = journal.read(path)
+            lines = _printable(lines)
             record = journal.assembled(lines, "running" if running else "killed") if lines else None
         else:
             content = path.read_bytes()
             try:
                 record = _DECODER.decode(content)
             except (msgspec.DecodeError, RecursionError):  # Python reads more: halves of characters, a mark of UTF-8
-                lines = [json.loads(content)] if content.strip() else []
+                lines = [_printable(json.loads(content))] if content.strip() else []
                 record = msgspec.convert(lines[0], Record) if lines else None
     except IsADirectoryError:
         raise RecordError(f"{path}: a folder, not a record: name a file in it") from None
@@ -76,6 +77,15 @@ def read(path: Path) -> Record:
     if not record.results.extra.stack.requirements:
         raise RecordError(f"{path}: does not say what was installed: results.extra.stack.requirements is empty")
     return record
+
+
+def _printable(value: Any) -> Any:
+    """Write out in a JSON value the halves of characters that a test may have printed."""
+    if isinstance(value, dict):
+        return {_printable(key): _printable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return list(map(_printable, value))
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _why_none(record: Any) -> str:

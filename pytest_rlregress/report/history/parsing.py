@@ -51,7 +51,7 @@ def parse(path: Path) -> ParsedFile:
     start = _seconds(record.results.summary.start, path, "began")
     stop = _seconds(record.results.summary.stop, path, "ended")
     worst = worst_by_name(tests)
-    counts: Counter[str] = Counter(test.word for test in worst.values())
+    words = {name: intern(test.word) for name, test in worst.items()}
     run = RecordedRun(
         id=record.report_id,
         path=path,
@@ -67,10 +67,10 @@ def parse(path: Path) -> ParsedFile:
         components=extra.stack.versions,
         extra=extra,
         selection=tuple(extra.run.arguments),
-        counts=counts,
+        counts=Counter(words.values()),
         numbers=step_numbers.read_numbers([(test.name, test.extra.measured) for test in tests]),
     )
-    points = {intern(name): _point(run, test) for name, test in worst.items()}
+    points = {intern(name): _point(run, words[name], test) for name, test in worst.items()}
     return ParsedFile(run, points, stop, _remarks(record, run, stop))
 
 
@@ -87,34 +87,24 @@ def _remarks(record: Record, run: RecordedRun, stop: float) -> tuple[str, ...]:
     return tuple(remarks)
 
 
-def printable(value: object) -> str:
-    """A text that can be stored and printed: what a test printed may hold halves of characters."""
-    text = str(value)
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
-
-
 def worst_by_name(tests: Iterable[RecordedTest]) -> dict[str, RecordedTest]:
-    """Key tests by their printable name; of those with the same name the worst counts, or the first."""
+    """Key tests by name; of those with the same name the worst counts, or the first."""
     found: dict[str, RecordedTest] = {}
     for test in tests:
-        name = printable(test.name)
-        if name not in found or rank(test.word) > rank(found[name].word):
-            found[name] = test
+        if test.name not in found or rank(test.word) > rank(found[test.name].word):
+            found[test.name] = test
     return found
 
 
-def _point(run: RecordedRun, test: RecordedTest) -> Point:
+def _point(run: RecordedRun, word: str, test: RecordedTest) -> Point:
     extra = test.extra
-    note = printable((extra.note or test.message).strip().partition("\n")[0])
+    failure, side = extra.failure and intern(extra.failure), extra.side and intern(extra.side)
+    note = extra.note or test.message
+    if note:
+        note = note.strip().partition("\n")[0]
+        note = intern(note if len(note) <= NOTE_CHARACTERS else f"{note[: NOTE_CHARACTERS - 1]}…")
     return Point(
-        run,
-        intern(printable(test.word)),
-        test.duration / 1000,
-        intern(printable(extra.failure)) or None,
-        intern(printable(extra.side)) or None,
-        intern(note if len(note) <= NOTE_CHARACTERS else f"{note[: NOTE_CHARACTERS - 1]}…"),
-        bool(test.flaky),
-        intern(extra.components),
+        run, word, test.duration / 1000, failure or None, side or None, note, bool(test.flaky), intern(extra.components)
     )
 
 

@@ -85,7 +85,7 @@ def open_history(sources: Sequence[Path], *, say: Callable[[str], None]) -> Hist
             try:
                 file = parsing.parse(path)
             except reader.RecordError as error:
-                problems.append(Problem(path, parsing.printable(str(error).removeprefix(f"{path}: "))))
+                problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
             else:
                 by_id[file.run.id].append(file)
     files = []

@@ -84,7 +84,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         styles=styles,
         scripts=scripts,
     )
-    return page.encode(errors="replace").decode()  # a record may hold halves of surrogate pairs, which no file can
+    return page.encode(errors="replace").decode()  # the path of a record may be no text
 
 
 def _text(name: str) -> Markup:
