@@ -169,7 +169,7 @@ def test_upgrades_that_flipped_something_are_left_out_last(rich):
 
 def test_the_evidence_of_failing_tests(rich, html):
     cases, more = evidence.cases(*rich, {})
-    assert [(case.platform, case.test) for case in cases] == [
+    assert [(case.point.run.platform, case.test) for case in cases] == [
         ("h100", GUARDS[0]),
         ("h100", GUARDS[1]),
         ("cpu", GUARDS[4]),
@@ -230,14 +230,6 @@ def test_a_record_that_is_gone_by_now_costs_only_its_evidence(tmp_path):
     for path in tmp_path.glob("*.json"):
         path.unlink()
     assert "its record can no longer be read" in text(render(tonight, history, NOW))
-
-
-@pytest.mark.parametrize(
-    ("said", "signal"),
-    [("killed by SIGSEGV in libcublas", "SIGSEGV"), ("SIGN of it", ""), ("died of SIGABRT.", "SIGABRT")],
-)
-def test_signals(said, signal):
-    assert formatting.signal("no such thing", said) == signal
 
 
 # -- plots --

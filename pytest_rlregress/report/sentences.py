@@ -13,7 +13,6 @@ from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Flaky, PlatformNight, Point, RecordedRun, Upgrade
 from pytest_rlregress.report.judgement.kinds import TOLD, TRIPS, Kind
 from pytest_rlregress.util.text import plural
-from pytest_rlregress.verdicts import rank
 
 _PACKAGES = 4
 _KNOWN = 3
@@ -163,8 +162,7 @@ def platform(night: PlatformNight) -> str:
     if not night.runs:
         last = f"the last run was {moment(night.last)}" if night.last else "there is no earlier run either"
         return f"NO RUN: {last}"
-    words = Counter(point.word for point in night.results.values())
-    counted = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda one: -rank(one[0])))
+    counted = ", ".join(f"{count} {word}" for word, count in night.tally)
     runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in night.runs)
     asked = {clean(" ".join(selecting(one.selection))) for one in night.runs}
     only = f"; only {' and '.join(sorted(asked))}" if "" not in asked else ""

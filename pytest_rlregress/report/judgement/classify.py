@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from pytest_rlregress.report.history.selection import selecting
-from pytest_rlregress.report.judgement.facts import Change, Point, RecordedRun
+from pytest_rlregress.report.judgement.facts import Change, Point, RecordedRun, by_night
 from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.verdicts import Rank, Verdict
 
@@ -27,8 +27,8 @@ def classify_test(
     Returns:
         None for a night without run, a test that was not asked for, and one that says as little as in the run before.
     """
-    begin, end = bisect_left(platform_runs, night, key=_night), bisect_right(platform_runs, night, key=_night)
-    first, last = bisect_left(points, night, key=_night_of), bisect_right(points, night, key=_night_of)
+    begin, end = bisect_left(platform_runs, night, key=by_night), bisect_right(platform_runs, night, key=by_night)
+    first, last = bisect_left(points, night, key=by_night), bisect_right(points, night, key=by_night)
     earlier, tonight = points[:first], points[first:last]
     return classify_results(test, earlier, tonight) or missing_change(
         test, earlier, tonight, platform_runs[:begin], platform_runs[begin:end]
@@ -175,11 +175,3 @@ def _change(
 
 def _bad(point: Point) -> bool:
     return point.rank > Rank.GOOD
-
-
-def _night(run: RecordedRun) -> datetime.date:
-    return run.night
-
-
-def _night_of(point: Point) -> datetime.date:
-    return point.run.night

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,9 @@ from pytest_rlregress.records.record_types import RunExtra, State
 from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.verdicts import Rank, rank
+
+#: Runs and points by night, for bisecting them.
+by_night = attrgetter("night")
 
 
 def night_of(moment: float) -> datetime.date:
@@ -102,6 +106,11 @@ class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of 
     note: str = ""
     flaky: bool = False
     components: str = ""
+
+    @property
+    def night(self) -> datetime.date:
+        """The night of its run."""
+        return self.run.night
 
     @property
     def rank(self) -> Rank:
@@ -252,6 +261,12 @@ class PlatformNight:
     results: Mapping[str, Point]
     changes: tuple[Change, ...]
     cells: tuple[Cell, ...]
+
+    @property
+    def tally(self) -> list[tuple[str, int]]:
+        """How many tests of each word, the gravest first."""
+        counts = Counter(point.word for point in self.results.values())
+        return sorted(counts.items(), key=lambda item: (-rank(item[0]), item[0]))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import flakes, upgrades
 from pytest_rlregress.report.judgement.classify import classify_test, says_something, varies, worst_of_night
-from pytest_rlregress.report.judgement.facts import Cell, Change, Night, PlatformNight, Point, RecordedRun
+from pytest_rlregress.report.judgement.facts import Cell, Change, Night, PlatformNight, Point, RecordedRun, by_night
 from pytest_rlregress.report.judgement.kinds import WORSE, Kind
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -61,12 +61,8 @@ def judge_night(history: History, date: datetime.date | None = None, expect: Seq
 
 def _until(timelines: Timelines, date: datetime.date) -> Timelines:
     """Cut the timelines off after a night."""
-    cut = {test: points[: bisect_right(points, date, key=_night)] for test, points in timelines.items()}
+    cut = {test: points[: bisect_right(points, date, key=by_night)] for test, points in timelines.items()}
     return {test: points for test, points in cut.items() if points}
-
-
-def _night(point: Point) -> datetime.date:
-    return point.run.night
 
 
 def _newest(runs: Sequence[RecordedRun]) -> RecordedRun:
@@ -79,15 +75,15 @@ def _platform_night(
     platform: str, runs: Sequence[RecordedRun], timelines: Timelines, date: datetime.date
 ) -> PlatformNight:
     days = [date - datetime.timedelta(days=back) for back in reversed(range(_NIGHTS))]
-    by_night = {night: tuple(group) for night, group in groupby(runs, key=lambda run: run.night)}
+    nightly = {night: tuple(group) for night, group in groupby(runs, key=by_night)}
     points = _nights(timelines, days)
     shown = {day: {test: worst_of_night(found) for test, found in tests.items()} for day, tests in points.items()}
     suspects = {test: found for test, found in timelines.items() if len(found) < len(runs) or varies(found)}
     cells = []
     for day in days:  # in the first night there is something to tell of each test, also of one that never changed since
         told = timelines if runs and day == runs[0].night else suspects
-        cells.append(_cell(day, by_night.get(day, ()), shown[day], _changes(runs, told, day)))
-    tonight = by_night.get(date, ())
+        cells.append(_cell(day, nightly.get(day, ()), shown[day], _changes(runs, told, day)))
+    tonight = nightly.get(date, ())
     before = runs[: len(runs) - len(tonight)]
     asked = {selecting(run.selection) for run in tonight}
     good = (run for run in reversed(before) if _good(run) and (not tonight or selecting(run.selection) in asked))

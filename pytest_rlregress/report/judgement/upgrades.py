@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from pytest_rlregress import catalogue
@@ -23,7 +24,7 @@ def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, 
     A test flips where all that is known of it until the next upgrade is worse, or better, than the last before: what
     disagrees with itself after an upgrade is not the upgrade's doing.
     """
-    stretches = _stretches(platform_runs)
+    stretches = [list(runs) for _, runs in groupby(platform_runs, key=_installed)]
     place = {run.id: index for index, runs in enumerate(stretches) for run in runs}
     worse: list[list[Flip]] = [[] for _ in stretches]
     better: list[list[Flip]] = [[] for _ in stretches]
@@ -35,8 +36,8 @@ def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, 
             elif max(ranks) < was:
                 better[place[after[0].run.id]].append(Flip(test, before, after[0]))
     found = []
-    for index in range(1, len(stretches)):
-        last, first = stretches[index - 1][-1], stretches[index][0]
+    for index, (earlier, later) in enumerate(pairwise(stretches), 1):
+        last, first = earlier[-1], later[0]
         packages = changed(last, first, [flip.after for flip in worse[index] + better[index]])
         driver = (last.driver, first.driver) if last.driver != first.driver else None
         commit = (last.commit, first.commit) if last.commit != first.commit else None
@@ -50,32 +51,15 @@ def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, 
     return found
 
 
-def _stretches(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
-    """Split the runs where packages, driver or commit changed."""
-    found: list[list[RecordedRun]] = []
-    for run in runs:
-        if found and _installed(found[-1][-1]) == _installed(run):
-            found[-1].append(run)
-        else:
-            found.append([run])
-    return found
-
-
 def _installed(run: RecordedRun) -> tuple[str, str | None, str | None]:
     return run.lock.digest, run.driver, run.commit
 
 
 def _steps(points: Sequence[Point], place: Mapping[str, int]) -> list[tuple[Point, list[Point]]]:
     """For each stretch with results of a test, but the first: its last result before, and those in it."""
-    groups: list[list[Point]] = []
-    for point in points:
-        if point.rank is Rank.NOTHING or point.run.id not in place:
-            continue
-        if groups and place[groups[-1][-1].run.id] == place[point.run.id]:
-            groups[-1].append(point)
-        else:
-            groups.append([point])
-    return [(groups[index - 1][-1], groups[index]) for index in range(1, len(groups))]
+    said = (point for point in points if point.rank is not Rank.NOTHING and point.run.id in place)
+    groups = [list(group) for _, group in groupby(said, key=lambda point: place[point.run.id])]
+    return [(earlier[-1], later) for earlier, later in pairwise(groups)]
 
 
 def changed(before: RecordedRun, after: RecordedRun, about: Iterable[Point] = ()) -> tuple[PackageChange, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections import Counter
 
 from pytest_rlregress.report.judgement.facts import Night, PlatformNight, Upgrade
@@ -27,8 +26,6 @@ CELLS = {
     "interrupted": ("warn", "/"),
     "no run": ("no-run", ""),
 }
-
-_SIGNAL = re.compile(r"\bSIG[A-Z]{2,}[0-9]*\b")
 
 
 def tone(word: str) -> str:
@@ -73,11 +70,6 @@ def strip(platform: PlatformNight) -> str:
         listed = "" if word == "good" else f" ({', '.join(dates[-8:])}{', and earlier' if len(dates) > 8 else ''})"
         said.append(f"{count} {name}{listed}")
     return f"{platform.name}, the last {len(platform.cells)} nights: {'; '.join(said)}"
-
-
-def signal(*texts: str) -> str:
-    """The first signal that texts name; empty if none does."""
-    return next((found[0] for found in map(_SIGNAL.search, texts) if found), "")
 
 
 def moment(start: float) -> str:

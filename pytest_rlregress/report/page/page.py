@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 #: Rows of each table, the most telling first; the page says how many more there are.
-_UPGRADES, _FLAKY, _PROBLEMS = 40, 100, 100
+_MOST = 100
 
 
 def render(night: Night, history: History, now: datetime.datetime) -> str:
@@ -38,10 +38,10 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
 
     known = catalogue.load([catalogue.SHIPPED])
     cases, more_cases = evidence.cases(night, history, known)
-    anchors = {(case.platform, case.test): case.anchor for case in cases}
+    anchors = {(case.point.run.platform, case.test): case.anchor for case in cases}
     by_platform = {name: [run for run in history.runs if run.platform == name] for name in history.platforms}
     plots = [plot for name, runs in by_platform.items() if (plot := charts.platform(name, runs, night.upgrades))]
-    upgrades, more_upgrades = tables.upgrades(night, _UPGRADES)
+    upgrades, more_upgrades = tables.upgrades(night, _MOST)
     newest = max(history.runs, key=lambda run: run.start, default=None)
     styles, scripts = _text("style.css"), [_text("script.js")]
     if plots:
@@ -66,20 +66,17 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         more_upgrades=more_upgrades,
         plots=plots,
         data=_data(plots),
-        flaky=night.flaky[:_FLAKY],
-        more_flaky=max(0, len(night.flaky) - _FLAKY),
         kinds=sorted({change.kind for platform in night.platforms for change in platform.changes}, key=[*Kind].index),
         all_kinds=tuple(Kind),
         flake=Kind.FLAKE,
         cases=cases,
         more_cases=more_cases,
         anchors=anchors,
-        problems=night.problems[:_PROBLEMS],
-        more_problems=max(0, len(night.problems) - _PROBLEMS),
         formatting=formatting,
         verdicts=tuple(Verdict),
         tables=tables,
         metrics=charts.METRICS,
+        most=_MOST,
         policy=_policy(styles, scripts),
         styles=styles,
         scripts=scripts,

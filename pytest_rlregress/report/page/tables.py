@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -227,8 +227,8 @@ def upgrades(night: Night, most: int) -> tuple[list[list[Upgrade]], int]:
     return [groups[index] for index in sorted(chosen)], len(groups) - len(chosen)
 
 
-def failing(night: Night) -> Iterator[tuple[PlatformNight, Point, str, Change | None]]:
-    """Tests of this night with evidence to show, the gravest first: platform, result, test, change."""
+def failing(night: Night) -> list[tuple[Point, str, Change | None]]:
+    """Tests of this night with evidence to show, the gravest first: result, test, change."""
     found = []
     for platform in night.platforms:
         changes = {change.test: change for change in platform.changes}
@@ -236,17 +236,11 @@ def failing(night: Night) -> Iterator[tuple[PlatformNight, Point, str, Change | 
             change = changes.get(test)
             if point.fails or (change and change.kind in WORSE):
                 place = _ORDER.index(change.kind) if change else len(_ORDER)
-                found.append(((place, platform.name, test), (platform, point, test, change)))
-    return (one for _, one in sorted(found, key=lambda pair: pair[0]))
+                found.append(((place, platform.name, test), (point, test, change)))
+    return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
 
 def about(run: RecordedRun) -> dict[str, Any]:
     """What a record says of machine, call and stack, but for the packages."""
     found = msgspec.to_builtins(run.extra)
     return {name: found[name] for name in ("hardware", "run")} | {**found["stack"], "requirements": None}
-
-
-def tally(results: Mapping[str, Point]) -> Sequence[tuple[str, int]]:
-    """How many tests of each verdict, the gravest first."""
-    counts = Counter(point.word for point in results.values())
-    return sorted(counts.items(), key=lambda item: (-rank(item[0]), item[0]))
