@@ -21,7 +21,7 @@ RAN = [case.name for case in cases(12) if case.word != "unavailable"]
 
 def opened(folder, *, events=(), nights=2, tests=12, platforms=("cpu",), expect=(), **options):
     make(folder, nights=nights, platforms=platforms, tests=tests, events=events, traces=False, **options)
-    return night.judge_night(store.open_history([folder], say=pytest.fail), expect=expect)
+    return night.judge_night(store.open_history([folder]), expect=expect)
 
 
 FAILS = Event("bad", 0, GUARDS[0])
@@ -127,7 +127,7 @@ def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp
     record = json.loads(first.read_text())
     record["results"]["extra"]["state"] = "interrupted"
     first.write_text(json.dumps(record))
-    tonight = night.judge_night(store.open_history([tmp_path], say=pytest.fail))
+    tonight = night.judge_night(store.open_history([tmp_path]))
     text = "Nothing got worse on cpu; not every run on cpu was complete."
     assert headline.of_night(tonight) == headline.Headline(text, "amber")
 
@@ -140,7 +140,7 @@ def test_a_driver_change_is_another_word(tmp_path):
 
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
 def test_a_night_without_a_run(tmp_path, platforms):
-    history = store.open_history([tmp_path], say=pytest.fail)
+    history = store.open_history([tmp_path])
     tonight = night.judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), (), ())
     assert headline.of_night(tonight) == headline.Headline("Nothing ran this night.", "amber")
 
@@ -171,14 +171,14 @@ def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
 
 def test_a_comparison_says_what_fails_in_both(tmp_path):
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[FAILS], traces=False)
-    found = compare(store.open_history([before, after], say=pytest.fail), before, [after])
+    found = compare(store.open_history([before, after]), before, [after])
     assert headline.of_comparison(found.changes) == "nothing got worse, 1 test fails as before"
 
 
 def test_a_comparison_says_what_fails_and_was_not_there(tmp_path):
     events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=events, traces=False)
-    found = compare(store.open_history([before, after], say=pytest.fail), before, [after])
+    found = compare(store.open_history([before, after]), before, [after])
     assert headline.of_comparison(found.changes) == "1 new test fails"
 
 
@@ -188,7 +188,7 @@ def test_a_comparison_says_what_can_no_longer_run_and_does_not_close_the_gate(tm
     events = [Event("bad", 1, name, word) for name in GUARDS[:1] + acts]
     events += [Event("upgrade", 1, "verl", "0.4.1"), Event("upgrade", 1, "accelerate", "2.0")]
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=30, events=events, traces=False)
-    history = store.open_history([before, after], say=pytest.fail)
+    history = store.open_history([before, after])
     found = compare(history, before, [after])
     assert headline.of_comparison(found.changes) == "lost coverage of 2 tests"
     assert not sentences.tripped(found.changes)

@@ -33,9 +33,7 @@ MOMENT = 1_795_000_000
 
 
 def opened(*sources):
-    """A history, and what was said."""
-    said = []
-    return open_history(sources, say=said.append), said
+    return open_history(sources)
 
 
 def everything(history):
@@ -81,15 +79,15 @@ def test_made_up_records_are_as_the_schema_says(tmp_path):
     paths = histories.make(tmp_path, nights=2, events=events)
     for path in paths:
         checked(msgspec.to_builtins(reader.read(path)))
-    assert [run.state for run in opened(tmp_path)[0].runs] == ["complete", "complete", "interrupted", "killed"]
+    assert [run.state for run in opened(tmp_path).runs] == ["complete", "complete", "interrupted", "killed"]
     assert [path.suffix for path in paths] == [".json", ".json", ".json", ".jsonl"]
 
 
 def test_a_real_record(run, pytester):
     run("def test_good(): pass\ndef test_bad(): assert 0, 'a reason'", "--rl-record-dir=records", "test_it.py")
-    (history, said) = opened(pytester.path / "records")
+    history = opened(pytester.path / "records")
     (one,) = history.runs
-    assert (one.state, one.platform, dict(one.counts), said) == ("complete", "cpu", {"passed": 1, "failed": 1}, [])
+    assert (one.state, one.platform, dict(one.counts)) == ("complete", "cpu", {"passed": 1, "failed": 1})
     assert one.selection[-1] == "test_it.py"
     assert one.lock.version("pytest")
     assert one.components["torch"] == one.lock.version("torch")
@@ -109,7 +107,7 @@ def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
     ]
     events += [Event("bad", 1, HELD, "regressed", platform="h100"), Event("dirty", 1), Event("commit", 1, "", "abc")]
     histories.make(tmp_path, nights=2, events=events, tests=9)
-    history, _ = opened(tmp_path)
+    history = opened(tmp_path)
     assert [(run.platform, run.night.day) for run in history.runs] == [("h100", 19), ("cpu", 20), ("h100", 20)]
     assert history.platforms == ("cpu", "h100")
     first, _, last = history.runs
@@ -168,20 +166,13 @@ def test_numbers(tests, expected):
 
 
 def test_nothing_is_left_behind_and_each_time_is_the_first(folder, made):
-    before, said = opened(folder)
-    assert (everything(opened(folder)[0]), said) == (everything(before), [])
+    before = opened(folder)
+    assert everything(opened(folder)) == everything(before)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in made)
     edited(folder / made[0].name, folder / made[0].name, hardware={"profile": "cpu", "driver": "1"})
-    changed, _ = opened(folder)
+    changed = opened(folder)
     assert changed.runs[0].driver == "1"
     assert changed.runs[1:] == before.runs[1:]
-
-
-def test_reading_many_is_said(folder, made):
-    for number in range(50):
-        edited(made[0], folder / f"{number}.json", reportId=f"{number}")
-    history, said = opened(folder)
-    assert (len(history.runs), said) == (56, ["reading 56 records …"])
 
 
 @pytest.mark.parametrize("odd", ["\ud800 printed", "\u0000"])
@@ -189,7 +180,7 @@ def test_text_that_is_none_is_read_all_the_same(folder, made, odd):
     record = json.loads(made[0].read_text())
     record["results"]["tests"][0].update(message=odd)
     (folder / made[0].name).write_text(json.dumps(record))
-    history, _ = opened(folder)
+    history = opened(folder)
     assert (len(history.runs), problems(history)) == (6, {})
     assert history.entry(history.runs[0], record["results"]["tests"][0]["name"]).message == odd.replace(
         "\ud800", "\\ud800"
@@ -224,7 +215,7 @@ def test_text_that_is_none_is_read_all_the_same(folder, made, odd):
 def test_a_file_that_is_no_record_is_named_and_the_others_count(folder, made, content, why):
     damaged = folder / "a.json"
     damaged.write_bytes(content(made[0].read_bytes()))
-    history, _ = opened(folder)
+    history = opened(folder)
     assert len(history.runs) == 6
     assert set(problems(history)) == {"a.json"}
     assert why in problems(history)["a.json"]
@@ -249,13 +240,13 @@ def test_a_file_that_may_not_be_read_is_read_when_it_may(made):
             if uid == 0:
                 os.seteuid(65534)
                 stack.callback(os.seteuid, 0)
-            history, said = opened(folder)
-            assert (len(history.runs), said) == (1, [])
+            history = opened(folder)
+            assert len(history.runs) == 1
             why = "cannot be read: Permission denied"
             assert problems(history) == {secret.name: why, "below": why, "a.json": why}
         listed.chmod(0o755)
         os.chmod(secret, 0o644)
-        history, _ = opened(folder)
+        history = opened(folder)
         assert (len(history.runs), problems(history)) == (3, {"below": why} if uid else {})
 
 
@@ -268,7 +259,7 @@ def test_files_of_one_run(folder, made):
     record = json.loads(made[2].read_text())
     head = {**record, "results": {**record["results"], "tests": []}}
     (folder / "x.partial.jsonl").write_text(json.dumps(head) + "\n")
-    history, _ = opened(folder)
+    history = opened(folder)
     assert [run.path.name for run in history.runs[:3]] == [cpu.name, longer.name, made[2].name]
     assert len(history.runs) == 6
     instead = f"of the same run as {longer}, which has other content, ended no earlier and counts"
@@ -287,7 +278,7 @@ def test_clocks_that_are_wrong(folder, made):
     ahead = round(time.time() + 3 * 86400) * 1000
     edited(future, future, start=ahead, stop=ahead + 1000)
     edited(made[3], folder / made[3].name, start=ahead - 5 * 43_200_000, stop=ahead)  # half a day: a matter of zones
-    history, _ = opened(folder)
+    history = opened(folder)
     assert (len(history.runs), history.runs[-1].path) == (6, future)
     assert [run.seconds for run in history.runs if run.path == backwards] == [None]
     assert set(problems(history)) == {backwards.name, future.name}
@@ -316,13 +307,13 @@ def test_the_journal_of_a_run_that_goes_on_and_is_killed(folder, made):
     running = subprocess.Popen([sys.executable, "-c", JOURNAL, made[0], kept], stdout=subprocess.PIPE, text=True)
     try:
         assert running.stdout.readline() == "written\n"
-        history, _ = opened(folder)
+        history = opened(folder)
         assert (history.runs[0].state, history.runs[0].path) == ("running", kept)
         assert "still goes on, as far as can be told: 4 of 4" in problems(history)[kept.name]
     finally:
         running.send_signal(signal.SIGKILL)
         running.communicate()
-    history, _ = opened(folder)
+    history = opened(folder)
     assert (history.runs[0].state, sum(history.runs[0].counts.values())) == ("killed", 4)
     assert "was killed: 4 of 4 tests have a result" in problems(history)[kept.name]
     assert history.entry(history.runs[0], GOLDEN).file_path.endswith("test_golden.py")
@@ -342,23 +333,23 @@ def test_where_files_are_looked_for(folder, made, tmp_path):
     (folder / "elsewhere").symlink_to(tmp_path / "other")
     (tmp_path / "other").mkdir()
     shutil.copy(made[0], tmp_path / "other" / "copy.json")
-    history, _ = opened(folder, moved, folder)
+    history = opened(folder, moved, folder)
     assert (len(history.runs), set(problems(history))) == (6, {"copy.json"})
     (folder / "gone.json").symlink_to(tmp_path / "nowhere")
     (folder / "self.json").symlink_to(folder / "self.json")
     os.mkfifo(folder / "pipe.json")
-    told = problems(opened(folder)[0])
+    told = problems(opened(folder))
     assert told["gone.json"] == "cannot be read: No such file or directory"
     assert told["self.json"] == "cannot be read: Too many levels of symbolic links"
     assert told["pipe.json"] == "no file, but a pipe, a socket or a device"
-    assert len(opened(folder / "a.txt")[0].runs) == 1  # one that is named is read, whatever its name
+    assert len(opened(folder / "a.txt").runs) == 1  # one that is named is read, whatever its name
 
 
 def test_a_source_that_is_not_there_or_empty(tmp_path):
     with pytest.raises(HistoryError, match=r"nowhere: there is no such file or folder\. Allowed: "):
         opened(tmp_path, tmp_path / "nowhere")
-    history, said = opened(tmp_path)
-    assert (history.runs, history.platforms, said) == ((), (), [])
+    history = opened(tmp_path)
+    assert (history.runs, history.platforms) == ((), ())
     assert [(problem.path, problem.text[:15]) for problem in history.problems] == [(tmp_path, "no record in it")]
 
 
@@ -371,7 +362,7 @@ def test_tests_of_one_name_and_text_that_cannot_be_printed(folder, made):
     odd = {**bad, "name": "test[\ud800]", "message": "long " * 100}
     record["results"]["tests"] += [bad, good, odd]
     path.write_text(json.dumps(record))
-    history, _ = opened(folder)
+    history = opened(folder)
     assert problems(history) == {path.name: "2 of its 12 tests have the name of another: the worst counts"}
     lines = history.timelines("cpu")
     assert (lines[HELD][0].word, lines[HELD][0].note) == ("regressed", "half \\ud800 of it")
@@ -382,7 +373,7 @@ def test_tests_of_one_name_and_text_that_cannot_be_printed(folder, made):
 
 
 def test_evidence_is_of_the_file_as_it_is(folder):
-    history, _ = opened(folder)
+    history = opened(folder)
     run = history.runs[0]
     assert history.entry(run, "test_of_another_run").message == "its record no longer has this test"
     assert history.entry(run, GOLDEN).message == ""
@@ -432,7 +423,7 @@ def _check(wanted, made):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = _put(folder, wanted, made)
-        history, _ = opened(folder)
+        history = opened(folder)
         runs, named = [run.path for run in history.runs], {problem.path for problem in history.problems}
         assert {*runs} | named - {folder} == paths
         assert len({*runs}) == len(runs) == len({run.id for run in history.runs})

@@ -41,7 +41,7 @@ EVENTS = [
 
 def opened(folder, *, tests=30, nights=LAST + 1, platforms=("cpu", "h100", "h20"), events=EVENTS, expect=()):
     histories.make(folder, nights=nights, platforms=platforms, tests=tests, events=events)
-    history = store.open_history([folder], say=lambda _: None)
+    history = store.open_history([folder])
     return night.judge_night(history, expect=expect), history
 
 
@@ -368,7 +368,7 @@ def test_a_page_that_is_not_well_formed_is_noticed(html, right, wrong, complaint
 
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
 def test_without_a_single_record(tmp_path, platforms):
-    history = store.open_history([tmp_path], say=lambda _: None)
+    history = store.open_history([tmp_path])
     tonight = (
         night.judge_night(history, histories.LAST, platforms) if platforms else Night(histories.LAST, (), (), (), ())
     )
@@ -397,7 +397,7 @@ def test_half_a_surrogate_pair_can_be_written(tmp_path):
     for test in record["results"]["tests"]:
         test["trace"] = "torn \ud83d and nothing"
     path.write_text(json.dumps(record))
-    history = store.open_history([tmp_path], say=lambda _: None)
+    history = store.open_history([tmp_path])
     page = render(night.judge_night(history), history, NOW)
     assert "torn \\ud83d and nothing" in page
     page.encode()

@@ -77,7 +77,7 @@ def page_file(tmp_path_factory):
     )
     record["results"]["extra"]["hardware"]["devices"][0]["name"] = HOSTILE
     files[-1].write_text(json.dumps(record))
-    history = store.open_history([folder / "records"], say=lambda _: None)
+    history = store.open_history([folder / "records"])
     file = folder / "report.html"
     file.write_text(render(night.judge_night(history, expect=["h20"]), history, NOW), encoding="utf-8")
     return file

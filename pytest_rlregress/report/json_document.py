@@ -7,19 +7,9 @@ from typing import Any
 from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
-from pytest_rlregress.report.judgement.facts import (
-    Change,
-    Flaky,
-    Flip,
-    Night,
-    PlatformNight,
-    Point,
-    Problem,
-    RecordedRun,
-    Upgrade,
-)
+from pytest_rlregress.report.judgement.facts import Change, Flip, Night, PlatformNight, Point, RecordedRun, Upgrade
 from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
-from pytest_rlregress.stack.locks import PackageChange
+from pytest_rlregress.report.judgement.upgrades import near
 
 #: Raised when a key changes its meaning.
 FORMAT = 1
@@ -36,7 +26,7 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
             "colour": first.colour,
             "platforms": list(map(_platform, found.platforms)),
             "upgrades": list(map(_upgrade, found.upgrades)),
-            "flaky": list(map(_flaky, found.flaky)),
+            "flaky": [_fields(one, "platform", "test", "failure", "runs", "bad") for one in found.flaky],
         }
     else:
         changes = list(found.changes)
@@ -46,8 +36,12 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
             "summary": headline.of_comparison(found.changes),
         }
     told = [_change(change) for change in changes if change.kind is not Kind.STEADY]
-    problems = list(map(_problem, found.problems))
+    problems = [{"file": near(problem.path), "text": problem.text} for problem in found.problems]
     return {"format": FORMAT, **about, "trips": sentences.tripped(changes), "changes": told, "problems": problems}
+
+
+def _fields(value: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
 
 
 def _platform(platform: PlatformNight) -> dict[str, Any]:
@@ -61,18 +55,8 @@ def _platform(platform: PlatformNight) -> dict[str, Any]:
 
 
 def _run(run: RecordedRun) -> dict[str, Any]:
-    return {
-        "id": run.id,
-        "record": upgrades.near(run.path),
-        "start": run.start,
-        "night": run.night.isoformat(),
-        "state": run.state,
-        "platform": run.platform,
-        "devices": list(run.devices),
-        "driver": run.driver,
-        "commit": run.commit,
-        "dirty": run.dirty,
-    }
+    about = _fields(run, "id", "start", "state", "platform", "driver", "commit", "dirty")
+    return {**about, "record": near(run.path), "night": run.night.isoformat(), "devices": list(run.devices)}
 
 
 def _change(change: Change) -> dict[str, Any]:
@@ -80,54 +64,33 @@ def _change(change: Change) -> dict[str, Any]:
     ends = (before.run, since.run) if before and since and before != since else None
     lost = change.kind is Kind.LOST_COVERAGE  # a bisect needs a test that fails
     return {
-        "kind": change.kind,
+        **_fields(change, "kind", "platform", "test", "nights", "runs"),
+        **_fields(change.latest, "failure", "side"),
         "trips": change.kind in TRIPS,
-        "platform": change.platform,
-        "test": change.test,
-        "failure": change.latest.failure,
-        "side": change.latest.side,
         "before": before and _point(before),
         "since": since and _point(since),
         "now": change.now and _point(change.now),
-        "nights": change.nights,
-        "runs": change.runs,
-        "packages": _packages(upgrades.changed(*ends, [change.latest])) if ends else [],
+        "packages": list(map(vars, upgrades.changed(*ends, [change.latest]))) if ends else [],
         "bisect": list(upgrades.bisect(*ends, change.test, change.latest.failure)) if ends and not lost else [],
         "again": list(upgrades.again(change.now.run, [change.test])) if change.now else [],
     }
 
 
 def _point(point: Point) -> dict[str, Any]:
-    record = upgrades.near(point.run.path)
-    return {"word": point.word, "note": point.note, "night": point.run.night.isoformat(), "record": record}
-
-
-def _packages(changes: tuple[PackageChange, ...]) -> list[dict[str, Any]]:
-    return [{"name": change.name, "before": change.before, "after": change.after} for change in changes]
+    return {**_fields(point, "word", "note"), "night": point.night.isoformat(), "record": near(point.run.path)}
 
 
 def _upgrade(upgrade: Upgrade) -> dict[str, Any]:
     return {
-        "platform": upgrade.platform,
-        "before": upgrades.near(upgrade.before.path),
-        "after": upgrades.near(upgrade.after.path),
+        **_fields(upgrade, "platform", "driver", "commit", "command"),
+        "before": near(upgrade.before.path),
+        "after": near(upgrade.after.path),
         "night": upgrade.after.night.isoformat(),
-        "packages": _packages(upgrade.changed),
-        "driver": upgrade.driver and list(upgrade.driver),
-        "commit": upgrade.commit and list(upgrade.commit),
+        "packages": list(map(vars, upgrade.changed)),
         "worse": list(map(_flip, upgrade.worse)),
         "better": list(map(_flip, upgrade.better)),
-        "command": upgrade.command,
     }
 
 
 def _flip(flip: Flip) -> dict[str, str]:
     return {"test": flip.test, "before": flip.before.word, "after": flip.after.word}
-
-
-def _flaky(one: Flaky) -> dict[str, Any]:
-    return {"platform": one.platform, "test": one.test, "failure": one.failure, "runs": one.runs, "bad": one.bad}
-
-
-def _problem(problem: Problem) -> dict[str, str]:
-    return {"file": upgrades.near(problem.path), "text": problem.text}

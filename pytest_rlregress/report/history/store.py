@@ -8,7 +8,7 @@ import filecmp
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,8 +20,6 @@ from pytest_rlregress.report.history.parsing import ParsedFile
 from pytest_rlregress.report.judgement.facts import Point, Problem, RecordedRun
 
 _DAY_SECONDS = 86_400
-#: So many files are worth a word before they are read.
-_MANY = 50
 
 
 class History:
@@ -66,19 +64,16 @@ class History:
         return RecordedTest(test, "other", "interrupted", 0, "", message=why)
 
 
-def open_history(sources: Sequence[Path], *, say: Callable[[str], None]) -> History:
+def open_history(sources: Sequence[Path]) -> History:
     """The history in records and journals.
 
     Args:
         sources: Folders, searched with those in them that are not hidden, or files.
-        say: Is told when there is much to read.
 
     Raises:
         HistoryError: A source is not there.
     """
     paths, problems = record_files.find(sources)
-    if len(paths) >= _MANY:
-        say(f"reading {len(paths)} records …")
     by_id = defaultdict(list)
     with _many_objects():
         for path in paths:
