@@ -31,7 +31,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
     Args:
         night: What is told.
         history: All runs, for the plots and the evidence.
-        now: With a time zone. A reader's browser counts on from there.
+        now: With a time zone.
     """
     import jinja2
     from markupsafe import Markup
