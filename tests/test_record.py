@@ -210,7 +210,8 @@ def test_a_run_that_ends_early(pytester, monkeypatch, recorded, ends, args, ende
     tests = f"""
 import os, pathlib, signal, time
 def heard():
-    while "test_ends" not in next(pathlib.Path("records/deep").glob("*")).read_text().partition("interrupted")[2]:
+    journal = next(pathlib.Path("records/deep").glob("*"))
+    while "test_ends" not in journal.read_text().partition('Status": "interrupted')[2]:
         time.sleep(0.1)
 def test_before(): pass
 def test_ends(): {ends}

@@ -41,7 +41,15 @@ def found(session: Session, config: pytest.Config) -> RunExtra:
         host=platform.node(),
         workers=config.getoption("numprocesses", None) or None,
     )
-    return RunExtra(FORMAT, _stack(session.stack), call, _hardware(session), _git(config.rootpath))
+    return RunExtra(
+        format=FORMAT,
+        stack=_stack(session.stack),
+        run=call,
+        hardware=_hardware(session),
+        git=_git(config.rootpath),
+        interrupted=True,  # until it is complete
+        state="running",
+    )
 
 
 def devices(gpus: Sequence[nvml.Gpu]) -> list[RecordedDevice]:

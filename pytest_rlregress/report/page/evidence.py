@@ -82,10 +82,7 @@ def _parts(message: str, trace: str, room: int) -> tuple[ShownText, ...]:
     if message and message not in trace:
         texts.insert(0, ("message", ansi.stripped(message)))
     texts = [(title, text.strip("\n")) for title, text in texts if text.strip()]
-    share = room // max(1, len(texts))
-    long = sum(len(text) > share for _, text in texts)
-    spare = sum(max(0, share - len(text)) for _, text in texts) // max(1, long)
-    return tuple(_cut(title, text, share + spare) for title, text in texts)
+    return tuple(_cut(title, text, room // len(texts)) for title, text in texts)
 
 
 def _cut(title: str, text: str, room: int) -> ShownText:
