@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Flip, Night, PlatformNight, Point, RecordedRun, Upgrade
-from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.report.judgement.upgrades import near
 
 #: Raised when a key changes its meaning.
@@ -18,7 +17,6 @@ FORMAT = 1
 def as_json(found: Night | RunComparison) -> dict[str, Any]:
     """Render a night, or a comparison."""
     if isinstance(found, Night):
-        changes = [change for platform in found.platforms for change in platform.changes]
         first = headline.of_night(found)
         about: dict[str, Any] = {
             "night": found.date.isoformat(),
@@ -29,15 +27,20 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
             "flaky": [_fields(one, "platform", "test", "failure", "runs", "bad") for one in found.flaky],
         }
     else:
-        changes = list(found.changes)
         about = {
             "before": _run(found.before),
             "after": list(map(_run, found.after)),
             "summary": headline.of_comparison(found.changes),
         }
-    told = [_change(change) for change in changes if change.kind is not Kind.STEADY]
+    told = [_change(change) for change in found.changes if change.kind is not Kind.STEADY]
     problems = [{"file": near(problem.path), "text": problem.text} for problem in found.problems]
-    return {"format": FORMAT, **about, "trips": sentences.tripped(changes), "changes": told, "problems": problems}
+    return {
+        "format": FORMAT,
+        **about,
+        "trips": any(change.trips for change in found.changes),
+        "changes": told,
+        "problems": problems,
+    }
 
 
 def _fields(value: object, *names: str) -> dict[str, Any]:
@@ -66,7 +69,7 @@ def _change(change: Change) -> dict[str, Any]:
     return {
         **_fields(change, "kind", "platform", "test", "nights", "runs"),
         **_fields(change.latest, "failure", "side"),
-        "trips": change.kind in TRIPS,
+        "trips": change.trips,
         "before": before and _point(before),
         "since": since and _point(since),
         "now": change.now and _point(change.now),

@@ -30,9 +30,8 @@ def markdown(found: Night | RunComparison) -> str:
 
 def _night(night: Night) -> str:
     table = ["| hardware | tonight |", "| --- | --- |", *(_row(platform, night) for platform in night.platforms)]
-    changes = [change for platform in night.platforms for change in platform.changes]
     title = f"Night of {night.date}: {_plain(headline.of_night(night).text)}"
-    return _page(title, table, changes, len(night.problems), sentences.rates(night.flaky))
+    return _page(title, table, night.changes, len(night.problems), sentences.rates(night.flaky))
 
 
 def _row(platform: PlatformNight, night: Night) -> str:

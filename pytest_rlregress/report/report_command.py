@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.report import json_document, markdown, sentences, summary
+from pytest_rlregress.report import json_document, markdown, summary
 from pytest_rlregress.report.history.record_files import HistoryError
 from pytest_rlregress.report.history.store import History, open_history
 from pytest_rlregress.report.judgement import comparison, night
@@ -139,8 +139,7 @@ def _report(options: argparse.Namespace) -> int:
         except (ReportError, OSError) as error:  # must not cost the gate too
             unmade = str(error)
             print(f"rlregress report: no page: {unmade}", file=sys.stderr)
-    changes = [change for platform in judged.platforms for change in platform.changes]
-    return (options.gate and _gate(changes, options)) or 2 * bool(unmade)
+    return (options.gate and _gate(judged.changes, options)) or 2 * bool(unmade)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -185,7 +184,7 @@ def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
 
 
 def _gate(changes: Sequence[Any], options: argparse.Namespace) -> int:
-    closed = sentences.tripped(changes)
+    closed = any(change.trips for change in changes)
     _say_to(options, f"gate: {'closed, something got worse and repeats' if closed else 'open'}")
     return int(closed)
 

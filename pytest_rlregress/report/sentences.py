@@ -11,7 +11,7 @@ from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Flaky, PlatformNight, Point, RecordedRun, Upgrade
-from pytest_rlregress.report.judgement.kinds import TOLD, TRIPS, Kind
+from pytest_rlregress.report.judgement.kinds import TOLD, Kind
 from pytest_rlregress.util.text import plural
 
 _PACKAGES = 4
@@ -206,11 +206,6 @@ def rates(found: Iterable[Flaky]) -> dict[tuple[str, str], str]:
     return {
         (one.platform, one.test): f"flaky: {one.bad} of {plural(one.runs, 'run')} bad, nothing changed" for one in found
     }
-
-
-def tripped(changes: Iterable[Change]) -> bool:
-    """Whether the gate closes: something got worse and repeats."""
-    return any(change.kind in TRIPS for change in changes)
 
 
 def moment(recorded: RecordedRun) -> str:

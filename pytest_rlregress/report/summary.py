@@ -28,9 +28,7 @@ def _night(night: Night) -> list[str]:
         f"night of {night.date} (times are UTC): {headline.of_night(night).text}",
         "",
         *(line for platform in night.platforms for line in _platform(platform, night, width)),
-        *_stories(
-            (change for platform in night.platforms for change in platform.changes), sentences.rates(night.flaky)
-        ),
+        *_stories(night.changes, sentences.rates(night.flaky)),
         *_problems(night.problems),
     ]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_rlregress.records.record_types import RunExtra, State
-from pytest_rlregress.report.judgement.kinds import Kind
+from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
 from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -158,6 +158,11 @@ class Change:
         return self.latest.run.platform
 
     @property
+    def trips(self) -> bool:
+        """Whether the gate closes for it: it got worse, and that repeats."""
+        return self.kind in TRIPS
+
+    @property
     def fails(self) -> bool:
         """Whether the test fails tonight."""
         return self.now is not None and self.now.fails
@@ -278,3 +283,8 @@ class Night:
     upgrades: tuple[Upgrade, ...]
     flaky: tuple[Flaky, ...]
     problems: tuple[Problem, ...]
+
+    @property
+    def changes(self) -> list[Change]:
+        """Those of every platform."""
+        return [change for platform in self.platforms for change in platform.changes]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pytest_rlregress.report.judgement.classify import says_something
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight
-from pytest_rlregress.report.judgement.kinds import TOLD, TRIPS, WORSE, Kind
+from pytest_rlregress.report.judgement.kinds import TOLD, WORSE, Kind
 from pytest_rlregress.util.text import plural
 from pytest_rlregress.verdicts import Rank
 
@@ -45,7 +45,7 @@ def of_comparison(changes: Iterable[Change]) -> str:
 
 
 def _colour(night: Night) -> Colour:
-    if any(change.kind in TRIPS for platform in night.platforms for change in platform.changes):
+    if any(change.trips for change in night.changes):
         return "red"
     complete = all(run.state == "complete" for platform in night.platforms for run in platform.runs)
     good = all(platform.cells[-1].word == "good" for platform in night.platforms)

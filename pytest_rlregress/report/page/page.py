@@ -66,7 +66,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         more_upgrades=more_upgrades,
         plots=plots,
         data=_data(plots),
-        kinds=sorted({change.kind for platform in night.platforms for change in platform.changes}, key=[*Kind].index),
+        kinds=[kind for kind in Kind if kind in {change.kind for change in night.changes}],
         all_kinds=tuple(Kind),
         flake=Kind.FLAKE,
         cases=cases,
