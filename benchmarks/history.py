@@ -17,7 +17,7 @@ import json, sys, time
 from pathlib import Path
 from pytest_rlregress.report.history.store import open_history
 begun = time.process_time()
-history = open_history([Path(sys.argv[1])], say=lambda text: None)
+history = open_history([Path(sys.argv[1])])
 opened = time.process_time()
 points = sum(len(points) for platform in history.platforms for points in history.timelines(platform).values())
 lined = time.process_time()

@@ -109,9 +109,9 @@ def _open(config: pytest.Config) -> bool:
 
         config.pluginmanager.register(Recording(config, run), "rlregress-goldens")
     if run.settings.record_dir:
-        from pytest_rlregress.records.collector import Record
+        from pytest_rlregress.records.collector import RecordWriter
 
-        config.pluginmanager.register(Record(config, run, run.settings.record_dir), "rlregress-record")
+        config.pluginmanager.register(RecordWriter(config, run, run.settings.record_dir), "rlregress-record")
     if os.environ.get("GITHUB_ACTIONS") == "true":
         from pytest_rlregress.annotations import Annotations
 

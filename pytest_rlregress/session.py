@@ -255,6 +255,7 @@ class Session:
             verdict=judgement.verdict.value,
             note=judgement.note,
             subject=self.subject(item) or "",
+            components=",".join(failure.components),
         )
 
 

@@ -45,10 +45,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pytest_rlregress.catalogue import SHIPPED
-from pytest_rlregress.records import ctrf
-from pytest_rlregress.records.journal import SUFFIX
-from pytest_rlregress.records.reader import FORMAT
+from pytest_rlregress.records import record_types
+from pytest_rlregress.records.journal import SUFFIX, RunState
+from pytest_rlregress.records.record_types import FORMAT, JournalLine, RecordedTest, RunExtra
 from pytest_rlregress.stack import COMPONENTS, locks
 
 LAST = datetime.date(2026, 11, 20)
@@ -100,11 +102,12 @@ def make(
     *,
     nights: int = 30,
     platforms: Sequence[str] = ("cpu", "h100"),
-    tests: int = 40,
+    tests: int | Sequence[Case] = 40,
     seed: int = 0,
     events: Sequence[Event] = (),
     last: datetime.date = LAST,
     traces: bool = True,
+    packages: locks.Lock | None = None,
 ) -> list[Path]:
     """Write one record a platform and night, and return the files in the order of their runs.
 
@@ -112,11 +115,12 @@ def make(
         folder: Made if it is not there.
         nights: How many, up to and including the last.
         platforms: Hardware profiles.
-        tests: In each run; a real one has 330.
+        tests: In each run: so many of the shipped scenarios, of which a real one has 330, or made-up ones.
         seed: Of durations and of what was measured.
         events: What happens.
         last: The date of the last night.
         traces: Whether documented failures have their text, as in real records: 2 to 3 kB each. Failures always do.
+        packages: What is installed before any upgrade; by default what the project is developed with.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -130,7 +134,8 @@ def make(
                 drawn = random.Random(f"{seed} {platform} {night} {attempt}")
                 begin = datetime.datetime.combine(date, datetime.time(2 + 3 * attempt), datetime.UTC)
                 start = round(begin.timestamp() * 1000) + 60_000 * platforms.index(platform) + drawn.randrange(60_000)
-                path = _write(folder, start, record(platform, start, tests, now, drawn, attempt, traces=traces))
+                found = record(platform, start, tests, now, drawn, attempt, traces=traces, packages=packages)
+                path = _write(folder, start, found)
                 written.append((start, path))
     return [path for _, path in sorted(written)]
 
@@ -144,12 +149,13 @@ def cases(count: int = 40) -> list[Case]:
 def record(
     platform: str,
     start: int,
-    count: int,
+    tests: int | Sequence[Case],
     events: Sequence[Event] = (),
     drawn: random.Random | None = None,
     attempt: int = 0,
     *,
     traces: bool = True,
+    packages: locks.Lock | None = None,
 ) -> dict[str, Any]:
     """One record, begun at ``start`` in ms since 1970; its events all hold."""
     drawn = drawn or random.Random(f"{platform} {start}")
@@ -162,64 +168,54 @@ def record(
     factors = {event.subject: float(event.value) for event in events if event.kind == "measure"}
     versions = {event.subject: event.value or None for event in events if event.kind == "upgrade"}
     device = (last["device"] or [DEVICES.get(platform)])[0]
-    chosen = [test for test in cases(count) if test.name not in gone]
+    chosen = [test for test in (cases(tests) if isinstance(tests, int) else tests) if test.name not in gone]
     entries = [_entry(test, words.get(test.name, test.word), platform, drawn, traces, factors) for test in chosen]
     state = next((kind for kind in ("killed", "interrupted") if kind in kinds), "complete")
     if state != "complete":
         _stop(entries, 2 * len(entries) // 3)
     commit = (last["commit"] or ["3f9a1c"])[0].ljust(40, "0")
-    lock = _lock(tuple(sorted(versions.items())))
-    found = ctrf.report(
-        entries,
-        start=start,
-        stop=start + sum(entry["duration"] for entry in entries) + 4_000,
-        commit=commit,
-        extra={
-            "format": FORMAT,
-            "stack": {
-                "requirements": lock.text.splitlines(),
-                "python": "3.11.7",
-                "platform": "Linux-6.8.0-x86_64-with-glibc2.36",
-                "versions": {
-                    name: version
-                    for name, component in COMPONENTS.items()
-                    for version in [next(filter(None, map(lock.version, component.distributions)), None)]
-                    if version
-                },
-                "builds": {"torch": "cpu", "vllm": "cpu"},
-                "libraries": {},
+    lock = (packages or _lock()).having({name: version and f"{name}=={version}" for name, version in versions.items()})
+    extra = {
+        "format": FORMAT,
+        "stack": {
+            "requirements": lock.text.splitlines(),
+            "python": "3.11.7",
+            "platform": "Linux-6.8.0-x86_64-with-glibc2.36",
+            "versions": {
+                name: version
+                for name, component in COMPONENTS.items()
+                for version in [next(filter(None, map(lock.version, component.distributions)), None)]
+                if version
             },
-            "hardware": {
-                "profile": platform,
-                "driver": (last["driver"] or ["570.86.10"])[0] if device else None,
-                "devices": [_device(device)] if device else [],
-                "cpu": {"model": "AMD EPYC 9454 48-Core Processor", "cores": 48},
-                "memory_bytes": 540 * 2**30,
-            },
-            "git": {"commit": commit, "dirty": "dirty" in kinds},
-            "run": {
-                "arguments": [f"--hw={platform}", "--rl-record-dir=records"],
-                "host": f"{platform}-0",
-                "workers": None,
-            },
-            "state": state,
-            "interrupted": state != "complete",
+            "builds": {"torch": "cpu", "vllm": "cpu"},
         },
-    )
-    return {**found, "reportId": str(uuid.UUID(int=drawn.getrandbits(128), version=4))}
+        "hardware": {
+            "profile": platform,
+            "driver": (last["driver"] or ["570.86.10"])[0] if device else None,
+            "devices": [_device(device)] if device else [],
+            "cpu": {"model": "AMD EPYC 9454 48-Core Processor", "cores": 48},
+            "memory_bytes": 540 * 2**30,
+        },
+        "git": {"commit": commit, "dirty": "dirty" in kinds},
+        "run": {"arguments": [f"--hw={platform}", "--rl-record-dir=records"], "host": f"{platform}-0"},
+    }
+    run = RunState(record_types.begun(start, msgspec.convert(extra, RunExtra)))
+    for number, entry in enumerate(entries):
+        run.hear(JournalLine(start, str(number), msgspec.convert(entry, RecordedTest)))
+    found = run.record(state, start + sum(entry["duration"] for entry in entries) + 4_000)
+    found.report_id = str(uuid.UUID(int=drawn.getrandbits(128), version=4))
+    return msgspec.to_builtins(found)
 
 
-def _write(folder: Path, start: int, found: Mapping[str, Any]) -> Path:
+def _write(folder: Path, start: int, found: dict[str, Any]) -> Path:
     moment = datetime.datetime.fromtimestamp(start / 1000, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     platform = found["results"]["extra"]["hardware"]["profile"]
     name = f"{moment}-{platform}-{found['reportId'][:6]}"
     if found["results"]["extra"]["state"] == "killed":
         path = folder / f"{name}{SUFFIX}"
-        tests, extra = found["results"]["tests"], dict(found["results"]["extra"])
-        del extra["state"], extra["interrupted"]
-        lines = [ctrf.ended(found, [], stop=start, extra=extra)]
-        lines += [{"at": found["results"]["summary"]["stop"], "nodeid": test["name"], "test": test} for test in tests]
-        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        tests, found["results"]["tests"] = found["results"]["tests"], []
+        lines = [{"at": found["results"]["summary"]["stop"], "nodeid": test["name"], "test": test} for test in tests]
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in (found, *lines)), encoding="utf-8")
     else:
         path = folder / f"{name}.json"
         path.write_text(json.dumps(found, indent=1), encoding="utf-8")
@@ -260,9 +256,8 @@ def _file(name: str) -> str:
 
 
 @cache
-def _lock(versions: tuple[tuple[str, str | None], ...]) -> locks.Lock:
-    base = locks.read(Path(__file__).parents[1] / "requirements/cpu.txt")
-    return base.having({name: version and f"{name}=={version}" for name, version in versions})
+def _lock() -> locks.Lock:
+    return locks.read(Path(__file__).parents[1] / "requirements/cpu.txt")
 
 
 def _device(name: str) -> dict[str, Any]:
@@ -285,12 +280,18 @@ def _device(name: str) -> dict[str, Any]:
 def _entry(
     test: Case, word: str, platform: str, drawn: random.Random, traces: bool, factors: Mapping[str, float]
 ) -> dict[str, Any]:
-    status = "failed" if word in FAILED | {"error"} else "skipped" if word in ("unavailable", "skipped") else "passed"
+    status = (
+        "failed"
+        if word in FAILED | {"error"}
+        else "skipped"
+        if word in ("unavailable", "blocked", "skipped")
+        else "passed"
+    )
     raw = "error" if word == "error" else status
     duration = 0 if status == "skipped" else round(test.milliseconds * drawn.uniform(0.9, 1.15))
     extra: dict[str, Any] = {}
     if test.side:
-        extra = {"failure": test.failure, "side": test.side, "verdict": word}
+        extra = {"failure": test.failure, "side": test.side, "verdict": word, "components": "vllm,verl"}
         if status == "failed":
             extra["note"] = "AssertionError: 3 of 8 rows differ"
     if test.name == GOLDEN and status == "passed":

@@ -11,13 +11,13 @@ import struct
 import subprocess
 import termios
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from renderings import compare_with_file
 
 from pytest_rlregress.bisect.answers import rendering
 from pytest_rlregress.bisect.answers import text as answer_text
@@ -172,16 +172,7 @@ RENDERINGS = {
 
 @pytest.mark.parametrize("file", RENDERINGS)
 def test_every_answer_is_rendered_as_it_was(file):
-    """To rewrite a file of ``tests/renderings``: remove it, run this test, and read what git shows."""
     compare_with_file(file, RENDERINGS[file]())
-
-
-def compare_with_file(name, text):
-    file = Path(__file__).parent / "renderings" / name
-    if not file.exists():
-        file.write_text(text, encoding="utf-8")
-        pytest.fail(f"{file} was not there, and is written now")
-    assert text == file.read_text(encoding="utf-8")
 
 
 def test_the_exit_code_says_whether_it_was_found():

@@ -8,14 +8,14 @@ import sys
 import types
 from dataclasses import dataclass, field
 
-import jsonschema
+import msgspec
 import pynvml
 import pytest
-from record_checks import SCHEMA
 
 from pytest_rlregress.hardware import nvml
 from pytest_rlregress.hardware.nvml import Gpu
 from pytest_rlregress.records import run_context
+from pytest_rlregress.records.record_types import RecordedDevice
 
 MIB = 2**20
 
@@ -295,11 +295,10 @@ UNKNOWN = {
 
 
 def described(gpus):
-    """What the record says of GPUs, once sure that its schema allows that."""
+    """What the record says of GPUs, once sure that it can be read again."""
     found = run_context.devices(gpus)
-    for device in found:
-        jsonschema.Draft202012Validator({"$ref": "#/$defs/device", "$defs": SCHEMA["$defs"]}).validate(device)
-    return found
+    assert msgspec.convert(msgspec.to_builtins(found), list[RecordedDevice]) == found
+    return msgspec.to_builtins(found)
 
 
 def test_the_state_that_a_card_is_found_in(machine_of):

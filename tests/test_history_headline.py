@@ -8,7 +8,7 @@ import re
 import pytest
 from histories import LAST, Event, cases, make
 
-from pytest_rlregress.report import json_document, markdown, sentences, summary
+from pytest_rlregress.report import json_document, markdown, summary
 from pytest_rlregress.report.history import store
 from pytest_rlregress.report.judgement import headline, night
 from pytest_rlregress.report.judgement.comparison import compare
@@ -21,7 +21,7 @@ RAN = [case.name for case in cases(12) if case.word != "unavailable"]
 
 def opened(folder, *, events=(), nights=2, tests=12, platforms=("cpu",), expect=(), **options):
     make(folder, nights=nights, platforms=platforms, tests=tests, events=events, traces=False, **options)
-    return night.judge_night(store.open_history([folder], say=pytest.fail), expect=expect)
+    return night.judge_night(store.open_history([folder]), expect=expect)
 
 
 FAILS = Event("bad", 0, GUARDS[0])
@@ -54,7 +54,7 @@ LATER = [
         "Nothing got worse on cpu; 2 tests fail as before.",
         "amber",
     ),
-    ([Event("bad", 0, GUARDS[0], until=1)], (), "Nothing got worse on cpu; repaired on cpu.", "green"),
+    ([Event("bad", 0, GUARDS[0], until=1)], (), "Nothing got worse on cpu; 1 test repaired on cpu.", "green"),
     ([Event("gone", 0, GUARDS[0], until=1)], (), "Nothing got worse on cpu.", "green"),
     (
         [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])],
@@ -62,11 +62,18 @@ LATER = [
         "Nothing got worse on cpu; 1 new test fails on cpu.",
         "amber",
     ),
+    (
+        [Event("bad", 1, GUARDS[0], "unavailable"), Event("bad", 1, GUARDS[1], "blocked")],
+        (),
+        "Nothing got worse on cpu; lost coverage of 2 tests on cpu.",
+        "amber",
+    ),
+    ([Event("bad", 0, GUARDS[0], "blocked", until=1)], (), "Nothing got worse on cpu.", "green"),
     ([Event("gone", 1, GUARDS[0])], (), "Nothing got worse on cpu; 1 test missing on cpu.", "amber"),
     (
         [Event("bad", 1, name, "unavailable") for name in ALL],
         (),
-        f"{len(RAN)} tests missing on cpu; no test ran on cpu.",
+        f"Lost coverage of {len(RAN) - 1} tests on cpu; 1 test missing on cpu; no test ran on cpu.",
         "amber",
     ),
     ([Event("bad", 0, name, "unavailable") for name in ALL], (), "No test ran on cpu.", "amber"),
@@ -76,7 +83,7 @@ LATER = [
     (
         [Event("bad", 1, GUARDS[0], "hung")],
         (),
-        "1 test worse in one run, unconfirmed, on cpu since 2026-11-20.",
+        "1 test worse in one run (unconfirmed) on cpu since 2026-11-20.",
         "amber",
     ),
     (
@@ -92,7 +99,7 @@ LATER = [
 def test_a_first_night(tmp_path, events, text, colour):
     tonight = opened(tmp_path, nights=1, events=events)
     assert headline.of_night(tonight) == headline.Headline(text, colour)
-    assert not sentences.tripped(tonight.platforms[0].changes)
+    assert not any(change.trips for change in tonight.changes)
     assert "known" not in {change.kind for change in tonight.platforms[0].changes}
 
 
@@ -120,7 +127,7 @@ def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp
     record = json.loads(first.read_text())
     record["results"]["extra"]["state"] = "interrupted"
     first.write_text(json.dumps(record))
-    tonight = night.judge_night(store.open_history([tmp_path], say=pytest.fail))
+    tonight = night.judge_night(store.open_history([tmp_path]))
     text = "Nothing got worse on cpu; not every run on cpu was complete."
     assert headline.of_night(tonight) == headline.Headline(text, "amber")
 
@@ -133,8 +140,8 @@ def test_a_driver_change_is_another_word(tmp_path):
 
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
 def test_a_night_without_a_run(tmp_path, platforms):
-    history = store.open_history([tmp_path], say=pytest.fail)
-    tonight = night.judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), (), (), ())
+    history = store.open_history([tmp_path])
+    tonight = night.judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), (), ())
     assert headline.of_night(tonight) == headline.Headline("Nothing ran this night.", "amber")
 
 
@@ -164,12 +171,35 @@ def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
 
 def test_a_comparison_says_what_fails_in_both(tmp_path):
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[FAILS], traces=False)
-    found = compare(store.open_history([before, after], say=pytest.fail), before, [after])
+    found = compare(store.open_history([before, after]), before, [after])
     assert headline.of_comparison(found.changes) == "nothing got worse, 1 test fails as before"
 
 
 def test_a_comparison_says_what_fails_and_was_not_there(tmp_path):
     events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=events, traces=False)
-    found = compare(store.open_history([before, after], say=pytest.fail), before, [after])
-    assert headline.of_comparison(found.changes) == "1 new failing"
+    found = compare(store.open_history([before, after]), before, [after])
+    assert headline.of_comparison(found.changes) == "1 new test fails"
+
+
+@pytest.mark.parametrize("word", ["unavailable", "blocked"])
+def test_a_comparison_says_what_can_no_longer_run_and_does_not_close_the_gate(tmp_path, word):
+    acts = [case.name for case in cases(30) if case.word == "reproduced"][:1]
+    events = [Event("bad", 1, name, word) for name in GUARDS[:1] + acts]
+    events += [Event("upgrade", 1, "verl", "0.4.1"), Event("upgrade", 1, "accelerate", "2.0")]
+    before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=30, events=events, traces=False)
+    history = store.open_history([before, after])
+    found = compare(history, before, [after])
+    assert headline.of_comparison(found.changes) == "lost coverage of 2 tests"
+    assert not any(change.trips for change in found.changes)
+    text = "\n".join(summary.lines(found))
+    assert "LOST COVERAGE on cpu: ran 2026-11-19 02:00, cannot run since 2026-11-20 02:00\n" in text
+    assert f"{GUARDS[0]}: held -> {word}\n    needs an accelerator" in text
+    assert f"{acts[0]}: reproduced -> {word}\n" in text
+    assert "changed in between: verl " in text
+    assert "### Lost coverage on cpu" in markdown.markdown(found)
+    whole = json_document.as_json(found)
+    lost = [one for one in whole["changes"] if one["kind"] == "lost coverage"]
+    assert [(one["trips"], one["bisect"], one["packages"][0]["name"]) for one in lost] == [(False, [], "verl")] * 2
+    back = compare(history, after, [before])
+    assert headline.of_comparison(back.changes) == "nothing got worse"

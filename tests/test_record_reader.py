@@ -9,17 +9,8 @@ import sys
 import pytest
 from record_checks import document
 
-from pytest_rlregress.records.reader import (
-    FORMAT,
-    Flip,
-    RecordError,
-    flipped,
-    lock,
-    read,
-    state,
-    whole,
-    word,
-)
+from pytest_rlregress.records.reader import RecordError, flipped, lock, read
+from pytest_rlregress.records.record_types import FORMAT, HarnessProperties, RecordedTest
 from pytest_rlregress.stack.locks import LockError
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -38,7 +29,7 @@ def compare(tmp_path):
         paths = (tmp_path / "good.json", tmp_path / "bad.json")
         for path, record in zip(paths, records, strict=True):
             path.write_text(record if isinstance(record, str) else json.dumps(record))
-        return flipped(*paths)
+        return [(new.name, new.extra.failure, old.word, new.word) for old, new in flipped(*paths)]
 
     return compare
 
@@ -49,9 +40,9 @@ def test_what_went_from_good_to_bad(compare):
         c="failed", b="regressed", a="reproduced", d="held", e="failed", f="reproduced", g="skipped", new="hung"
     )
     assert compare(good, bad) == [
-        Flip("c", None, "passed", "failed"),
-        Flip("b", "short-column", "held", "regressed"),
-        Flip("a", "short-column", "absent", "reproduced"),
+        ("c", "", "passed", "failed"),
+        ("b", "short-column", "held", "regressed"),
+        ("a", "short-column", "absent", "reproduced"),
     ]
     assert compare(good, good) == []
 
@@ -59,7 +50,7 @@ def test_what_went_from_good_to_bad(compare):
 def test_a_remedy_that_held_and_then_leaked_went_bad(compare):
     leaked = document(b="held")
     leaked["results"]["tests"][0].update(status="failed", rawStatus="error")
-    assert compare(document(b="held"), leaked) == [Flip("b", "short-column", "held", "error")]
+    assert compare(document(b="held"), leaked) == [("b", "short-column", "held", "error")]
     unwanted = document(a="absent")  # as --rl-strict has it
     unwanted["results"]["tests"][0].update(status="failed", rawStatus="failed")
     assert compare(document(a="absent"), unwanted) == []
@@ -68,10 +59,10 @@ def test_a_remedy_that_held_and_then_leaked_went_bad(compare):
 @pytest.mark.parametrize(
     ("verdict", "raw", "wanted", "bad"),
     [
-        (None, "passed", "passed", Rank.GOOD),
-        (None, "xfailed", "xfailed", Rank.GOOD),
-        (None, "error", "error", Rank.FAILING),
-        (None, "interrupted", "interrupted", Rank.NOTHING),
+        ("", "passed", "passed", Rank.GOOD),
+        ("", "xfailed", "xfailed", Rank.GOOD),
+        ("", "error", "error", Rank.FAILING),
+        ("", "interrupted", "interrupted", Rank.NOTHING),
         ("held", "passed", "held", Rank.GOOD),
         ("absent", "failed", "absent", Rank.GOOD),
         ("reproduced", "passed", "reproduced", Rank.DOCUMENTED),
@@ -83,8 +74,8 @@ def test_a_remedy_that_held_and_then_leaked_went_bad(compare):
     ],
 )
 def test_the_word_for_a_test_and_how_bad_it_is(verdict, raw, wanted, bad):
-    test = {"name": "x", "status": "failed", "rawStatus": raw, "extra": {"verdict": verdict} if verdict else {}}
-    assert (word(test), rank(word(test))) == (wanted, bad)
+    test = RecordedTest("x", "failed", raw, 1, "x.py", HarnessProperties(verdict=verdict))
+    assert (test.word, rank(test.word)) == (wanted, bad)
 
 
 @pytest.mark.parametrize(
@@ -132,15 +123,27 @@ def test_a_record_from_before_a_key_existed_is_read(tmp_path):
     path = tmp_path / "old.json"
     old = document(a="held")
     path.write_text(f"\ufeff{json.dumps(old)}", encoding="utf-8")  # as an editor may leave it
-    assert whole(path) == old
-    assert read(path) == old["results"]
-    assert state(old["results"]) == "complete"
-    old["results"]["extra"]["interrupted"] = True
-    assert state(old["results"]) == "interrupted"
-    del old["results"]["extra"]["interrupted"]
-    assert state(old["results"]) == "complete"
-    old["results"]["extra"]["state"] = "killed"
-    assert state(old["results"]) == "killed"
+    record = read(path)
+    assert (record.report_id, record.results.summary.stop, record.results.tests[0].word) == (old["reportId"], 2, "held")
+    extra = record.results.extra
+    assert (extra.state, extra.hardware.profile, extra.git, extra.run.arguments) == ("complete", None, None, [])
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ({"interrupted": True}, "interrupted"),
+        ({"interrupted": False}, "complete"),
+        ({}, "complete"),
+        ({"interrupted": True, "state": "killed"}, "killed"),
+    ],
+)
+def test_how_a_run_ended(tmp_path, said, state):
+    record = document()
+    del record["results"]["extra"]["interrupted"]
+    record["results"]["extra"].update(said)
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    assert read(tmp_path / "a.json").results.extra.state == state
 
 
 def test_reading_needs_no_pytest():

@@ -259,8 +259,8 @@ def test_each_card_on_its_own_node(crowd, ray):
     assert "[card-a] hardware: card-a of no GPU" in out
     platforms = {}
     for path in (crowd.path / "nodes").glob("*.json"):
-        record = reader.read(path)
-        platforms[record["extra"]["hardware"]["profile"]] = record["summary"]["failed"]
+        found = reader.read(path).results
+        platforms[found.extra.hardware.profile] = found.summary.failed
         assert str(path) in out
     assert platforms == {"card-a": 0, "card-b": 1}
     table = out.partition("hardware  node")[2]
@@ -284,7 +284,7 @@ def test_a_killed_pytest(crowd):
     assert code == results.UNKNOWN
     assert "pytest was killed by SIGKILL" in out
     (journal,) = (crowd.path / "killed").iterdir()
-    found = {test["name"]: test["rawStatus"] for test in reader.read(journal)["tests"]}
+    found = {test.name: test.raw_status for test in reader.read(journal).results.tests}
     assert found == {"test_killed.py::test_before": "passed", "test_killed.py::test_dies": "interrupted"}
     assert str(journal) in out
     assert "no run" not in out
@@ -326,7 +326,7 @@ def test_ctrl_c_once_and_twice(launcher, ray):
     assert "stopped by Ctrl-C: 2 of 2 jobs" in out
     assert not _runs(stopped)
     (record,) = launcher.records.iterdir()
-    assert [test["rawStatus"] for test in reader.read(record)["tests"]] == ["interrupted"]
+    assert [test.raw_status for test in reader.read(record).results.tests] == ["interrupted"]
     assert "stopped by Ctrl-C; never began; should its turn come, Ray stops it at once" in out
     name = re.search(r"job (rlregress-card-a-\S+) asks", out)[1]
     _becomes(ray, name, "STOPPED")

@@ -72,7 +72,7 @@ def _find_answer(options: argparse.Namespace, progress: Progress) -> Answer:
 
 def _find_flipped_test(before: Path, after: Path) -> list[str]:
     """Find the one failure or test that went from good to bad between two records."""
-    found = list(dict.fromkeys(flip.failure or flip.test for flip in reader.flipped(before, after)))
+    found = list(dict.fromkeys(test.extra.failure or test.name for _, test in reader.flipped(before, after)))
     if not found:
         raise BisectError(f"no test went from good in {before} to bad in {after}: name one")
     if len(found) > 1:

@@ -1,4 +1,4 @@
-"""Collect a run's reports and write its record. docs/record.md has the keys."""
+"""Collect a run's reports and write its record."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import tempfile
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from pytest_rlregress.node_ids import stable_id
-from pytest_rlregress.records import ctrf, run_context
+from pytest_rlregress.records import entries, record_types, run_context
 from pytest_rlregress.records.journal import SUFFIX, RunJournal, RunState
-from pytest_rlregress.records.reader import FORMAT
+from pytest_rlregress.records.record_types import JournalLine, NativeLibrary
 from pytest_rlregress.util.files import write_whole
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
 
-class Record:
+class RecordWriter:
     """Collects the reports of a run, wherever its tests ran, and writes the record when it ends.
 
     Raises:
@@ -36,7 +37,7 @@ class Record:
     def __init__(self, config: pytest.Config, session: Session, folder: Path) -> None:
         self._config, self._session, self._folder = config, session, folder
         self._start, self._clock = time.time(), time.monotonic()
-        self._reports: dict[str, list[ctrf.Report]] = {}
+        self._reports: dict[str, list[entries.Report]] = {}
         self._files: dict[str, Path] = {}
         self._begun: set[str] = set()
         self._stopped = False
@@ -53,12 +54,11 @@ class Record:
     @pytest.hookimpl(trylast=True)  # a run that another plugin refuses leaves no journal
     def pytest_sessionstart(self) -> None:
         """Describe what the run runs on, and begin the journal."""
-        extra = {"format": FORMAT, **run_context.found(self._session, self._config)}
-        start = round(self._start * 1000)
-        head = ctrf.report([], start=start, stop=start, commit=extra["git"] and extra["git"]["commit"], extra=extra)
+        extra = run_context.found(self._session, self._config)
+        head = record_types.begun(round(self._start * 1000), extra)
         self._run = RunState(head)
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._start))
-        name = f"{moment}-{extra['hardware']['profile'] or 'unknown'}-{head['reportId'][:6]}"
+        name = f"{moment}-{extra.hardware.profile or 'unknown'}-{head.report_id[:6]}"
         self._path = self._folder / f"{name}.json"
         if not self._config.option.collectonly:
             self._journal = RunJournal(self._folder / f"{name}{SUFFIX}", head)
@@ -88,7 +88,7 @@ class Record:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the report of a test's phase."""
         self._reports.setdefault(report.nodeid, []).append(report)
-        self._note([report.nodeid], libraries=ctrf.libraries(report))
+        self._note([report.nodeid], libraries=entries.libraries(report))
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the run was interrupted: Ctrl-C, SIGTERM or ``pytest.exit()``."""
@@ -117,11 +117,11 @@ class Record:
             terminalreporter.write_line(f"record: {self._written}")
 
     def _write(self, session: pytest.Session, journal: RunJournal) -> None:
-        state = "interrupted" if self._stopped or self._run.unfinished else "complete"
-        record = self._run.record(state, self._now())
+        ended_early = self._stopped or self._run.unfinished
+        record = self._run.record("interrupted" if ended_early else "complete", self._now())
         try:
             self._folder.mkdir(parents=True, exist_ok=True)  # it may have gone while tests ran
-            write_whole(self._path, json.dumps(record, indent=1), sync=True)
+            write_whole(self._path, json.dumps(msgspec.to_builtins(record), indent=1), sync=True)
             self._written = str(self._path)
         except OSError as error:  # must not cost the summary too
             self._unwritten = f"{self._path}: {error.strerror}"
@@ -130,21 +130,20 @@ class Record:
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
         journal.close(keep=not self._written)
 
-    def _note(self, nodeids: Sequence[str], libraries: dict[str, Any] | None = None) -> None:
+    def _note(self, nodeids: Sequence[str], libraries: dict[str, list[NativeLibrary]] | None = None) -> None:
         """Add to the run, and to its journal, what is known of these tests by now."""
-        more = {"libraries": libraries} if libraries else {}
-        lines = [{"at": self._now(), "nodeid": nodeid, "test": self._test(nodeid), **more} for nodeid in nodeids]
+        lines = [JournalLine(self._now(), nodeid, self._test(nodeid), libraries or {}) for nodeid in nodeids]
         for line in lines:
             self._run.hear(line)
         if self._journal is not None:
             self._journal.write(lines)
 
-    def _test(self, nodeid: str) -> dict[str, Any]:
+    def _test(self, nodeid: str) -> record_types.RecordedTest:
         root = self._config.rootpath
         # What node ids are relative to depends on the arguments: a location is relative to the root folder.
         path = self._files.get(nodeid, root / nodeid.partition("::")[0])
         reports = self._reports.setdefault(nodeid, [])
-        return ctrf.entry(stable_id(nodeid, path), os.path.relpath(path, root), reports, begun=nodeid in self._begun)
+        return entries.entry(stable_id(nodeid, path), os.path.relpath(path, root), reports, begun=nodeid in self._begun)
 
     def _now(self) -> int:
         """The time in ms since 1970, by a clock that is not set while tests run."""

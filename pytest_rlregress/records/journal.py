@@ -10,17 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.records import ctrf
+import msgspec
+from msgspec.structs import replace
+
+from pytest_rlregress.records.record_types import JournalLine, NativeLibrary, Record, RecordedTest, State, Summary
 from pytest_rlregress.util import files
 
 #: How the file's name ends; before that it is the name that the record is going to have.
 SUFFIX = ".partial.jsonl"
 
-Line = Mapping[str, Any]
+
+def is_journal(path: Path) -> bool:
+    """Whether a file's name says that it is the journal of a run that has not ended, or was killed."""
+    return path.name.endswith(SUFFIX)
 
 
 class RunState:
@@ -30,47 +38,51 @@ class RunState:
         head: The record as it would be without any test.
     """
 
-    def __init__(self, head: Mapping[str, Any]) -> None:
-        self.head = head
-        self._stop: int = head["results"]["summary"]["stop"]
-        self._tests: dict[str, Mapping[str, Any]] = {}
-        self._libraries: dict[str, list[Any]] = {}
+    def __init__(self, head: Record) -> None:
+        self._head = head
+        self._stop = head.results.summary.stop
+        self._tests: dict[str, RecordedTest] = {}
+        self._libraries: dict[str, list[NativeLibrary]] = {}
 
-    def hear(self, line: Line) -> None:
-        """Add what a line of the journal says.
-
-        Args:
-            line: ``at``, in ms since 1970; ``nodeid`` and ``test``, its entry in the record; ``libraries``, the native
-                ones that had not been seen before.
-        """
-        self._stop = line["at"]
-        self._tests[line["nodeid"]] = line["test"]
-        for family, new in line.get("libraries", {}).items():
+    def hear(self, line: JournalLine) -> None:
+        """Add what a line of the journal says."""
+        self._stop = line.at
+        self._tests[line.nodeid] = line.test
+        for family, new in line.libraries.items():
             known = self._libraries.setdefault(family, [])
             known += [file for file in new if file not in known]
 
     @property
     def unfinished(self) -> bool:
         """Whether a test is without result."""
-        return any(test["rawStatus"] in ("pending", "interrupted") for test in self._tests.values())
+        return any(test.raw_status in ("pending", "interrupted") for test in self._tests.values())
 
-    def record(self, state: str, stop: int | None = None) -> dict[str, Any]:
+    def record(self, state: State, stop: int | None = None) -> Record:
         """Build the record of a run that ended at ``stop`` (ms since 1970; None: with the last line)."""
-        extra = self.head["results"]["extra"]
-        extra = {
-            **extra,
-            "state": state,
-            "interrupted": state != "complete",
-            "stack": {**extra["stack"], "libraries": self._libraries},
-        }
+        results, tests = self._head.results, list(self._tests.values())
         stop = self._stop if stop is None else stop
-        return ctrf.ended(self.head, list(self._tests.values()), stop=stop, extra=extra)
+        counts: Counter[str] = Counter(test.status for test in tests)
+        return replace(
+            self._head,
+            timestamp=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stop / 1000)),
+            results=replace(
+                results,
+                summary=Summary(tests=len(tests), **counts, start=results.summary.start, stop=stop),
+                tests=tests,
+                extra=replace(
+                    results.extra,
+                    state=state,
+                    interrupted=state != "complete",
+                    stack=replace(results.extra.stack, libraries=self._libraries),
+                ),
+            ),
+        )
 
 
 class RunJournal:
     """The journal's file. Where a line cannot be written it ends, not the run: ``problem`` says why."""
 
-    def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, head: Record) -> None:
         self.path, self.problem = path, ""
         self._file = -1
         begun = path.with_name(f".{path.name}")
@@ -79,19 +91,19 @@ class RunJournal:
             os.register_at_fork(after_in_child=self._release)  # what a test forks may outlive the run
             with contextlib.suppress(OSError):  # a disk that knows no locks
                 files.lock(self._file)
-            files.append_json(self._file, [head])
+            files.append_json(self._file, [msgspec.to_builtins(head)])
             begun.rename(path)  # whoever sees it sees a head and a lock
         except OSError as error:
             self._fail(error)
             with contextlib.suppress(OSError):
                 begun.unlink()
 
-    def write(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[JournalLine]) -> None:
         """Append lines to the journal."""
         if self.problem or self._file < 0:
             return
         try:
-            files.append_json(self._file, lines)
+            files.append_json(self._file, map(msgspec.to_builtins, lines))
         except OSError as error:
             self._fail(error)
 
@@ -125,13 +137,13 @@ def read(path: Path) -> tuple[list[Any], bool]:
         return list(files.json_lines(file.read())), running
 
 
-def assembled(lines: Sequence[Any], state: str) -> dict[str, Any]:
+def assembled(lines: Sequence[Any], state: State) -> Record:
     """Build the record of a run of which only the journal is left.
 
     Raises:
-        KeyError, TypeError, AttributeError: It is no journal.
+        msgspec.ValidationError: It is no journal.
     """
-    run = RunState(lines[0])
-    for line in lines[1:]:
+    run = RunState(msgspec.convert(lines[0], Record))
+    for line in msgspec.convert(lines[1:], list[JournalLine]):
         run.hear(line)
     return run.record(state)

@@ -1,4 +1,4 @@
-"""Describe what a run runs on: command, stack, hardware, checkout. docs/record.md has the keys."""
+"""Describe what a run runs on: command, stack, hardware, checkout."""
 
 from __future__ import annotations
 
@@ -7,13 +7,23 @@ import platform
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from pytest_rlregress.hardware import nvml
 from pytest_rlregress.hardware.processor import cpu
+from pytest_rlregress.records.record_types import (
+    FORMAT,
+    CheckoutState,
+    InstalledStack,
+    Processor,
+    PytestCall,
+    RecordedDevice,
+    RecordedHardware,
+    RunExtra,
+)
 from pytest_rlregress.stack import COMPONENTS, Stack, locks
 from pytest_rlregress.util.git import GitError, git
 
@@ -24,27 +34,30 @@ if TYPE_CHECKING:
 _SAID_IN = {"torch": "version.py", "vllm": "_version.py"}
 
 
-def found(session: Session, config: pytest.Config) -> dict[str, Any]:
-    """Describe the run's command, stack, hardware and checkout as JSON values."""
-    return {
-        "run": _run(config),
-        "stack": _stack(session.stack),
-        "hardware": _hardware(session),
-        "git": _git(config.rootpath),
-    }
+def found(session: Session, config: pytest.Config) -> RunExtra:
+    """Describe the run's command, stack, hardware and checkout."""
+    call = PytestCall(
+        arguments=[str(argument) for argument in config.invocation_params.args],
+        host=platform.node(),
+        workers=config.getoption("numprocesses", None) or None,
+    )
+    return RunExtra(
+        format=FORMAT,
+        stack=_stack(session.stack),
+        run=call,
+        hardware=_hardware(session),
+        git=_git(config.rootpath),
+        interrupted=True,  # until it is complete
+        state="running",
+    )
 
 
-def devices(gpus: Sequence[nvml.Gpu]) -> list[dict[str, Any]]:
+def devices(gpus: Sequence[nvml.Gpu]) -> list[RecordedDevice]:
     """Each GPU, with the state that it is in now."""
     return [
-        {
-            "name": gpu.name,
-            "memory_bytes": gpu.memory_bytes,
-            "uuid": gpu.uuid,
-            "mig": gpu.mig,
-            "capability": ".".join(map(str, gpu.capability)),
-            **state,
-        }
+        RecordedDevice(
+            gpu.name, gpu.memory_bytes, gpu.uuid, gpu.mig, capability=".".join(map(str, gpu.capability)), **state
+        )
         for gpu, state in zip(gpus, nvml.states(gpus), strict=True)
     ]
 
@@ -65,45 +78,28 @@ def _said(module: str, file: str) -> str | None:
     return version[1] if version else None
 
 
-def _run(config: pytest.Config) -> dict[str, Any]:
-    """How pytest was called."""
-    return {
-        "arguments": [str(argument) for argument in config.invocation_params.args],
-        "host": platform.node(),
-        "workers": config.getoption("numprocesses", None) or None,
-    }
+def _stack(stack: Stack) -> InstalledStack:
+    return InstalledStack(
+        requirements=locks.installed().text.splitlines(),
+        python=platform.python_version(),
+        platform=platform.platform(),
+        versions={name: stack.versions[name] for name in COMPONENTS if name in stack.versions},
+        builds=builds(stack),
+    )
 
 
-def _stack(stack: Stack) -> dict[str, Any]:
-    """What is installed: all of it, as the lines that install it again, and the components by version."""
-    return {
-        "requirements": locks.installed().text.splitlines(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "versions": {name: stack.versions[name] for name in COMPONENTS if name in stack.versions},
-        "builds": builds(stack),
-    }
-
-
-def _hardware(session: Session) -> dict[str, Any]:
-    """The profile of the run, the processor, and the GPUs that CUDA would see, as they are before the first test."""
+def _hardware(session: Session) -> RecordedHardware:
     try:
         profile = session.profile.id
     except pytest.UsageError:  # without --hw a run goes on on a card that no profile knows
         profile = None
-    return {
-        "profile": profile,
-        "driver": session.machine.driver,
-        "cpu": cpu(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "devices": devices(session.machine.gpus),
-    }
+    machine, memory = session.machine, psutil.virtual_memory().total
+    return RecordedHardware(profile, machine.driver, Processor(**cpu()), memory, devices(machine.gpus))
 
 
-def _git(folder: Path) -> dict[str, Any] | None:
-    """The commit of a checkout, and whether tracked files differ from it; None where git knows of none."""
+def _git(folder: Path) -> CheckoutState | None:
     try:
         commit = git(folder, "rev-parse", "HEAD", timeout=60)
-        return {"commit": commit, "dirty": bool(git(folder, "status", "--porcelain", "-uno", timeout=60))}
+        return CheckoutState(commit, dirty=bool(git(folder, "status", "--porcelain", "-uno", timeout=60)))
     except (OSError, GitError):
         return None

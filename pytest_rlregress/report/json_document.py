@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
-from pytest_rlregress.report.judgement.facts import (
-    TRIPS,
-    Change,
-    Flaky,
-    Night,
-    PlatformNight,
-    Point,
-    Problem,
-    RecordedRun,
-    Upgrade,
-)
-from pytest_rlregress.stack.locks import PackageChange
+from pytest_rlregress.report.judgement.facts import Change, Flip, Night, PlatformNight, Point, RecordedRun, Upgrade
+from pytest_rlregress.report.judgement.kinds import Kind
+from pytest_rlregress.report.judgement.upgrades import near
 
 #: Raised when a key changes its meaning.
 FORMAT = 1
@@ -27,7 +17,6 @@ FORMAT = 1
 def as_json(found: Night | RunComparison) -> dict[str, Any]:
     """Render a night, or a comparison."""
     if isinstance(found, Night):
-        changes = [change for platform in found.platforms for change in platform.changes]
         first = headline.of_night(found)
         about: dict[str, Any] = {
             "night": found.date.isoformat(),
@@ -35,18 +24,27 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
             "colour": first.colour,
             "platforms": list(map(_platform, found.platforms)),
             "upgrades": list(map(_upgrade, found.upgrades)),
-            "flaky": list(map(_flaky, found.flaky)),
+            "flaky": [_fields(one, "platform", "test", "failure", "runs", "bad") for one in found.flaky],
         }
     else:
-        changes = list(found.changes)
         about = {
             "before": _run(found.before),
             "after": list(map(_run, found.after)),
             "summary": headline.of_comparison(found.changes),
         }
-    told = [_change(change) for change in changes if change.kind != "steady"]
-    problems = list(map(_problem, found.problems))
-    return {"format": FORMAT, **about, "trips": sentences.tripped(changes), "changes": told, "problems": problems}
+    told = [_change(change) for change in found.changes if change.kind is not Kind.STEADY]
+    problems = [{"file": near(problem.path), "text": problem.text} for problem in found.problems]
+    return {
+        "format": FORMAT,
+        **about,
+        "trips": any(change.trips for change in found.changes),
+        "changes": told,
+        "problems": problems,
+    }
+
+
+def _fields(value: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
 
 
 def _platform(platform: PlatformNight) -> dict[str, Any]:
@@ -60,69 +58,42 @@ def _platform(platform: PlatformNight) -> dict[str, Any]:
 
 
 def _run(run: RecordedRun) -> dict[str, Any]:
-    return {
-        "id": run.id,
-        "record": upgrades.near(run.path),
-        "start": run.start,
-        "night": run.night.isoformat(),
-        "state": run.state,
-        "platform": run.platform,
-        "devices": list(run.devices),
-        "driver": run.driver,
-        "commit": run.commit,
-        "dirty": run.dirty,
-    }
+    about = _fields(run, "id", "start", "state", "platform", "driver", "commit", "dirty")
+    return {**about, "record": near(run.path), "night": run.night.isoformat(), "devices": list(run.devices)}
 
 
 def _change(change: Change) -> dict[str, Any]:
     before, since = change.before, change.since
     ends = (before.run, since.run) if before and since and before != since else None
+    lost = change.kind is Kind.LOST_COVERAGE  # a bisect needs a test that fails
     return {
-        "kind": change.kind,
-        "trips": change.kind in TRIPS,
-        "platform": change.platform,
-        "test": change.test,
-        "failure": change.failure,
-        "side": change.side,
+        **_fields(change, "kind", "platform", "test", "nights", "runs"),
+        **_fields(change.latest, "failure", "side"),
+        "trips": change.trips,
         "before": before and _point(before),
         "since": since and _point(since),
         "now": change.now and _point(change.now),
-        "nights": change.nights,
-        "runs": change.runs,
-        "packages": _packages(upgrades.changed(*ends)) if ends else [],
-        "bisect": list(upgrades.bisect(*ends, change.test, change.failure)) if ends else [],
+        "packages": list(map(vars, upgrades.changed(*ends, [change.latest]))) if ends else [],
+        "bisect": list(upgrades.bisect(*ends, change.test, change.latest.failure)) if ends and not lost else [],
         "again": list(upgrades.again(change.now.run, [change.test])) if change.now else [],
     }
 
 
 def _point(point: Point) -> dict[str, Any]:
-    result = point.result
-    record = upgrades.near(point.run.path)
-    return {"word": result.word, "note": result.note, "night": point.run.night.isoformat(), "record": record}
-
-
-def _packages(changes: tuple[PackageChange, ...]) -> list[dict[str, Any]]:
-    return [{"name": change.name, "before": change.before, "after": change.after} for change in changes]
+    return {**_fields(point, "word", "note"), "night": point.night.isoformat(), "record": near(point.run.path)}
 
 
 def _upgrade(upgrade: Upgrade) -> dict[str, Any]:
     return {
-        "platform": upgrade.platform,
-        "before": upgrades.near(upgrade.before.path),
-        "after": upgrades.near(upgrade.after.path),
+        **_fields(upgrade, "platform", "driver", "commit", "command"),
+        "before": near(upgrade.before.path),
+        "after": near(upgrade.after.path),
         "night": upgrade.after.night.isoformat(),
-        "packages": _packages(upgrade.changed),
-        "driver": upgrade.driver and list(upgrade.driver),
-        "commit": upgrade.commit and list(upgrade.commit),
-        "worse": [{"test": test, "before": before, "after": after} for test, before, after in upgrade.worse],
-        "better": [{"test": test, "before": before, "after": after} for test, before, after in upgrade.better],
-        "command": upgrade.command,
+        "packages": list(map(vars, upgrade.changed)),
+        "worse": list(map(_flip, upgrade.worse)),
+        "better": list(map(_flip, upgrade.better)),
     }
 
 
-def _flaky(one: Flaky) -> dict[str, Any]:
-    return {"platform": one.platform, "test": one.test, "failure": one.failure, "runs": one.runs, "bad": one.bad}
-
-
-def _problem(problem: Problem) -> dict[str, str]:
-    return {"file": upgrades.near(problem.path), "text": problem.text}
+def _flip(flip: Flip) -> dict[str, str]:
+    return {"test": flip.test, "before": flip.before.word, "after": flip.after.word}

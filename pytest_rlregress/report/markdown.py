@@ -13,6 +13,7 @@ from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.report.sentences import ChangeSentences
 from pytest_rlregress.util.text import code_block, plural, without_markup
 
@@ -29,9 +30,8 @@ def markdown(found: Night | RunComparison) -> str:
 
 def _night(night: Night) -> str:
     table = ["| hardware | tonight |", "| --- | --- |", *(_row(platform, night) for platform in night.platforms)]
-    changes = [change for platform in night.platforms for change in platform.changes]
     title = f"Night of {night.date}: {_plain(headline.of_night(night).text)}"
-    return _page(title, table, changes, len(night.problems), sentences.rates(night.flaky))
+    return _page(title, table, night.changes, len(night.problems), sentences.rates(night.flaky))
 
 
 def _row(platform: PlatformNight, night: Night) -> str:
@@ -46,7 +46,7 @@ def _comparison(found: RunComparison) -> str:
         f"| {role} | {_plain(f'{run.platform}, {sentences.run(run)}')} | {_code(upgrades.near(run.path))} |"
         for role, run in runs
     ]
-    differ = f"Differ: {_plain(sentences.between(found.before, found.after[0]))}"
+    differ = f"Differ: {_plain(sentences.compared(found))}"
     unlike = [line for text in sentences.unlike(found.after) for line in ("", _plain(text.strip()))]
     return _page(
         f"Compared: {_plain(headline.of_comparison(found.changes))}",
@@ -73,7 +73,7 @@ def _story(story: ChangeSentences, rates: Rates) -> list[str]:
     found = ["", f"### {story.kind.capitalize()} on {_plain(story.platform)}", "", _plain(story.happened) + ".", ""]
     for change in story.changes[:_TESTS]:
         note = f": {_code(sentences.note(change))}" if sentences.note(change) else ""
-        rate = rates.get((change.platform, change.test), "") if change.kind != "repaired" else ""
+        rate = rates.get((change.platform, change.test), "") if change.kind is not Kind.REPAIRED else ""
         found.append(f"- {_code(change.test)} {_plain(sentences.arrow(change))}{note}" + (f" ({rate})" if rate else ""))
     found += [f"- and {len(story.changes) - _TESTS} more"] * (len(story.changes) > _TESTS)
     found += ["", f"Changed in between: {_plain(story.between)}."] if story.between else []

@@ -10,18 +10,21 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pytest_rlregress.report import json_document, markdown, summary
+from pytest_rlregress.report.history.record_files import HistoryError
+from pytest_rlregress.report.history.store import History, open_history
+from pytest_rlregress.report.judgement import comparison, night
+from pytest_rlregress.report.judgement.comparison import RunComparison
+from pytest_rlregress.report.judgement.facts import Night, night_of
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.util.files import write_whole
-
-if TYPE_CHECKING:
-    from pytest_rlregress.report.history.store import History
-    from pytest_rlregress.report.judgement.comparison import RunComparison
-    from pytest_rlregress.report.judgement.facts import Night
 
 _PAGE = Path("report.html")
 _STDIN = _STDOUT = Path("-")
-_MANUAL = """\
+_WORDS = "\n".join(f"  {kind:16} {kind.sentence}" for kind in Kind if kind not in (Kind.NEW, Kind.STEADY))
+_MANUAL = f"""\
 examples:
   rlregress report records                                 the page, report.html, and a summary
   rlregress report records --night today --expect h100,h200 --gate
@@ -31,15 +34,7 @@ examples:
                                                            two runs, the second with a rerun; no nights
 
 words, of a test on one kind of hardware, against the last run in which it was good:
-  regression       worse, and every run since agrees, two at least: tonight's rerun, or last night's
-  driver change    the same, and the GPU's driver is another one
-  hardware change  the same on other hardware: not comparable
-  unconfirmed      worse, in the only run since: run it again
-  flake            a rerun in the same night, with nothing changed, disagrees
-  new failing      fails, and has not run before: in the hardware's first run, or a new test
-  missing          the hardware ran tonight, and this test did not; a skip is never a pass
-  repaired         better than in the run before
-  known            bad as before: it has not been better
+{_WORDS}
   NO RUN           the hardware did not run: nothing is known, nothing is green
 
 Regressions and driver changes close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
@@ -82,8 +77,6 @@ def declare(commands: Any) -> None:
 
 def _night(text: str) -> datetime.date:
     if text == "today":
-        from pytest_rlregress.report.judgement.facts import night_of
-
         return night_of(time.time())
     try:
         return datetime.date.fromisoformat(text)
@@ -95,8 +88,6 @@ def _night(text: str) -> datetime.date:
 
 def run(options: argparse.Namespace) -> int:
     """Report; returns the exit code."""
-    from pytest_rlregress.report.history.record_files import HistoryError  # not for those who ask for another command
-
     try:
         return _compare(options) if options.compare else _report(options)
     except (ReportError, HistoryError, OSError) as error:
@@ -126,42 +117,39 @@ def write_page(
         ReportError: There is no record, or what makes the page is not installed.
         OSError: The page cannot be written.
     """
-    history = _opened(sources)
-    night = _of(history, date, expect)
-    _write(output, _page(night, history))
-    return night
+    history = open_history(sources)
+    judged = _judged(history, date, expect)
+    _write(output, _page(judged, history))
+    return judged
 
 
 def _report(options: argparse.Namespace) -> int:
     sources = list(_sources(options.records))
     if not sources:
         raise ReportError("name the records: a folder that pytest --rl-record-dir wrote to, or --compare BEFORE AFTER")
-    history = _opened(sources)
-    night = _of(history, options.night, [name.strip() for name in options.expect.split(",") if name.strip()])
-    _tell(night, options)
+    history = open_history(sources)
+    judged = _judged(history, options.night, [name.strip() for name in options.expect.split(",") if name.strip()])
+    _tell(judged, options)
     unmade = ""
     output = options.output or (None if options.gate or options.markdown or options.json else _PAGE)
     if output is not None:
         try:
-            _write(output, _page(night, history))
+            _write(output, _page(judged, history))
             _say_to(options, f"page: {output}")
         except (ReportError, OSError) as error:  # must not cost the gate too
             unmade = str(error)
             print(f"rlregress report: no page: {unmade}", file=sys.stderr)
-    changes = [change for platform in night.platforms for change in platform.changes]
-    return (options.gate and _gate(changes, options)) or 2 * bool(unmade)
+    return (options.gate and _gate(judged.changes, options)) or 2 * bool(unmade)
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from pytest_rlregress.report.judgement import comparison
-
     if len(options.compare) < 2 or options.records or options.output or options.night or options.expect:
         raise ReportError(
             "--compare takes two records or more, BEFORE AFTER [AFTER …], and of the other options "
             "only --gate, --markdown and --json"
         )
     before, *after = options.compare
-    history = _opened(options.compare)
+    history = open_history(options.compare)
     try:
         found = comparison.compare(history, before, after)
     except ValueError as error:
@@ -178,15 +166,7 @@ def _sources(given: Sequence[Path]) -> Iterator[Path]:
             yield path
 
 
-def _opened(sources: Sequence[Path]) -> History:
-    from pytest_rlregress.report.history import store
-
-    return store.open_history(sources, say=lambda text: print(text, file=sys.stderr))
-
-
-def _of(history: History, date: datetime.date | None, expect: Sequence[str]) -> Night:
-    from pytest_rlregress.report.judgement import night
-
+def _judged(history: History, date: datetime.date | None, expect: Sequence[str]) -> Night:
     if date is None and not history.runs:
         reasons = [f"{problem.path}: {problem.text}" for problem in history.problems[:3]]
         raise ReportError(f"no record to report on: {'; '.join(reasons) or 'no source was given'}")
@@ -195,8 +175,6 @@ def _of(history: History, date: datetime.date | None, expect: Sequence[str]) -> 
 
 def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
     """Print the summary, and write the files that were asked for."""
-    from pytest_rlregress.report import json_document, markdown, summary
-
     if _STDOUT not in (options.markdown, options.json, options.output):
         print("\n".join(summary.lines(found)))
     if options.markdown:
@@ -206,9 +184,7 @@ def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
 
 
 def _gate(changes: Sequence[Any], options: argparse.Namespace) -> int:
-    from pytest_rlregress.report import sentences
-
-    closed = sentences.tripped(changes)
+    closed = any(change.trips for change in changes)
     _say_to(options, f"gate: {'closed, something got worse and repeats' if closed else 'open'}")
     return int(closed)
 
@@ -219,7 +195,7 @@ def _say_to(options: argparse.Namespace, line: str) -> None:
     print(f"\n{line}", file=sys.stderr if aside else sys.stdout)
 
 
-def _page(night: Night, history: History) -> str:
+def _page(judged: Night, history: History) -> str:
     """Render the page.
 
     Raises:
@@ -228,7 +204,7 @@ def _page(night: Night, history: History) -> str:
     try:
         from pytest_rlregress.report.page import page
 
-        return page.render(night, history, datetime.datetime.now(datetime.UTC))
+        return page.render(judged, history, datetime.datetime.now(datetime.UTC))
     except ModuleNotFoundError as error:
         if error.name not in ("jinja2", "vl_convert"):
             raise

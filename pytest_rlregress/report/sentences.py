@@ -5,35 +5,15 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import upgrades
-from pytest_rlregress.report.judgement.facts import (
-    TRIPS,
-    Change,
-    Flaky,
-    Kind,
-    PlatformNight,
-    Point,
-    RecordedRun,
-    Upgrade,
-)
-from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.report.judgement.comparison import RunComparison
+from pytest_rlregress.report.judgement.facts import Change, Flaky, PlatformNight, Point, RecordedRun, Upgrade
+from pytest_rlregress.report.judgement.kinds import TOLD, Kind
 from pytest_rlregress.util.text import plural
-from pytest_rlregress.verdicts import Rank, rank
 
-#: What is told of in full, in this order. The rest is counted.
-TOLD: tuple[Kind, ...] = (
-    "regression",
-    "driver change",
-    "hardware change",
-    "unconfirmed",
-    "new failing",
-    "flake",
-    "missing",
-    "repaired",
-)
 _PACKAGES = 4
 _KNOWN = 3
 _AGAIN = 8  # tests that a command names; more are told by their files
@@ -65,51 +45,55 @@ def stories(changes: Iterable[Change]) -> list[ChangeSentences]:
     for change in changes:
         if change.kind in TOLD:
             ends = tuple(point and point.run.id for point in (change.before, change.since))
-            run = change.now.run.id if change.kind == "repaired" and change.now else ends
-            alike = (change.nights, change.runs) if change.kind != "repaired" else ()
+            run = change.latest.run.id if change.kind is Kind.REPAIRED else ends
+            alike = (change.nights, change.runs) if change.kind is not Kind.REPAIRED else ()
             groups.setdefault((change.kind, change.platform, run, alike), []).append(change)
     found = [_story(group) for group in groups.values()]
     return sorted(found, key=lambda story: (TOLD.index(story.kind), story.platform))
 
 
 def _story(changes: Sequence[Change]) -> ChangeSentences:
-    first = sorted(changes, key=lambda change: -(_rank(change.now)))[0]
-    kind, platform, told = first.kind, first.platform, tuple(changes)
-    before, since, now = first.before, first.since, first.now
-    if kind == "flake":
-        retried = now is not None and now.result.flaky
-        return ChangeSentences(kind, platform, told, "attempts within a run disagree" if retried else _wavering(first))
-    if kind == "missing" and before is not None:
+    """Tell of changes of one kind between the same runs; the gravest has the command."""
+    first = max(changes, key=lambda change: change.latest.rank)
+    kind, before, since, now = first.kind, first.before, first.since, first.now
+    story = ChangeSentences(kind, first.platform, tuple(changes), "good again")
+    about = [change.latest for change in changes]
+    if kind is Kind.FLAKE:
+        retried = now is not None and now.flaky
+        return replace(story, happened="attempts within a run disagree" if retried else _wavering(first))
+    if kind is Kind.MISSING and before:
         ended = f"; tonight's run: {now.run.state}" if now and now.run.state != "complete" else ""
-        return ChangeSentences(kind, platform, told, f"did not run, though they did on {moment(before.run)}{ended}")
-    if kind == "new failing" and since is not None:
-        return ChangeSentences(kind, platform, told, f"first seen {moment(since.run)}, nothing to compare with")
-    if kind == "repaired" or before is None or since is None:
-        return ChangeSentences(kind, platform, told, "good again")
+        return replace(story, happened=f"did not run, though they did on {moment(before.run)}{ended}")
+    if kind is Kind.NEW_FAILING and since:
+        return replace(story, happened=f"first seen {moment(since.run)}, nothing to compare with")
+    if kind is Kind.REPAIRED or before is None or since is None:
+        return story
     happened = f"last good {moment(before.run)}, bad since {moment(since.run)}"
-    differs = between(before.run, since.run)
-    if kind == "unconfirmed":
+    story = replace(story, between=between(before.run, since.run, about))
+    if kind is Kind.LOST_COVERAGE:
+        return replace(story, happened=f"ran {moment(before.run)}, cannot run since {moment(since.run)}")
+    if kind is Kind.UNCONFIRMED:
         command = upgrades.again(since.run, again_by([change.test for change in changes]))
         happened = f"last good {moment(before.run)}, bad {moment(since.run)}, in the only run since"
-        return ChangeSentences(kind, platform, told, happened, differs, "run it again to confirm", command)
+        return replace(story, happened=happened, todo="run it again to confirm", command=command)
     happened += f": {plural(first.runs, 'run')} in {plural(first.nights, 'night')}"
-    if kind == "hardware change":
-        return ChangeSentences(kind, platform, told, f"{happened}. Other hardware: not comparable", differs)
-    command = upgrades.bisect(before.run, since.run, first.test, first.failure)
-    return ChangeSentences(kind, platform, told, happened, differs, "find the cause" if command else "", command)
+    if kind is Kind.HARDWARE_CHANGE:
+        return replace(story, happened=f"{happened}. Other hardware: not comparable")
+    command = upgrades.bisect(before.run, since.run, first.test, first.latest.failure)
+    return replace(story, happened=happened, todo="find the cause" if command else "", command=command)
 
 
 def _wavering(change: Change) -> str:
     good, bad = change.before, change.now
     if good is None or bad is None:
         return "disagrees with itself, with nothing changed"
-    return f"{bad.result.word} {moment(bad.run)} and {good.result.word} {moment(good.run)}, with nothing changed"
+    return f"{bad.word} {moment(bad.run)} and {good.word} {moment(good.run)}, with nothing changed"
 
 
-def between(before: RecordedRun, after: RecordedRun) -> str:
-    """Describe what differs between two runs."""
+def between(before: RecordedRun, after: RecordedRun, about: Iterable[Point] = ()) -> str:
+    """Describe what differs between two runs, first what the failures of these tests are about."""
     parts = []
-    packages = sorted(upgrades.changed(before, after), key=lambda change: change.name not in _DISTRIBUTIONS)
+    packages = upgrades.changed(before, after, about)
     if packages:
         more = [f"and {len(packages) - _PACKAGES} more"] * (len(packages) > _PACKAGES)
         parts.append(", ".join([*map(str, packages[:_PACKAGES]), *more]))
@@ -126,7 +110,14 @@ def between(before: RecordedRun, after: RecordedRun) -> str:
     return "; ".join(parts) or "nothing that a record knows of"
 
 
-_DISTRIBUTIONS = frozenset(name for component in COMPONENTS.values() for name in component.distributions)
+def compared(found: RunComparison) -> str:
+    """Describe what differs between the runs of a comparison, first what the failures that changed are about."""
+    return between(found.before, found.after[0], told_points(found.changes))
+
+
+def told_points(changes: Iterable[Change]) -> list[Point]:
+    """The latest of each test that is told of: what differs is listed for these first."""
+    return [change.latest for change in changes if change.kind in TOLD]
 
 
 def again_by(tests: Sequence[str]) -> list[str]:
@@ -145,20 +136,19 @@ def hardware(run: RecordedRun) -> str:
 
 def arrow(change: Change) -> str:
     """Describe one test: ``held -> regressed``."""
-    now = change.now.result.word if change.now else "not there"
-    if change.kind == "flake":
-        return now if change.before == change.now or change.before is None else f"{change.before.result.word}, {now}"
-    words = [point.result.word for point in (change.before, change.since, change.now) if point]
+    now = change.now.word if change.now else "not there"
+    if change.kind is Kind.FLAKE:
+        return now if change.before == change.now or change.before is None else f"{change.before.word}, {now}"
+    words = [point.word for point in (change.before, change.since, change.now) if point]
     words = [word for index, word in enumerate(words) if not index or word != words[index - 1]]
     return " -> ".join(words if change.now else [*words, now])
 
 
 def note(change: Change) -> str:
     """Return the reason in a line; "" where the record has none."""
-    about = change.now or change.before
-    if about is None or change.kind == "repaired" or (change.kind == "missing" and change.now is None):
+    if change.kind is Kind.REPAIRED or (change.kind is Kind.MISSING and change.now is None):
         return ""
-    return clean(about.result.note)
+    return clean(change.latest.note)
 
 
 def unlike(runs: Sequence[RecordedRun]) -> list[str]:
@@ -172,8 +162,7 @@ def platform(night: PlatformNight) -> str:
     if not night.runs:
         last = f"the last run was {moment(night.last)}" if night.last else "there is no earlier run either"
         return f"NO RUN: {last}"
-    words = Counter(point.result.word for point in night.results.values())
-    counted = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda one: -rank(one[0])))
+    counted = ", ".join(f"{count} {word}" for word, count in night.tally)
     runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in night.runs)
     asked = {clean(" ".join(selecting(one.selection))) for one in night.runs}
     only = f"; only {' and '.join(sorted(asked))}" if "" not in asked else ""
@@ -202,9 +191,9 @@ def news(night: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
         if upgrade.after.id in tonight and (upgrade.changed or upgrade.driver):
             flips = [f"{len(upgrade.worse)} worse"] * bool(upgrade.worse)
             flips += [f"{len(upgrade.better)} better"] * bool(upgrade.better)
-            differs = between(upgrade.before, upgrade.after)
+            differs = between(upgrade.before, upgrade.after, [*upgrade.flipped, *told_points(night.changes)])
             lines.append(f"since the run before: {differs} ({', '.join(flips) or 'nothing flipped'})")
-    known = [change for change in night.changes if change.kind == "known" and _rank(change.now) is Rank.FAILING]
+    known = [change for change in night.changes if change.fails_as_before]
     if known:
         more = f", and {len(known) - _KNOWN} more" * (len(known) > _KNOWN)
         told = ", ".join(f"{clean(change.test)} ({arrow(change)})" for change in known[:_KNOWN])
@@ -219,11 +208,6 @@ def rates(found: Iterable[Flaky]) -> dict[tuple[str, str], str]:
     }
 
 
-def tripped(changes: Iterable[Change]) -> bool:
-    """Whether the gate closes: something got worse and repeats."""
-    return any(change.kind in TRIPS for change in changes)
-
-
 def moment(recorded: RecordedRun) -> str:
     """When a run began, UTC."""
     return f"{datetime.datetime.fromtimestamp(recorded.start, datetime.UTC):%Y-%m-%d %H:%M}"
@@ -232,7 +216,3 @@ def moment(recorded: RecordedRun) -> str:
 def clean(text: str) -> str:
     """Put a text from outside on one line, without terminal control characters."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-
-
-def _rank(point: Point | None) -> Rank:
-    return point.rank if point else Rank.NOTHING

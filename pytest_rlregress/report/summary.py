@@ -9,6 +9,7 @@ from pytest_rlregress.report import sentences
 from pytest_rlregress.report.judgement import headline, upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Problem
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.report.sentences import ChangeSentences
 
 _TESTS = 5  # of one story
@@ -27,9 +28,7 @@ def _night(night: Night) -> list[str]:
         f"night of {night.date} (times are UTC): {headline.of_night(night).text}",
         "",
         *(line for platform in night.platforms for line in _platform(platform, night, width)),
-        *_stories(
-            (change for platform in night.platforms for change in platform.changes), sentences.rates(night.flaky)
-        ),
+        *_stories(night.changes, sentences.rates(night.flaky)),
         *_problems(night.problems),
     ]
 
@@ -45,7 +44,7 @@ def _comparison(found: RunComparison) -> list[str]:
         f"compared (times are UTC): {headline.of_comparison(found.changes)}",
         "",
         *(f"  {role.ljust(6)}  {run.platform}, {sentences.run(run)}: {upgrades.near(run.path)}" for role, run in runs),
-        f"  differ  {sentences.between(found.before, found.after[0])}",
+        f"  differ  {sentences.compared(found)}",
         *sentences.unlike(found.after),
         *_stories(found.changes, {}),
         *_problems(found.problems),
@@ -60,7 +59,7 @@ def _story(story: ChangeSentences, rates: Mapping[tuple[str, str], str]) -> list
     found = [f"{story.kind.upper()} on {story.platform}: {story.happened}"]
     for change in story.changes[:_TESTS]:
         found.append(f"  {sentences.clean(change.test)}: {sentences.arrow(change)}")
-        rate = rates.get((change.platform, change.test), "") if change.kind != "repaired" else ""
+        rate = rates.get((change.platform, change.test), "") if change.kind is not Kind.REPAIRED else ""
         found += [f"    {_short(line)}" for line in (sentences.note(change), rate) if line]
     found += [f"  and {len(story.changes) - _TESTS} more"] * (len(story.changes) > _TESTS)
     found += [f"  changed in between: {sentences.clean(story.between)}"] * bool(story.between)

@@ -8,19 +8,18 @@ import filecmp
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from pytest_rlregress.records import reader
+from pytest_rlregress.records.journal import is_journal
+from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.report.history import parsing, record_files
 from pytest_rlregress.report.history.parsing import ParsedFile
-from pytest_rlregress.report.judgement.facts import Evidence, Point, Problem, RecordedRun
+from pytest_rlregress.report.judgement.facts import Point, Problem, RecordedRun
 
 _DAY_SECONDS = 86_400
-#: So many files are worth a word before they are read.
-_MANY = 50
 
 
 class History:
@@ -49,50 +48,39 @@ class History:
             with _many_objects():
                 for file in self._files:
                     if file.run.platform == platform:
-                        for test, result in file.results.items():
-                            found[test].append(Point(file.run, result))
+                        for test, point in file.points.items():
+                            found[test].append(point)
             self._timelines[platform] = dict(sorted(found.items()))
         return self._timelines[platform]
 
-    def evidence(self, run: RecordedRun, test: str) -> Evidence:
-        """What the record of a run holds of a test; says so where the file has gone since the history was opened.
-
-        Raises:
-            KeyError: The run had no such test.
-        """
+    def entry(self, run: RecordedRun, test: str) -> RecordedTest:
+        """What the record of a run holds of a test; says so where that has gone since the history was opened."""
         try:
-            entry = _entries(run.path, run.path.stat().st_mtime_ns)[test]
+            return _entries(run.path, run.path.stat().st_mtime_ns)[test]
+        except KeyError:
+            why = "its record no longer has this test"
         except (OSError, reader.RecordError) as error:
-            return Evidence(f"its record can no longer be read: {error}", "")
-        return Evidence(
-            message=str(entry.get("message", "")),
-            trace=str(entry.get("trace", "")),
-            attempts=1 + int(entry.get("retries", 0)),
-            file=str(entry.get("filePath", "")),
-            peak_memory=entry.get("extra", {}).get("peak_memory", {}),
-        )
+            why = f"its record can no longer be read: {error}"
+        return RecordedTest(test, "other", "interrupted", 0, "", message=why)
 
 
-def open_history(sources: Sequence[Path], *, say: Callable[[str], None]) -> History:
+def open_history(sources: Sequence[Path]) -> History:
     """The history in records and journals.
 
     Args:
         sources: Folders, searched with those in them that are not hidden, or files.
-        say: Is told when there is much to read.
 
     Raises:
         HistoryError: A source is not there.
     """
     paths, problems = record_files.find(sources)
-    if len(paths) >= _MANY:
-        say(f"reading {len(paths)} records …")
     by_id = defaultdict(list)
     with _many_objects():
         for path in paths:
             try:
                 file = parsing.parse(path)
             except reader.RecordError as error:
-                problems.append(Problem(path, parsing.printable(str(error).removeprefix(f"{path}: "))))
+                problems.append(Problem(path, str(error).removeprefix(f"{path}: ")))
             else:
                 by_id[file.run.id].append(file)
     files = []
@@ -119,7 +107,7 @@ def _many_objects() -> Iterator[None]:
 
 def _precedence(file: ParsedFile) -> tuple[bool, float, str]:
     """Which file of a run counts: the record rather than the journal, the one that ended last, the first by name."""
-    return parsing.is_journal(file.run.path), -file.stop, str(file.run.path)
+    return is_journal(file.run.path), -file.stop, str(file.run.path)
 
 
 def _instead(other: Path, counts: Path) -> str:
@@ -127,7 +115,7 @@ def _instead(other: Path, counts: Path) -> str:
     with contextlib.suppress(OSError):  # it may have gone meanwhile
         if filecmp.cmp(other, counts, shallow=False):
             return f"a copy of {counts}, which counts"
-    if parsing.is_journal(other) and not parsing.is_journal(counts):
+    if is_journal(other) and not is_journal(counts):
         return f"the journal of the run whose record is {counts}, which counts"
     return f"of the same run as {counts}, which has other content, ended no earlier and counts"
 
@@ -144,7 +132,6 @@ def _remarks(file: ParsedFile) -> list[str]:
 
 
 @lru_cache(maxsize=4)
-def _entries(path: Path, mtime_ns: int) -> Mapping[str, Mapping[str, Any]]:
+def _entries(path: Path, mtime_ns: int) -> Mapping[str, RecordedTest]:
     """The tests of a record, the worst of those with the same name, kept as long as the file is the same."""
-    tests = reader.read(path)["tests"]
-    return parsing.worst_by_name((parsing.printable(test["name"]), reader.word(test), test) for test in tests)
+    return parsing.worst_by_name(reader.read(path).results.tests)

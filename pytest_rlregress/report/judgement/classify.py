@@ -1,4 +1,4 @@
-"""Classify what changed between runs: regression, flake, repaired, missing. Pure functions."""
+"""Classify what changed between runs. Pure functions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from pytest_rlregress.report.history.selection import selecting
-from pytest_rlregress.report.judgement.facts import Change, Kind, Point, RecordedRun
-from pytest_rlregress.verdicts import Rank
+from pytest_rlregress.report.judgement.facts import Change, Point, RecordedRun, by_night
+from pytest_rlregress.report.judgement.kinds import Kind
+from pytest_rlregress.verdicts import Rank, Verdict
 
 
 def classify_test(
@@ -26,8 +27,8 @@ def classify_test(
     Returns:
         None for a night without run, a test that was not asked for, and one that says as little as in the run before.
     """
-    begin, end = bisect_left(platform_runs, night, key=_night), bisect_right(platform_runs, night, key=_night)
-    first, last = bisect_left(points, night, key=_night_of), bisect_right(points, night, key=_night_of)
+    begin, end = bisect_left(platform_runs, night, key=by_night), bisect_right(platform_runs, night, key=by_night)
+    first, last = bisect_left(points, night, key=by_night), bisect_right(points, night, key=by_night)
     earlier, tonight = points[:first], points[first:last]
     return classify_results(test, earlier, tonight) or missing_change(
         test, earlier, tonight, platform_runs[:begin], platform_runs[begin:end]
@@ -43,21 +44,26 @@ def classify_results(test: str, earlier: Sequence[Point], tonight: Sequence[Poin
     if wavering:
         now = worst(wavering)
         return _change(
-            test, "flake", min(wavering, key=lambda point: point.rank), now, now, [one for one in wavering if _bad(one)]
+            test,
+            Kind.FLAKE,
+            min(wavering, key=lambda point: point.rank),
+            now,
+            now,
+            [one for one in wavering if _bad(one)],
         )
     group = _latest(said)
     now = group[-1]  # they agree
     others = said[: said.index(group[0])]
     previous = next(filter(says_something, chain(reversed(others), reversed(earlier))), None)
     if not _bad(now):
-        kind: Kind = "new" if previous is None else "repaired" if _bad(previous) else "steady"
+        kind = Kind.NEW if previous is None else Kind.REPAIRED if _bad(previous) else Kind.STEADY
         return _change(test, kind, previous, None, now)
     better, bad = _since_better(chain(reversed(said), reversed(earlier)), now.rank)
     if better is not None:
         return _change(test, _worse(better.run, bad), better, bad[0], now, bad)
     if previous is not None and previous.rank > now.rank:
-        return _change(test, "repaired", previous, None, now)
-    return _change(test, "known" if any(map(says_something, earlier)) else _first(now), None, bad[0], now, bad)
+        return _change(test, Kind.REPAIRED, previous, None, now)
+    return _change(test, Kind.KNOWN if any(map(says_something, earlier)) else _first(now), None, bad[0], now, bad)
 
 
 def missing_change(
@@ -67,7 +73,7 @@ def missing_change(
     before: Sequence[RecordedRun],
     runs: Sequence[RecordedRun],
 ) -> Change | None:
-    """Classify a test without result tonight: missing if it had one in the run before.
+    """Classify a test without result tonight: missing, or lost coverage, if it had one in the run before.
 
     The run before is the last that asked for the same tests, or in which the test was if it is there tonight too. One
     that ended early counts only if it came to the test.
@@ -85,7 +91,10 @@ def missing_change(
         if selecting(run.selection) not in asked and not (point and tonight):
             continue
         if point is not None and says_something(point):
-            return _change(test, "missing", point, None, tonight[-1] if tonight else None)
+            now = tonight[-1] if tonight else None
+            if now and now.word in (Verdict.UNAVAILABLE, Verdict.BLOCKED) and not point.fails:
+                return _change(test, Kind.LOST_COVERAGE, point, now, now, [now])
+            return _change(test, Kind.MISSING, point, None, now)
         if run.state == "complete":
             return None
     return None
@@ -98,7 +107,7 @@ def says_something(point: Point) -> bool:
 
 def varies(points: Sequence[Point]) -> bool:
     """Whether a test's results or attempts differ; else it is steady, known, new (failing) or missing."""
-    return len({point.result.word for point in points}) > 1 or any(point.result.flaky for point in points)
+    return len({point.word for point in points}) > 1 or any(point.flaky for point in points)
 
 
 def worst(points: Iterable[Point]) -> Point:
@@ -120,7 +129,7 @@ def _wavering(said: Sequence[Point]) -> list[Point]:
     """Return the results of a night that disagree, or whose attempts do, though nothing was changed."""
     for point in said:
         same = [one for one in said if one.run.conditions == point.run.conditions]
-        if point.result.flaky or len({one.rank for one in same}) > 1:
+        if point.flaky or len({one.rank for one in same}) > 1:
             return same
     return []
 
@@ -146,35 +155,23 @@ def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None
 
 def _first(now: Point) -> Kind:
     """Classify a bad test without earlier result: a documented failure that is reproduced does not fail."""
-    return "new failing" if now.rank is Rank.FAILING else "new"
+    return Kind.NEW_FAILING if now.fails else Kind.NEW
 
 
 def _worse(good: RecordedRun, bad: Sequence[Point]) -> Kind:
     if len(bad) == 1:
-        return "unconfirmed"
+        return Kind.UNCONFIRMED
     first = bad[0].run
     if (good.platform, good.hardware) != (first.platform, first.hardware):
-        return "hardware change"
-    return "driver change" if good.driver != first.driver else "regression"
+        return Kind.HARDWARE_CHANGE
+    return Kind.DRIVER_CHANGE if good.driver != first.driver else Kind.REGRESSION
 
 
 def _change(
     test: str, kind: Kind, before: Point | None, since: Point | None, now: Point | None, bad: Sequence[Point] = ()
 ) -> Change:
-    about = now or before
-    assert about is not None
-    nights = len({point.run.night for point in bad})
-    result = about.result
-    return Change(kind, about.run.platform, test, result.failure, result.side, before, since, now, nights, len(bad))
+    return Change(kind, test, before, since, now, len({point.run.night for point in bad}), len(bad))
 
 
 def _bad(point: Point) -> bool:
     return point.rank > Rank.GOOD
-
-
-def _night(run: RecordedRun) -> datetime.date:
-    return run.night
-
-
-def _night_of(point: Point) -> datetime.date:
-    return point.run.night

@@ -7,60 +7,28 @@ on.
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
 
 import msgspec
 
-from pytest_rlregress.records.reader import State
+from pytest_rlregress.records.record_types import RunExtra, State
+from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
 from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.verdicts import Rank, rank
 
-#: What became of a test in a platform, against the last run in which it was good.
-Kind = Literal[
-    "regression",  # got worse, and every run since agrees: two of them at least
-    "driver change",  # the same, and the GPU's driver is another one than when it was good
-    "hardware change",  # the same, on other hardware than when it was good: the two are not comparable
-    "unconfirmed",  # got worse, in the one run there has been since
-    "flake",  # a rerun in the same night, with nothing changed, disagrees
-    "repaired",  # better than in the run before
-    "missing",  # the platform ran, this test did not, though it did before
-    "new failing",  # fails, and said nothing on this platform before: nothing to compare with
-    "known",  # bad as before: it has not been better on this platform
-    "steady",  # good, as before
-    "new",  # does not fail, and said nothing on this platform before
-]
-#: Kinds for which ``--gate`` and ``--compare`` exit with 1.
-TRIPS: frozenset[str] = frozenset({"regression", "driver change"})
-#: Kinds that say something got worse, or may have.
-WORSE: tuple[Kind, ...] = ("regression", "driver change", "hardware change", "unconfirmed", "flake")
+#: Runs and points by night, for bisecting them.
+by_night = attrgetter("night")
 
 
 def night_of(moment: float) -> datetime.date:
     """Return the night of a moment, which is in seconds since 1970."""
     noon = datetime.timedelta(hours=12)
     return (datetime.datetime.fromtimestamp(moment, datetime.UTC) + noon).date()
-
-
-class Result(msgspec.Struct, frozen=True):  # there are some hundred thousand of them
-    """The result of one test in one run.
-
-    Attributes:
-        word: Its verdict; for a test without side pytest's word (``records.reader``).
-        seconds: Set-up, call and teardown.
-        note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
-        flaky: It was run again within the run, and its attempts disagree.
-    """
-
-    word: str
-    seconds: float
-    failure: str | None = None
-    side: str | None = None
-    note: str = ""
-    flaky: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +50,7 @@ class RecordedRun:
         counts: Tests by word.
         numbers: What the miniature step measured, by name: ``step_seconds`` (median), ``tokens_per_second`` (median),
             ``peak_memory_bytes``, ``loss`` (of the last step), ``agreement`` (largest mean |Δ logprob|, nats).
-        extra: ``results.extra`` of the record as it was written.
+        extra: What the record says of the run: all of the above is in it, and more.
     """
 
     id: str
@@ -97,10 +65,10 @@ class RecordedRun:
     dirty: bool
     lock: Lock
     components: Mapping[str, str]
+    extra: RunExtra
     selection: tuple[str, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     numbers: Mapping[str, float] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def night(self) -> datetime.date:
@@ -110,8 +78,8 @@ class RecordedRun:
     @cached_property
     def hardware(self) -> tuple[object, ...]:
         """Runs in which this is equal are comparable: the GPUs' names; without GPU the CPU's model and cores."""
-        cpu = (self.extra.get("hardware") or {}).get("cpu") or {}
-        return self.devices or (cpu.get("model"), cpu.get("cores"))
+        cpu = self.extra.hardware.cpu
+        return self.devices or ((cpu.model, cpu.cores) if cpu else (None, None))
 
     @cached_property
     def conditions(self) -> tuple[object, ...]:
@@ -119,16 +87,40 @@ class RecordedRun:
         return self.platform, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver
 
 
-class Point(msgspec.Struct, frozen=True):
-    """One result with its run: a point of a test's timeline."""
+class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of them
+    """The result of one test in one run: a point of its timeline.
+
+    Attributes:
+        word: Its verdict; for a test without side pytest's word (``RecordedTest.word``).
+        seconds: Set-up, call and teardown.
+        note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
+        flaky: It was run again within the run, and its attempts disagree.
+        components: The parts of the stack that its failure is about, with commas.
+    """
 
     run: RecordedRun
-    result: Result
+    word: str
+    seconds: float
+    failure: str | None = None
+    side: str | None = None
+    note: str = ""
+    flaky: bool = False
+    components: str = ""
+
+    @property
+    def night(self) -> datetime.date:
+        """The night of its run."""
+        return self.run.night
 
     @property
     def rank(self) -> Rank:
         """How bad the result is."""
-        return rank(self.result.word)
+        return rank(self.word)
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the run; a documented failure that is reproduced does not."""
+        return self.rank is Rank.FAILING
 
 
 @dataclass(frozen=True)
@@ -137,8 +129,8 @@ class Change:
 
     Attributes:
         test: Its key.
-        before: Where it was last good before it got worse; None if it never was. For ``repaired`` and ``missing`` the
-            run before.
+        before: Where it was last good before it got worse; None if it never was. For what was repaired, lost or is
+            missing the run before.
         since: Where it was bad first since then; None for a good one.
         now: The worst of tonight; None if it did not run.
         nights: In how many nights it has been bad since ``since``.
@@ -146,15 +138,39 @@ class Change:
     """
 
     kind: Kind
-    platform: str
     test: str
-    failure: str | None
-    side: str | None
     before: Point | None
     since: Point | None
     now: Point | None
     nights: int = 0
     runs: int = 0
+
+    @property
+    def latest(self) -> Point:
+        """The latest that is known of the test."""
+        found = self.now or self.before
+        assert found is not None
+        return found
+
+    @property
+    def platform(self) -> str:
+        """Where it is."""
+        return self.latest.run.platform
+
+    @property
+    def trips(self) -> bool:
+        """Whether the gate closes for it: it got worse, and that repeats."""
+        return self.kind in TRIPS
+
+    @property
+    def fails(self) -> bool:
+        """Whether the test fails tonight."""
+        return self.now is not None and self.now.fails
+
+    @property
+    def fails_as_before(self) -> bool:
+        """Whether it fails tonight, and nothing about that is new."""
+        return self.kind is Kind.KNOWN and self.fails
 
 
 @dataclass(frozen=True)
@@ -166,14 +182,12 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The texts that a record holds of one failing test, empty where there is none."""
+class Flip:
+    """A test that got worse, or better, with an upgrade."""
 
-    message: str
-    trace: str
-    attempts: int = 1
-    file: str = ""
-    peak_memory: Mapping[str, int] = field(default_factory=dict)
+    test: str
+    before: Point
+    after: Point
 
 
 @dataclass(frozen=True)
@@ -181,7 +195,7 @@ class Upgrade:
     """Two successive runs of a platform with another stack, and the tests that flipped between them.
 
     Attributes:
-        changed: The packages.
+        changed: The packages, first those that the failures of these tests are about.
         driver: The driver before and after, where it differs.
         commit: The commit before and after, where it differs.
         worse: Tests last good in ``before`` or earlier and first bad in ``after``, as of tonight or as of then.
@@ -195,9 +209,14 @@ class Upgrade:
     changed: tuple[PackageChange, ...]
     driver: tuple[str | None, str | None] | None
     commit: tuple[str | None, str | None] | None
-    worse: tuple[tuple[str, str, str], ...]  # test, word before, word after
-    better: tuple[tuple[str, str, str], ...]
+    worse: tuple[Flip, ...]
+    better: tuple[Flip, ...]
     command: str = ""
+
+    @property
+    def flipped(self) -> list[Point]:
+        """What came of each of these tests after it."""
+        return [flip.after for flip in (*self.worse, *self.better)]
 
 
 @dataclass(frozen=True)
@@ -248,6 +267,12 @@ class PlatformNight:
     changes: tuple[Change, ...]
     cells: tuple[Cell, ...]
 
+    @property
+    def tally(self) -> list[tuple[str, int]]:
+        """How many tests of each word, the gravest first."""
+        counts = Counter(point.word for point in self.results.values())
+        return sorted(counts.items(), key=lambda item: (-rank(item[0]), item[0]))
+
 
 @dataclass(frozen=True)
 class Night:
@@ -257,5 +282,9 @@ class Night:
     platforms: tuple[PlatformNight, ...]
     upgrades: tuple[Upgrade, ...]
     flaky: tuple[Flaky, ...]
-    slowest: tuple[tuple[str, Point], ...]  # test, and the slowest run of it this night
     problems: tuple[Problem, ...]
+
+    @property
+    def changes(self) -> list[Change]:
+        """Those of every platform."""
+        return [change for platform in self.platforms for change in platform.changes]

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
 from pytest_rlregress.report.judgement.classify import says_something, varies
-from pytest_rlregress.report.judgement.facts import Flaky, Point
+from pytest_rlregress.report.judgement.facts import Flaky, Point, by_night
 from pytest_rlregress.verdicts import Rank
 
 _NIGHTS = 90  # that a rate is taken over
@@ -18,16 +18,12 @@ def find_flaky(platform: str, timelines: Mapping[str, Sequence[Point]], date: da
     begin = date - datetime.timedelta(days=_NIGHTS - 1)
     flaky = []
     for test, points in timelines.items():
-        recent = points[bisect_left(points, begin, key=_night) : bisect_right(points, date, key=_night)]
+        recent = points[bisect_left(points, begin, key=by_night) : bisect_right(points, date, key=by_night)]
         found = _rate([point for point in recent if says_something(point)]) if varies(recent) else None
         if found:
             runs, bad = found
-            flaky.append(Flaky(platform, test, bad[-1].result.failure, len(runs), len(bad), bad[-1].run))
+            flaky.append(Flaky(platform, test, bad[-1].failure, len(runs), len(bad), bad[-1].run))
     return flaky
-
-
-def _night(point: Point) -> datetime.date:
-    return point.run.night
 
 
 def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
@@ -47,7 +43,7 @@ def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
         if best is Rank.FAILING:
             continue
         wrong = [point for point, found in zip(group, ranks, strict=True) if found > best]
-        retried = [point for point in group if point.result.flaky]
+        retried = [point for point in group if point.flaky]
         runs += group
         bad += wrong + [point for point in retried if point.rank is best]
         wavered = (

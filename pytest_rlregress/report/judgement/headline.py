@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_rlregress.report.judgement.classify import says_something
-from pytest_rlregress.report.judgement.facts import TRIPS, WORSE, Change, Kind, Night, PlatformNight
-from pytest_rlregress.report.sentences import TOLD
+from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight
+from pytest_rlregress.report.judgement.kinds import TOLD, WORSE, Kind
 from pytest_rlregress.util.text import plural
 from pytest_rlregress.verdicts import Rank
 
@@ -39,13 +39,13 @@ def of_comparison(changes: Iterable[Change]) -> str:
     changes = list(changes)
     counts = Counter(change.kind for change in changes)
     parts = [_counted(counts[kind], kind) for kind in TOLD if counts[kind]]
-    parts += ["nothing got worse"] * (not any(counts[kind] for kind in TOLD if kind != "repaired"))
-    known = [change for change in changes if _fails_as_before(change)]
-    return ", ".join(parts + [f"{_failing(len(known))} as before"] * bool(known))
+    parts += ["nothing got worse"] * (not any(counts[kind] for kind in TOLD if kind is not Kind.REPAIRED))
+    known = sum(change.fails_as_before for change in changes)
+    return ", ".join(parts + [f"{_failing(known)} as before"] * bool(known))
 
 
 def _colour(night: Night) -> Colour:
-    if any(change.kind in TRIPS for platform in night.platforms for change in platform.changes):
+    if any(change.trips for change in night.changes):
         return "red"
     complete = all(run.state == "complete" for platform in night.platforms for run in platform.runs)
     good = all(platform.cells[-1].word == "good" for platform in night.platforms)
@@ -64,15 +64,12 @@ def _text(night: Night) -> str:
     parts = [part for kind in WORSE for part in _worse(kind, ran)]
     parts += [f"nothing got worse on {_listed(compared)}"] * (not parts and bool(compared))
     parts += [_first(platform, several) for platform in first]
-    for kind, noun in (("new failing", "new test"), ("missing", "test")):
-        platforms = [change.platform for platform in later for change in platform.changes if change.kind == kind]
-        verb = "missing" if kind == "missing" else "fail" + "s" * (len(platforms) == 1)
-        parts += [f"{plural(len(platforms), noun)} {verb} on {_listed(sorted(set(platforms)))}"] * bool(platforms)
-    repaired = [platform.name for platform in ran if any(change.kind == "repaired" for change in platform.changes)]
-    parts += [f"repaired on {_listed(repaired)}"] * bool(repaired)
-    known = [change.platform for platform in ran for change in platform.changes if _fails_as_before(change)]
-    where = f" on {_listed(sorted(set(known)))}" if several else ""
-    parts += [f"{_failing(len(known))} as before{where}"] * bool(known)
+    for kind in (Kind.NEW_FAILING, Kind.LOST_COVERAGE, Kind.MISSING, Kind.REPAIRED):
+        where = [change.platform for platform in later for change in platform.changes if change.kind is kind]
+        parts += [f"{_counted(len(where), kind)} on {_listed(sorted(set(where)))}"] * bool(where)
+    known = [change.platform for platform in ran for change in platform.changes if change.fails_as_before]
+    on = f" on {_listed(sorted(set(known)))}" if several else ""
+    parts += [f"{_failing(len(known))} as before{on}"] * bool(known)
     cut = [platform.name for platform in ran if any(run.state != "complete" for run in platform.runs)]
     missing = [platform.name for platform in night.platforms if not platform.runs]
     parts += [f"no test ran on {_listed(silent)}"] * bool(silent)
@@ -105,17 +102,10 @@ def _worse(kind: Kind, platforms: Sequence[PlatformNight]) -> list[str]:
         if not changes:
             continue
         nights = sorted({change.since.run.night for change in changes if change.since})
-        since = f" since {nights[0]}" if nights and kind != "flake" else ""
+        since = f" since {nights[0]}" if nights and kind is not Kind.FLAKE else ""
         more = " and later" if since and len(nights) > 1 else ""
-        noun = kind if kind in ("regression", "flake") else "test"
-        why = {"driver change": " worse after a driver change", "hardware change": " worse on changed hardware"}
-        why["unconfirmed"] = " worse in one run, unconfirmed,"
-        said.append(f"{plural(len(changes), noun)}{why.get(kind, '')} on {platform.name}{since}{more}")
+        said.append(f"{_counted(len(changes), kind)} on {platform.name}{since}{more}")
     return said
-
-
-def _fails_as_before(change: Change) -> bool:
-    return change.kind == "known" and change.now is not None and change.now.rank is Rank.FAILING
 
 
 def _failing(count: int) -> str:
@@ -123,8 +113,16 @@ def _failing(count: int) -> str:
 
 
 def _counted(count: int, kind: Kind) -> str:
-    adjective = kind in ("unconfirmed", "new failing", "missing", "repaired")
-    return f"{count} {kind}" if adjective else plural(count, kind)
+    tests = plural(count, "test")
+    return {
+        Kind.DRIVER_CHANGE: f"{tests} worse after a driver change",
+        Kind.HARDWARE_CHANGE: f"{tests} worse on changed hardware",
+        Kind.UNCONFIRMED: f"{tests} worse in one run (unconfirmed)",
+        Kind.NEW_FAILING: f"{plural(count, 'new test')} fail{'s' * (count == 1)}",
+        Kind.LOST_COVERAGE: f"lost coverage of {tests}",
+        Kind.MISSING: f"{tests} missing",
+        Kind.REPAIRED: f"{tests} repaired",
+    }.get(kind, plural(count, kind))
 
 
 def _listed(names: Sequence[str]) -> str:

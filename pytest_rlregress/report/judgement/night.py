@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import flakes, upgrades
 from pytest_rlregress.report.judgement.classify import classify_test, says_something, varies, worst_of_night
-from pytest_rlregress.report.judgement.facts import WORSE, Cell, Change, Night, PlatformNight, Point, RecordedRun
+from pytest_rlregress.report.judgement.facts import Cell, Change, Night, PlatformNight, Point, RecordedRun, by_night
+from pytest_rlregress.report.judgement.kinds import WORSE, Kind
 from pytest_rlregress.verdicts import Rank, rank
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History
 
 _NIGHTS = 30  # shown at a glance
-_SLOWEST = 20
 
 Timelines = Mapping[str, Sequence[Point]]
 
@@ -50,29 +50,19 @@ def judge_night(history: History, date: datetime.date | None = None, expect: Seq
     ]
     found = [upgrade for platform in runs for upgrade in upgrades.find_upgrades(runs[platform], timelines[platform])]
     flaky = [one for platform in runs for one in flakes.find_flaky(platform, timelines[platform], date)]
-    timed = [
-        (test, _slow(points))
-        for platform in runs
-        for test, points in _nights(timelines[platform], [date])[date].items()
-    ]
     return Night(
         date,
         tuple(platforms),
         tuple(sorted(found, key=lambda upgrade: upgrade.after.start, reverse=True)),
         tuple(sorted(flaky, key=lambda one: (-one.bad / one.runs, one.platform, one.test))),
-        tuple(sorted(timed, key=lambda one: -one[1].result.seconds)[:_SLOWEST]),
         history.problems,
     )
 
 
 def _until(timelines: Timelines, date: datetime.date) -> Timelines:
     """Cut the timelines off after a night."""
-    cut = {test: points[: bisect_right(points, date, key=_night)] for test, points in timelines.items()}
+    cut = {test: points[: bisect_right(points, date, key=by_night)] for test, points in timelines.items()}
     return {test: points for test, points in cut.items() if points}
-
-
-def _night(point: Point) -> datetime.date:
-    return point.run.night
 
 
 def _newest(runs: Sequence[RecordedRun]) -> RecordedRun:
@@ -85,15 +75,15 @@ def _platform_night(
     platform: str, runs: Sequence[RecordedRun], timelines: Timelines, date: datetime.date
 ) -> PlatformNight:
     days = [date - datetime.timedelta(days=back) for back in reversed(range(_NIGHTS))]
-    by_night = {night: tuple(group) for night, group in groupby(runs, key=lambda run: run.night)}
+    nightly = {night: tuple(group) for night, group in groupby(runs, key=by_night)}
     points = _nights(timelines, days)
     shown = {day: {test: worst_of_night(found) for test, found in tests.items()} for day, tests in points.items()}
     suspects = {test: found for test, found in timelines.items() if len(found) < len(runs) or varies(found)}
     cells = []
     for day in days:  # in the first night there is something to tell of each test, also of one that never changed since
         told = timelines if runs and day == runs[0].night else suspects
-        cells.append(_cell(day, by_night.get(day, ()), shown[day], _changes(runs, told, day)))
-    tonight = by_night.get(date, ())
+        cells.append(_cell(day, nightly.get(day, ()), shown[day], _changes(runs, told, day)))
+    tonight = nightly.get(date, ())
     before = runs[: len(runs) - len(tonight)]
     asked = {selecting(run.selection) for run in tonight}
     good = (run for run in reversed(before) if _good(run) and (not tonight or selecting(run.selection) in asked))
@@ -135,23 +125,19 @@ def _cell(
     date: datetime.date, runs: Sequence[RecordedRun], shown: Mapping[str, Point], changes: Sequence[Change]
 ) -> Cell:
     """Summarise a platform's night in a cell. ``changes`` may leave out steady tests."""
-    bad = sum(point.rank is Rank.FAILING for point in shown.values())
+    bad = sum(point.fails for point in shown.values())
     kinds = {change.kind for change in changes}
     worse = kinds & {*WORSE}
     if not runs:
         word = "no run"
     elif worse:
-        word = "flake" if worse == {"flake"} else "worse"
+        word = "flake" if worse == {Kind.FLAKE} else "worse"
     elif (
-        "missing" in kinds
+        kinds & {Kind.LOST_COVERAGE, Kind.MISSING}
         or not any(map(says_something, shown.values()))
         or all(run.state != "complete" for run in runs)
     ):
         word = "interrupted"
     else:
-        word = "new failing" if "new failing" in kinds else "known" if bad else "good"
+        word = "new failing" if Kind.NEW_FAILING in kinds else "known" if bad else "good"
     return Cell(date, word, len(runs), bad)
-
-
-def _slow(points: Sequence[Point]) -> Point:
-    return max(points, key=lambda point: point.result.seconds)

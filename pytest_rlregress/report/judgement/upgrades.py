@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.report.judgement.classify import varies
-from pytest_rlregress.report.judgement.facts import Point, RecordedRun, Upgrade
+from pytest_rlregress.report.judgement.facts import Flip, Point, RecordedRun, Upgrade
+from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import PackageChange, differences
-from pytest_rlregress.verdicts import Rank, rank
+from pytest_rlregress.verdicts import Rank
 
-_Flip = tuple[str, str, str]  # test, word before, word after
+_PLACES = {name: place for place, one in enumerate(COMPONENTS.values()) for name in one.distributions}
 
 
 def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
@@ -22,41 +24,30 @@ def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, 
     A test flips where all that is known of it until the next upgrade is worse, or better, than the last before: what
     disagrees with itself after an upgrade is not the upgrade's doing.
     """
-    stretches = _stretches(platform_runs)
+    stretches = [list(runs) for _, runs in groupby(platform_runs, key=_installed)]
     place = {run.id: index for index, runs in enumerate(stretches) for run in runs}
-    worse: list[list[tuple[_Flip, str | None]]] = [[] for _ in stretches]
-    better: list[list[_Flip]] = [[] for _ in stretches]
+    worse: list[list[Flip]] = [[] for _ in stretches]
+    better: list[list[Flip]] = [[] for _ in stretches]
     for test, points in timelines.items():
         for before, after in _steps(points, place) if varies(points) else ():
-            flip = test, before.result.word, after[0].result.word
             ranks, was = [point.rank for point in after], before.rank
             if min(ranks) > was:
-                worse[place[after[0].run.id]].append((flip, after[0].result.failure))
+                worse[place[after[0].run.id]].append(Flip(test, before, after[0]))
             elif max(ranks) < was:
-                better[place[after[0].run.id]].append(flip)
+                better[place[after[0].run.id]].append(Flip(test, before, after[0]))
     found = []
-    for index in range(1, len(stretches)):
-        last, first = stretches[index - 1][-1], stretches[index][0]
-        changed = tuple(differences(last.lock, first.lock))
+    for index, (earlier, later) in enumerate(pairwise(stretches), 1):
+        last, first = earlier[-1], later[0]
+        packages = changed(last, first, [flip.after for flip in worse[index] + better[index]])
         driver = (last.driver, first.driver) if last.driver != first.driver else None
         commit = (last.commit, first.commit) if last.commit != first.commit else None
-        if not (changed or driver or worse[index] or better[index]):
+        if not (packages or driver or worse[index] or better[index]):
             continue
-        flips = sorted(worse[index], key=lambda one: -rank(one[0][2]))
-        command = shlex.join(bisect(last, first, flips[0][0][0], flips[0][1])) if flips else ""
-        told = tuple(flip for flip, _ in flips)
-        found.append(Upgrade(last.platform, last, first, changed, driver, commit, told, tuple(better[index]), command))
-    return found
-
-
-def _stretches(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
-    """Split the runs where packages, driver or commit changed."""
-    found: list[list[RecordedRun]] = []
-    for run in runs:
-        if found and _installed(found[-1][-1]) == _installed(run):
-            found[-1].append(run)
-        else:
-            found.append([run])
+        flips = sorted(worse[index], key=lambda flip: -flip.after.rank)
+        command = shlex.join(bisect(last, first, flips[0].test, flips[0].after.failure)) if flips else ""
+        found.append(
+            Upgrade(last.platform, last, first, packages, driver, commit, tuple(flips), tuple(better[index]), command)
+        )
     return found
 
 
@@ -66,20 +57,21 @@ def _installed(run: RecordedRun) -> tuple[str, str | None, str | None]:
 
 def _steps(points: Sequence[Point], place: Mapping[str, int]) -> list[tuple[Point, list[Point]]]:
     """For each stretch with results of a test, but the first: its last result before, and those in it."""
-    groups: list[list[Point]] = []
-    for point in points:
-        if point.rank is Rank.NOTHING or point.run.id not in place:
-            continue
-        if groups and place[groups[-1][-1].run.id] == place[point.run.id]:
-            groups[-1].append(point)
-        else:
-            groups.append([point])
-    return [(groups[index - 1][-1], groups[index]) for index in range(1, len(groups))]
+    said = (point for point in points if point.rank is not Rank.NOTHING and point.run.id in place)
+    groups = [list(group) for _, group in groupby(said, key=lambda point: place[point.run.id])]
+    return [(earlier[-1], later) for earlier, later in pairwise(groups)]
 
 
-def changed(before: RecordedRun, after: RecordedRun) -> tuple[PackageChange, ...]:
-    """List the packages that differ between two runs, by name."""
-    return tuple(differences(before.lock, after.lock))
+def changed(before: RecordedRun, after: RecordedRun, about: Iterable[Point] = ()) -> tuple[PackageChange, ...]:
+    """List the packages that differ between two runs.
+
+    First come the components that the failures of these tests are about, then the others in the order of
+    ``COMPONENTS``, then all else by name.
+    """
+    named = {name for point in about for name in point.components.split(",")} & {*COMPONENTS}
+    first = {name for component in named for name in COMPONENTS[component].distributions}
+    found = differences(before.lock, after.lock)
+    return tuple(sorted(found, key=lambda one: (one.name not in first, _PLACES.get(one.name, len(_PLACES)), one.name)))
 
 
 def bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str | None) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -49,7 +48,7 @@ class PlatformSeries:
         changes: Minutes since 1970, and what was installed or exchanged then.
         domains: What the vertical axis shows, by metric: ten per cent to both sides at least: noise is to look small.
         labels: What each plot shows, in words, by metric.
-        table: Rows for readers, the newest first: night, a text for each metric, what changed.
+        table: Rows for readers, the newest first: run, a number for each metric, what changed.
         left_out: Runs that are not in the table.
     """
 
@@ -58,7 +57,7 @@ class PlatformSeries:
     changes: list[tuple[int, str]]
     domains: dict[str, tuple[float, float]]
     labels: dict[str, str]
-    table: list[tuple[str, list[str], str]]
+    table: list[tuple[str, list[float | None], str]]
     left_out: int
 
 
@@ -67,7 +66,11 @@ def platform(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]
     measured = [run for run in runs if run.numbers]
     if not measured:
         return None
-    changes = {upgrade.after.id: (upgrade, exchanged(upgrade)) for upgrade in upgrades if upgrade.platform == name}
+    changes = {
+        upgrade.after.id: (round(upgrade.after.start / 60), formatting.exchanged(upgrade))
+        for upgrade in upgrades
+        if upgrade.platform == name
+    }
     rows: list[tuple[int, list[float | None]]] = []
     before = None
     for run in measured:
@@ -80,14 +83,14 @@ def platform(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]
     return PlatformSeries(
         name,
         {"t": [t for t, _ in rows], **columns},
-        [(round(upgrade.after.start / 60), text) for upgrade, text in changes.values()],
+        list(changes.values()),
         {key: _domain(values) for key, values in columns.items()},
         {metric.name: _label(name, metric, measured) for metric in METRICS},
         [
             (
                 formatting.moment(run.start),
-                [_text(run, metric) for metric in METRICS],
-                changes[run.id][1] if run.id in changes else "",
+                [_number(run, metric) for metric in METRICS],
+                changes.get(run.id, (0, ""))[1],
             )
             for run in measured[: -TABLE_ROWS - 1 : -1]
         ],
@@ -100,18 +103,6 @@ def span(plots: Sequence[PlatformSeries]) -> tuple[float, float]:
     times = [t for plot in plots for t in plot.columns["t"] if t is not None]
     end = max(times, default=0)
     return min(end - 7 * 24 * 60, *times, end), end
-
-
-def exchanged(upgrade: Upgrade, most: int = 6) -> str:
-    """Describe in a line what differs between the two runs of an upgrade."""
-    said = [
-        f"{change.name} {formatting.version(change.before)} → {formatting.version(change.after)}"
-        for change in upgrade.changed
-    ]
-    said[most:] = [f"{len(said) - most} more packages"] * (len(said) > most)
-    if upgrade.driver:
-        said.append(f"driver {upgrade.driver[0] or 'none'} → {upgrade.driver[1] or 'none'}")
-    return ", ".join(said)
 
 
 def specs() -> dict[str, Any]:
@@ -172,9 +163,7 @@ def _spec(metric: Metric) -> dict[str, Any]:
 
 def _number(run: RecordedRun, metric: Metric) -> float | None:
     value = run.numbers.get(metric.name)
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value * metric.scale:.5g}")
+    return None if value is None else float(f"{value * metric.scale:.5g}")
 
 
 def _domain(values: Sequence[float | None]) -> tuple[float, float]:
@@ -182,11 +171,6 @@ def _domain(values: Sequence[float | None]) -> tuple[float, float]:
     middle, half = (min(known) + max(known)) / 2, (max(known) - min(known)) / 2
     half = max(half, abs(middle) / 10)
     return float(f"{middle - half:.5g}"), float(f"{middle + half:.5g}")
-
-
-def _text(run: RecordedRun, metric: Metric) -> str:
-    value = run.numbers.get(metric.name)
-    return "" if value is None else f"{value * metric.scale:.5g}"
 
 
 def _label(name: str, metric: Metric, runs: Sequence[RecordedRun]) -> str:

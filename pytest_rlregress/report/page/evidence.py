@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from pytest_rlregress.catalogue import Failure
 from pytest_rlregress.logs import ansi
+from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.report.judgement import upgrades
-from pytest_rlregress.report.judgement.facts import Change, Evidence, Night, Point
-from pytest_rlregress.report.page import formatting, tables
+from pytest_rlregress.report.judgement.facts import Change, Night, Point
+from pytest_rlregress.report.page import tables
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History
@@ -40,19 +41,15 @@ class ShownText:
 
 @dataclass(frozen=True)
 class FailingTest:
-    """One failing test on one platform, with its evidence."""
+    """One failing test on one platform, with its evidence: its entry in the record, and its last runs."""
 
     anchor: str
-    platform: str
     test: str
     point: Point
     change: Change | None
-    marks: str
-    signal: str
     known: Failure | None
+    entry: RecordedTest
     parts: tuple[ShownText, ...]
-    memory: tuple[tuple[str, str], ...]
-    attempts: int
     course: tuple[tuple[str, int], ...]
     again: str
 
@@ -60,54 +57,32 @@ class FailingTest:
 def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> tuple[list[FailingTest], int]:
     """Collect the failing tests of a night, the gravest first, and count those that a page cannot hold."""
     found, left = [], ALL
-    every = list(tables.failing(night))
-    timelines = {platform: history.timelines(platform) for platform in {one.name for one, *_ in every}}
-    for number, (platform, point, test, change) in enumerate(every[:MOST], 1):
-        try:
-            evidence = history.evidence(point.run, test)
-        except KeyError:  # the file is another one by now
-            evidence = Evidence("its record no longer has this test", "")
-        parts = _parts(evidence, ONE if left > 0 else SPENT)
+    every = tables.failing(night)
+    for number, (point, test, change) in enumerate(every[:MOST], 1):
+        entry = history.entry(point.run, test)
+        parts = _parts(entry.message, entry.trace, ONE if left > 0 else SPENT)
         left -= sum(len(part.text) for part in parts)
-        past = [one.result.word for one in timelines[platform.name][test] if one.run.start <= point.run.start]
-        found.append(
-            FailingTest(
-                f"evidence-{number}",
-                platform.name,
-                test,
-                point,
-                change,
-                tables.marks(change.kind if change else "", point.result.word),
-                formatting.signal(point.result.note, evidence.message),
-                catalogue.get(point.result.failure or ""),
-                parts,
-                tuple(
-                    (name, formatting.size(size))
-                    for name, size in sorted(evidence.peak_memory.items(), key=lambda x: -x[1])
-                ),
-                evidence.attempts,
-                tuple((word, len(list(same))) for word, same in groupby(past[-COURSE:])),
-                shlex.join(upgrades.again(point.run, [test])),
-            )
-        )
+        timeline = history.timelines(point.run.platform)[test]
+        past = [one.word for one in timeline if one.run.start <= point.run.start]
+        course = tuple((word, len(list(same))) for word, same in groupby(past[-COURSE:]))
+        known = catalogue.get(point.failure or "")
+        again = shlex.join(upgrades.again(point.run, [test]))
+        found.append(FailingTest(f"evidence-{number}", test, point, change, known, entry, parts, course, again))
     return found, max(0, len(every) - MOST)
 
 
-def _parts(evidence: Evidence, room: int) -> tuple[ShownText, ...]:
+def _parts(message: str, trace: str, room: int) -> tuple[ShownText, ...]:
     """Split a trace at its titles; of long parts keep the end, which says what went wrong."""
     texts, title, begin = [], "trace", 0
-    trace = ansi.stripped(evidence.trace)
+    trace = ansi.stripped(trace)
     for found in _TITLE.finditer(trace):
         texts.append((title, trace[begin : found.start()]))
         title, begin = found["title"], found.end()
     texts.append((title, trace[begin:]))
-    if evidence.message and evidence.message not in trace:
-        texts.insert(0, ("message", ansi.stripped(evidence.message)))
+    if message and message not in trace:
+        texts.insert(0, ("message", ansi.stripped(message)))
     texts = [(title, text.strip("\n")) for title, text in texts if text.strip()]
-    share = room // max(1, len(texts))
-    long = sum(len(text) > share for _, text in texts)
-    spare = sum(max(0, share - len(text)) for _, text in texts) // max(1, long)
-    return tuple(_cut(title, text, share + spare) for title, text in texts)
+    return tuple(_cut(title, text, room // len(texts)) for title, text in texts)
 
 
 def _cut(title: str, text: str, room: int) -> ShownText:

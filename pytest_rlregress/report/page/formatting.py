@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections import Counter
 
-from pytest_rlregress.report.judgement.facts import TRIPS, Kind, Night, PlatformNight
+from pytest_rlregress.report.judgement.facts import Night, PlatformNight, Upgrade
 from pytest_rlregress.report.judgement.headline import Colour
+from pytest_rlregress.report.judgement.kinds import QUIET, TRIPS, Kind
+from pytest_rlregress.report.sentences import between
 from pytest_rlregress.report.sentences import hardware as hardware
 from pytest_rlregress.util.text import plural as plural
 from pytest_rlregress.verdicts import Rank, rank
-
-#: What became of a test, the gravest first, each explained in the page's legend.
-KINDS: dict[Kind, str] = {
-    "regression": "got worse, and every run since agrees: two at least",
-    "driver change": "the same, but the GPU's driver is another one than when it was good",
-    "hardware change": "the same, but on other hardware than when it was good: the two are not comparable",
-    "unconfirmed": "got worse in the one run there has been since: a second run decides",
-    "new failing": "it fails, and has not run on this hardware before: nothing to compare with",
-    "flake": "a rerun in the same night, with nothing changed, disagrees",
-    "missing": "it ran before, and the hardware ran this night, but the test did not",
-    "repaired": "better than in the run before",
-    "new": "it does not fail, and has not run on this hardware before",
-    "known": "bad as before: it has not been better on this hardware",
-    "steady": "good, as before",
-}
-#: Kinds of which nobody need be told.
-QUIET: frozenset[str] = frozenset({"known", "steady"})
 
 #: Tone of the headline by its colour.
 HEADLINES: dict[Colour, str] = {"green": "good", "amber": "warn", "red": "bad"}
@@ -43,8 +27,6 @@ CELLS = {
     "no run": ("no-run", ""),
 }
 
-_SIGNAL = re.compile(r"\bSIG[A-Z]{2,}[0-9]*\b")
-
 
 def tone(word: str) -> str:
     """``good``, ``documented``, ``bad`` or ``quiet``: how a verdict, or pytest's word, is drawn."""
@@ -52,11 +34,11 @@ def tone(word: str) -> str:
     return tones[rank(word)]
 
 
-def kind_tone(kind: str) -> str:
+def kind_tone(kind: Kind) -> str:
     """The tone of a kind of change."""
     if kind in TRIPS:
         return "bad"
-    return {"repaired": "good", "new": "good", "known": "quiet", "steady": "quiet"}.get(kind, "warn")
+    return "quiet" if kind in QUIET else "good" if kind in (Kind.REPAIRED, Kind.NEW) else "warn"
 
 
 def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> str:
@@ -73,6 +55,11 @@ def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> 
     return f"Nothing has run since: {missed} nights without a run, to {newest + datetime.timedelta(days=missed)}."
 
 
+def exchanged(upgrade: Upgrade) -> str:
+    """What differs between the two runs of an upgrade, in a line."""
+    return between(upgrade.before, upgrade.after, upgrade.flipped).replace(" -> ", " → ")
+
+
 def strip(platform: PlatformNight) -> str:
     """Describe the cells of a platform in words."""
     counts = Counter(cell.word for cell in platform.cells)
@@ -83,19 +70,6 @@ def strip(platform: PlatformNight) -> str:
         listed = "" if word == "good" else f" ({', '.join(dates[-8:])}{', and earlier' if len(dates) > 8 else ''})"
         said.append(f"{count} {name}{listed}")
     return f"{platform.name}, the last {len(platform.cells)} nights: {'; '.join(said)}"
-
-
-def signal(*texts: str) -> str:
-    """The first signal that texts name; empty if none does."""
-    return next((found[0] for found in map(_SIGNAL.search, texts) if found), "")
-
-
-def ago(seconds: float) -> str:
-    """Format a span of time: ``3 hours``."""
-    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= size * (2 if unit == "day" else 1):
-            return plural(int(seconds // size), unit)
-    return "less than a minute"
 
 
 def moment(start: float) -> str:

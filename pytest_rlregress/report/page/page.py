@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlregress import catalogue
 from pytest_rlregress.report.judgement import headline
 from pytest_rlregress.report.judgement.facts import Night
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.report.page import charts, evidence, formatting, tables
 from pytest_rlregress.verdicts import Verdict
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 #: Rows of each table, the most telling first; the page says how many more there are.
-_UPGRADES, _FLAKY, _SLOWEST, _PROBLEMS = 40, 100, 15, 100
+_MOST = 100
 
 
 def render(night: Night, history: History, now: datetime.datetime) -> str:
@@ -30,17 +31,17 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
     Args:
         night: What is told.
         history: All runs, for the plots and the evidence.
-        now: With a time zone. A reader's browser counts on from there.
+        now: With a time zone.
     """
     import jinja2
     from markupsafe import Markup
 
     known = catalogue.load([catalogue.SHIPPED])
     cases, more_cases = evidence.cases(night, history, known)
-    anchors = {(case.platform, case.test): case.anchor for case in cases}
+    anchors = {(case.point.run.platform, case.test): case.anchor for case in cases}
     by_platform = {name: [run for run in history.runs if run.platform == name] for name in history.platforms}
     plots = [plot for name, runs in by_platform.items() if (plot := charts.platform(name, runs, night.upgrades))]
-    upgrades, more_upgrades = tables.upgrades(night, _UPGRADES)
+    upgrades, more_upgrades = tables.upgrades(night, _MOST)
     newest = max(history.runs, key=lambda run: run.start, default=None)
     styles, scripts = _text("style.css"), [_text("script.js")]
     if plots:
@@ -65,26 +66,22 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         more_upgrades=more_upgrades,
         plots=plots,
         data=_data(plots),
-        flaky=night.flaky[:_FLAKY],
-        more_flaky=max(0, len(night.flaky) - _FLAKY),
-        slowest=night.slowest[:_SLOWEST],
-        kinds={
-            (platform.name, change.test): change.kind for platform in night.platforms for change in platform.changes
-        },
+        kinds=[kind for kind in Kind if kind in {change.kind for change in night.changes}],
+        all_kinds=tuple(Kind),
+        flake=Kind.FLAKE,
         cases=cases,
         more_cases=more_cases,
         anchors=anchors,
-        problems=night.problems[:_PROBLEMS],
-        more_problems=max(0, len(night.problems) - _PROBLEMS),
         formatting=formatting,
         verdicts=tuple(Verdict),
         tables=tables,
         metrics=charts.METRICS,
+        most=_MOST,
         policy=_policy(styles, scripts),
         styles=styles,
         scripts=scripts,
     )
-    return page.encode(errors="replace").decode()  # a record may hold halves of surrogate pairs, which no file can
+    return page.encode(errors="replace").decode()  # the path of a record may be no text
 
 
 def _text(name: str) -> Markup:

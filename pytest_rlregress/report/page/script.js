@@ -94,16 +94,6 @@
   for (const one of document.querySelectorAll("[data-with-script]")) one.hidden = false;
   for (const one of document.querySelectorAll("[data-without-script]")) one.hidden = true;
 
-  // -- how long ago: by the reader's clock --
-
-  const newest = document.getElementById("newest");
-  if (newest) {
-    const minutes = (Date.now() - Date.parse(newest.dateTime)) / 60000;
-    const [size, unit] = minutes >= 2880 ? [1440, "day"] : minutes >= 60 ? [60, "hour"] : [1, "minute"];
-    const number = Math.floor(minutes / size);
-    if (number >= 0) document.getElementById("ago").textContent = `, ${number} ${unit}${number === 1 ? "" : "s"} ago`;
-  }
-
   // -- copying: from a file:// page there may be no clipboard but the old way --
 
   function copyOldWay(code) {

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pytest_rlregress.report.judgement.facts import WORSE, Change, Night, PlatformNight, Point, Upgrade
+import msgspec
+
+from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun, Upgrade
+from pytest_rlregress.report.judgement.kinds import QUIET, WORSE, Kind
 from pytest_rlregress.report.page import formatting
-from pytest_rlregress.report.sentences import between
-from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.report.sentences import between, told_points
 from pytest_rlregress.verdicts import Rank, rank
 
 #: Row of the grid for tests that are a side of no documented failure.
 OTHER = "tests of no documented failure"
+
+_ORDER = list(Kind)
 
 #: Anchor of the evidence on a test of a platform.
 Anchors = Mapping[tuple[str, str], str]
@@ -35,7 +40,7 @@ class SideCell:
     platform: str
     name: str
     counts: tuple[Count, ...]
-    kinds: tuple[str, ...]
+    kinds: tuple[Kind, ...]
     marks: str
 
 
@@ -49,12 +54,12 @@ class TableRow:
     platforms: tuple[tuple[str, tuple[SideCell, ...] | None], ...]
 
 
-def marks(kind: str = "", word: str = "") -> str:
+def marks(kind: Kind | None = None, word: str = "") -> str:
     """What the page's filter looks a row up by, as words of one attribute."""
     found = []
     if kind:
         found.append(f"kind:{kind.replace(' ', '-')}")
-        found += ["any:change"] * (kind not in formatting.QUIET) + ["any:worse"] * (kind in WORSE)
+        found += ["any:change"] * (kind not in QUIET) + ["any:worse"] * (kind in WORSE)
     if word:
         found += [f"word:{word.replace(' ', '-')}"] + ["any:failing"] * (rank(word) is Rank.FAILING)
     return " ".join(found)
@@ -68,10 +73,10 @@ def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[Tabl
         if not platform.runs:
             continue
         for test, point in platform.results.items():
-            tests[platform.name, point.result.failure or OTHER, point.result.side or ""][test] = changes.get(test)
+            tests[platform.name, point.failure or OTHER, point.side or ""][test] = changes.get(test)
         for change in platform.changes:
-            if change.kind == "missing":
-                tests[platform.name, change.failure or OTHER, change.side or ""][change.test] = change
+            if change.kind is Kind.MISSING:
+                tests[platform.name, change.latest.failure or OTHER, change.latest.side or ""][change.test] = change
     failures = sorted({failure for _, failure, _ in tests})
     rows = [
         TableRow(
@@ -100,7 +105,7 @@ def _sides(
 def _side(platform: PlatformNight, name: str, changes: Mapping[str, Change | None], anchors: Anchors) -> SideCell:
     by_word: dict[str, list[str]] = defaultdict(list)
     for test in changes:
-        by_word[platform.results[test].result.word if test in platform.results else "did not run"].append(test)
+        by_word[platform.results[test].word if test in platform.results else "did not run"].append(test)
     counts = tuple(
         Count(
             word,
@@ -109,28 +114,21 @@ def _side(platform: PlatformNight, name: str, changes: Mapping[str, Change | Non
         )
         for word, some in sorted(by_word.items(), key=lambda item: (-rank(item[0]), item[0]))
     )
-    kinds = {change.kind for change in changes.values() if change}
-    worth = {
-        change.kind
-        for change in changes.values()
-        if change and (change.kind not in ("new", *formatting.QUIET) or fails(change))
+    known = [change for change in changes.values() if change]
+    told = {one.kind for one in known if one.fails or one.kind not in (Kind.NEW, *QUIET)}
+    found = {
+        *(mark for one in known for mark in marks(one.kind).split()),
+        *(mark for word in by_word for mark in marks(word=word).split()),
     }
-    told = tuple(kind for kind in formatting.KINDS if kind in worth)
-    found = {*marks().split()}
-    for kind in kinds:
-        found |= {*marks(kind).split()}
-    for word in by_word:
-        found |= {*marks(word=word).split()}
-    return SideCell(platform.name, name, counts, told, " ".join(sorted(found)))
+    return SideCell(platform.name, name, counts, tuple(kind for kind in Kind if kind in told), " ".join(sorted(found)))
 
 
 def _urgency(row: TableRow) -> int:
     """The place of a row: by the gravest kind in it, then by verdict."""
-    order = list(formatting.KINDS)
     sides = [side for _, platform in row.platforms for side in platform or ()]
-    gravest = min((order.index(kind) for side in sides for kind in side.kinds if kind != "known"), default=len(order))  # type: ignore[arg-type]
+    kinds = [_ORDER.index(kind) for side in sides for kind in side.kinds if kind is not Kind.KNOWN]
     failing = any(rank(count.word) is Rank.FAILING for side in sides for count in side.counts)
-    return gravest if gravest < len(order) or not failing else len(order) - 1
+    return min(kinds, default=len(_ORDER) - failing)
 
 
 @dataclass(frozen=True)
@@ -147,56 +145,49 @@ class Changed:
 
 def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
     """What changed since a platform's last run; what did earlier and is still bad; what fails as before; new tests."""
-    order = list(formatting.KINDS)
     told: tuple[list[Changed], ...] = ([], [], [], [])
     for platform in night.platforms:
         for change in platform.changes if platform.runs else ():
-            if change.kind == "steady" or (change.kind == "known" and not fails(change)):
+            if change.kind in QUIET and not change.fails:
                 continue
             tonight = {run.id for run in platform.runs}
-            if change.kind == "known":
+            if change.kind is Kind.KNOWN:
                 place = 2
-            elif change.kind == "new" or (change.kind == "new failing" and platform.last is None):
+            elif change.kind is Kind.NEW or (change.kind is Kind.NEW_FAILING and platform.last is None):
                 place = 3
-            elif change.since is None or change.since.run.id in tonight or change.kind == "flake":
-                place = 0
             else:
-                place = 1
+                recent = change.since is None or change.since.run.id in tonight or change.kind is Kind.FLAKE
+                place = 0 if recent else 1
             told[place].append(_changed(change, anchors))
     for some in told:
-        some.sort(key=lambda row: (order.index(row.change.kind), row.change.platform, row.change.test))
+        some.sort(key=lambda row: (_ORDER.index(row.change.kind), row.change.platform, row.change.test))
     return told
 
 
-def fails(change: Change) -> bool:
-    """Whether the test fails tonight; a documented failure that is reproduced does not."""
-    return change.now is not None and change.now.rank is Rank.FAILING
-
-
 def _changed(change: Change, anchors: Anchors) -> Changed:
-    never = "not seen" if change.kind in ("new", "new failing") else "never good"
-    before = change.before.result.word if change.before else never
-    after = change.now.result.word if change.now else "did not run"
+    never = "not seen" if change.kind in (Kind.NEW, Kind.NEW_FAILING) else "never good"
+    before = change.before.word if change.before else never
+    after = change.now.word if change.now else "did not run"
     return Changed(
         change,
         before,
         after,
         _dates(change),
         anchors.get((change.platform, change.test), ""),
-        marks(change.kind, change.now.result.word if change.now else ""),
+        marks(change.kind, change.now.word if change.now else ""),
     )
 
 
 def _dates(change: Change) -> str:
     """Since when, in words: ``held until 2026-11-16; regressed since 2026-11-17: 4 runs in 4 nights``."""
     said = []
-    if change.kind == "flake":
+    if change.kind is Kind.FLAKE:
         return f"{formatting.plural(change.runs, 'bad run')} and a good one in the same night" if change.runs else ""
     if change.before:
-        said.append(f"{change.before.result.word} until {change.before.run.night}")
+        said.append(f"{change.before.word} until {change.before.run.night}")
     if change.since:
         times = f"{formatting.plural(change.runs, 'run')} in {formatting.plural(change.nights, 'night')}"
-        said.append(f"{change.since.result.word} since {change.since.run.night}: {times}")
+        said.append(f"{change.since.word} since {change.since.run.night}: {times}")
     return "; ".join(said)
 
 
@@ -211,16 +202,15 @@ def compared(night: Night) -> list[tuple[str, list[tuple[str, str, str]]]]:
             if run is None:
                 rows.append((name, "", ""))
                 continue
-            rows.append((name, formatting.moment(run.start), between(run, platform.runs[-1]).replace(" -> ", " → ")))
+            rows.append(
+                (
+                    name,
+                    formatting.moment(run.start),
+                    between(run, platform.runs[-1], told_points(platform.changes)).replace(" -> ", " → "),
+                )
+            )
         told.append((platform.name, rows))
     return told
-
-
-def packages(upgrade: Upgrade, most: int = 8) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
-    """Package, before and after: those to show, components of the stack first, and the rest."""
-    ordered = sorted(upgrade.changed, key=lambda change: (change.name not in COMPONENTS, change.name))
-    rows = [(change.name, formatting.version(change.before), formatting.version(change.after)) for change in ordered]
-    return rows[:most], rows[most:]
 
 
 def upgrades(night: Night, most: int) -> tuple[list[list[Upgrade]], int]:
@@ -230,28 +220,27 @@ def upgrades(night: Night, most: int) -> tuple[list[list[Upgrade]], int]:
     """
     alike: dict[object, list[Upgrade]] = defaultdict(list)
     for upgrade in night.upgrades:
-        alike[upgrade.after.night, upgrade.changed, upgrade.driver, upgrade.commit].append(upgrade)
+        alike[upgrade.after.night, frozenset(upgrade.changed), upgrade.driver, upgrade.commit].append(upgrade)
     groups = [sorted(group, key=lambda upgrade: upgrade.platform) for group in alike.values()]
     telling = [any(upgrade.worse or upgrade.better for upgrade in group) for group in groups]
     chosen = sorted(range(len(groups)), key=lambda index: (not telling[index], index))[:most]
     return [groups[index] for index in sorted(chosen)], len(groups) - len(chosen)
 
 
-def failing(night: Night) -> Iterator[tuple[PlatformNight, Point, str, Change | None]]:
-    """Tests of this night with evidence to show, the gravest first: platform, result, test, change."""
-    order = list(formatting.KINDS)
+def failing(night: Night) -> list[tuple[Point, str, Change | None]]:
+    """Tests of this night with evidence to show, the gravest first: result, test, change."""
     found = []
     for platform in night.platforms:
         changes = {change.test: change for change in platform.changes}
         for test, point in platform.results.items():
             change = changes.get(test)
-            if point.rank is Rank.FAILING or (change and change.kind in WORSE):
-                place = order.index(change.kind) if change else len(order)
-                found.append(((place, platform.name, test), (platform, point, test, change)))
-    return (one for _, one in sorted(found, key=lambda pair: pair[0]))
+            if point.fails or (change and change.kind in WORSE):
+                place = _ORDER.index(change.kind) if change else len(_ORDER)
+                found.append(((place, platform.name, test), (point, test, change)))
+    return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
 
-def tally(results: Mapping[str, Point]) -> Sequence[tuple[str, int]]:
-    """How many tests of each verdict, the gravest first."""
-    counts = Counter(point.result.word for point in results.values())
-    return sorted(counts.items(), key=lambda item: (-rank(item[0]), item[0]))
+def about(run: RecordedRun) -> dict[str, Any]:
+    """What a record says of machine, call and stack, but for the packages."""
+    found = msgspec.to_builtins(run.extra)
+    return {name: found[name] for name in ("hardware", "run")} | {**found["stack"], "requirements": None}

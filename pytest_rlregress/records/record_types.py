@@ -1,0 +1,234 @@
+"""The record of a run as types: what the writer fills, and what every reader gets. docs/record.md has the keys.
+
+A record is a report in the Common Test Report Format, https://ctrf.io; what that has no place for is under ``extra``.
+Times are in ms since 1970 or in ms, sizes in bytes. What has a default here may be missing in the record of an older
+release.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib import metadata
+from typing import Any, Literal
+from uuid import uuid4
+
+import msgspec
+
+from pytest_rlregress.verdicts import Rank, Verdict, rank
+
+#: Version of what is under ``extra``.
+FORMAT = 1
+
+Status = Literal["passed", "failed", "skipped", "pending", "other"]
+RawStatus = Literal["passed", "failed", "error", "skipped", "xfailed", "xpassed", "pending", "interrupted"]
+#: How a run ended: it may still be going on, as far as can be told.
+State = Literal["complete", "interrupted", "killed", "running"]
+
+
+class HarnessProperties(msgspec.Struct, omit_defaults=True):
+    """What the harness says of a test: its reports' properties that begin with ``rlregress_``.
+
+    ``measured`` are the miniature step's numbers, null where there is none, ``golden`` is how they compare, and
+    ``peak_memory`` is by process.
+    """
+
+    failure: str = ""
+    side: str = ""
+    verdict: str = ""
+    note: str = ""
+    subject: str = ""
+    components: str = ""  # of the failure, with commas
+    hardware: str = ""
+    measured: dict[str, Any] = {}
+    golden: dict[str, Any] = {}
+    peak_memory: dict[str, int] = {}
+
+
+class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What came of one test, or of a file that could not be collected."""
+
+    name: str
+    status: Status
+    raw_status: RawStatus
+    duration: int
+    file_path: str
+    extra: HarnessProperties = msgspec.field(default_factory=HarnessProperties)
+    retries: int = 0
+    flaky: bool | None = None
+    message: str = ""
+    trace: str = ""
+
+    @property
+    def word(self) -> str:
+        """The result: the verdict, or pytest's word.
+
+        That is pytest's where there is no verdict, where one that does not fail the run was followed by an error in
+        teardown, and where a guard was unavailable though the run was promised it.
+        """
+        verdict, status = self.extra.verdict, self.raw_status
+        if not verdict or (status == "error" and rank(verdict) is not Rank.FAILING):
+            return status
+        return status if verdict == Verdict.UNAVAILABLE and status == "failed" else verdict
+
+
+class NativeLibrary(msgspec.Struct):
+    """A file that a process of a contained test had loaded."""
+
+    path: str
+    version: str | None
+
+
+class JournalLine(msgspec.Struct, omit_defaults=True):
+    """What became known of a test, and the libraries that had not been seen before, by family."""
+
+    at: int
+    nodeid: str
+    test: RecordedTest
+    libraries: dict[str, list[NativeLibrary]] = {}
+
+
+class InstalledStack(msgspec.Struct):
+    """What was installed: every package as the line that installs it again, and the components by version."""
+
+    requirements: list[str]
+    python: str = ""
+    platform: str = ""
+    versions: dict[str, str] = {}
+    builds: dict[str, str | None] = {}
+    libraries: dict[str, list[NativeLibrary]] = {}
+
+
+class Processor(msgspec.Struct):
+    """The processor's name, and how many of its cores pytest might use, logical ones."""
+
+    model: str
+    cores: int
+
+
+class RecordedDevice(msgspec.Struct):
+    """A GPU or MIG slice as found before the first test; None is what the card or the driver does not say."""
+
+    name: str
+    memory_bytes: int | None = None
+    uuid: str = ""
+    mig: bool = False
+    capability: str = ""
+    clocks_mhz: dict[str, int | None] = {}
+    throttle_reasons: list[str] | None = None
+    power_limit_watts: float | None = None
+    persistence: bool | None = None
+    ecc: bool | None = None
+
+
+class RecordedHardware(msgspec.Struct):
+    """The profile of the run, and the machine; no profile for a card that has none, without ``--hw``."""
+
+    profile: str | None = None
+    driver: str | None = None
+    cpu: Processor | None = None
+    memory_bytes: int = 0
+    devices: list[RecordedDevice] = []
+
+
+class PytestCall(msgspec.Struct):
+    """How pytest was called; ``workers`` are xdist's."""
+
+    arguments: list[str] = []
+    host: str = ""
+    workers: int | None = None
+
+
+class CheckoutState(msgspec.Struct):
+    """The commit of a checkout, and whether tracked files differ from it."""
+
+    commit: str
+    dirty: bool
+
+
+class RunExtra(msgspec.Struct):
+    """What a run ran on, and how it ended: ``interrupted`` if not complete."""
+
+    format: int
+    stack: InstalledStack
+    run: PytestCall = msgspec.field(default_factory=PytestCall)
+    hardware: RecordedHardware = msgspec.field(default_factory=RecordedHardware)
+    git: CheckoutState | None = None
+    interrupted: bool = False
+    state: State = "complete"
+
+    def __post_init__(self) -> None:
+        """Set the state of a run that was recorded before there were more than two."""
+        if self.interrupted and self.state == "complete":
+            self.state = "interrupted"
+
+
+class Tool(msgspec.Struct):
+    """What ran the tests."""
+
+    name: str
+    version: str
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """Tests by status, and when the run began and ended, by a clock that is not set while tests run."""
+
+    tests: int
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    pending: int = 0
+    other: int = 0
+    start: int
+    stop: int
+
+
+class OperatingSystem(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The operating system, and the commit of the checkout."""
+
+    os_platform: str
+    os_release: str
+    os_version: str
+    commit: str = ""
+
+
+class Results(msgspec.Struct):
+    """What a run found."""
+
+    tool: Tool
+    summary: Summary
+    tests: list[RecordedTest]
+    environment: OperatingSystem
+    extra: RunExtra
+
+
+class Record(msgspec.Struct, rename="camel"):
+    """One run of pytest; its journal and each copy of its record have the same ``report_id``."""
+
+    report_format: Literal["CTRF"]
+    spec_version: str
+    report_id: str
+    timestamp: str
+    generated_by: str
+    results: Results
+
+
+def begun(start: int, extra: RunExtra) -> Record:
+    """Build the record of a run that has just begun."""
+    system = platform.uname()
+    return Record(
+        report_format="CTRF",
+        spec_version="0.0.0",  # the one that the format's reference implementation reads
+        report_id=str(uuid4()),
+        timestamp="",
+        generated_by=f"pytest-rlregress {metadata.version('pytest-rlregress')}",
+        results=Results(
+            tool=Tool("pytest", metadata.version("pytest")),
+            summary=Summary(tests=0, start=start, stop=start),
+            tests=[],
+            environment=OperatingSystem(
+                sys.platform, system.release, system.version, extra.git.commit if extra.git else ""
+            ),
+            extra=extra,
+        ),
+    )
