@@ -40,6 +40,7 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     subject: str = ""
     components: str = ""  # of the failure, with commas
     hardware: str = ""
+    component: str = ""  # that a check tried, in place of a failure
     measured: dict[str, Any] = {}
     golden: dict[str, Any] = {}
     peak_memory: dict[str, int] = {}
