@@ -23,5 +23,7 @@ def test_own_functions_are_what_the_guards_exercise(tmp_path, options, verdict):
     seen = set()
     for case in ET.parse(project / "junit.xml").getroot().iter("testcase"):
         said = {one.get("name"): one.get("value") for one in case.iter("property")}
+        if "rlregress_component" in said:  # what the guards need is checked first
+            continue
         seen.add((said["rlregress_subject"].partition(":")[2], said["rlregress_verdict"]))
     assert seen == {("same_columns", verdict), ("token_budget", verdict)}, done.stdout
