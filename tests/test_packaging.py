@@ -49,7 +49,10 @@ def test_without_a_stack_everything_is_unavailable_with_a_hint(tmp_path, wheel):
     python = tmp_path / "venv" / "bin" / "python"
     call(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     call(UV, "pip", "install", "--python", python, wheel)
-    printed = call(python, "-m", "pytest", "--hw=cpu", "-p", "no:cacheprovider", cwd=tmp_path)
+    printed = call(python, "-m", "pytest", "--hw=cpu", "-p", "no:cacheprovider", cwd=tmp_path, code=4)
+    assert f"nothing to judge in this environment: {python} has neither torch nor vllm" in printed
+    scenarios = ["--pyargs", "pytest_rlregress.scenarios"]
+    printed = call(python, "-m", "pytest", "--hw=cpu", "-p", "no:cacheprovider", *scenarios, cwd=tmp_path)
     assert "dataproto-concat-keys" in printed
     assert "verl is not installed: pip install verl" in printed
     assert "unavailable" in printed

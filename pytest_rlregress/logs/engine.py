@@ -11,14 +11,17 @@ from pathlib import Path
 
 from pytest_rlregress.logs.ansi import plain
 
-# Lines of engines' logs, colours taken off. vLLM's own, with the prefix on each line of a traceback:
+# Lines of engines' logs, colours taken off. vLLM 0.13 and 0.22 name the process on every line, on uvicorn's too.
+_PROCESS = r"(?:\([^)]*pid=\d+[^)]*\) )*"
+# vLLM's own, with the prefix on each line of a traceback:
 #   (APIServer pid=1) ERROR 12-01 05:34:47 [serving_chat.py:264] Error in preprocessing prompt inputs
-_VLLM_ERROR = r"(?:\([^)]*pid=\d+[^)]*\) )*ERROR \d\d-\d\d \d\d:\d\d:\d\d \S+\]"
+_VLLM_ERROR = rf"{_PROCESS}ERROR \d\d-\d\d \d\d:\d\d:\d\d \S+\]"
 # uvicorn's. The second is all that vLLM 0.31 logs of a request it refuses; 429 and 503 ask the client to come again.
 #   ERROR:    Exception in ASGI application
 #   INFO:     127.0.0.1:35682 - "POST /v1/completions HTTP/1.1" 400 Bad Request
 _ERROR = re.compile(
-    rf'(?P<vllm>{_VLLM_ERROR})|(?P<uvicorn>ERROR: )|INFO: .* "POST \S+ HTTP/[\d.]+" (?!429|503)[45]\d\d '
+    rf"(?P<vllm>{_VLLM_ERROR})|(?P<uvicorn>{_PROCESS}ERROR: )"
+    rf'|{_PROCESS}INFO: .* "POST \S+ HTTP/[\d.]+" (?!429|503)[45]\d\d '
 )
 # Only an engine's end counts in a log that shows no request's end: start-up has errors that do no harm, such as "Cannot
 # use FA version 2 is not supported due to …", and an engine in a Ray actor has no access log that would take one back.
@@ -29,11 +32,11 @@ _END = re.compile(
     r"(?:EngineDeadError|EngineCore (?:failed to start|encountered a fatal error)"
     r"|proc \S+ died unexpectedly|WorkerProc (?:failed|hit an exception)|engine core exited unexpectedly)"
 )
-_ACCESS = re.compile(r'^INFO: .* "[A-Z]+ \S+ HTTP/[\d.]+" \d\d\d ', re.MULTILINE)
-_COMPLETED = re.compile(r'INFO: .* "POST (?!\S*tokenize )\S+ HTTP/[\d.]+" 2\d\d ')
+_ACCESS = re.compile(rf'^{_PROCESS}INFO: .* "[A-Z]+ \S+ HTTP/[\d.]+" \d\d\d ', re.MULTILINE)
+_COMPLETED = re.compile(rf'{_PROCESS}INFO: .* "POST (?!\S*tokenize )\S+ HTTP/[\d.]+" 2\d\d ')
 # Why a request was refused, where VLLM_DEBUG_LOG_API_SERVER_RESPONSE=true makes vLLM log its answers.
 _REASON = re.compile(r'response_body=\{\{"error":\{"message":"(.*?)","type"')
-_RECORD = re.compile(r"(?:\([^)]*pid=\d+[^)]*\) )*(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[: ]")
+_RECORD = re.compile(rf"{_PROCESS}(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[: ]")
 _READ_BYTES = 2**20
 
 
@@ -83,7 +86,7 @@ class EngineLog:
                 self._reason = next(filter(None, map(_reason, reversed(self._recent))), "")
         else:
             self._reason = self._reason or _reason(line)
-            if self._prefix == "ERROR: " and not _RECORD.match(line):
+            if (self._prefix or "").endswith("ERROR: ") and not _RECORD.match(line):
                 self._traceback.append(line)
             elif self._prefix and line.startswith(self._prefix):
                 self._traceback.append(line.removeprefix(self._prefix))

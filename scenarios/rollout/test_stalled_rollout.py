@@ -28,6 +28,7 @@ INFO:     127.0.0.1:35671 - "POST /v1/completions HTTP/1.1" 503 Service Unavaila
 """
 LOGGED = {  # by real servers, shortened; the words that tell the cause
     "refused": (REFUSED, "400 Bad Request"),
+    "refused-process-named": (f"(APIServer pid=1) {REFUSED}", "400 Bad Request"),
     "refused-answers-logged": (
         "(APIServer pid=1) INFO 11-21 16:15:45 [log_response.py:141] "
         'response_body={{"error":{"message":"This model\'s maximum context length is 4096 tokens. However, you '
