@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.logs.engine import EngineLog
+from pytest_rlregress.stack import InterfaceMissing
 
 if TYPE_CHECKING:
     import torch
@@ -88,8 +89,9 @@ def reload_weights(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> Non
         weights: Every tensor of the checkpoint by the name ``save_pretrained`` gives it, any float dtype and device.
 
     Raises:
-        RuntimeError: This vLLM cannot reload a gpt-oss: the engine still has its old weights.
+        InterfaceMissing: This vLLM takes no new weights, or no gpt-oss': the engine still has its old ones.
     """
+    import vllm
     from vllm.platforms import current_platform
 
     config = llm.model_config.hf_config
@@ -98,9 +100,10 @@ def reload_weights(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> Non
         from vllm.model_executor.models import gpt_oss as module
 
         if not hasattr(module, "GptOssRoutedExperts"):
-            raise RuntimeError(
-                "this vLLM would keep the old experts of a gpt-oss without a word, as it loads no single expert: use "
-                "vLLM 0.31 or later, or start a new engine from a checkpoint with the new weights"
+            raise InterfaceMissing(
+                f"drives {module.__name__}.GptOssRoutedExperts, which vllm {vllm.__version__} has not: it loads no "
+                "single expert, and would keep the old experts of a gpt-oss without a word. Use vLLM 0.31 or later, or "
+                "start a new engine from a checkpoint with the new weights"
             )
     sinks = []
 
@@ -124,10 +127,28 @@ def reload_weights(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> Non
 
     if current_platform.is_cpu():
         llm.apply_model(_forget_expert_kernels)
-    llm.collective_rpc("reload_weights", kwargs={"weights_iterator": sent()})
+    reload_by_worker(llm, sent())
     if sinks:  # are copied onto a placeholder too; nothing processes them, so that a plain load does for them
         llm.apply_model(lambda model: model.load_weights(iter(sinks)))
     llm.reset_prefix_cache()
+
+
+def reload_by_worker(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Give a running engine new weights by the ``reload_weights`` of vLLM's worker, and nothing more.
+
+    Raises:
+        InterfaceMissing: It takes none: vLLM 0.13's reads them from the checkpoint's folder only.
+    """
+    import vllm
+
+    try:
+        llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+    except TypeError as error:
+        if "weights_iterator" not in str(error):
+            raise
+        raise InterfaceMissing(
+            f"drives reload_weights(weights_iterator=…) of the worker, which vllm {vllm.__version__} has not"
+        ) from error
 
 
 def _forget_expert_kernels(model: torch.nn.Module) -> None:

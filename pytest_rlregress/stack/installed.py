@@ -18,7 +18,7 @@ class StackError(Exception):
     """A component that is unknown, or a version condition that is none."""
 
 
-class InterfaceMissing(Exception):
+class InterfaceMissing(RuntimeError):
     """A test drives what the installed version of a component has not: the message names both."""
 
 

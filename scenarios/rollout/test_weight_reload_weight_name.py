@@ -64,9 +64,11 @@ def check_updates(engine, reload, old, new):
 
 @pytest.fixture
 def engine(vllm_engine, tiny_qwen):
-    """The folder's engine, which gets its weights back."""
+    """The folder's engine, which gets its weights back; they are loaded before, too: a vLLM that takes none says so."""
+    weights = tiny_qwen.model().state_dict()
+    vllm_engine.load_weights(weights.items())
     yield vllm_engine
-    vllm_engine.load_weights(tiny_qwen.model().state_dict().items())
+    vllm_engine.load_weights(weights.items())
 
 
 @pytest.fixture
