@@ -11,6 +11,7 @@ COMMANDS = {
     "list": "every documented failure, with cause and remedy",
     "diagnose": "the documented failures that logs show",
     "preflight": "check a trainer's configuration for the documented failures, before a GPU is rented",
+    "upgrade": "may I upgrade? What would change, before it is done",
     "bisect": "which upgrade broke a test",
     "report": "what changed between runs: a page, and a gate for CI",
     "run": "the tests on several kinds of hardware of a Ray cluster",

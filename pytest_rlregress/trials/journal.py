@@ -17,7 +17,7 @@ from pytest_rlregress.trials.observations import Trial
 from pytest_rlregress.util import files
 
 #: The form of the file: raised when a line written by an older release can no longer be read.
-FORMAT = 2
+FORMAT = 3
 
 _BEGIN = b'{"journal": '
 

@@ -86,7 +86,7 @@ class TrialPlugin:
         self._items: dict[str, pytest.Item] = {}
         self._plain: set[str] = set()
         self._seen: dict[str, Observation] = {}
-        self._write({"hardware": _hardware(run)})
+        self._write({"hardware": _hardware(run), "goldens": str(run.settings.goldens)})
 
     # -- collection ------------------------------------------------------------------------------------------------
 
@@ -163,6 +163,7 @@ class TrialPlugin:
             found.get("failure"),
             found.get("side"),
             named,
+            json.loads(found.get("measured", "null")),
         )
 
     def _plain_leak(self, report: pytest.TestReport) -> bool:

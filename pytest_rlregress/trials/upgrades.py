@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pytest_rlregress.environments import requirements
 from pytest_rlregress.environments.requirements import Requirements, UpgradeUnits
@@ -27,7 +28,7 @@ class LockChanges:
     after: Lock
     labels: tuple[str, str]
 
-    @property
+    @cached_property
     def by_name(self) -> Mapping[str, PackageChange]:
         """Every package that differs."""
         return {change.name: change for change in differences(self.before, self.after)}

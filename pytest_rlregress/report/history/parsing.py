@@ -14,10 +14,10 @@ from typing import Any, TypeVar, get_args
 import msgspec
 from packaging.utils import canonicalize_name
 
+from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.journal import SUFFIX
 from pytest_rlregress.records.reader import State
-from pytest_rlregress.report.history import step_numbers
 from pytest_rlregress.report.judgement.facts import RecordedRun, Result
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import rank

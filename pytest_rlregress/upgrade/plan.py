@@ -1,0 +1,250 @@
+"""Resolve an upgrade against the environment it is called in; where that cannot be, find which pin to loosen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from pytest_rlregress.environments import requirements, resolver
+from pytest_rlregress.environments.constraints import Constraint, read_constraints
+from pytest_rlregress.environments.contents import HARNESS
+from pytest_rlregress.environments.index_settings import IndexProblem
+from pytest_rlregress.environments.releases import find_newest, find_release, list_releases
+from pytest_rlregress.environments.requirements import Requirements
+from pytest_rlregress.environments.uv import Unbuildable, summarize_error
+from pytest_rlregress.stack import COMPONENTS, locks
+from pytest_rlregress.stack.locks import Lock, differences
+from pytest_rlregress.trials.context import RequestError, TrialContext
+from pytest_rlregress.trials.progress import join_some
+from pytest_rlregress.trials.upgrades import LockChanges
+
+_TRIED = 12  # pins that are loosened to see whether that helps, at most: each takes the resolver seconds
+
+
+@dataclass(frozen=True)
+class UpgradePlan:
+    """An upgrade that can be resolved.
+
+    Attributes:
+        locks: This environment, and as it would be.
+        requires: What the packages of this environment require of each other.
+        asked: The packages that were asked for, in the wanted versions; all others move along.
+    """
+
+    locks: LockChanges
+    requires: Requirements
+    asked: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Pins:
+    """All that a resolution has to respect.
+
+    Attributes:
+        wanted: Version by name.
+        newest: Packages that are moved to the newest version that all else allows.
+        constraints: Of the user's file.
+        floors: Packages that may not go back behind their version here.
+        requires: What the packages of this environment require of each other.
+    """
+
+    wanted: Mapping[str, str]
+    newest: frozenset[str]
+    constraints: tuple[Constraint, ...]
+    floors: frozenset[str]
+    requires: Requirements
+
+
+@dataclass(frozen=True)
+class _Looser:
+    """The pins without one of them.
+
+    Attributes:
+        package: What that one is about.
+        words: What it is, and how to loosen it.
+        pins: The others.
+    """
+
+    package: str
+    words: str
+    pins: _Pins
+
+
+def split_words(words: Sequence[str]) -> tuple[list[Requirement], list[str]]:
+    """Split what was named into packages that are installed here and tests.
+
+    Raises:
+        RequestError: A package is not installed here, or more is said of it than a version.
+    """
+    packages: list[Requirement] = []
+    tests: list[str] = []
+    here = locks.installed()
+    for word in words:
+        try:
+            one = Requirement(word)
+        except InvalidRequirement:
+            tests.append(word)
+            continue
+        if canonicalize_name(one.name) not in here.lines:
+            if one.specifier or one.extras or one.url:
+                raise RequestError(_explain_not_installed(one.name, here))
+            tests.append(word)
+        elif one.extras or one.url or one.marker:
+            raise RequestError(f"{word}: of a package its name and its version can be said: {one.name}==VERSION")
+        elif canonicalize_name(one.name) == HARNESS:
+            raise RequestError(f"{HARNESS} is what compares, and is the same on both sides: pip install -U {HARNESS}")
+        else:
+            packages.append(one)
+    return packages, tests
+
+
+def _explain_not_installed(name: str, here: Lock) -> str:
+    others = [
+        one
+        for about in COMPONENTS.values()
+        if canonicalize_name(name) in about.distributions
+        for one in about.distributions
+    ]
+    instead = [one for one in others if one in here.lines]
+    more = f"; {instead[0]} is, which takes its place" if instead else ""
+    return f"{name} is not installed here{more}: an upgrade is of what is there"
+
+
+def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> UpgradePlan:
+    """Resolve the upgrade that was asked for.
+
+    Raises:
+        RequestError: It cannot be resolved: the conflict, and which pins to loosen.
+        IndexProblem: A version is not on the index, or that cannot be asked.
+        LockError: The file of requirements cannot be read.
+    """
+    options, here = context.options, locks.installed()
+    requires = requirements.read_requirements()
+    wanted = dict(_find_version(context, here, one) for one in packages)
+    constraints = read_constraints(options.requirements) if options.requirements else ()
+    newest = resolver.list_movable(here, requires) - {HARNESS} if options.all else set[str]()
+    pins = _Pins(
+        wanted,
+        frozenset(newest - wanted.keys()),
+        constraints,
+        _find_floors(context, here, wanted, constraints),
+        requires,
+    )
+    try:
+        after = _resolve(context, here, pins)
+    except Unbuildable as error:
+        raise RequestError(_explain_conflict(context, here, pins, error)) from None
+    return UpgradePlan(LockChanges(here, after, ("as it is here", "with all upgrades")), requires, wanted)
+
+
+def _find_version(context: TrialContext, here: Lock, wanted: Requirement) -> tuple[str, str]:
+    """Find which release is wanted: exactly that one, or the newest that is meant."""
+    name, options = canonicalize_name(wanted.name), context.options
+    if not here.lines[name].startswith(f"{name}=="):
+        raise RequestError(f"{name} does not come from an index here, but from {here.lines[name]}: it is left as it is")
+    released = list_releases(name, context.settings, options.cache_dir / "index", options.no_network)
+    exact = re.fullmatch(r"==\s*([^*]+)", str(wanted.specifier))
+    try:
+        if exact:
+            return name, find_release(released, "version", exact[1]).version
+        return name, find_newest(released, wanted.specifier, options.pre).version
+    except IndexProblem as error:
+        raise IndexProblem(f"{name}: {error}") from None
+
+
+def _find_floors(
+    context: TrialContext, here: Lock, wanted: Mapping[str, str], constraints: Sequence[Constraint]
+) -> frozenset[str]:
+    """Find the packages that may not go back: those from an index that nothing tells to be older."""
+    allowed = {canonicalize_name(name) for name in context.options.may_downgrade}
+    unknown = allowed - here.lines.keys()
+    if unknown:
+        raise RequestError(f"--may-downgrade {', '.join(sorted(unknown))}: not installed here")
+    told = {
+        one.name
+        for one in constraints
+        if not SpecifierSet(one.line.removeprefix(one.name)).contains(here.version(one.name) or "0", prereleases=True)
+    }
+    indexed = {name for name, line in here.lines.items() if line.startswith(f"{name}==") and "+" not in line}
+    return frozenset(indexed - wanted.keys() - allowed - told)
+
+
+def _resolve(context: TrialContext, here: Lock, pins: _Pins) -> Lock:
+    floors = [f"{name}>={here.version(name)}" for name in sorted(pins.floors)]
+    conditions = [*(one.line for one in pins.constraints), *floors]
+    return context.environments.resolve(here, pins.wanted, pins.requires, newest=pins.newest, conditions=conditions)
+
+
+# -- what cannot be resolved ------------------------------------------------------------------------------------------
+
+
+def _explain_conflict(context: TrialContext, here: Lock, pins: _Pins, error: Unbuildable) -> str:
+    """Say what is in conflict, all of it, and which single pins can be loosened so that there is a solution."""
+    conflicts = _list_conflicts(error.text)
+    if not conflicts:  # no network, a damaged wheel
+        return f"the upgrade could not be resolved: {error}"
+    _refuse_contradiction(context, pins.constraints)
+    context.progress.say("the upgrade cannot be resolved; looking for the pin that is in the way")
+    found = []
+    for looser in list(_loosen(here, pins, " ".join(conflicts)))[:_TRIED]:
+        context.progress.set_activity(f"without {looser.words}")
+        try:
+            lock = _resolve(context, here, looser.pins)
+        except Unbuildable:
+            continue
+        moved = [
+            str(one) for one in differences(here, lock) if one.name not in pins.wanted and one.name not in pins.newest
+        ]
+        found.append(f"{looser.words}; then {join_some(moved)}" if moved else looser.words)
+    remedy = "\n".join(["any one of these loosened lets it be resolved:", *(f"  {one}" for one in found)])
+    if not found:
+        remedy = "no single pin loosened lets it be resolved; name other versions, or more packages"
+    return f"the upgrade cannot be resolved: {conflicts[-1]}\n{remedy}"
+
+
+def _list_conflicts(text: str) -> list[str]:
+    """List the conflicts that uv explains: with all else held first, with all that may move last."""
+    parts = re.split(r"^(?=error: )", text, flags=re.MULTILINE)
+    return [
+        summarize_error(re.split(r"^(?:hint|warning): ", part, flags=re.MULTILINE)[0])
+        for part in parts
+        if part.startswith("error: No solution found")
+    ]
+
+
+def _refuse_contradiction(context: TrialContext, constraints: Collection[Constraint]) -> None:
+    """Refuse a file of requirements that nothing can meet."""
+    try:
+        context.environments.check(one.line for one in constraints)
+    except Unbuildable as error:
+        conflicts = _list_conflicts(error.text)
+        if conflicts and "no usable wheels" not in error.text:
+            raise RequestError(f"{context.options.requirements} contradicts itself: {conflicts[-1]}") from None
+
+
+def _loosen(here: Lock, pins: _Pins, conflict: str) -> Iterator[_Looser]:
+    """The pins without one of those that a conflict names, one after the other."""
+    named = {canonicalize_name(word) for word in re.findall(r"[A-Za-z0-9][\w.-]*", conflict)}
+    for constraint in pins.constraints:
+        others = tuple(one for one in pins.constraints if one != constraint)
+        if constraint.name in named:
+            yield _Looser(constraint.name, str(constraint), replace(pins, constraints=others))
+    for name, required in pins.requires.items():
+        if not here.lines.get(name, "").startswith(f"{name}=="):  # a project of the user's
+            for one in required:
+                if canonicalize_name(one.name) in named:
+                    rest = {**pins.requires, name: tuple(other for other in required if other is not one)}
+                    yield _Looser(name, f"{one}, which {name} requires", replace(pins, requires=rest))
+    if len(pins.wanted) > 1:
+        for name, version in pins.wanted.items():
+            if name in named:
+                others_wanted = {other: pins.wanted[other] for other in pins.wanted if other != name}
+                yield _Looser(name, f"{name}=={version}, which was asked for", replace(pins, wanted=others_wanted))
+    for name in sorted(pins.floors & named):
+        words = f"{name}>={here.version(name)}, which is installed: --may-downgrade {name}"
+        yield _Looser(name, words, replace(pins, floors=pins.floors - {name}))

@@ -1,0 +1,115 @@
+"""Try sets of upgrades, and compare each with the environment as it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pytest_rlregress.trials.context import RequestError
+from pytest_rlregress.trials.observations import State, Trial
+from pytest_rlregress.trials.progress import Progress, ProgressWindow
+from pytest_rlregress.trials.runner import Candidate, TrialRunner
+from pytest_rlregress.trials.summaries import TrialSummary
+from pytest_rlregress.upgrade import comparison
+from pytest_rlregress.upgrade.comparison import TestEffect, VerdictChange
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A set of upgrades that was tried.
+
+    Attributes:
+        state: Good where nothing gets worse, bad where something does, else unknown.
+        reason: What gets worse, or why it is unknown.
+        trial: What was tried.
+        effects: What it does to each test.
+    """
+
+    state: State
+    reason: str
+    trial: Trial
+    effects: tuple[TestEffect, ...] = ()
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The environment as it is, with which every set of upgrades is compared.
+
+    Attributes:
+        trial: What its tests said.
+        runner: Where sets are tried.
+        progress: Told of every trial.
+        rows: A line for every trial, in the order of the trying.
+    """
+
+    trial: Trial
+    runner: TrialRunner
+    progress: Progress
+    rows: list[TrialSummary] = field(default_factory=list)
+
+    @classmethod
+    def try_(cls, here: Candidate, runner: TrialRunner, progress: Progress) -> Baseline:
+        """Run the tests in the environment as it is.
+
+        Raises:
+            RequestError: They cannot be run, or none of them says anything of the stack.
+        """
+        known = runner.find_trial(here) is not None
+        baseline = cls(runner.try_(here), runner, progress)
+        trouble = _find_trouble(baseline.trial)
+        if trouble:
+            raise RequestError(f"the tests cannot be run here: {trouble}")
+        if not comparison.is_driven(comparison.compare_trials(baseline.trial, baseline.trial), after=False):
+            raise RequestError("none of the tests can be driven here: there is nothing to compare")
+        baseline._report(baseline.trial, State.GOOD, "", known, None)
+        return baseline
+
+    @property
+    def hardware(self) -> str:
+        """The profile and the devices, in words."""
+        return self.trial.runs[0].hardware
+
+    def compare(self, candidate: Candidate, window: ProgressWindow | None = None) -> Tried:
+        """Try a set of upgrades, once, and compare it with the environment as it is.
+
+        Raises:
+            NoSpace: The disk is full.
+        """
+        known = self.runner.find_trial(candidate) is not None
+        trial = self.runner.try_(candidate)
+        tried = self._judge(trial)
+        self._report(trial, tried.state, tried.reason, known, window)
+        return tried
+
+    def _judge(self, trial: Trial) -> Tried:
+        if not trial.runs:
+            return Tried(State.UNKNOWN, trial.trouble, trial)
+        effects = comparison.compare_trials(self.trial, trial)
+        worse = [one for one in comparison.summarize_effects(effects) if one.effect.forbids]
+        trouble = _find_trouble(trial)
+        if not trouble and trial.runs[0].hardware != self.hardware:
+            trouble = f"the hardware changed: {trial.runs[0].hardware}, before it was {self.hardware}"
+        if not trouble and not comparison.is_driven(effects, after=True):
+            trouble = "none of the tests can be driven there"
+        if worse and not trouble:
+            return Tried(State.BAD, "; ".join(map(describe_change, worse)), trial, effects)
+        return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, trial, effects)
+
+    def _report(self, trial: Trial, state: State, reason: str, known: bool, window: ProgressWindow | None) -> None:
+        counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        row = TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
+        self.rows.append(row)
+        if not known:
+            self.progress.report_trial(row, window)
+
+
+def describe_change(change: VerdictChange) -> str:
+    """Describe in a line what an upgrade does to a failure's tests, or to one test."""
+    side = f" ({change.side})" if change.side else ""
+    reason = f": {change.reason}" if change.reason and change.reason != change.verdict else ""
+    return f"{change.name}{side}: {change.before} -> {change.after}{reason}"
+
+
+def _find_trouble(trial: Trial) -> str:
+    return trial.trouble or next((run.trouble for run in trial.runs if run.trouble), "")
