@@ -93,9 +93,10 @@ class VerdictChange:
 
 def compare_trials(before: Trial, after: Trial) -> tuple[TestEffect, ...]:
     """Compare every test that was seen in either trial; of several runs the worst counts."""
-    seen = {
-        test: one for trial in (after, before) for run in trial.runs for test, one in run.observations.items()
-    }  # those of before last: of a test that is in both they say whose side it is
+    seen: dict[str, Observation] = {}
+    for run in (*before.runs, *after.runs):
+        for test, one in run.observations.items():
+            seen.setdefault(test, one)
     tests = [test for test in seen if "::" in test] or list(seen)
     return tuple(_compare(seen[test], _find_worst(before.runs, test), _find_worst(after.runs, test)) for test in tests)
 

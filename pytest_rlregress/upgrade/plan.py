@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from pytest_rlregress.environments import requirements, resolver
 from pytest_rlregress.environments.constraints import Constraint, read_constraints
@@ -18,12 +19,12 @@ from pytest_rlregress.environments.releases import find_newest, find_release, li
 from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.environments.uv import Unbuildable, summarize_error
 from pytest_rlregress.stack import COMPONENTS, locks
-from pytest_rlregress.stack.locks import Lock, differences
+from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 from pytest_rlregress.trials.context import RequestError, TrialContext
 from pytest_rlregress.trials.progress import join_some
 from pytest_rlregress.trials.upgrades import LockChanges
 
-_TRIED = 12  # pins that are loosened to see whether that helps, at most: each takes the resolver seconds
+_TRIED = 8  # pins that are loosened to see whether that helps, at most: each takes the resolver seconds
 
 
 @dataclass(frozen=True)
@@ -58,21 +59,6 @@ class _Pins:
     constraints: tuple[Constraint, ...]
     floors: frozenset[str]
     requires: Requirements
-
-
-@dataclass(frozen=True)
-class _Looser:
-    """The pins without one of them.
-
-    Attributes:
-        package: What that one is about.
-        words: What it is, and how to loosen it.
-        pins: The others.
-    """
-
-    package: str
-    words: str
-    pins: _Pins
 
 
 def split_words(words: Sequence[str]) -> tuple[list[Requirement], list[str]]:
@@ -184,27 +170,42 @@ def _resolve(context: TrialContext, here: Lock, pins: _Pins) -> Lock:
 
 
 def _explain_conflict(context: TrialContext, here: Lock, pins: _Pins, error: Unbuildable) -> str:
-    """Say what is in conflict, all of it, and which single pins can be loosened so that there is a solution."""
+    """Say what is in conflict, all of it, and which pins can be loosened so that there is a solution."""
     conflicts = _list_conflicts(error.text)
     if not conflicts:  # no network, a damaged wheel
         return f"the upgrade could not be resolved: {error}"
     _refuse_contradiction(context, pins.constraints)
     context.progress.say("the upgrade cannot be resolved; looking for the pin that is in the way")
-    found = []
-    for looser in list(_loosen(here, pins, " ".join(conflicts)))[:_TRIED]:
-        context.progress.set_activity(f"without {looser.words}")
+    ways = []
+    for words, looser in [("", pins), *_loosen(here, pins, " ".join(conflicts))][:_TRIED]:
+        context.progress.set_activity(f"resolving without {words or 'the versions that are installed'}")
+        way = _find_way(context, here, looser, words)
+        ways += [f"  {way}"] if way else []
+    remedy = "\n".join(["to loosen, any one of these:", *ways])
+    if not ways:
+        remedy = "no single pin loosened lets it be resolved: name other versions, or more packages"
+    return f"the upgrade cannot be resolved: {conflicts[-1]}\n{remedy}"
+
+
+def _find_way(context: TrialContext, here: Lock, pins: _Pins, words: str) -> str:
+    """Say how it can be resolved with looser pins, if need be with others going back; "" where it cannot be."""
+    for floors in dict.fromkeys((pins.floors, frozenset[str]())):
+        if not words and floors:
+            continue  # known to fail
         try:
-            lock = _resolve(context, here, looser.pins)
+            lock = _resolve(context, here, replace(pins, floors=floors))
         except Unbuildable:
             continue
-        moved = [
-            str(one) for one in differences(here, lock) if one.name not in pins.wanted and one.name not in pins.newest
-        ]
-        found.append(f"{looser.words}; then {join_some(moved)}" if moved else looser.words)
-    remedy = "\n".join(["any one of these loosened lets it be resolved:", *(f"  {one}" for one in found)])
-    if not found:
-        remedy = "no single pin loosened lets it be resolved; name other versions, or more packages"
-    return f"the upgrade cannot be resolved: {conflicts[-1]}\n{remedy}"
+        back = [one for one in differences(here, lock) if one.name in pins.floors and _goes_back(one)]
+        allowed = " ".join(f"--may-downgrade {one.name}" for one in back)
+        moved = join_some([str(one) for one in back])
+        return ", and ".join(filter(None, [words, f"{allowed} ({moved})" if back else ""]))
+    return ""
+
+
+def _goes_back(change: PackageChange) -> bool:
+    before, after = ((line or "").partition("==")[2] for line in (change.before, change.after))
+    return bool(before) and bool(after) and Version(after) < Version(before)
 
 
 def _list_conflicts(text: str) -> list[str]:
@@ -227,24 +228,21 @@ def _refuse_contradiction(context: TrialContext, constraints: Collection[Constra
             raise RequestError(f"{context.options.requirements} contradicts itself: {conflicts[-1]}") from None
 
 
-def _loosen(here: Lock, pins: _Pins, conflict: str) -> Iterator[_Looser]:
-    """The pins without one of those that a conflict names, one after the other."""
+def _loosen(here: Lock, pins: _Pins, conflict: str) -> Iterator[tuple[str, _Pins]]:
+    """The pins without one of those that a conflict names, one after the other, each with what that one is."""
     named = {canonicalize_name(word) for word in re.findall(r"[A-Za-z0-9][\w.-]*", conflict)}
     for constraint in pins.constraints:
-        others = tuple(one for one in pins.constraints if one != constraint)
         if constraint.name in named:
-            yield _Looser(constraint.name, str(constraint), replace(pins, constraints=others))
+            others = tuple(one for one in pins.constraints if one != constraint)
+            yield str(constraint), replace(pins, constraints=others)
     for name, required in pins.requires.items():
-        if not here.lines.get(name, "").startswith(f"{name}=="):  # a project of the user's
-            for one in required:
-                if canonicalize_name(one.name) in named:
-                    rest = {**pins.requires, name: tuple(other for other in required if other is not one)}
-                    yield _Looser(name, f"{one}, which {name} requires", replace(pins, requires=rest))
-    if len(pins.wanted) > 1:
-        for name, version in pins.wanted.items():
-            if name in named:
-                others_wanted = {other: pins.wanted[other] for other in pins.wanted if other != name}
-                yield _Looser(name, f"{name}=={version}, which was asked for", replace(pins, wanted=others_wanted))
-    for name in sorted(pins.floors & named):
-        words = f"{name}>={here.version(name)}, which is installed: --may-downgrade {name}"
-        yield _Looser(name, words, replace(pins, floors=pins.floors - {name}))
+        if here.lines.get(name, "").startswith(f"{name}=="):
+            continue  # not a project of the user's
+        for one in required:
+            if canonicalize_name(one.name) in named:
+                rest = {**pins.requires, name: tuple(other for other in required if other is not one)}
+                yield f"{one}, which {name} requires", replace(pins, requires=rest)
+    for name, version in pins.wanted.items():
+        if name in named and len(pins.wanted) > 1:
+            rest_wanted = {other: pins.wanted[other] for other in pins.wanted if other != name}
+            yield f"{name}=={version}, which was asked for", replace(pins, wanted=rest_wanted)
