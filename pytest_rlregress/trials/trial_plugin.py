@@ -136,6 +136,8 @@ class TrialPlugin:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what decides a test, and write it down at its end."""
+        if report.nodeid not in self._items:  # of a check that the harness makes for the test: the test says what of it
+            return
         before = self._seen.get(report.nodeid)
         if report.when == "teardown":
             if (

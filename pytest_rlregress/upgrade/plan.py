@@ -23,6 +23,7 @@ from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 from pytest_rlregress.trials.context import RequestError, TrialContext
 from pytest_rlregress.trials.progress import join_some
 from pytest_rlregress.trials.upgrades import LockChanges
+from pytest_rlregress.util.text import on_one_line
 
 _TRIED = 8  # pins that are loosened to see whether that helps, at most: each takes the resolver seconds
 
@@ -73,7 +74,9 @@ def split_words(words: Sequence[str]) -> tuple[list[Requirement], list[str]]:
     for word in words:
         try:
             one = Requirement(word)
-        except InvalidRequirement:
+        except InvalidRequirement as error:
+            if re.match(r"[\w.-]+\s*[=<>!~]=", word):
+                raise RequestError(f"{word!r} is no package with a version: {on_one_line(str(error))}") from None
             tests.append(word)
             continue
         if canonicalize_name(one.name) not in here.lines:

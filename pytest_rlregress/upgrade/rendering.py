@@ -124,10 +124,10 @@ def _sections(answer: UpgradeAnswer, style: Style) -> Iterator[Section]:
         return
     if answer.changes:
         rows = [
-            (code(one.name), one.side, prose(one.before), prose(one.after), _explain(one, answer))
+            (code(one.name), one.side, prose(one.before), prose(one.after), _explain(one, answer), code(_reason(one)))
             for one in answer.changes
         ]
-        yield Section("What the tests say", Table(("test", "side", "here", "with it", "means"), rows))
+        yield Section("What the tests say", Table(("test", "side", "here", "with it", "means", ""), rows))
     if found := answer.safe_set:
         if found.kept:
             yield Section("The largest safe set", [code(one) for one in found.kept], folded=len(found.kept) > MANY)
@@ -145,6 +145,10 @@ def _sections(answer: UpgradeAnswer, style: Style) -> Iterator[Section]:
     where = {"Python": around.python, "platform": around.platform, "hardware": around.hardware}
     yield Section("Where", Table(("", ""), [(prose(name), code(one)) for name, one in where.items()]))
     yield list_trials(answer.tried, answer.seconds, style)
+
+
+def _reason(change: VerdictChange) -> str:
+    return "" if change.reason == change.verdict else change.reason
 
 
 def _explain(change: VerdictChange, answer: UpgradeAnswer) -> str:
