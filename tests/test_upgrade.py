@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import signal
@@ -137,7 +138,7 @@ def environments(bench):
 def test_safe_and_a_workaround_may_go(bench):
     rc, out, said, answer = bench.ask("tool==2", *MINE, "--output=safe.txt")
     assert rc == 0, out + said
-    assert out.startswith("Safe, and 1 workaround may go: tool-fails (1 upgrade, 3 tests unchanged).")
+    assert out.startswith("Safe, and 1 workaround may go: tool-fails (1 package moves, 3 tests unchanged).")
     assert effects(answer) == {("tool-fails", "reproduces"): "absent"}
     assert answer["asked_for"] == ["tool 1 -> 2"]
     before, after = bench.user.text.splitlines(), (bench.folder / "safe.txt").read_text().splitlines()
@@ -185,7 +186,7 @@ def test_lost_coverage_is_no_regression_and_what_is_bad_already_comes_first(benc
     assert answer["asked_for"] == ["thing 1 -> 3"]
     first, second, third = out.splitlines()[:3]
     assert first == "Bad here already, and not counted: test_own.py::test_always_bad."
-    assert second.startswith("Safe (1 upgrade")
+    assert second.startswith("Safe (1 package moves")
     assert third == "Can no longer be driven, so that nothing is known of it: thing-slips."
     assert "this thing has no hold" in str(answer["changes"])
 
@@ -356,3 +357,16 @@ def test_a_full_disk_is_said_and_leaves_nothing_that_is_trusted(bench, tmp_path)
     assert asked.returncode == 2, asked.stdout + asked.stderr
     assert "No space left on the disk" in asked.stderr
     assert asked.stdout == ""
+
+
+@pytest.mark.slow
+def test_a_release_of_transformers_on_the_installed_stack(tmp_path):
+    """The real stack and index: only transformers moves, and the tests of its scenario say the same."""
+    output, answer = tmp_path / "lock.txt", tmp_path / "answer.json"
+    words = ["transformers==5.10.2", "mask-length-drift", f"--output={output}", f"--json={answer}"]
+    assert cli.main(["upgrade", *words, f"--cache-dir={tmp_path / 'cache'}"]) == 0
+    found = json.loads(answer.read_text())
+    assert found["summary"].startswith("Safe (1 package moves")
+    assert found["asked_for"] == ["transformers 5.10.4 -> 5.10.2"]
+    assert found["unchanged"] > 10
+    assert "transformers==5.10.2\n" in output.read_text()

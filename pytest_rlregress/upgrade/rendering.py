@@ -35,7 +35,7 @@ _MEANS = {
     Effect.BAD_BEFORE: "bad here already",
     Effect.LOST: "can no longer be driven",
     Effect.BETTER: "repaired",
-    Effect.ABSENT: "gone from some tests",
+    Effect.ABSENT: "absent in some tests",
     Effect.GAINED: "can be driven now",
 }
 
@@ -85,7 +85,8 @@ def _names(changes: Sequence[VerdictChange], effect: Effect) -> list[str]:
 def _describe_safe(answer: UpgradeAnswer, style: Style) -> str:
     count = len(answer.gone)
     words = f"and {plural(count, 'workaround')} may go: {join_names(answer.gone, style)}"
-    moved = plural(len(answer.asked_for) + len(answer.moved_along), "upgrade")
+    count_moved = len(answer.asked_for) + len(answer.moved_along)
+    moved = f"{plural(count_moved, 'package')} {'moves' if count_moved == 1 else 'move'}"
     same = f"{moved}, {plural(answer.unchanged, 'test')} unchanged"
     return f"Safe, {words} ({same})." if count else f"Safe ({same})."
 
