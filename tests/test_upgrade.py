@@ -187,7 +187,7 @@ def test_lost_coverage_is_no_regression_and_what_is_bad_already_comes_first(benc
     first, second, third = out.splitlines()[:3]
     assert first == "Bad here already, and not counted: test_own.py::test_always_bad."
     assert second.startswith("Safe (1 package moves")
-    assert third == "Can no longer be driven, so that nothing is known of it: thing-slips."
+    assert third == "Coverage is lost, as tests can no longer be driven: thing-slips."
     assert "this thing has no hold" in str(answer["changes"])
 
 
@@ -272,8 +272,9 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(bench, words, why):
 
 def test_tests_may_follow_two_dashes(bench, monkeypatch, capsys):
     monkeypatch.chdir(bench.folder)
-    assert cli.main(["upgrade", "--no-network", f"--cache-dir={bench.cache}", "--", "none==2", "mine"]) == 2
-    assert "none is not installed here" in capsys.readouterr().err
+    for words in (["--", "none==2", "mine"], ["none==2", "--fresh", "--", "mine"], ["none==2", "mine", "--fresh"]):
+        assert cli.main(["upgrade", "--no-network", f"--cache-dir={bench.cache}", *words]) == 2
+        assert "none is not installed here" in capsys.readouterr().err
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

@@ -51,8 +51,8 @@ def headline(answer):
         ),
         (
             replace(SAFE, changes=(change("c", Effect.BAD_BEFORE), change("d", Effect.LOST, "unavailable"))),
-            "Bad here already, and not counted: c. Safe (2 packages move, 50 tests unchanged). Can no longer be driven, "
-            "so that nothing is known of it: d.",
+            "Bad here already, and not counted: c. Safe (2 packages move, 50 tests unchanged). Coverage is lost, as "
+            "tests can no longer be driven: d.",
         ),
         (UNSAFE, "Not safe: max-tokens-overflow regressed; --stepwise finds the largest safe set."),
         (

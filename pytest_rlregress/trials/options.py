@@ -9,10 +9,15 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.util import arguments, cache
 
 
-def declare_trials(group: Any, *, timeout: float) -> None:
-    """Add the options on how tests are run, with this time limit for a run unless another is given."""
+def declare_trials(group: Any, *, timeout: float, hw: str | None = None) -> None:
+    """Add the options on how tests are run, with these values unless others are given."""
     catalogue.declare(group)
-    group.add_argument("--hw", metavar="PROFILE", help="run the tests as this hardware profile, as pytest --hw does")
+    group.add_argument(
+        "--hw",
+        metavar="PROFILE",
+        default=hw,
+        help=f"run the tests as this hardware profile, as pytest --hw does{f' (default: {hw})' if hw else ''}",
+    )
     group.add_argument(
         "--repeat", type=arguments.count, default=1, metavar="N", help="runs of each candidate (default: 1)"
     )

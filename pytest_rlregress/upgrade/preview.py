@@ -68,7 +68,7 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
         raise RequestError(f"the environment with the upgrade cannot be built: {error}") from None
     builder = _HereAndBeside(context.environments, locks)
     with context.runner({"before": locks.before.digest, "after": locks.after.digest}, builder) as runner:
-        baseline = Baseline.try_(locks.candidate(()), runner, progress)
+        baseline = Baseline(locks.candidate(()), runner, progress)
         whole = baseline.compare(locks.candidate(locks.by_name))
         grown = None
         if options.stepwise and whole.state is not State.GOOD:

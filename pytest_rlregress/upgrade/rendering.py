@@ -73,7 +73,7 @@ def _headline(answer: UpgradeAnswer, style: Style) -> Iterator[str]:
     yield _describe_safe(answer, style) if answer.safe else _describe_unsafe(answer, style)
     lost = _names(answer.changes, Effect.LOST)
     if lost:
-        yield f"Can no longer be driven, so that nothing is known of it: {join_names(lost, style)}."
+        yield f"Coverage is lost, as tests can no longer be driven: {join_names(lost, style)}."
     if answer.output:
         yield f"The lock is in {style.code(answer.output)}."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from pytest_rlregress.trials.context import RequestError
 from pytest_rlregress.trials.observations import State, Trial
@@ -31,38 +31,34 @@ class Tried:
     effects: tuple[TestEffect, ...] = ()
 
 
-@dataclass(frozen=True)
 class Baseline:
-    """The environment as it is, with which every set of upgrades is compared.
+    """The environment as it is, with which every set of upgrades is compared: its tests are run once.
+
+    Args:
+        here: It.
+        runner: Where it and the sets are tried.
+        progress: Told of every trial.
 
     Attributes:
         trial: What its tests said.
-        runner: Where sets are tried.
-        progress: Told of every trial.
         rows: A line for every trial, in the order of the trying.
+
+    Raises:
+        RequestError: They cannot be run, or none of them says anything of the stack.
     """
 
-    trial: Trial
-    runner: TrialRunner
-    progress: Progress
-    rows: list[TrialSummary] = field(default_factory=list)
-
-    @classmethod
-    def try_(cls, here: Candidate, runner: TrialRunner, progress: Progress) -> Baseline:
-        """Run the tests in the environment as it is.
-
-        Raises:
-            RequestError: They cannot be run, or none of them says anything of the stack.
-        """
+    def __init__(self, here: Candidate, runner: TrialRunner, progress: Progress) -> None:
+        self._runner, self._progress = runner, progress
+        self.rows: list[TrialSummary] = []
         known = runner.find_trial(here) is not None
-        baseline = cls(runner.try_(here), runner, progress)
-        trouble = _find_trouble(baseline.trial)
+        self.trial = runner.try_(here)
+        trouble = _find_trouble(self.trial)
         if trouble:
-            raise RequestError(f"the tests cannot be run here: {trouble}")
-        if not comparison.is_driven(comparison.compare_trials(baseline.trial, baseline.trial), after=False):
+            again = " (known from before: --fresh tries it again)" if known else ""
+            raise RequestError(f"the tests cannot be run here: {trouble}{again}")
+        if not comparison.is_driven(comparison.compare_trials(self.trial, self.trial), after=False):
             raise RequestError("none of the tests can be driven here: there is nothing to compare")
-        baseline._report(baseline.trial, State.GOOD, "", known, None)
-        return baseline
+        self._report(self.trial, State.GOOD, "", known, None)
 
     @property
     def hardware(self) -> str:
@@ -75,9 +71,11 @@ class Baseline:
         Raises:
             NoSpace: The disk is full.
         """
-        known = self.runner.find_trial(candidate) is not None
-        trial = self.runner.try_(candidate)
+        known = self._runner.find_trial(candidate) is not None
+        trial = self._runner.try_(candidate)
         tried = self._judge(trial)
+        if known and tried.state is State.UNKNOWN:
+            tried = replace(tried, reason=f"{tried.reason} (known from before: --fresh tries it again)")
         self._report(trial, tried.state, tried.reason, known, window)
         return tried
 
@@ -101,7 +99,7 @@ class Baseline:
         row = TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
         self.rows.append(row)
         if not known:
-            self.progress.report_trial(row, window)
+            self._progress.report_trial(row, window)
 
 
 def describe_change(change: VerdictChange) -> str:
