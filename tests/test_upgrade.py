@@ -293,16 +293,15 @@ def test_without_a_network_it_is_said(bench):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["would move", "[1]"])
+@pytest.mark.parametrize("stage", ["would move", "running the tests", "[1]"])
 def test_interrupted_and_gone_on_with(bench, stage):
-    version = {"would move": "2", "[1]": "3"}[stage]
-    bench.add("slow", version, "")
-    words = ("late==1", f"thing=={version}", "tool==2", *MINE)
+    version, other = {"would move": ("2", "1"), "running the tests": ("2", "2"), "[1]": ("3", "1")}[stage]
+    words = ("late==1", f"thing=={version}", f"free=={other}", "--may-downgrade=cap", "tool==2", *MINE)
     process = bench.start(*words)
     for line in process.stderr:
         if stage in line:
             break
-    time.sleep(1)
+    time.sleep(0 if stage == "would move" else 1)  # while it is built, or while its tests run
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said

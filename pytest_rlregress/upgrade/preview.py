@@ -20,6 +20,7 @@ from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.progress import Progress, join_some
 from pytest_rlregress.trials.runner import TrialRunner
 from pytest_rlregress.trials.summaries import RunContext
+from pytest_rlregress.trials.text import format_duration
 from pytest_rlregress.trials.upgrades import LockChanges, group_upgrades
 from pytest_rlregress.upgrade import comparison
 from pytest_rlregress.upgrade.answer import UpgradeAnswer
@@ -66,6 +67,8 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
         built = context.environments.build(locks.after)
     except Unbuildable as error:
         raise RequestError(f"the environment with the upgrade cannot be built: {error}") from None
+    found = "found" if built.reused else "built"
+    progress.say(f"environment {found} after {format_duration(progress.elapsed)}; running the tests here, then in it")
     builder = _HereAndBeside(context.environments, locks)
     with context.runner({"before": locks.before.digest, "after": locks.after.digest}, builder) as runner:
         baseline = Baseline(locks.candidate(()), runner, progress)
