@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import itertools
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 
 import pytest
 from made_goldens import KEY, RECORDED, but, keep, run
 
-from pytest_rlregress.trials.observations import Observation, Trial, TrialRun
+from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials.context import RequestError
+from pytest_rlregress.trials.journal import TrialJournal
+from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
+from pytest_rlregress.trials.progress import Progress
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
 from pytest_rlregress.upgrade.step import compare_steps
+from pytest_rlregress.upgrade.tries import Baseline
 from pytest_rlregress.verdicts import Outcome, Rank, Verdict, rank
 
 TEST = "rollout/test_x.py::test_y"
@@ -22,10 +31,10 @@ def seen(verdict, test=TEST, failure="overflow", side="guards", message="it brok
     return Observation(test, outcome, verdict, "E  it broke", failure, side, measured=measured)
 
 
-def trial(*observations, label="here", **more):
+def trial(*observations, hardware="cpu", **more):
     """A trial of one run for each list of observations."""
     runs = [one if isinstance(one, tuple) else (one,) for one in observations]
-    return Trial(label, "0", tuple(TrialRun({one.test: one for one in some}, "cpu", **more) for some in runs))
+    return Trial("after", "0", tuple(TrialRun({one.test: one for one in some}, hardware, **more) for some in runs))
 
 
 def effect(before, after):
@@ -153,6 +162,50 @@ def test_whether_anything_was_driven():
     effects = compare_trials(trial(seen("held")), trial(seen("unavailable")))
     assert is_driven(effects, after=False)
     assert not is_driven(effects, after=True)
+
+
+@contextmanager
+def baseline_of(folder, here, **others):
+    """A baseline whose trials, and those of others by their label, are known from before."""
+    lock = Lock({})
+    with TrialJournal.open(folder / "journal.jsonl", {}) as journal:
+        for label, one in {"here": here, **others}.items():
+            journal.add(replace(one, label=label))
+        limits = {"repeat": 1, "timeout": 1, "jobs": 1}
+        runner = TrialRunner(None, journal, TrialRequest(), **limits, set_activity=print, say=print)
+        yield Baseline(Candidate("here", lambda: lock, lock), runner, Progress(io.StringIO()))
+
+
+@pytest.mark.parametrize(
+    ("after", "state", "reason"),
+    [
+        (trial(seen("held")), State.GOOD, ""),
+        (trial(seen("regressed")), State.BAD, "overflow (guards): held 1 -> regressed 1"),
+        (trial(seen("blocked", message="vllm is broken: no")), State.BAD, "held 1 -> blocked 1: vllm is broken: no"),
+        (trial(seen("unavailable")), State.UNKNOWN, "none of the tests can be driven there"),
+        (trial(seen("regressed"), trouble="the run had no end"), State.BAD, "regressed 1"),
+        (trial(seen("held"), trouble="the run had no end"), State.UNKNOWN, "the run had no end"),
+        (trial(seen("regressed"), hardware="h100"), State.UNKNOWN, "the hardware changed: h100, before it was cpu"),
+        (Trial("after", "0", trouble="no wheel"), State.UNKNOWN, "no wheel"),
+    ],
+)
+def test_what_a_set_of_upgrades_is(after, state, reason, tmp_path):
+    with baseline_of(tmp_path, trial(seen("held")), after=after) as baseline:
+        tried = baseline.compare(Candidate("after", lambda: Lock({}), Lock({})))
+    assert tried.state is state
+    assert reason in tried.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (trial(seen("held"), trouble="no such test"), "the tests cannot be run here: no such test"),
+        (trial(seen("unavailable")), "none of the tests can be driven here"),
+    ],
+)
+def test_without_a_run_here_there_is_nothing_to_compare(before, why, tmp_path):
+    with pytest.raises(RequestError, match=why), baseline_of(tmp_path, before):
+        pass
 
 
 # -- the training step ------------------------------------------------------------------------------------------------

@@ -84,13 +84,14 @@ class Baseline:
             return Tried(State.UNKNOWN, trial.trouble, trial)
         effects = comparison.compare_trials(self.trial, trial)
         worse = [one for one in comparison.summarize_effects(effects) if one.effect.forbids]
+        hardware = next((run.hardware for run in trial.runs if run.hardware != self.hardware), self.hardware)
+        if worse and hardware == self.hardware:
+            return Tried(State.BAD, "; ".join(map(describe_change, worse)), trial, effects)
         trouble = _find_trouble(trial)
-        if not trouble and trial.runs[0].hardware != self.hardware:
-            trouble = f"the hardware changed: {trial.runs[0].hardware}, before it was {self.hardware}"
+        if not trouble and hardware != self.hardware:
+            trouble = f"the hardware changed: {hardware}, before it was {self.hardware}"
         if not trouble and not comparison.is_driven(effects, after=True):
             trouble = "none of the tests can be driven there"
-        if worse and not trouble:
-            return Tried(State.BAD, "; ".join(map(describe_change, worse)), trial, effects)
         return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, trial, effects)
 
     def _report(self, trial: Trial, state: State, reason: str, known: bool, window: ProgressWindow | None) -> None:
