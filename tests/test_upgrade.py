@@ -166,7 +166,7 @@ def test_the_largest_safe_set_and_the_verdict_that_keeps_each_of_the_others_out(
     rc, out, said, answer = bench.ask(*words)
     assert rc == 1, out + said
     assert (
-        "Not safe: thing-slips regressed; the largest safe set is 1 of 3 upgrades, all but late 1 -> 2, thing 1 ->"
+        "Not safe: thing-slips regressed; the largest safe set is 1 of 3 upgrades, without late 1 -> 2, thing 1 ->"
         in (" ".join(out.split()))
     )
     assert answer["safe_set"]["kept"] == ["tool 1 -> 2"]
@@ -178,6 +178,19 @@ def test_the_largest_safe_set_and_the_verdict_that_keeps_each_of_the_others_out(
         "tool==2",
     }
     assert "3 packages would move" in said
+
+
+@pytest.mark.slow
+def test_what_moves_along_with_an_upgrade_that_is_left_out_is_left_out_with_it(bench):
+    bench.folder.joinpath("below.txt").write_text("thing<3\n")
+    rc, out, said, answer = bench.ask("late==2", "tool==2", "--stepwise", "--requirements=below.txt", *MINE)
+    assert rc == 1, out + said
+    assert answer["moved_along"] == ["thing 1 -> 2"]
+    assert answer["safe_set"]["kept"] == ["tool 1 -> 2"]
+    (left_out,) = answer["safe_set"]["left_out"]
+    assert left_out["upgrade"] == ["late 1 -> 2"]
+    assert left_out["reason"].startswith("thing-slips (guards): held 1 -> regressed 1")
+    assert len(answer["tried"]) == len({one["label"] for one in answer["tried"]}) == 4
 
 
 def test_lost_coverage_is_no_regression_and_what_is_bad_already_comes_first(bench):

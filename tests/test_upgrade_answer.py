@@ -70,7 +70,7 @@ def headline(answer):
         ),
         (
             replace(UNSAFE, safe_set=SET, output="safe.txt"),
-            "Not safe: max-tokens-overflow regressed; the largest safe set is 1 of 2 upgrades, all but vllm 0.31.0 -> "
+            "Not safe: max-tokens-overflow regressed; the largest safe set is 1 of 2 upgrades, without vllm 0.31.0 -> "
             "0.32.0. The lock is in safe.txt.",
         ),
         (
@@ -80,7 +80,7 @@ def headline(answer):
         (
             replace(UNSAFE, changes=(), trouble="the run had no end", safe_set=SET),
             "Not safe: the tests could not be run with all of it, the run had no end; the largest safe set is 1 of 2 "
-            "upgrades, all but vllm 0.31.0 -> 0.32.0.",
+            "upgrades, without vllm 0.31.0 -> 0.32.0.",
         ),
         (
             UpgradeAnswer("vllm", ("rlregress", "upgrade", "vllm")),

@@ -27,8 +27,8 @@ class SafeSet:
     """The largest set of upgrades that was seen to make nothing worse.
 
     Attributes:
-        kept: Its upgrades.
-        left_out: The others.
+        kept: Its upgrades, with what moves along.
+        left_out: The others of those that were asked for.
     """
 
     kept: tuple[str, ...]

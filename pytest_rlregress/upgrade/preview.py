@@ -60,6 +60,7 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
 
 def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
     options, locks, progress = context.options, plan.locks, context.progress
+    asked = [name for name in locks.by_name if name in plan.asked or options.all]
     moves = [str(one) for one in locks.by_name.values()]
     progress.say(f"{plural(len(moves), 'package')} would move: {join_some(moves)}")
     progress.set_activity("building the environment with the upgrade")
@@ -76,10 +77,10 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
         grown = None
         if options.stepwise and whole.state is not State.GOOD:
             after = requirements.read_requirements(metadata.distributions(path=[str(built.packages)]))
-            grown = grow(group_upgrades(locks, (plan.requires, after)), baseline, whole)
+            grown = grow(group_upgrades(locks, (plan.requires, after)), asked, baseline)
         elif whole.state is State.UNKNOWN:
             raise RequestError(f"the tests cannot be run with the upgrade: {whole.reason}")
-        return _build_answer(context, plan, baseline, whole, grown, runner)
+        return _build_answer(context, plan, asked, baseline, whole, grown, runner)
 
 
 class _HereAndBeside:
@@ -109,13 +110,13 @@ def _build_empty_answer(context: TrialContext) -> UpgradeAnswer:
 def _build_answer(
     context: TrialContext,
     plan: UpgradePlan,
+    asked: Collection[str],
     baseline: Baseline,
     whole: Tried,
     grown: GrownSet | None,
     runner: TrialRunner,
 ) -> UpgradeAnswer:
     changes = plan.locks.by_name
-    asked = [name for name in changes if name in plan.asked or context.options.all]
     output, safe = context.options.output, grown.lock if grown is not None else plan.locks.after
     if output and safe != plan.locks.before and (grown is not None or whole.state is State.GOOD):
         write_whole(output, safe.text)

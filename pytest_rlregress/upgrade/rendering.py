@@ -21,7 +21,7 @@ from pytest_rlregress.trials.document import (
     to_text,
 )
 from pytest_rlregress.trials.text import quote_command
-from pytest_rlregress.upgrade.answer import SafeSet, UpgradeAnswer
+from pytest_rlregress.upgrade.answer import UpgradeAnswer
 from pytest_rlregress.upgrade.comparison import Effect, VerdictChange
 from pytest_rlregress.upgrade.step import StepChange
 from pytest_rlregress.util.text import plural
@@ -97,7 +97,7 @@ def _describe_unsafe(answer: UpgradeAnswer, style: Style) -> str:
     why = ", ".join(worse[:_SHOWN]) + more
     if answer.trouble:
         why = f"the tests could not be run with all of it, {style.code(answer.trouble)}"
-    return f"Not safe: {why}; {_describe_set(answer.safe_set, style)}."
+    return f"Not safe: {why}; {_describe_set(answer, style)}."
 
 
 def _describe_worse(change: VerdictChange, style: Style) -> str:
@@ -106,14 +106,15 @@ def _describe_worse(change: VerdictChange, style: Style) -> str:
     return f"{style.code(change.name)} {change.verdict}"
 
 
-def _describe_set(found: SafeSet | None, style: Style) -> str:
+def _describe_set(answer: UpgradeAnswer, style: Style) -> str:
+    found = answer.safe_set
     if found is None:
         return f"{style.code('--stepwise')} finds the largest safe set"
     if not found.kept:
         return "no part of it is safe"
-    count = len(found.kept) + sum(len(one.upgrade) for one in found.left_out)
+    count = plural(len(answer.asked_for) + len(answer.moved_along), "upgrade")
     left = [line for one in found.left_out for line in one.upgrade]
-    return f"the largest safe set is {len(found.kept)} of {plural(count, 'upgrade')}, all but {join_names(left, style)}"
+    return f"the largest safe set is {len(found.kept)} of {count}, without {join_names(left, style)}"
 
 
 # -- all else ---------------------------------------------------------------------------------------------------------

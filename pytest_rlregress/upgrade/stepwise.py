@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pytest_rlregress.stack.locks import Lock
@@ -28,19 +28,20 @@ class GrownSet:
     lock: Lock
 
 
-def grow(upgrades: Upgrades, baseline: Baseline, whole: Tried) -> GrownSet:
+def grow(upgrades: Upgrades, asked: Collection[str], baseline: Baseline) -> GrownSet:
     """Try sets of upgrades until the largest one is found that makes nothing worse.
 
     Args:
         upgrades: What moves, in the smallest units that can be moved.
+        asked: The packages that were asked for; all others move only with those that need them.
         baseline: The environment as it is.
-        whole: All upgrades together, which are not good.
 
     Raises:
         NoSpace: The disk is full.
     """
-    order, needs = upgrades.units.order, upgrades.units.needs
-    tried: dict[Units, Tried] = {frozenset(order): whole}
+    order = [unit for unit in upgrades.units.order if not set(asked).isdisjoint(upgrades.units.members[unit])]
+    needs = {unit: upgrades.units.needs[unit] & set(order) for unit in order}
+    tried: dict[Units, Tried] = {}
     while True:
         states = {NONE: State.GOOD, **{subset: one.state for subset, one in tried.items()}}
         step = next_growth(order, needs, states)
@@ -64,7 +65,6 @@ def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried
         one = tried[because]
         return one.reason if one.state is State.BAD else f"could not be tested: {one.reason}"
 
-    kept = sorted(found.kept)
+    kept = upgrades.names(found.kept)
     left_out = tuple(LeftOut(describe(unit), explain(because)) for unit, because in sorted(found.left_out.items()))
-    safe = SafeSet(tuple(line for unit in kept for line in describe(unit)), left_out)
-    return GrownSet(safe, upgrades.locks.apply(upgrades.names(kept)))
+    return GrownSet(SafeSet(tuple(str(changes[name]) for name in kept), left_out), upgrades.locks.apply(kept))

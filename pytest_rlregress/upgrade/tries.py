@@ -71,12 +71,14 @@ class Baseline:
         Raises:
             NoSpace: The disk is full.
         """
-        known = self._runner.find_trial(candidate) is not None
+        seen = any(row.label == candidate.label for row in self.rows)
+        known = not seen and self._runner.find_trial(candidate) is not None
         trial = self._runner.try_(candidate)
         tried = self._judge(trial)
         if known and tried.state is State.UNKNOWN:
             tried = replace(tried, reason=f"{tried.reason} (known from before: --fresh tries it again)")
-        self._report(trial, tried.state, tried.reason, known, window)
+        if not seen:
+            self._report(trial, tried.state, tried.reason, known, window)
         return tried
 
     def _judge(self, trial: Trial) -> Tried:
