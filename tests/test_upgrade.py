@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import re
 import signal
@@ -370,16 +369,3 @@ def test_a_full_disk_is_said_and_leaves_nothing_that_is_trusted(bench, tmp_path)
     assert asked.returncode == 2, asked.stdout + asked.stderr
     assert "No space left on the disk" in asked.stderr
     assert asked.stdout == ""
-
-
-@pytest.mark.slow
-def test_a_release_of_transformers_on_the_installed_stack(tmp_path):
-    """The real stack and index: only transformers moves, and the tests of its scenario say the same."""
-    output, answer = tmp_path / "lock.txt", tmp_path / "answer.json"
-    words = ["transformers==5.10.2", "mask-length-drift", f"--output={output}", f"--json={answer}"]
-    assert cli.main(["upgrade", *words, f"--cache-dir={tmp_path / 'cache'}"]) == 0
-    found = json.loads(answer.read_text())
-    assert found["summary"].startswith("Safe (1 package moves")
-    assert found["asked_for"] == ["transformers 5.10.4 -> 5.10.2"]
-    assert found["unchanged"] > 10
-    assert "transformers==5.10.2\n" in output.read_text()
