@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import bisect, containment, diagnose, faults, history, page, startup, step
+from benchmarks import bisect, containment, diagnose, faults, history, page, startup, step, upgrade
 
 ALL = {
     "startup": startup.main,
@@ -14,6 +14,7 @@ ALL = {
     "step": step.main,
     "diagnose": diagnose.main,
     "bisect": bisect.main,
+    "upgrade": upgrade.main,
     "history": history.main,
     "page": page.main,
 }

@@ -11,6 +11,7 @@ COMMANDS = {
     "list": "every documented failure, with cause and remedy",
     "diagnose": "the documented failures that logs show",
     "preflight": "check a trainer's configuration for the documented failures, before a GPU is rented",
+    "upgrade": "may I upgrade? What would change, before it is done",
     "bisect": "which upgrade broke a test",
     "report": "what changed between runs: a page, and a gate for CI",
     "run": "the tests on several kinds of hardware of a Ray cluster",
@@ -32,10 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
             commands.add_parser(name, help=summary)
     # argparse lets the words of a command end where its options begin: those after them come back as rest.
     options, rest = parser.parse_known_args(arguments)
-    if rest and (not hasattr(options, "words") or any(word.startswith("-") for word in rest)):
+    words = [word for word in rest if word != "--"]
+    if words and (not hasattr(options, "words") or any(word.startswith("-") for word in words)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        options.words += rest
+    if words:
+        options.words += words
     options.arguments = arguments
     from pytest_rlregress.catalogue import CatalogueError
 

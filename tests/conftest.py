@@ -21,7 +21,14 @@ SHARED_MEMORY = ("test_faults", "test_leaks", "test_leftovers", "test_stack_faul
 
 
 #: Files that take a minute and more, the longest first, begun before the others: at the end no worker is left with one.
-LONG = ("test_goldens_run.py", "test_mutants.py", "test_bisect.py", "test_run_command.py", "test_stack_faults.py")
+LONG = (
+    "test_goldens_run.py",
+    "test_mutants.py",
+    "test_bisect.py",
+    "test_upgrade.py",
+    "test_run_command.py",
+    "test_stack_faults.py",
+)
 
 
 def pytest_configure(config):

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
 import re
 import signal
-import subprocess
 import time
 
 import pytest
-from repacked import repack
+from bench import open_bench
 
 from pytest_rlregress import cli
-from pytest_rlregress.environments import requirements
-from pytest_rlregress.environments.contents import HARNESS
-from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.index_settings import IndexSettings
-from pytest_rlregress.fixtures.wheel_index import sdist, wheel
-from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.fixtures.wheel_index import sdist
 
 BROKEN = "raise ValueError('the answer is lost')"
 TEST = """
@@ -37,96 +28,33 @@ TEST = """
 """
 
 
-class Bench:
-    """A project in a folder, run by an environment that holds the harness and little else."""
-
-    def __init__(self, folder):
-        self.folder, self.wheels, self.cache = folder, folder / "wheels", folder / "cache"
-        self.wheels.mkdir()
-        (folder / "test_thing.py").write_text(inspect.cleandoc(TEST))
-        # Of this environment, so that nothing has to be in a cache or on an index.
-        asked = requirements.read_requirements()
-        used = {
-            name: repack(name, self.wheels)
-            for name in requirements.find_dependencies({HARNESS, "uv", "pypi-simple"}, asked) - {HARNESS}
-        }
-        for name in (
-            requirements.find_dependencies({"hatchling", "editables"}, asked) - used.keys()
-        ):  # what the harness is built with
-            repack(name, self.wheels)
-        self.lock = Lock({**used, HARNESS: locks.installed().lines[HARNESS]})
-        self.environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-
-    def add(self, name, version, body, requires=()):
-        wheel(self.wheels, name, version, requires, files={f"{name}.py": inspect.cleandoc(body)})
-
-    def thing(self, version, answer="return 42", late=True):
-        self.add("thing", version, f'NAME, LATE = "thing", {late}\ndef answer():\n    {answer}\n')
-
-    def install(self, **versions):
-        """The environment from which is asked; built once."""
-        settings = IndexSettings("https://pypi.org/simple", find_links=(str(self.wheels),))
-        environments = Environments(self.cache / "environments", settings=settings, offline=True)
-        self.user = self.lock.having({name: f"{name}=={version}" for name, version in versions.items()})
-        self.path = environments.build(self.user).path
-        environments.close()
-
-    def record(self, test, **versions):
-        """The record of a run in the environment that holds these."""
-        names = [f"{name}-{version}.dist-info" for name, version in versions.items()]
-        places = self.cache.glob("environments/*/lib/python*/site-packages")
-        packages = next(place for place in places if all(place.joinpath(name).exists() for name in names))
-        folder = self.folder / f"records-{packages.parents[2].name}"
-        command = [packages.parents[2] / "bin/pytest", test, "-p", "no:cacheprovider", f"--rl-record-dir={folder}"]
-        subprocess.run(command, cwd=self.folder, env=self.environ, stdout=subprocess.DEVNULL, timeout=60)
-        (path,) = folder.glob("*.json")
-        return path
-
-    def start(self, *words):
-        command = [self.path / "bin/rlregress", "bisect", *words, "--no-network", f"--cache-dir={self.cache}"]
-        return subprocess.Popen(
-            command, cwd=self.folder, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    def bisect(self, *words):
-        """Exit code, what was printed, what was said meanwhile, and the answer as JSON."""
-        answer = self.folder / "answer.json"
-        answer.unlink(missing_ok=True)
-        process = self.start(*words, f"--json={answer}")
-        out, said = process.communicate(timeout=180)
-        return process.returncode, out, said, json.loads(answer.read_text()) if answer.exists() else None
-
-
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    """Its folder of wheels is all that uv and pip are configured with; uv has a cache of its own."""
-    folder = tmp_path_factory.mktemp("bisect")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("UV_FIND_LINKS", str(folder / "wheels"))
-        monkeypatch.setenv("UV_CACHE_DIR", str(folder / "cache-of-uv"))
-        monkeypatch.setenv("UV_NO_CONFIG", "1")
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        yield _filled(Bench(folder))
+    with open_bench(tmp_path_factory.mktemp("bisect"), "bisect") as bench:
+        (bench.folder / "test_thing.py").write_text(inspect.cleandoc(TEST))
+        yield _filled(bench)
+
+
+def _add_thing(bench, version, answer="return 42", late=True):
+    bench.add("thing", version, f'NAME, LATE = "thing", {late}\ndef answer():\n    {answer}\n')
 
 
 def _filled(bench):
     for version in ("1.0", "1.1", "1.2"):
-        bench.thing(version)
+        _add_thing(bench, version)
     sdist(bench.wheels, "thing", "1.3")
-    bench.thing("1.4", BROKEN)
-    bench.thing("1.5")
+    _add_thing(bench, "1.4", BROKEN)
+    _add_thing(bench, "1.5")
     for version in ("1.6", "1.7", "1.8"):
-        bench.thing(version, "return 41", late=version != "1.8")
+        _add_thing(bench, version, "return 41", late=version != "1.8")
     for version in ("2.0", "2.1", "2.2", "2.3"):
-        bench.thing(version, "return 41" if version == "2.3" else "return 42" if version == "2.0" else BROKEN)
+        _add_thing(bench, version, "return 41" if version == "2.3" else "return 42" if version == "2.0" else BROKEN)
     bench.install(thing="1.0")
     return bench
 
 
 def test_release_that_broke_it(bench):
-    rc, out, said, answer = bench.bisect("thing", "--good", "1.0", "--bad", "1.8", "test_thing.py")
+    rc, out, said, answer = bench.ask("thing", "--good", "1.0", "--bad", "1.8", "test_thing.py")
     assert rc == 0, out + said
     assert "Broke in thing 1.6" in out
     assert "last good: 1.5" in out
@@ -139,7 +67,7 @@ def test_release_that_broke_it(bench):
     assert len(trials) == len(set(trials)) <= 2 + 4 + 1  # nine candidates, one of them unknown
     assert "1.3" not in "".join(trials)
     # Asked again: all is known, and nothing is run.
-    again, same, said, _ = bench.bisect("thing", "--good", "1.0", "--bad", "1.8", "test_thing.py")
+    again, same, said, _ = bench.ask("thing", "--good", "1.0", "--bad", "1.8", "test_thing.py")
     assert (again, same.split("trials,")[0]) == (rc, out.split("trials,")[0])
     assert said.count("\n") == 2, said  # what cannot be tested, and how many trials are known
     assert f"{len(trials)} trials known" in said
@@ -147,7 +75,7 @@ def test_release_that_broke_it(bench):
 
 @pytest.mark.slow
 def test_release_that_repaired_it(bench):
-    rc, out, _, _ = bench.bisect("thing", "--good", "2.0", "--bad", "1.8", "test_thing.py::test_late")
+    rc, out, _, _ = bench.ask("thing", "--good", "2.0", "--bad", "1.8", "test_thing.py::test_late")
     assert rc == 0
     assert "Repaired in thing 2.0; last bad: 1.8" in out.replace(" (date unknown)", "")
 
@@ -180,7 +108,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
         """)
     )
     words = ("thing", "--good=1.5", "--bad=1.6", "mine/wrong-answer", "--scenarios=mine")
-    rc, out, said, answer = bench.bisect(*words)
+    rc, out, said, answer = bench.ask(*words)
     assert rc == 0, out + said
     (culprit,) = answer["culprits"]
     assert [culprit[key]["verdict"] for key in ("last_good", "first_bad")] == ["absent", "reproduced"]
@@ -189,9 +117,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
 
 @pytest.mark.slow
 def test_what_lies_between_cannot_be_tested(bench):
-    rc, out, _, answer = bench.bisect(
-        "thing", "--good", "2.0", "--bad", "2.3", "test_thing.py::test_answer", "--jobs=2"
-    )
+    rc, out, _, answer = bench.ask("thing", "--good", "2.0", "--bad", "2.3", "test_thing.py::test_answer", "--jobs=2")
     assert rc == 3, out
     (culprit,) = answer["culprits"]
     assert {one["label"] for one in culprit["between"]} == {"2.1", "2.2"}
@@ -209,7 +135,7 @@ def test_what_lies_between_cannot_be_tested(bench):
     ],
 )
 def test_ends_that_are_not_what_they_are_called(bench, words, why):
-    rc, out, said, _ = bench.bisect(*words)
+    rc, out, said, _ = bench.ask(*words)
     assert rc == 1, out + said
     assert re.search(why, " ".join(out.split())), out + said
 
@@ -266,7 +192,7 @@ def test_interrupted_and_gone_on_with(bench):
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
     assert "rlregress bisect thing --good 1.0 --bad 1.7 test_thing.py::test_answer" in said
-    rc, out, said, answer = bench.bisect(*words)
+    rc, out, said, answer = bench.ask(*words)
     assert rc == 0, said
     assert "known from before" in said
     assert "Broke in thing 1.6" in out
@@ -289,7 +215,7 @@ def test_two_upgrades_that_only_break_together(bench):
     for file, version in (("good.txt", "1"), ("bad.txt", "3")):
         names = ("one", "two", "three", "four")
         bench.folder.joinpath(file).write_text("".join(f"{name}=={version}\n" for name in names))
-    rc, out, said, answer = bench.bisect("--good-lock=good.txt", "--bad-lock=bad.txt", "test_pair.py")
+    rc, out, said, answer = bench.ask("--good-lock=good.txt", "--bad-lock=bad.txt", "test_pair.py")
     assert rc == 0, out + said
     assert answer["changed"]["changed"] == 4
     assert {one.split()[0] for one in answer["changed"]["minimal"]} == {"two", "four"}
@@ -297,11 +223,11 @@ def test_two_upgrades_that_only_break_together(bench):
     assert releases == {"two": ("1", "2"), "four": ("1", "2")}
     # What runs in the environments of the ends wrote down is the same bisect: all of it is known.
     before, after = (bench.record("test_pair.py", **dict.fromkeys(names, version)) for version in ("1", "3"))
-    rc, same, said, _ = bench.bisect(f"--from-record={before}", f"--to-record={after}", "test_pair.py")
+    rc, same, said, _ = bench.ask(f"--from-record={before}", f"--to-record={after}", "test_pair.py")
     assert rc == 0, same + said
     assert f"{len(answer['tried'])} trials known" in said
     assert same.splitlines()[0] == out.splitlines()[0]
-    rc, _, said, _ = bench.bisect(f"--from-record={after}", f"--to-record={before}")
+    rc, _, said, _ = bench.ask(f"--from-record={after}", f"--to-record={before}")
     assert rc == 2
     assert f"no test went from good in {after} to bad in {before}" in said
 
@@ -318,7 +244,7 @@ def test_disagreeing_runs_are_flaky_and_not_guessed(bench):
         """
         bench.add("coin", version, body)
     (bench.folder / "test_coin.py").write_text("import coin\n\ndef test_coin():\n    assert coin.answer() == 42\n")
-    rc, out, said, answer = bench.bisect("coin", "--good=1", "--bad=3", "--repeat=2", "test_coin.py")
+    rc, out, said, answer = bench.ask("coin", "--good=1", "--bad=3", "--repeat=2", "test_coin.py")
     assert rc == 3, out + said
     assert "flaky: 1 good, 1 bad of 2" in out
     assert [one["label"] for one in answer["culprits"][0]["between"]] == ["2"]

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from renderings import compare_with_file
 
-from pytest_rlregress.bisect.answers import rendering
-from pytest_rlregress.bisect.answers import text as answer_text
-from pytest_rlregress.bisect.answers.answer import (
+from pytest_rlregress.bisect import rendering
+from pytest_rlregress.bisect.answer import (
     Answer,
     BisectRequest,
     ChangedSet,
@@ -29,16 +28,15 @@ from pytest_rlregress.bisect.answers.answer import (
     DocumentedFailure,
     Endpoint,
     NotFound,
-    RunContext,
-    TrialSummary,
-    Untested,
-    summarize_trial,
 )
-from pytest_rlregress.bisect.answers.progress import Progress, ProgressWindow, join_ends, join_some
-from pytest_rlregress.bisect.answers.rendering import as_json, as_markdown, as_text
-from pytest_rlregress.bisect.answers.text import format_duration, quote_command, redact
-from pytest_rlregress.bisect.trials.observations import Observation, State, Trial, TrialRun
+from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials import document
+from pytest_rlregress.trials import text as answer_text
+from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
+from pytest_rlregress.trials.progress import Progress, ProgressWindow, join_ends, join_some
+from pytest_rlregress.trials.summaries import RunContext, TrialSummary, Untested, summarize_trial
+from pytest_rlregress.trials.text import format_duration, quote_command, redact
 from pytest_rlregress.verdicts import Outcome
 
 LAST_GOOD = Endpoint("4.57.6", "2026-01-16", "absent")
@@ -296,11 +294,11 @@ def test_markup_in_a_text_is_text(text):
 
 
 MUTANTS = {
-    "a bare code span": {"_MARKDOWN": rendering._Style(lambda text: f"`{text}`", rendering._prose)},
+    "a bare code span": {"MARKDOWN": document.Style(lambda text: f"`{text}`", document._prose)},
     "a pipe in a code span": {
-        "_MARKDOWN": rendering._Style(lambda text: f"````` {rendering._joined(text)} `````", rendering._prose)
+        "MARKDOWN": document.Style(lambda text: f"````` {document._joined(text)} `````", document._prose)
     },
-    "prose as it is": {"_MARKDOWN": rendering._Style(rendering._code, lambda text: text)},
+    "prose as it is": {"MARKDOWN": document.Style(document._code, lambda text: text)},
     "a fence of three": {"code_block": lambda text, language: f"```{language}\n{text}\n```"},
     "a summary as it is": {"html": SimpleNamespace(escape=lambda text: text)},
     "control characters": {"redact": lambda text: text},
@@ -310,7 +308,7 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_what_does_not_escape_is_caught(mutant, monkeypatch):
     for name, broken in MUTANTS[mutant].items():
-        monkeypatch.setattr(rendering, name, broken)
+        monkeypatch.setattr(document, name, broken)
     assert any(unfaithful(text) for text in NASTY)
 
 
@@ -323,7 +321,7 @@ def linked(text):
 def test_no_one_is_mentioned_and_no_issue_linked(monkeypatch):
     answer = having(ANSWER, "@someone and #12")
     assert linked(as_markdown(answer)) == []
-    monkeypatch.setattr(rendering, "_unlinked", lambda text: text)
+    monkeypatch.setattr(document, "_unlinked", lambda text: text)
     assert set(linked(as_markdown(answer))) == {"@someone", "#12"}
 
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_rlregress.bisect.trials import failure_comparison
-from pytest_rlregress.bisect.trials.failure_comparison import (
+from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials import failure_comparison
+from pytest_rlregress.trials.failure_comparison import (
     combine_runs,
     compare_with_bad_end,
     describe,
     find_observation,
     normalise,
 )
-from pytest_rlregress.bisect.trials.observations import Observation, State, TrialRun
-from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials.observations import Observation, State, TrialRun
 from pytest_rlregress.verdicts import Outcome
 
 TEST = "tests/test_it.py::test_it"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.bisect.answers.answer import NotFound
+from pytest_rlregress.bisect.answer import NotFound
 from pytest_rlregress.bisect.flip import find_flipping_test
-from pytest_rlregress.bisect.trials.observations import Observation, Trial, TrialRun
+from pytest_rlregress.trials.observations import Observation, Trial, TrialRun
 from pytest_rlregress.verdicts import Outcome
 
 OUTCOMES = {

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_rlregress.bisect.trials import journal
-from pytest_rlregress.bisect.trials.journal import JournalError, TrialJournal
-from pytest_rlregress.bisect.trials.observations import Observation, Trial, TrialRun
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.trials import journal
+from pytest_rlregress.trials.journal import JournalError, TrialJournal
+from pytest_rlregress.trials.observations import Observation, Trial, TrialRun
 from pytest_rlregress.verdicts import Outcome
 
 REQUEST = {"package": "transformers", "ends": ["4.57.1", "5.10.4"], "python": "3.12.3"}
@@ -163,7 +163,7 @@ def test_another_release_s_journal_is_left_alone(path, form):
 def test_what_is_no_journal_is_left_alone(path, content, fresh):
     path.parent.mkdir()
     path.write_text(content)
-    assert refused(path, fresh=fresh) == "is no journal of a bisect; name another file, or remove it."
+    assert refused(path, fresh=fresh) == "is no journal of trials; name another file, or remove it."
 
 
 @pytest.mark.parametrize("content", ['{"journal": tr', '{"journal": {}}\n', '{"journal": 2, "request": [1]}\n'])
@@ -191,8 +191,8 @@ def test_two_at_once_are_caught_where_nothing_locks(path, monkeypatch):
 _HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from pytest_rlregress.bisect.trials.observations import Trial
-from pytest_rlregress.bisect.trials.journal import TrialJournal
+from pytest_rlregress.trials.observations import Trial
+from pytest_rlregress.trials.journal import TrialJournal
 with TrialJournal.open(Path(sys.argv[1]), {}) as opened:
     opened.add(Trial("a", "1"))
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
@@ -218,8 +218,8 @@ def test_one_that_was_killed_lets_go_even_where_its_children_live_on(path):
 _FULL = """
 import resource, signal, sys
 from pathlib import Path
-from pytest_rlregress.bisect.trials.observations import Trial
-from pytest_rlregress.bisect.trials.journal import TrialJournal, JournalError
+from pytest_rlregress.trials.observations import Trial
+from pytest_rlregress.trials.journal import TrialJournal, JournalError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with TrialJournal.open(Path(sys.argv[1]), {}) as opened:
     opened.add(Trial("a", "1"))

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_rlregress.bisect.trials import failure_comparison, pytest_run
-from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials import failure_comparison, pytest_run
+from pytest_rlregress.trials.pytest_run import TrialRequest
 
 PYTHON = Path(sys.executable)
 FILES = {
@@ -270,7 +270,7 @@ def test_a_run_that_is_late_is_stopped(folder):
 WATCHED = """
 import sys
 from pathlib import Path
-from pytest_rlregress.bisect.trials import pytest_run
+from pytest_rlregress.trials import pytest_run
 
 try:
     pytest_run.run_tests(Path(sys.executable), pytest_run.TrialRequest(("waits",)), timeout=100, say=print)

@@ -12,21 +12,21 @@ import psutil
 import pytest
 
 from pytest_rlregress.bisect import revisions
-from pytest_rlregress.bisect.answers.progress import Progress
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.commits import open_commits
 from pytest_rlregress.bisect.checkout.worktree import WorktreeError
 from pytest_rlregress.bisect.follow import NoAnswer, follow_test
-from pytest_rlregress.bisect.trials import pytest_run
-from pytest_rlregress.bisect.trials.journal import TrialJournal
-from pytest_rlregress.bisect.trials.observations import Observation, TrialRun
-from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
-from pytest_rlregress.bisect.trials.runner import TrialRunner
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.trials.journal import TrialJournal
+from pytest_rlregress.trials.observations import Observation, TrialRun
+from pytest_rlregress.trials.progress import Progress
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.runner import TrialRunner
 from pytest_rlregress.util import git
 from pytest_rlregress.verdicts import Outcome
 

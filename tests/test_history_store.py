@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from record_checks import checked
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
-from pytest_rlregress.report.history import parsing, step_numbers, store
+from pytest_rlregress.report.history import parsing, store
 from pytest_rlregress.report.history.record_files import HistoryError
 from pytest_rlregress.report.history.store import open_history
 from pytest_rlregress.report.judgement.facts import Problem, RecordedRun

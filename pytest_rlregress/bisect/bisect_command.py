@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress import catalogue
-from pytest_rlregress.util import arguments, cache
+from pytest_rlregress.trials import options
+from pytest_rlregress.util import arguments
 
 _MANUAL = """\
 three kinds:
@@ -39,12 +39,16 @@ def declare(commands: Any) -> None:
     parser.add_argument("words", nargs="*", metavar="[PACKAGE] TEST", help="what is bisected, and the test")
     _ends(parser.add_argument_group("the ends"))
     trials = parser.add_argument_group("trials")
-    catalogue.declare(trials)
-    _trials(trials)
+    options.declare_trials(trials, timeout=1800)
+    trials.add_argument(
+        "--jobs",
+        type=arguments.count,
+        default=1,
+        metavar="N",
+        help="2: build what may come next while a candidate is tried",
+    )
     _environments(parser.add_argument_group("environments"))
-    output = parser.add_argument_group("the answer")
-    output.add_argument("--markdown", type=Path, metavar="FILE", help="also as Markdown, to be pasted into an issue")
-    output.add_argument("--json", type=Path, metavar="FILE", help="also as JSON")
+    options.declare_answer(parser.add_argument_group("the answer"))
     parser.set_defaults(run=run)
 
 
@@ -60,33 +64,6 @@ def _ends(group: Any) -> None:
     group.add_argument("--repo", type=Path, metavar="DIR", help="a git checkout; its state and files are left alone")
 
 
-def _trials(group: Any) -> None:
-    group.add_argument("--hw", metavar="PROFILE", help="run the tests as this hardware profile, as pytest --hw does")
-    group.add_argument(
-        "--repeat",
-        type=arguments.count,
-        default=1,
-        metavar="N",
-        help="runs of each candidate; if they disagree it is unknown",
-    )
-    group.add_argument(
-        "--timeout",
-        type=arguments.seconds,
-        default=1800.0,
-        metavar="SECONDS",
-        help="for one run (default: 1800)",
-    )
-    group.add_argument("--pytest", default="", metavar="OPTIONS", help='more options for pytest: --pytest="-k one"')
-    group.add_argument(
-        "--jobs",
-        type=arguments.count,
-        default=1,
-        metavar="N",
-        help="2: build what may come next while a candidate is tried",
-    )
-    group.add_argument("--fresh", action="store_true", help="forget what an interrupted bisect has tried")
-
-
 def _environments(group: Any) -> None:
     group.add_argument(
         "--all-packages", action="store_true", help="hold all of this environment, not only what the test says it needs"
@@ -97,24 +74,11 @@ def _environments(group: Any) -> None:
     group.add_argument(
         "--with-editable", type=Path, action="append", default=[], metavar="DIR", help="install this project editable"
     )
-    group.add_argument("--no-network", action="store_true", help="use what is cached")
-    group.add_argument(
-        "--env-size-limit",
-        type=arguments.memory,
-        metavar="SIZE",
-        help="such as 20GiB: environments least recently used are removed above that",
-    )
-    group.add_argument(
-        "--cache-dir",
-        type=Path,
-        default=cache.folder(),
-        metavar="DIR",
-        help="environments and journals (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
-    )
+    options.declare_environments(group)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(asked: argparse.Namespace) -> int:
     """Bisect, print the answer; returns the exit code."""
     from pytest_rlregress.bisect import dispatch  # all that it takes: not for those who ask for another command
 
-    return dispatch.run_bisect(options)
+    return dispatch.run_bisect(asked)

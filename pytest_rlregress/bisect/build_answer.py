@@ -6,7 +6,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_rlregress.bisect.answers.answer import (
+from pytest_rlregress.bisect.answer import (
     Answer,
     BisectRequest,
     ChangedSet,
@@ -14,19 +14,19 @@ from pytest_rlregress.bisect.answers.answer import (
     DocumentedFailure,
     Endpoint,
     NotFound,
-    RunContext,
 )
-from pytest_rlregress.bisect.context import BisectContext
 from pytest_rlregress.bisect.follow import FollowedTest, summarize_end
-from pytest_rlregress.bisect.trials.failure_comparison import list_documented
-from pytest_rlregress.bisect.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.environments.contents import list_distributions
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials.context import TrialContext
+from pytest_rlregress.trials.failure_comparison import list_documented
+from pytest_rlregress.trials.runner import Candidate, TrialRunner
+from pytest_rlregress.trials.summaries import RunContext
 
 
 def build_found(
-    context: BisectContext,
+    context: TrialContext,
     followed: FollowedTest,
     held: Lock,
     command: Sequence[str],
@@ -68,7 +68,7 @@ def build_found(
 
 
 def build_not_found(
-    context: BisectContext,
+    context: TrialContext,
     why: NotFound,
     ends: tuple[Candidate, Candidate],
     runner: TrialRunner,
@@ -91,7 +91,7 @@ def build_not_found(
     )
 
 
-def _swap_ends(context: BisectContext) -> tuple[str, ...]:
+def _swap_ends(context: TrialContext) -> tuple[str, ...]:
     """Build the command with the ends exchanged."""
     flags = list_end_options(context)
     for good, bad in (("--good", "--bad"), ("--good-lock", "--bad-lock"), ("--from-record", "--to-record")):
@@ -103,7 +103,7 @@ def _swap_ends(context: BisectContext) -> tuple[str, ...]:
     return build_command(context, *flags)
 
 
-def list_end_options(context: BisectContext) -> list[str]:
+def list_end_options(context: TrialContext) -> list[str]:
     """List the ends, as they were given, and the package or checkout that they are of."""
     options = context.options
     flags = ("good", "bad", "good_lock", "bad_lock", "from_record", "to_record", "revisions", "repo")
@@ -112,7 +112,7 @@ def list_end_options(context: BisectContext) -> list[str]:
     return [*package, *(part for flag, value in given for part in (f"--{flag.replace('_', '-')}", str(value)))]
 
 
-def build_command(context: BisectContext, *ends: str) -> tuple[str, ...]:
+def build_command(context: TrialContext, *ends: str) -> tuple[str, ...]:
     """Build the command of a bisect between these ends."""
     options, flags = context.options, list(ends)
     for name, value in (("hw", options.hw), ("pytest", options.pytest)):
@@ -122,14 +122,15 @@ def build_command(context: BisectContext, *ends: str) -> tuple[str, ...]:
     flags += [flag for flag, given in switches.items() if given]
     flags += [part for folder in options.scenarios for part in ("--scenarios", str(folder))]
     flags += [part for folder in options.with_editable for part in ("--with-editable", str(folder))]
-    tests = context.request.arguments or (context.request.failure or "",)
+    request = context.request
+    tests = (*request.arguments, *request.shipped) or (request.failure or "",)
     return ("rlregress", "bisect", *flags, *tests)
 
 
-def _describe_request(context: BisectContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectRequest:
+def _describe_request(context: TrialContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectRequest:
     failure = context.failures.get(failure_id or "")
     documented = DocumentedFailure(failure.id, failure.title, failure.cause, failure.remedy) if failure else None
-    asked_for = context.request.failure or " ".join(context.request.arguments)
+    asked_for = context.request.failure or " ".join((*context.request.arguments, *context.request.shipped))
     return BisectRequest(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
 
 

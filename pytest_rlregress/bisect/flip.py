@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_rlregress.bisect.answers.answer import NotFound
-from pytest_rlregress.bisect.trials import failure_comparison
-from pytest_rlregress.bisect.trials.observations import Observation, State, Trial
-from pytest_rlregress.bisect.trials.runner import TrialResult, classify_trial
+from pytest_rlregress.bisect.answer import NotFound
+from pytest_rlregress.trials import failure_comparison
+from pytest_rlregress.trials.observations import Observation, State, Trial
+from pytest_rlregress.trials.runner import TrialResult, classify_trial
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from pytest_rlregress.bisect.answers.answer import Endpoint, NotFound, TrialSummary, Untested, summarize_trial
-from pytest_rlregress.bisect.answers.progress import Progress, ProgressWindow
+from pytest_rlregress.bisect.answer import Endpoint, NotFound
 from pytest_rlregress.bisect.flip import FlippingTest, find_flipping_test, list_tests
-from pytest_rlregress.bisect.trials.failure_comparison import find_observation
-from pytest_rlregress.bisect.trials.observations import State, Trial
-from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
+from pytest_rlregress.trials.failure_comparison import find_observation
+from pytest_rlregress.trials.observations import State, Trial
+from pytest_rlregress.trials.progress import Progress, ProgressWindow
+from pytest_rlregress.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
+from pytest_rlregress.trials.summaries import TrialSummary, Untested, summarize_trial
 
 
 class NoAnswer(Exception):

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_rlregress.bisect import build_answer, search
-from pytest_rlregress.bisect.answers import progress
-from pytest_rlregress.bisect.answers.answer import Answer, Culprit, NotFound, Untested
-from pytest_rlregress.bisect.answers.progress import ProgressWindow
-from pytest_rlregress.bisect.context import BisectContext
+from pytest_rlregress.bisect import build_answer
+from pytest_rlregress.bisect.answer import Answer, Culprit, NotFound
 from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test, list_untested
-from pytest_rlregress.bisect.search import NotMonotone
-from pytest_rlregress.bisect.trials.observations import State
-from pytest_rlregress.bisect.trials.runner import Candidate, TrialResult
 from pytest_rlregress.environments import contents, releases
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.releases import Release
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials import progress, search
+from pytest_rlregress.trials.context import TrialContext
+from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.progress import ProgressWindow
+from pytest_rlregress.trials.runner import Candidate, TrialResult
+from pytest_rlregress.trials.search import NotMonotone
+from pytest_rlregress.trials.summaries import Untested
 
 
-def bisect(context: BisectContext) -> Answer:
+def bisect(context: TrialContext) -> Answer:
     """Find which release of a package, between two, made the test fail.
 
     Raises:
@@ -74,7 +75,7 @@ class ReleaseCandidates:
 
 
 def find_candidates(
-    context: BisectContext, package: str, good: str, bad: str, held: EnvironmentContents, known: Mapping[str, Lock]
+    context: TrialContext, package: str, good: str, bad: str, held: EnvironmentContents, known: Mapping[str, Lock]
 ) -> ReleaseCandidates:
     """Find the releases that the index has from one version of a package to another.
 

@@ -7,22 +7,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pytest_rlregress.bisect import build_answer
-from pytest_rlregress.bisect.answers.answer import Answer, Culprit, Endpoint, NotFound, Untested
-from pytest_rlregress.bisect.answers.progress import ProgressWindow
+from pytest_rlregress.bisect.answer import Answer, Culprit, Endpoint, NotFound
 from pytest_rlregress.bisect.checkout import worktree
 from pytest_rlregress.bisect.checkout.commits import Commits, open_commits
 from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError
-from pytest_rlregress.bisect.context import BisectContext
 from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test, list_untested
-from pytest_rlregress.bisect.trials.observations import State
-from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack import locks
+from pytest_rlregress.trials.context import TrialContext
+from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.progress import ProgressWindow
+from pytest_rlregress.trials.runner import Candidate
+from pytest_rlregress.trials.summaries import Untested
 from pytest_rlregress.util.git import git
 
 
-def bisect(context: BisectContext) -> Answer:
+def bisect(context: TrialContext) -> Answer:
     """Find which commit of a checkout, between two revisions, made the test fail.
 
     Raises:
@@ -60,7 +61,7 @@ def bisect(context: BisectContext) -> Answer:
             )
 
 
-def _needed(context: BisectContext, name: str) -> tuple[str, ...] | None:
+def _needed(context: TrialContext, name: str) -> tuple[str, ...] | None:
     """What the tests say they need; None too where it is not known what the project itself needs."""
     return context.needed_components if name in locks.installed().lines else None
 

@@ -2,55 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from importlib import metadata
 
-from pytest_rlregress.bisect import build_answer, one_package, search
-from pytest_rlregress.bisect.answers import progress
-from pytest_rlregress.bisect.answers.answer import Answer, ChangedSet, Culprit
-from pytest_rlregress.bisect.answers.progress import ProgressWindow
-from pytest_rlregress.bisect.context import BisectContext, BisectError
+from pytest_rlregress.bisect import build_answer, one_package
+from pytest_rlregress.bisect.answer import Answer, ChangedSet, Culprit
 from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test
-from pytest_rlregress.bisect.search import MinimalSet, Units
-from pytest_rlregress.bisect.trials.observations import State
-from pytest_rlregress.bisect.trials.runner import Candidate
 from pytest_rlregress.environments import contents, requirements
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import Lock, PackageChange, differences
+from pytest_rlregress.stack.locks import Lock, PackageChange
+from pytest_rlregress.trials import progress, search
+from pytest_rlregress.trials.context import RequestError, TrialContext
+from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.progress import ProgressWindow
+from pytest_rlregress.trials.search import MinimalSet, Units
+from pytest_rlregress.trials.upgrades import LockChanges, Upgrades, group_upgrades
 
 
-def bisect(context: BisectContext) -> Answer:
+def bisect(context: TrialContext) -> Answer:
     """Find which upgrades, of those between two locks, made the test fail, and which release of each.
 
     Raises:
         LockError: A file holds no complete set of packages.
-        BisectError: Both hold the same.
+        RequestError: Both hold the same.
     """
     options = context.options
     paths = options.good_lock or options.from_record, options.bad_lock or options.to_record
     read = locks.read if options.good_lock else reader.lock
     good, bad = (contents.complete_lock(read(path), options.with_editable) for path in paths)
     if good == bad:
-        raise BisectError(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
-    changes = {change.name: change for change in differences(good, bad)}
-    context.progress.say(f"{len(changes)} packages differ between {paths[0]} and {paths[1]}")
-    ends = _candidate(good, changes, ()), _candidate(good, changes, changes)
+        raise RequestError(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
+    changed = LockChanges(good, bad, ("the good lock", "the bad lock"))
+    context.progress.say(f"{len(changed.by_name)} packages differ between {paths[0]} and {paths[1]}")
+    ends = changed.candidate(()), changed.candidate(changed.by_name)
     with context.runner({"good": good.digest, "bad": bad.digest}) as runner:
         try:
             followed = follow_test(*ends, runner, context.progress)
         except NoAnswer as error:
             return build_answer.build_not_found(context, error.why, ends, runner, good)
         requires = _read_requirements(context, good), _read_requirements(context, bad)
-        together = requirements.group_changes(
-            [*changes.values()], (_versions(good), requires[0]), (_versions(bad), requires[1])
-        )
-        upgrades = Upgrades(good, changes, *together)
+        upgrades = group_upgrades(changed, requires)
         found = find_minimal_set(upgrades, followed)
         needed = upgrades.names(frozenset().union(*found.culprits))
         alone = [next(iter(units)) for units in found.culprits if len(units) == 1]
@@ -58,60 +54,19 @@ def bisect(context: BisectContext) -> Answer:
         return build_answer.build_found(
             context,
             followed,
-            good.having(dict.fromkeys(changes)),
+            good.having(dict.fromkeys(changed.by_name)),
             build_answer.build_command(context, *build_answer.list_end_options(context)),
             culprits=[one for one in culprits if one is not None],
-            edge=(ends[0], _candidate(good, changes, needed)),
+            edge=(ends[0], changed.candidate(needed)),
             changed=_make_changed_set(upgrades, found),
         )
 
 
-@dataclass(frozen=True)
-class Upgrades:
-    """What changed between two locks.
-
-    Attributes:
-        good: The lock of the good end.
-        changes: Every package that differs, by name.
-        order: Units, the packages that can only be moved together, each after those it needs.
-        needs: The units that must move with one.
-        members: The packages of a unit.
-    """
-
-    good: Lock
-    changes: Mapping[str, PackageChange]
-    order: tuple[str, ...]
-    needs: Mapping[str, Units]
-    members: Mapping[str, tuple[str, ...]]
-
-    def names(self, units: Iterable[str]) -> list[str]:
-        """The packages of some units and of those that they need."""
-        closed = {need for unit in units for need in (unit, *self.needs.get(unit, ()))}
-        return sorted(name for unit in closed for name in self.members[unit])
-
-    def candidate(self, units: Units) -> Candidate:
-        """The good lock with these units as in the bad one."""
-        return _candidate(self.good, self.changes, self.names(units))
-
-
-def _candidate(good: Lock, changes: Mapping[str, PackageChange], names: Iterable[str]) -> Candidate:
-    """The good lock with these packages as in the bad one."""
-    chosen = sorted(names)
-    lock = _upgrade(good, changes, chosen)
-    label = f"{len(chosen)} of {len(changes)} upgrades ({lock.digest[:6]}): {progress.join_some(chosen)}"
-    label = {0: "the good lock", len(changes): "the bad lock"}.get(len(chosen), label)
-    return Candidate(label, lambda: lock, good, frozenset(chosen))
-
-
-def _upgrade(good: Lock, changes: Mapping[str, PackageChange], names: Iterable[str]) -> Lock:
-    return good.having({name: changes[name].after for name in names})
-
-
 def find_minimal_set(upgrades: Upgrades, followed: FollowedTest) -> MinimalSet:
     """Try sets of upgrades until the smallest one is found that flips the test; both ends were tried."""
-    states = {frozenset[str](): State.GOOD, frozenset(upgrades.order): State.BAD}
+    states = {frozenset[str](): State.GOOD, frozenset(upgrades.units.order): State.BAD}
     while True:
-        step = search.next_set(upgrades.order, upgrades.needs, states)
+        step = search.next_set(upgrades.units.order, upgrades.units.needs, states)
         if isinstance(step, MinimalSet):
             return step
         found = followed.try_(upgrades.candidate(step.subset), partial(_window, upgrades, states, step.subset))
@@ -124,29 +79,30 @@ def _window(upgrades: Upgrades, states: Mapping[Units, State], subset: Units, st
     bad = min((units for units, seen in known.items() if seen is State.BAD), key=len)
     good = max((units for units, seen in known.items() if seen is State.GOOD and units < bad), key=len)
     suspects = bad - good
-    names = sorted(name for unit in suspects for name in upgrades.members[unit])
+    names = sorted(name for unit in suspects for name in upgrades.units.members[unit])
     return ProgressWindow(progress.join_some(names), len(suspects), (len(suspects) - 1).bit_length() + 1)
 
 
 def _make_changed_set(upgrades: Upgrades, found: MinimalSet) -> ChangedSet:
     def describe(units: Units) -> tuple[str, ...]:
         return tuple(
-            str(upgrades.changes[name]) for name in sorted(one for unit in units for one in upgrades.members[unit])
+            str(upgrades.locks.by_name[name])
+            for name in sorted(one for unit in units for one in upgrades.units.members[unit])
         )
 
     culprits = frozenset[str]().union(*found.culprits)
     return ChangedSet(
-        len(upgrades.changes),
+        len(upgrades.locks.by_name),
         describe(culprits),
-        describe(frozenset(need for unit in culprits for need in upgrades.needs[unit]) - culprits),
+        describe(frozenset(need for unit in culprits for need in upgrades.units.needs[unit]) - culprits),
         proven=found.proven,
-        groups=tuple(members for members in upgrades.members.values() if len(members) > 1),
+        groups=tuple(members for members in upgrades.units.members.values() if len(members) > 1),
         undecided=tuple(describe(one) for one in found.culprits if len(one) > 1),
     )
 
 
 def _find_release(
-    context: BisectContext,
+    context: TrialContext,
     upgrades: Upgrades,
     requires: tuple[Requirements, Requirements],
     followed: FollowedTest,
@@ -154,12 +110,14 @@ def _find_release(
     needed: list[str],
 ) -> Culprit | None:
     """Find the release of an upgrade, with the others that are needed in place; None where none can be tried."""
-    others = [name for name in needed if name not in upgrades.members[unit]]
-    before, after = (_upgrade(upgrades.good, upgrades.changes, names) for names in (others, needed))
+    others = [name for name in needed if name not in upgrades.units.members[unit]]
+    before, after = map(upgrades.locks.apply, (others, needed))
     held = EnvironmentContents(
         before, {**requires[0], **{name: requires[1][name] for name in others if name in requires[1]}}
     )
-    found = [_find_candidates(context, upgrades.changes[name], held, after) for name in upgrades.members[unit]]
+    found = [
+        _find_candidates(context, upgrades.locks.by_name[name], held, after) for name in upgrades.units.members[unit]
+    ]
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
     needed_packages = contents.list_distributions(context.needed_components or ())
     releases = max(
@@ -177,7 +135,7 @@ def _find_release(
 
 
 def _find_candidates(
-    context: BisectContext, change: PackageChange, held: EnvironmentContents, after: Lock
+    context: TrialContext, change: PackageChange, held: EnvironmentContents, after: Lock
 ) -> one_package.ReleaseCandidates | None:
     """Find the releases of an upgraded package; None where it was added, removed, or is not from an index."""
     name, ends = change.name, (held.lock.version(change.name) or "", after.version(change.name) or "")
@@ -190,9 +148,5 @@ def _find_candidates(
         return None
 
 
-def _read_requirements(context: BisectContext, lock: Lock) -> Requirements:
+def _read_requirements(context: TrialContext, lock: Lock) -> Requirements:
     return requirements.read_requirements(metadata.distributions(path=[str(context.environments.build(lock).packages)]))
-
-
-def _versions(lock: Lock) -> dict[str, str]:
-    return {name: lock.version(name) or "" for name in lock.lines}

@@ -15,7 +15,7 @@ import stat
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -80,10 +80,27 @@ class Environments:
         self._using = threading.Lock()
         self._told_of_copies = False
 
-    def resolve(self, base: Lock, wanted: Mapping[str, str], requires: Requirements, *, exact: bool = False) -> Lock:
+    def resolve(
+        self,
+        base: Lock,
+        wanted: Mapping[str, str],
+        requires: Requirements,
+        *,
+        exact: bool = False,
+        newest: Collection[str] = (),
+        conditions: Iterable[str] = (),
+    ) -> Lock:
         """Resolve a lock with some packages (name -> version) in wanted versions, and as little else moved as can be.
 
-        ``resolver.resolve`` says how. ``exact``: nothing else is moved or added, whatever the wanted ones require.
+        ``resolver.resolve`` says how.
+
+        Args:
+            base: The lock that is held fixed.
+            wanted: Version by name.
+            requires: What the packages of the base require of each other.
+            exact: Nothing else is moved or added, whatever the wanted ones require.
+            newest: Packages that are moved to the newest version that all else allows.
+            conditions: Conditions on versions, whatever the base has.
 
         Raises:
             Unbuildable: There is no such set: the message is the resolver's reason.
@@ -95,7 +112,18 @@ class Environments:
         if base.digest not in self._prepared:
             self._prepared.add(base.digest)
             resolver.find_source_builds(base, requires, self._compile, self._from_source)
-        return resolver.resolve(base, lines, requires, self._compile, self._from_source)
+
+        return resolver.resolve(
+            base, lines, requires, self._compile, self._from_source, newest=newest, conditions=conditions
+        )
+
+    def check(self, requirements: Iterable[str]) -> None:
+        """Check that some requirements can be met together.
+
+        Raises:
+            Unbuildable: They cannot: the message is the resolver's reason.
+        """
+        self._compile_once(resolver.ResolveRequest({"requirements.in": "\n".join(requirements)}), set(), offline=False)
 
     def _compile(self, request: resolver.ResolveRequest, from_source: Set[str]) -> Mapping[str, str]:
         if request.complete and not self._installer.offline:
@@ -108,7 +136,12 @@ class Environments:
     def _compile_once(
         self, request: resolver.ResolveRequest, from_source: Set[str], offline: bool
     ) -> Mapping[str, str]:
-        files = ("--overrides", "overridden.txt", "--excludes", "excluded.txt", "--output-file", "out.txt")
+        named = {"--overrides": "overridden.txt", "--excludes": "excluded.txt", "--constraints": "constraints.txt"}
+        files = (
+            *(part for pair in named.items() if pair[1] in request.files for part in pair),
+            "--output-file",
+            "out.txt",
+        )
         builds = ("--only-binary", ":all:", *(f"--no-binary={name}" for name in sorted(from_source)))
         style = ("--no-header", "--no-annotate", "--python", sys.executable)
         arguments = ("compile", "requirements.in", *files, *builds, *style, *request.options)

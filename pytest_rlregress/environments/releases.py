@@ -73,7 +73,7 @@ def select_candidates(releases: Sequence[Release], good: str, bad: str, pre: boo
     Raises:
         IndexProblem: An end is not among the releases or cannot be installed here, or both are the same.
     """
-    first, last = _find_end(releases, "good", good), _find_end(releases, "bad", bad)
+    first, last = find_release(releases, "the good end", good), find_release(releases, "the bad end", bad)
     if first == last:
         raise IndexProblem(f"the good end and the bad end are the same release, {first.version}")
     labels = [label for end in (last, first) if (label := Version(end.version).local)]
@@ -99,7 +99,7 @@ def find_yanked(releases: Sequence[Release], good: str, bad: str) -> list[Releas
     Raises:
         IndexProblem: As ``select_candidates``.
     """
-    ends = _find_end(releases, "good", good), _find_end(releases, "bad", bad)
+    ends = find_release(releases, "the good end", good), find_release(releases, "the bad end", bad)
     return [release for release in _slice(releases, *ends) if release.yanked is not None and release not in ends]
 
 
@@ -108,29 +108,45 @@ def _slice(releases: Sequence[Release], one: Release, other: Release) -> Sequenc
     return releases[low : high + 1]
 
 
-def _find_end(releases: Sequence[Release], which: str, text: str) -> Release:
-    """Find the release that an end names: exactly, or without the label that its only build has."""
+def find_newest(releases: Sequence[Release], wanted: SpecifierSet, pre: bool) -> Release:
+    """Find the newest release that can be installed here, is not yanked and is of the wanted versions.
+
+    Raises:
+        IndexProblem: There is none.
+    """
+    live = [one for one in releases if one.yanked is None and one.untestable is None and (pre or not one.prerelease)]
+    found = [one for one in live if wanted.contains(one.version, prereleases=True)]
+    if not found:
+        newest = f"newest that can be installed here: {live[-1].version}" if live else "none can be installed here"
+        raise IndexProblem(f"no release is {wanted or 'there'}; {newest}.")
+    return found[-1]
+
+
+def find_release(releases: Sequence[Release], what: str, text: str) -> Release:
+    """Find the release of a version: exactly, or without the label that its only build has.
+
+    Raises:
+        IndexProblem: It is not among the releases or cannot be installed here; ``what`` says what the version is.
+    """
     try:
         wanted = Version(text)
     except InvalidVersion:
-        raise IndexProblem(f"the {which} end is no version: {text!r}") from None
+        raise IndexProblem(f"{what} is no version: {text!r}") from None
     versions = [Version(release.version) for release in releases]
     if wanted in versions:
         found = releases[versions.index(wanted)]
     else:
         builds = [version for version in versions if not wanted.local and version.public == str(wanted)]
         if len(builds) > 1:
-            raise IndexProblem(f"the {which} end {text} has several builds, say which: {', '.join(map(str, builds))}")
+            raise IndexProblem(f"{what} {text} has several builds, say which: {', '.join(map(str, builds))}")
         if not builds:
             below = [str(version) for version in versions if version < wanted][-1:]
             above = [str(version) for version in versions if version > wanted][:1]
             closest = " and ".join(below + above)
-            raise IndexProblem(
-                f"the {which} end {text} is not on the index. Closest: {closest}; newest: {versions[-1]}."
-            )
+            raise IndexProblem(f"{what} {text} is not on the index. Closest: {closest}; newest: {versions[-1]}.")
         found = releases[versions.index(builds[0])]
     if found.untestable:
-        raise IndexProblem(f"the {which} end {text} cannot be installed here: {found.untestable}")
+        raise IndexProblem(f"{what} {text} cannot be installed here: {found.untestable}")
     return found
 
 

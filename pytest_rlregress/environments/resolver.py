@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -37,7 +37,14 @@ Compile = Callable[[ResolveRequest, Set[str]], Mapping[str, str]]
 
 
 def resolve(
-    base: Lock, wanted: Mapping[str, str], requires: Requirements, compile_: Compile, from_source: set[str]
+    base: Lock,
+    wanted: Mapping[str, str],
+    requires: Requirements,
+    compile_: Compile,
+    from_source: set[str],
+    *,
+    newest: Collection[str] = (),
+    conditions: Iterable[str] = (),
 ) -> Lock:
     """Resolve a lock with some packages in the wanted versions, and as little else moved as can be.
 
@@ -56,13 +63,15 @@ def resolve(
         requires: What the packages of the base require of each other.
         compile_: uv.
         from_source: Packages of the base that have no wheel, as far as known; what is learnt is added.
+        newest: Packages that are moved to the newest version that all else allows, as of ``list_movable``.
+        conditions: Conditions on versions, whatever the base has: ``transformers<6``.
 
     Raises:
         Unbuildable: There is no such set; with the resolver's reason.
     """
-    constraints = _Constraints.build(base, wanted, requires)
+    around = _Constraints.build(base, wanted, requires, newest, conditions)
     refusals: list[Unbuildable] = []
-    for request in _make_requests(constraints):
+    for request in _make_requests(around):
         try:
             answer = _compile_from_source(request, base, compile_, from_source)
             break
@@ -72,7 +81,7 @@ def resolve(
                 raise _joined(refusals, request) from None
     else:
         raise _joined(refusals, request)
-    left = [line for name, line in constraints.pins.items() if name not in answer]
+    left = [line for name, line in base.lines.items() if not (_is_fixed(line) or name in answer or name in wanted)]
     if left:
         with suppress(Unbuildable):
             kept = replace(request, files={**request.files, **_input_file(answer.values(), left)}, complete=True)
@@ -112,16 +121,27 @@ def pin_versions(base: Lock, wanted: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def list_movable(base: Lock, requires: Requirements) -> set[str]:
+    """List what may be moved to its newest version.
+
+    Held are packages from a folder or URL, builds with a label of their own (``2.13.0+cpu``), and those of which the
+    base does not meet what others require of them.
+    """
+    versions = {name: base.version(name) or "" for name in base.lines}
+    unmet = {canonicalize_name(one.name) for some in find_unmet(versions, requires).values() for one in some}
+    return {name for name, line in base.lines.items() if not _is_fixed(line) and "+" not in line} - unmet
+
+
 @dataclass(frozen=True)
 class _Constraints:
     """What all requests for one set have in common.
 
     Attributes:
         pins: Name -> line of what is held or preferred.
-        wanted: The wanted lines.
+        wanted: The wanted lines, and the names of packages whose newest version is.
         required: Requirements of packages that come from a folder or URL.
         loose: Names of the packages that nothing else in the base requires.
-        files: Exclusions, overrides and uv's configuration.
+        files: Exclusions, overrides, conditions on versions and uv's configuration.
     """
 
     pins: Mapping[str, str]
@@ -131,14 +151,22 @@ class _Constraints:
     files: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def build(cls, base: Lock, wanted: Mapping[str, str], requires: Requirements) -> _Constraints:
+    def build(
+        cls,
+        base: Lock,
+        wanted: Mapping[str, str],
+        requires: Requirements,
+        newest: Collection[str] = (),
+        conditions: Iterable[str] = (),
+    ) -> _Constraints:
         fixed = {name for name, line in base.lines.items() if _is_fixed(line) and name not in wanted}
         requires = {name: requires.get(name, ()) for name in base.lines}
         versions = {name: base.version(name) or "" for name in base.lines}
         unmet = find_unmet(versions, requires)
         missing = {canonicalize_name(one.name) for some in unmet.values() for one in some} - base.lines.keys()
         excluded = (fixed | missing) - wanted.keys()
-        overridden = {canonicalize_name(one.name) for name in wanted for one in unmet.get(name, [])}
+        free = set(newest) - wanted.keys()
+        overridden = {canonicalize_name(one.name) for name in wanted.keys() | free for one in unmet.get(name, [])}
         overridden &= base.lines.keys() - wanted.keys()
 
         def required_by(name: str) -> list[str]:
@@ -149,15 +177,17 @@ class _Constraints:
             _dependency_metadata(name, versions[name], required_by(name))
             for name in unmet.keys() - fixed - wanted.keys()
         ]
-        pins = {name: line for name, line in base.lines.items() if name not in fixed and name not in wanted}
+        pins = {name: line for name, line in base.lines.items() if name not in fixed | free | wanted.keys()}
+        roots = _find_roots(requires)
         return cls(
             pins=pins,
-            wanted=tuple(wanted.values()),
+            wanted=(*wanted.values(), *sorted(roots & free)),
             required=tuple(one for name in sorted(fixed) for one in required_by(name)),
-            loose=tuple(sorted(_find_roots(requires) & pins.keys())),
+            loose=tuple(sorted(roots & pins.keys())),
             files={
                 "excluded.txt": _join_lines(sorted(excluded)),
                 "overridden.txt": _join_lines(base.lines[name] for name in sorted(overridden)),
+                "constraints.txt": _join_lines(conditions),
                 "uv.toml": _join_lines(sorted(tables)),
             },
         )

@@ -103,10 +103,10 @@ def read(path: Path) -> Lock:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(f"{path}: cannot be read: {error}") from None
-    return of_lines(_joined(text), str(path), path.parent)
+    return of_lines(numbered_lines(text), str(path), path.parent)
 
 
-def _joined(text: str) -> Iterator[tuple[int, str]]:
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
     """Return the lines of a requirements file with their numbers; those that a backslash continues are one."""
     begun, parts = 1, []
     for number, line in enumerate(text.splitlines(), 1):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.worktree import Checkout, Commit
-from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
-from pytest_rlregress.bisect.trials.runner import Builder, Candidate, TrialRunner
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.uv import Installer, Unbuildable
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.runner import Builder, Candidate, TrialRunner
 from pytest_rlregress.util.git import git
 
 

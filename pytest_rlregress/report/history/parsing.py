@@ -11,10 +11,10 @@ from sys import intern
 
 from packaging.utils import canonicalize_name
 
+from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.journal import is_journal
 from pytest_rlregress.records.record_types import Record, RecordedTest
-from pytest_rlregress.report.history import step_numbers
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import rank

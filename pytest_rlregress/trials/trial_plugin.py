@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from pytest_rlregress import catalogue, hardware, properties, session
-from pytest_rlregress.bisect.trials.failure_comparison import GOOD_VERDICTS
-from pytest_rlregress.bisect.trials.observations import Observation
 from pytest_rlregress.containment.grouping import CONTAINED
 from pytest_rlregress.containment.reports import outcome_of
 from pytest_rlregress.containment.worker import CHANNEL, describe
 from pytest_rlregress.node_ids import stable_id
+from pytest_rlregress.trials.failure_comparison import GOOD_VERDICTS
+from pytest_rlregress.trials.observations import Observation
 from pytest_rlregress.util.files import append_json
 from pytest_rlregress.util.processes import end_with_parent
 from pytest_rlregress.verdicts import Outcome
@@ -58,11 +58,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Contain every test, and watch; not in the contained children, where this plugin is loaded too."""
     if config.option.rl_trial is None or CHANNEL in config.stash:
         return
-    end_with_parent(signal.SIGTERM)  # a bisect that is killed takes its run with it
+    end_with_parent(signal.SIGTERM)  # a command that is killed takes its run with it
     request = json.loads(config.option.rl_trial.read_text())
     run = session.find(config)
     run.open(every_file=True)
-    if request["failure"] and config.args_source != pytest.Config.ArgsSource.ARGS:
+    given = config.args_source == pytest.Config.ArgsSource.ARGS
+    if request["shipped"]:
+        config.args[:] = [*config.args * given, *(str(catalogue.SHIPPED / test) for test in request["shipped"])]
+    elif request["failure"] and not given:
         config.args[:] = [_folder(run, request["failure"])]
     config.pluginmanager.register(TrialPlugin(config, run, request), "rlregress-trial")
 
@@ -70,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _folder(run: session.Session, failure_id: str) -> str:
     """Where a failure's tests are in this environment."""
     try:
-        return str(run.catalogue.find(failure_id, "bisect").source.parent)
+        return str(run.catalogue.find(failure_id, "the request").source.parent)
     except catalogue.CatalogueError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -83,7 +86,7 @@ class TrialPlugin:
         self._items: dict[str, pytest.Item] = {}
         self._plain: set[str] = set()
         self._seen: dict[str, Observation] = {}
-        self._write({"hardware": _hardware(run)})
+        self._write({"hardware": _hardware(run), "goldens": str(run.settings.goldens)})
 
     # -- collection ------------------------------------------------------------------------------------------------
 
@@ -133,6 +136,8 @@ class TrialPlugin:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what decides a test, and write it down at its end."""
+        if report.nodeid not in self._items:  # of a check that the harness makes for the test: the test says what of it
+            return
         before = self._seen.get(report.nodeid)
         if report.when == "teardown":
             if (
@@ -160,6 +165,7 @@ class TrialPlugin:
             found.get("failure"),
             found.get("side"),
             named,
+            json.loads(found.get("measured", "null")),
         )
 
     def _plain_leak(self, report: pytest.TestReport) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from pytest_rlregress.bisect.answers.answer import TrialSummary, Untested
-from pytest_rlregress.bisect.answers.text import format_duration, quote_command, redact
-from pytest_rlregress.bisect.trials.observations import State
+from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.summaries import TrialSummary, Untested
+from pytest_rlregress.trials.text import format_duration, quote_command, redact
 from pytest_rlregress.util.text import plural
 
 _PLAIN = str.maketrans({"…": "...", "·": "-"})  # where standard error is not Unicode
@@ -70,7 +70,7 @@ class Progress:
             self._write("")
 
     def report_known(self, trials: int) -> None:
-        """Report how many trials are known from an interrupted bisect."""
+        """Report how many trials are known from before."""
         if trials:
             self.say(f"{plural(trials, 'trial')} known from before, not tried again")
 
@@ -117,7 +117,7 @@ class Progress:
         return self._clock() - self._begun
 
     def report_stop(self, command: Sequence[str]) -> None:
-        """Say how an interrupted bisect is continued."""
+        """Say how an interrupted request is continued."""
         self._doing = ""
         self.say(
             f"stopped after {plural(self._number, 'trial')}, {format_duration(self.elapsed)}; these are kept. "

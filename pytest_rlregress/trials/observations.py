@@ -32,6 +32,7 @@ class Observation:
         failure: Id of the documented failure whose side it is, or None.
         side: ``reproduces``, ``guards`` or None.
         named: Ids of the documented failures that what came out looks like.
+        measured: What the miniature step measured in it: docs/record.md; None for any other test.
     """
 
     test: str
@@ -41,6 +42,7 @@ class Observation:
     failure: str | None = None
     side: str | None = None
     named: tuple[str, ...] = ()
+    measured: Mapping[str, Any] | None = None
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Observation:
@@ -62,6 +64,7 @@ class TrialRun:
         seconds: How long it took.
         trouble: Why the run says nothing about its tests (did not end, no such test), or "".
         needed: Components of the stack that the tests say they need; None where one of them says nothing.
+        goldens: Folder of the step's recorded numbers.
     """
 
     observations: Mapping[str, Observation] = field(default_factory=dict)
@@ -69,6 +72,7 @@ class TrialRun:
     seconds: float = 0.0
     trouble: str = ""
     needed: tuple[str, ...] | None = None
+    goldens: str = ""
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> TrialRun:

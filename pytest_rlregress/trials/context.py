@@ -1,4 +1,4 @@
-"""What every kind of bisect works with: the tests that were named, where packages come from, where things are kept."""
+"""What every command with trials works with: tests that were named, where packages come from, where things are kept."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.bisect.answers.progress import Progress
-from pytest_rlregress.bisect.trials import pytest_run
-from pytest_rlregress.bisect.trials.journal import TrialJournal
-from pytest_rlregress.bisect.trials.pytest_run import TrialRequest
-from pytest_rlregress.bisect.trials.runner import Builder, TrialRunner
 from pytest_rlregress.environments import index_settings
 from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.trials.journal import TrialJournal
+from pytest_rlregress.trials.progress import Progress
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.runner import Builder, TrialRunner
 
 
-class BisectError(ValueError):
-    """A bisect that cannot be made: the message says why, and what can be."""
+class RequestError(ValueError):
+    """A request that cannot be answered: the message says why, and what can be."""
 
 
 @dataclass(frozen=True)
-class BisectContext:
-    """What every kind of bisect works with.
+class TrialContext:
+    """What every command with trials works with.
 
     Attributes:
         options: The command line's.
@@ -58,16 +58,16 @@ class BisectContext:
     def runner(
         self, key: Mapping[str, Any], builder: Builder | None = None, request: TrialRequest | None = None
     ) -> Iterator[TrialRunner]:
-        """Make what tries the candidates of this bisect, with what is known of them from before.
+        """Make what tries the candidates of this request, with what is known of them from before.
 
         Args:
-            key: All that tells this bisect from others, beside the tests.
+            key: All that tells this request from others, beside the tests.
             builder: What builds environments, where these are not the usual ones.
             request: The tests, where they are not run from where they were named.
         """
         request_key = {
             **key,
-            "tests": [*self.request.arguments, self.request.failure],
+            "tests": [*self.request.arguments, *self.request.shipped, self.request.failure],
             "options": self.request.options,
             "contents": _hash_contents(self.request, self.failures),
             "repeat": self.options.repeat,
@@ -95,11 +95,11 @@ class BisectContext:
 
 
 @contextmanager
-def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[BisectContext]:
-    """Make the context of a bisect of these tests: documented failures, files or node ids.
+def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[TrialContext]:
+    """Make the context of trials of these tests: a documented failure, or files, folders and node ids.
 
     Raises:
-        BisectError: There is no such test.
+        RequestError: There is no such test.
         CatalogueError: There is no such failure.
         IndexProblem: pip's or uv's configuration cannot be read.
         NoUv: uv is not installed.
@@ -115,48 +115,46 @@ def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Pr
         say=progress.say,
     )
     try:
-        yield BisectContext(options, known, request, progress, environments, settings)
+        yield TrialContext(options, known, request, progress, environments, settings)
     finally:
         environments.close()
 
 
 def _make_request(tests: Sequence[str], options: argparse.Namespace, known: catalogue.Catalogue) -> TrialRequest:
-    if not tests:
-        raise BisectError("name the test: a documented failure (rlregress list), a file or a node id")
     own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
     try:
-        given = shlex.split(options.pytest)
+        for_pytest = shlex.split(options.pytest)
     except ValueError as error:
-        raise BisectError(f"--pytest {options.pytest!r} is no list of options: {error}") from None
+        raise RequestError(f"--pytest {options.pytest!r} is no list of options: {error}") from None
     more = (
         *([f"--hw={options.hw}"] if options.hw else []),
         *(["-o", f"rlregress_scenarios={own}"] if own else []),
-        *given,
+        *for_pytest,
     )
-    found = [_find_shipped(test) if not _path_of(test).exists() else test for test in tests]
-    missing = [test for test in found if not _path_of(test).exists()]
+    shipped = tuple(
+        test for test in tests if not _path_of(test).exists() and (catalogue.SHIPPED / _path_of(test)).exists()
+    )
+    given = tuple(test for test in tests if test not in shipped)
+    missing = [test for test in given if not _path_of(test).exists()]
     if not missing:
-        return TrialRequest(tuple(found), options=more)
+        return TrialRequest(given, shipped, options=more)
     folder, _, failure_id = tests[0].rpartition("/")
     if len(tests) > 1 or "::" in missing[0] or missing[0].endswith(".py"):
-        raise BisectError(f"no such test: {missing[0]}: there is no file {_path_of(missing[0])}")
-    failure = known.find(failure_id, "rlregress bisect")
+        raise RequestError(f"no such test: {missing[0]}: there is no file {_path_of(missing[0])}")
+    failure = known.find(failure_id, f"rlregress {options.command}")
     if folder and failure.source.parent.name != folder:
-        raise BisectError(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
+        raise RequestError(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
     return TrialRequest(failure=failure.id, options=more)
-
-
-def _find_shipped(test: str) -> str:
-    """Find the node id of a shipped test that is named by its key; any other name stays as it is."""
-    found = catalogue.SHIPPED / test
-    return str(found) if _path_of(str(found)).is_file() else test
 
 
 def _hash_contents(request: TrialRequest, known: catalogue.Catalogue) -> str:
     """Hash the files of the tests: what was tried with other tests says nothing about these."""
     paths = [_path_of(test) for test in request.arguments]
+    paths += [catalogue.SHIPPED / _path_of(test) for test in request.shipped]
     if request.failure:
         paths.append(known[request.failure].source.parent)
+    if not paths:
+        paths = sorted({failure.source.parent for failure in known.values()})
     files = sorted({file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])})
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from pytest_rlregress.bisect.trials.observations import Observation, State, TrialRun
+from pytest_rlregress.trials.observations import Observation, State, TrialRun
 from pytest_rlregress.verdicts import Outcome
 
 #: Verdicts of a test that came out well.

@@ -1,4 +1,4 @@
-"""The journal of a bisect: a line for every finished trial, on disk before the next one starts.
+"""The journal of a request: a line for every finished trial, on disk before the next one starts.
 
 The first line says what was asked, so that a journal never answers another request; each later line is a trial. JSON,
 one object a line, appended only. What was killed in the middle of a line loses that line and no more.
@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.bisect.trials.observations import Trial
+from pytest_rlregress.trials.observations import Trial
 from pytest_rlregress.util import files
 
 #: The form of the file: raised when a line written by an older release can no longer be read.
-FORMAT = 2
+FORMAT = 3
 
 _BEGIN = b'{"journal": '
 
@@ -49,7 +49,7 @@ class TrialJournal:
             fresh: Forget the trials that the file holds.
 
         Raises:
-            JournalError: Another bisect has it, it cannot be written, it holds the trials of another request, is of
+            JournalError: Another process has it, it cannot be written, it holds the trials of another request, is of
                 another format, is damaged elsewhere than at its end, or is no journal at all.
         """
         try:
@@ -79,12 +79,12 @@ class TrialJournal:
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be locked: {error.strerror}; keep it on a local disk.") from None
         if not locked:
-            raise JournalError(f"{self.path}: the same bisect is already running; wait for its end or stop it.")
+            raise JournalError(f"{self.path}: the same command is already running; wait for its end or stop it.")
         head = files.json_line(question)
         with open(self._file, "rb", closefd=False) as file:
             content = file.read()
         if not (content.startswith(_BEGIN) or _BEGIN.startswith(content)):
-            raise JournalError(f"{self.path}: is no journal of a bisect; name another file, or remove it.")
+            raise JournalError(f"{self.path}: is no journal of trials; name another file, or remove it.")
         whole = 0
         if not fresh and not (len(content) < len(head) and head.startswith(content)):  # new, or killed while begun
             self.trials, whole = _read(self.path, content, head)

@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
-from pytest_rlregress.bisect.trials.observations import Observation, TrialRun
 from pytest_rlregress.containment.death import how_it_ended
+from pytest_rlregress.trials.observations import Observation, TrialRun
 from pytest_rlregress.util.files import json_lines
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
@@ -27,7 +27,7 @@ STOP_SECONDS = 20.0
 OUTPUT = 20_000
 _GONE_SECONDS = 10.0
 _OPTIONS = (
-    *("-p", "pytest_rlregress.bisect.trials.trial_plugin", "-p", "no:cacheprovider"),
+    *("-p", "pytest_rlregress.trials.trial_plugin", "-p", "no:cacheprovider"),
     "-n0",  # a test to find is no night's run: what the user's configuration says of xdist is for those
     "--runxfail",  # whether it fails is asked, not whether that was expected
     *("--maxfail=0", "--continue-on-collection-errors", "--color=no", "-o", "rlregress_record_dir="),
@@ -39,14 +39,16 @@ class TrialRequest:
     """The tests of a run.
 
     Attributes:
-        arguments: Files, folders and node ids for pytest, as from the current folder. None: the folder of the failure,
-            or what pytest's configuration says.
+        arguments: Files, folders and node ids for pytest, as from the current folder.
+        shipped: The same among the shipped scenarios, which each environment has itself: ``rollout``. With neither, the
+            folder of the failure, or what pytest runs without any.
         failure: Only tests that reproduce or guard this documented failure.
         tests: Only tests with these keys; see ``Observation.test``.
         options: More options for pytest, such as ``--hw=cpu``.
     """
 
     arguments: tuple[str, ...] = ()
+    shipped: tuple[str, ...] = ()
     failure: str | None = None
     tests: frozenset[str] | None = None
     options: tuple[str, ...] = ()
@@ -68,7 +70,9 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
     with tempfile.TemporaryDirectory(prefix="rlregress-trial-") as folder:
         asked, seen, printed = (Path(folder, name) for name in ("request.json", "seen.jsonl", "printed"))
         tests = None if request.tests is None else sorted(request.tests)
-        asked.write_text(json.dumps({"failure": request.failure, "tests": tests, "seen": str(seen)}))
+        asked.write_text(
+            json.dumps({"shipped": request.shipped, "failure": request.failure, "tests": tests, "seen": str(seen)})
+        )
         process = _start(python, [f"--rl-trial={asked}", *request.options, *request.arguments], printed)
         try:
             process.wait(timeout)
@@ -90,6 +94,7 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         time.monotonic() - begun,
         trouble,
         None if wanted is None else tuple(wanted),
+        about.get("goldens", ""),
     )
 
 
@@ -165,7 +170,7 @@ def _explain_exit(code: int, ended: bool, seen: bool, output: str, request: Tria
     """Say from pytest's exit code and output why a run says nothing of its tests; "" if it does."""
     if (code in (0, 1) and ended) or (code in (4, 5) and seen):
         return ""
-    what = ", ".join([*request.arguments, *sorted(request.tests or ())])
+    what = ", ".join([*request.arguments, *request.shipped, *sorted(request.tests or ())])
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else "nothing was printed"
     if code == 5:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from pytest_rlregress.bisect.trials import failure_comparison, pytest_run
-from pytest_rlregress.bisect.trials.journal import TrialJournal
-from pytest_rlregress.bisect.trials.observations import Observation, State, Trial, TrialRun
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.uv import NoSpace, Unbuildable
 from pytest_rlregress.stack.locks import Lock, differences
+from pytest_rlregress.trials import failure_comparison, pytest_run
+from pytest_rlregress.trials.journal import TrialJournal
+from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Candidate:
     """Something to try.
 
     Attributes:
-        label: In words, unique in a bisect: ``transformers 5.0.0``.
+        label: In words, unique in a request: ``transformers 5.0.0``.
         lock: Resolves it; raises Unbuildable where that cannot be.
         base: The lock that is held fixed, against which is told what had to move.
         subjects: The packages it is about: these are not told among what had to move.
@@ -54,7 +54,7 @@ class TrialResult:
 
 
 class TrialRunner:
-    """Tries candidates for the tests of one bisect.
+    """Tries candidates for the tests of one request.
 
     Args:
         environments: Builds them.
@@ -86,7 +86,7 @@ class TrialRunner:
         self._known = {one.label: one for one in journal.trials.values()}
         #: What the trials took that are known from before.
         self.seconds_before = sum(trial.seconds for trial in journal.trials.values())
-        #: Every trial of this bisect, in the order in which they were asked for.
+        #: Every trial of this request, in the order in which they were asked for.
         self.trials: dict[str, Trial] = {}
 
     def run_only(self, tests: Iterable[str]) -> None:

@@ -1,0 +1,17 @@
+"""``rlregress upgrade``: may I upgrade? docs/upgrade.md has the promises.
+
+In the order of a preview:
+
+``upgrade_command``  the options, and what the exit codes mean
+``preview``          the upgrade is planned, built, tried; the answer
+``plan``             what moves; where that cannot be resolved, which pin to loosen
+``tries``            a set of upgrades tried, and compared with the environment as it is
+``comparison``       what the tests say before and after: pure
+``step``             what the training step measured before and after
+``stepwise``         the largest set that makes nothing worse
+``growth``           which set to try next: pure
+``answer``           the answer's parts
+``rendering``        the answer as text, Markdown and JSON
+
+How environments are built and tests run in them is in ``pytest_rlregress.trials``, as for ``rlregress bisect``.
+"""

@@ -1,0 +1,131 @@
+"""What a preview says: its sentences, its sections, and that nothing in them is markup or a secret."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from markdown_it import MarkdownIt
+
+from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.summaries import RunContext, TrialSummary
+from pytest_rlregress.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
+from pytest_rlregress.upgrade.comparison import Effect, VerdictChange
+from pytest_rlregress.upgrade.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.upgrade.step import StepChange, StepNumber
+
+
+def change(name, effect, verdict="regressed", reason="", side="guards"):
+    return VerdictChange(name, side, "held 1", f"{verdict} 1", effect, verdict, reason, "E  what came out")
+
+
+SAFE = UpgradeAnswer(
+    asked="vllm==0.32.0",
+    command=("rlregress", "upgrade", "vllm==0.32.0"),
+    asked_for=("vllm 0.31.0 -> 0.32.0",),
+    moved_along=("torch 2.13.0 -> 2.14.0",),
+    unchanged=50,
+    run_context=RunContext("3.12.3", "Linux x86_64", "cpu"),
+    tried=(TrialSummary("as it is here", State.GOOD, "50 held", 12.3),),
+    seconds=60.0,
+)
+WORSE = change("max-tokens-overflow", Effect.WORSE, reason="ValueError: too large")
+UNSAFE = replace(SAFE, safe=False, changes=(WORSE,))
+SET = SafeSet(
+    ("torch 2.13.0 -> 2.14.0",), (LeftOut(("vllm 0.31.0 -> 0.32.0",), "max-tokens-overflow: held -> regressed"),)
+)
+
+
+def headline(answer):
+    return as_json(answer)["summary"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (SAFE, "Safe (2 packages move, 50 tests unchanged)."),
+        (
+            replace(SAFE, gone=("a", "b"), changes=(change("a", Effect.ABSENT, "absent"),)),
+            "Safe, and 2 workarounds may go: a, b (2 packages move, 50 tests unchanged).",
+        ),
+        (
+            replace(SAFE, changes=(change("c", Effect.BAD_BEFORE), change("d", Effect.LOST, "unavailable"))),
+            "Bad here already, and not counted: c. Safe (2 packages move, 50 tests unchanged). Coverage is lost, as "
+            "tests can no longer be driven: d.",
+        ),
+        (UNSAFE, "Not safe: max-tokens-overflow regressed; --stepwise finds the largest safe set."),
+        (
+            replace(UNSAFE, changes=tuple(change(name, Effect.WORSE, "hung") for name in "abcde")),
+            "Not safe: a hung, b hung, c hung and 2 more; --stepwise finds the largest safe set.",
+        ),
+        (
+            replace(
+                UNSAFE,
+                changes=tuple(
+                    change(name, Effect.BROKEN, "blocked", "vllm is broken: ImportError: no") for name in "ab"
+                ),
+            ),
+            "Not safe: vllm is broken: ImportError: no; --stepwise finds the largest safe set.",
+        ),
+        (
+            replace(UNSAFE, safe_set=SET, output="safe.txt"),
+            "Not safe: max-tokens-overflow regressed; the largest safe set is 1 of 2 upgrades, without vllm 0.31.0 -> "
+            "0.32.0. The lock is in safe.txt.",
+        ),
+        (
+            replace(UNSAFE, safe_set=replace(SET, kept=())),
+            "Not safe: max-tokens-overflow regressed; no part of it is safe.",
+        ),
+        (
+            replace(UNSAFE, changes=(), trouble="the run had no end", safe_set=SET),
+            "Not safe: the tests could not be run with all of it, the run had no end; the largest safe set is 1 of 2 "
+            "upgrades, without vllm 0.31.0 -> 0.32.0.",
+        ),
+        (
+            UpgradeAnswer("vllm", ("rlregress", "upgrade", "vllm")),
+            "Nothing would change: what vllm asks for is what is installed.",
+        ),
+    ],
+)
+def test_the_answer_in_sentences(answer, expected):
+    assert headline(answer) == expected
+    assert " ".join(as_text(answer).split()).startswith(" ".join(expected.split()))
+    assert as_json(answer)["exit_code"] == (0 if answer.safe else 1)
+
+
+def test_sections_hold_what_moves_what_the_tests_say_and_what_keeps_an_upgrade_out():
+    step = StepChange(
+        (StepNumber("seconds a step", 0.31, 0.62),), ("token level: step_seconds slower",), "H100, torch 2.13"
+    )
+    text = as_text(replace(UNSAFE, safe_set=SET, step=step))
+    for line in (
+        "max-tokens-overflow  guards  held 1  regressed 1  not safe: worse  ValueError: too large",
+        "vllm 0.31.0 -> 0.32.0: max-tokens-overflow: held -> regressed",
+        "seconds a step  0.31  0.62",
+        "Outside what the golden of H100, torch 2.13 allows",
+        "torch 2.13.0 -> 2.14.0  moves along",
+        "rlregress upgrade vllm==0.32.0",
+        "E  what came out",
+    ):
+        assert line in text
+
+
+def test_json_has_the_format_and_words_for_effects():
+    found = json.loads(json.dumps(as_json(replace(UNSAFE, safe_set=SET))))
+    assert found["format"] == 1
+    assert found["changes"][0]["effect"] == "worse"
+    assert found["safe_set"]["left_out"][0]["upgrade"] == ["vllm 0.31.0 -> 0.32.0"]
+
+
+def test_nothing_that_came_out_is_markup_or_a_secret(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/s3cret")
+    nasty = "</td>|<script>`x`|@someone #12 https://u:s3cret@index/ /home/s3cret/x"
+    bad = replace(WORSE, name=nasty, reason=nasty, text=nasty)
+    left = LeftOut((nasty,), nasty)
+    answer = replace(UNSAFE, asked=nasty, changes=(bad,), safe_set=SafeSet((nasty,), (left,)), moved_along=(nasty,))
+    for render in (as_text, as_markdown, lambda one: json.dumps(as_json(one))):
+        assert "s3cret" not in render(answer)
+    page = MarkdownIt("commonmark", {"html": False}).enable("table").render(as_markdown(answer))
+    assert "<script>" not in page
+    assert page.count("<table>") == 4  # the tests, what moves, where, the trials: no cell has ended one

@@ -1,0 +1,243 @@
+"""What an upgrade does to each test, to each documented failure, and to the numbers of the training step."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+
+import pytest
+from made_goldens import KEY, RECORDED, but, keep, run
+
+from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials.context import RequestError
+from pytest_rlregress.trials.journal import TrialJournal
+from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
+from pytest_rlregress.trials.progress import Progress
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.runner import Candidate, TrialRunner
+from pytest_rlregress.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
+from pytest_rlregress.upgrade.step import compare_steps
+from pytest_rlregress.upgrade.tries import Baseline
+from pytest_rlregress.verdicts import Outcome, Rank, Verdict, rank
+
+TEST = "rollout/test_x.py::test_y"
+
+
+def seen(verdict, test=TEST, failure="overflow", side="guards", message="it broke", measured=None):
+    kinds = {"held": "passed", "absent": "passed", "passed": "passed", "unavailable": "skipped", "blocked": "skipped"}
+    outcome = Outcome(kinds.get(verdict, "failed"), message=message)
+    return Observation(test, outcome, verdict, "E  it broke", failure, side, measured=measured)
+
+
+def trial(*observations, hardware="cpu", **more):
+    """A trial of one run for each list of observations."""
+    runs = [one if isinstance(one, tuple) else (one,) for one in observations]
+    return Trial("after", "0", tuple(TrialRun({one.test: one for one in some}, hardware, **more) for some in runs))
+
+
+def effect(before, after):
+    """The effect on one test, of these verdicts before and after; several: of several runs."""
+    before, after = (words if isinstance(words, list) else [words] for words in (before, after))
+    (found,) = compare_trials(trial(*map(seen, before)), trial(*map(seen, after)))
+    return found.effect
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("held", "held", Effect.SAME),
+        ("held", "regressed", Effect.WORSE),
+        ("held", "crashed", Effect.WORSE),
+        ("held", "hung", Effect.WORSE),
+        ("passed", "failed", Effect.WORSE),
+        ("passed", "uncollected", Effect.WORSE),
+        ("reproduced", "changed", Effect.WORSE),
+        ("absent", "reproduced", Effect.WORSE),
+        ("absent", "returned", Effect.WORSE),
+        ("reproduced", "absent", Effect.ABSENT),
+        ("reproduced", "reproduced", Effect.SAME),
+        ("regressed", "held", Effect.BETTER),
+        ("changed", "reproduced", Effect.BETTER),
+        ("regressed", "regressed", Effect.BAD_BEFORE),
+        ("regressed", "crashed", Effect.BAD_BEFORE),
+        ("regressed", "unavailable", Effect.BAD_BEFORE),
+        ("regressed", "blocked", Effect.BAD_BEFORE),
+        ("blocked", "blocked", Effect.BAD_BEFORE),
+        ("blocked", "held", Effect.BETTER),
+        ("held", "blocked", Effect.BROKEN),
+        ("reproduced", "blocked", Effect.BROKEN),
+        ("unavailable", "blocked", Effect.BROKEN),
+        ("held", "unavailable", Effect.LOST),
+        ("reproduced", "unavailable", Effect.LOST),
+        ("unavailable", "unavailable", Effect.SAME),
+        ("unavailable", "held", Effect.GAINED),
+        ("unavailable", "reproduced", Effect.GAINED),
+        ("unavailable", "regressed", Effect.WORSE),
+        # Of several runs the worst counts.
+        (["held", "held"], ["held", "regressed"], Effect.WORSE),
+        (["held", "regressed"], ["held", "held"], Effect.BETTER),
+        (["held", "regressed"], ["regressed", "held"], Effect.BAD_BEFORE),
+        (["held", "held"], ["held", "blocked"], Effect.BROKEN),
+    ],
+)
+def test_effect_on_a_test(before, after, expected):
+    assert effect(before, after) is expected
+
+
+def test_an_upgrade_is_forbidden_by_what_fails_after_it_and_not_before_for_all_pairs_of_verdicts():
+    for before, after in itertools.product(Verdict, repeat=2):
+        bad_before = before.rank is Rank.FAILING or before is Verdict.BLOCKED
+        bad_after = after.rank is Rank.FAILING or after is Verdict.BLOCKED
+        comes_back = before is Verdict.ABSENT and after is Verdict.REPRODUCED
+        held_then_documented = rank(before) is Rank.GOOD and rank(after) is Rank.DOCUMENTED
+        expected = (bad_after and not bad_before) or comes_back or held_then_documented
+        assert effect(before.value, after.value).forbids is expected, (before, after)
+
+
+def test_a_test_that_is_not_there_any_more_is_lost_and_a_file_that_cannot_be_imported_is_worse():
+    other = seen("held", "rollout/test_z.py::test_z")
+    found = compare_trials(trial((seen("held"), other)), trial(other))
+    assert {(one.test, one.effect, one.after) for one in found} == {
+        (TEST, Effect.LOST, "not seen"),
+        (other.test, Effect.SAME, "held"),
+    }
+    file = seen("uncollected", "rollout/test_x.py", None, None)
+    found = {one.test: one.effect for one in compare_trials(trial((seen("held"), other)), trial((file, other)))}
+    assert found == {TEST: Effect.WORSE, other.test: Effect.SAME}
+
+
+def test_verdicts_are_counted_by_failure_and_side_and_the_gravest_comes_first():
+    before = trial(
+        (
+            seen("held", "a::1"),
+            seen("held", "a::2"),
+            seen("reproduced", "a::3", side="reproduces"),
+            seen("passed", "mine::1", None, None),
+            seen("held", "b::1", "other"),
+        )
+    )
+    after = trial(
+        (
+            seen("held", "a::1"),
+            seen("regressed", "a::2"),
+            seen("absent", "a::3", side="reproduces"),
+            seen("passed", "mine::1", None, None),
+            seen("blocked", "b::1", "other", message="vllm does not work here:\nImportError"),
+        )
+    )
+    rows = summarize_effects(compare_trials(before, after))
+    assert [(row.name, row.side, row.before, row.after, row.effect) for row in rows] == [
+        ("other", "guards", "held 1", "blocked 1", Effect.BROKEN),
+        ("overflow", "guards", "held 2", "held 1, regressed 1", Effect.WORSE),
+        ("overflow", "reproduces", "reproduced 1", "absent 1", Effect.ABSENT),
+    ]
+    assert rows[0].reason == "vllm does not work here: ImportError"
+    assert rows[1].verdict == "regressed"
+    assert rows[1].text == "E  it broke"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gone"),
+    [
+        (["reproduced", "reproduced"], ["absent", "absent"], True),
+        (["reproduced", "absent"], ["absent", "absent"], True),
+        (["reproduced", "reproduced"], ["absent", "reproduced"], False),
+        (["reproduced", "reproduced"], ["absent", "changed"], False),
+        (["reproduced", "reproduced"], ["absent", "unavailable"], False),
+        (["reproduced", "unavailable"], ["absent", "unavailable"], True),
+        (["absent", "absent"], ["absent", "absent"], False),
+    ],
+)
+def test_a_workaround_may_go_where_no_test_reproduces_the_failure_any_more(before, after, gone):
+    ends = [
+        trial(tuple(seen(word, f"a::{at}", side="reproduces") for at, word in enumerate(words)))
+        for words in (before, after)
+    ]
+    assert list_gone(compare_trials(*ends)) == (("overflow",) if gone else ())
+
+
+def test_whether_anything_was_driven():
+    effects = compare_trials(trial(seen("held")), trial(seen("unavailable")))
+    assert is_driven(effects, after=False)
+    assert not is_driven(effects, after=True)
+
+
+@contextmanager
+def baseline_of(folder, here, **others):
+    """A baseline whose trials, and those of others by their label, are known from before."""
+    lock = Lock({})
+    with TrialJournal.open(folder / "journal.jsonl", {}) as journal:
+        for label, one in {"here": here, **others}.items():
+            journal.add(replace(one, label=label))
+        limits = {"repeat": 1, "timeout": 1, "jobs": 1}
+        runner = TrialRunner(None, journal, TrialRequest(), **limits, set_activity=print, say=print)
+        yield Baseline(Candidate("here", lambda: lock, lock), runner, Progress(io.StringIO()))
+
+
+@pytest.mark.parametrize(
+    ("after", "state", "reason"),
+    [
+        (trial(seen("held")), State.GOOD, ""),
+        (trial(seen("regressed")), State.BAD, "overflow (guards): held 1 -> regressed 1"),
+        (trial(seen("blocked", message="vllm is broken: no")), State.BAD, "held 1 -> blocked 1: vllm is broken: no"),
+        (trial(seen("unavailable")), State.UNKNOWN, "none of the tests can be driven there"),
+        (trial(seen("regressed"), trouble="the run had no end"), State.BAD, "regressed 1"),
+        (trial(seen("held"), trouble="the run had no end"), State.UNKNOWN, "the run had no end"),
+        (trial(seen("regressed"), hardware="h100"), State.UNKNOWN, "the hardware changed: h100, before it was cpu"),
+        (Trial("after", "0", trouble="no wheel"), State.UNKNOWN, "no wheel"),
+    ],
+)
+def test_what_a_set_of_upgrades_is(after, state, reason, tmp_path):
+    with baseline_of(tmp_path, trial(seen("held")), after=after) as baseline:
+        tried = baseline.compare(Candidate("after", lambda: Lock({}), Lock({})))
+    assert tried.state is state
+    assert reason in tried.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (trial(seen("held"), trouble="no such test"), "the tests cannot be run here: no such test"),
+        (trial(seen("unavailable")), "none of the tests can be driven here"),
+    ],
+)
+def test_without_a_run_here_there_is_nothing_to_compare(before, why, tmp_path):
+    with pytest.raises(RequestError, match=why), baseline_of(tmp_path, before):
+        pass
+
+
+# -- the training step ------------------------------------------------------------------------------------------------
+
+GOLDEN_TEST = "training/test_golden.py::test_numbers"
+
+
+def measured(runs, test=GOLDEN_TEST):
+    return seen("held", test, "golden", measured={"key": asdict(KEY), "runs": runs})
+
+
+def test_numbers_before_and_after_and_whether_the_golden_allows_them(tmp_path):
+    keep(tmp_path)
+    before = trial(measured(RECORDED), goldens=str(tmp_path))
+    found = compare_steps(before, trial(measured(but(up=0.001, step_seconds=[0.9] * 6))))
+    assert {one.name: (one.before, one.after) for one in found.numbers}["seconds a step"] == (0.3, 0.9)
+    assert found.judged_by == str(KEY)
+    assert any("slower" in line or "step_seconds" in line for line in found.outside)
+    within = compare_steps(before, trial(measured(RECORDED)))
+    assert within.outside == ()
+    beyond = compare_steps(before, trial(measured(but(up=100.0))))
+    assert any("loss" in line for line in beyond.outside)
+
+
+def test_without_a_golden_nothing_is_judged(tmp_path):
+    before = trial(measured(RECORDED), goldens=str(tmp_path))
+    found = compare_steps(before, trial(measured([run(up=100.0)])))
+    assert found.numbers
+    assert (found.outside, found.judged_by) == ((), "")
+
+
+def test_only_tests_that_measured_in_both_are_compared():
+    assert compare_steps(trial(measured(RECORDED)), trial(seen("unavailable", GOLDEN_TEST))) is None
+    assert compare_steps(trial(measured(RECORDED)), trial(measured(RECORDED, "training/test_other.py::test_o"))) is None
+    assert compare_steps(trial(measured(RECORDED)), Trial("nothing", "", trouble="no wheel")) is None
