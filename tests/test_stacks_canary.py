@@ -124,10 +124,10 @@ def test_a_bisect_without_an_answer_says_so(canary):
 
 @pytest.mark.slow
 def test_nights(canary, script, tmp_path, monkeypatch, capsys):
-    """Releases of the harness' own requirements, and then one more package, with which verdicts change."""
+    """Two nights of transformers alone, and then one more package, with which verdicts change."""
     monkeypatch.setattr(script("stacks"), "ENVIRONMENTS", tmp_path / "environments")
     history, out = tmp_path / "history", tmp_path / "issue"
-    first = script("stack_locks").LockRequest("2026-11-20", "One night.", "2026-11-20", ("filelock",), ())
+    first = script("stack_locks").LockRequest("2026-11-20", "One night.", "2026-11-20", ("transformers",), ())
     canary.night(history, out, first)
     assert sorted(path.name for path in history.iterdir()) == ["2026-11-20.json", "2026-11-20.txt", "README.md"]
     assert "| 2026-11-20 |" in (history / "README.md").read_text()
@@ -137,10 +137,10 @@ def test_nights(canary, script, tmp_path, monkeypatch, capsys):
     assert "nothing new since 2026-11-20" in capsys.readouterr().out
     assert len(list(history.iterdir())) == 3
 
-    more = dataclasses.replace(first, name="2026-11-22", packages=("filelock", "pydantic"))
+    more = dataclasses.replace(first, name="2026-11-22", packages=("transformers", "uv"))
     canary.night(history, out, more)
     assert "| 2026-11-20 | 2026-11-22 |" in (history / "README.md").read_text()
-    assert "pydantic none -> " in (out / "title.txt").read_text()
+    assert "uv none -> " in (out / "title.txt").read_text()
     assert "| unavailable | **held** |" in (out / "body.md").read_text()
 
 
