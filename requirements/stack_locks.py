@@ -44,7 +44,7 @@ class LockRequest:
     Attributes:
         name: Of its file, without suffix.
         about: What stack it is, of when: the first line of the file.
-        day: Nothing that was uploaded after it.
+        day: Nothing that was uploaded after it; None: any. PyTorch's own index does not say when that was.
         packages: What is asked for beside what the harness requires.
         overrides: Requirements that replace what packages ask for. The index has the CPU build of torch only in one
             version; the CUDA build runs on a CPU too.
@@ -54,17 +54,17 @@ class LockRequest:
 
     name: str
     about: str
-    day: str
+    day: str | None
     packages: tuple[str, ...] = _STACK
     overrides: tuple[str, ...] = _CPU_TORCH
     newest_of_each: bool = False
 
 
-def newest(day: str) -> LockRequest:
-    """The newest of everything on a day, under the day's name."""
-    about = f"The newest of everything on {day}; transformers is the newest that vLLM takes, whatever the others allow."
+def newest(today: str) -> LockRequest:
+    """The newest of everything, under the day's name."""
+    about = f"The newest of everything on {today}; transformers is the newest that vLLM takes, whatever others allow."
     no_vision = tuple(line for line in _CPU_TORCH if not line.startswith("torch=="))
-    return LockRequest(day, about, day, overrides=no_vision, newest_of_each=True)
+    return LockRequest(today, about, None, overrides=no_vision, newest_of_each=True)
 
 
 REQUESTS = (
@@ -99,7 +99,7 @@ REQUESTS = (
         "Mid September 2026: vLLM 0.29, verl 0.9.0, and the transformers that verl allows.",
         "2026-09-15",
     ),
-    replace(newest("2026-11-22"), name="newest"),
+    replace(newest("2026-11-22"), name="newest", day="2026-11-22"),
     LockRequest(
         "gpu-lock-on-cpu",
         "requirements/gpu.txt on a machine without a GPU, such as a login node: vLLM and torch for CUDA.",
@@ -136,12 +136,8 @@ def _newest_of_each(request: LockRequest) -> list[str]:
     alone = [_compile(request, (name,), (), "--no-deps", "--no-strip-extras").strip() for name in request.packages]
     vllm = next(pin for pin in alone if pin.startswith("vllm"))
     with_vllm = _compile(request, (vllm,), request.overrides).splitlines()
-    return [
-        next(line for line in with_vllm if line.startswith("transformers=="))
-        if pin.startswith("transformers==")
-        else pin
-        for pin in alone
-    ]
+    transformers = next(line for line in with_vllm if line.startswith("transformers=="))
+    return [transformers if pin.startswith("transformers==") else pin for pin in alone]
 
 
 def _compile(request: LockRequest, packages: Sequence[str], overrides: Sequence[str], *more: object) -> str:
@@ -149,6 +145,6 @@ def _compile(request: LockRequest, packages: Sequence[str], overrides: Sequence[
         asked, overriding = Path(folder, "packages.txt"), Path(folder, "overrides.txt")
         asked.write_text("\n".join(packages), encoding="utf-8")
         overriding.write_text("\n".join(overrides), encoding="utf-8")
-        limits = ("--exclude-newer", f"{request.day}T23:59:59Z", "--python-version", PYTHON)
-        style = ("--no-header", "--no-annotate", "--overrides", overriding)
-        return uv("pip", "compile", asked, *style, *limits, *more)
+        limit = ("--exclude-newer", f"{request.day}T23:59:59Z") if request.day else ()
+        style = ("--no-header", "--no-annotate", "--python-version", PYTHON, "--overrides", overriding)
+        return uv("pip", "compile", asked, *style, *limit, *more)
