@@ -25,6 +25,7 @@ from building import Unbuildable
 from stack_locks import LockRequest
 from stack_records import ChangedResult
 
+from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import PackageChange, differences
 from pytest_rlregress.util.text import code_block, code_span, plural, without_markup
@@ -91,7 +92,7 @@ def repeated(changed: Iterable[ChangedResult], again: Iterable[ChangedResult]) -
 
 
 def bisects(changed: Iterable[ChangedResult], before: Path, after: Path) -> dict[str, list[str]]:
-    """Choose the bisects that say which release it was: one a failure, the worst changes first, by the change's key.
+    """Choose the bisects that say which release it was: one a test, the worst changes first, by the change's key.
 
     A bisect goes from good to bad, so that a repair is asked for backwards. What was or is unavailable or blocked says
     nothing of the failure, and another kind of bad is no end either.
@@ -99,7 +100,7 @@ def bisects(changed: Iterable[ChangedResult], before: Path, after: Path) -> dict
     found: dict[str, list[str]] = {}
     asked = set()
     for change in sorted(changed, key=lambda change: -rank(change.after.word)):
-        ranks, test = (rank(change.before.word), rank(change.after.word)), change.key.partition(" ")[0]
+        ranks, test = (rank(change.before.word), rank(change.after.word)), _bisected(change.key)
         if Rank.NOTHING in ranks or ranks[0] == ranks[1] or test in asked or len(found) == BISECTS:
             continue
         asked.add(test)
@@ -107,6 +108,14 @@ def bisects(changed: Iterable[ChangedResult], before: Path, after: Path) -> dict
         ends = ("--good-lock", str(good), "--bad-lock", str(bad))
         found[change.key] = ["rlregress", "bisect", *ends, "--hw", "cpu", test]
     return found
+
+
+def _bisected(key: str) -> str:
+    """What a bisect calls a side's failure, a component's check, or another test."""
+    name, _, role = key.rpartition(" ")
+    if role == "component":
+        return f"{component_checks.FILE.name}::{component_checks.check_of(name)}"
+    return name if stack_records.is_named(key) else key
 
 
 def ask(command: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Short records of runs on other stacks: the gravest verdict of each side of each failure, and why, in a line.
 
-A short record is a JSON object, a line a side: ``"mask-length-drift guards": ["held", ""]``. A test that is of no
-failure is in it under its own name where it failed.
+A short record is a JSON object, a line a side: ``"mask-length-drift guards": ["held", ""]``. The checks of components
+are in it too, ``"vllm-engine component": ["passed", ""]``, and any other test under its own name, where it failed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from pytest_rlregress.logs.ansi import stripped
 from pytest_rlregress.records import reader
+from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.util.text import on_one_line
 from pytest_rlregress.verdicts import Rank, Verdict, rank
 
@@ -38,7 +39,7 @@ class SideResult:
 
 @dataclass(frozen=True)
 class ChangedResult:
-    """A side whose verdict is another one on another stack."""
+    """A side, component or test whose result is another one on another stack."""
 
     key: str
     before: SideResult
@@ -48,25 +49,33 @@ class ChangedResult:
 ShortRecord = Mapping[str, SideResult]
 
 
-def shorten(record: Path) -> ShortRecord:
+def shorten(path: Path) -> ShortRecord:
     """Read the record of a run.
 
     Raises:
         RecordError: It is none.
         ValueError: The run did not end by itself.
     """
-    results = reader.read(record)
-    if (state := reader.state(results)) != "complete":
-        raise ValueError(f"the run is {state}")
+    results = reader.read(path).results
+    if results.extra.state != "complete":
+        raise ValueError(f"the run is {results.extra.state}")
     found: dict[str, SideResult] = {}
-    for test in results["tests"]:
-        extra = test.get("extra", {})
-        result = SideResult(reader.word(test), _note(extra.get("note") or test.get("message", "")))
-        key = f"{extra['failure']} {extra['side']}" if "failure" in extra else test["name"]
-        if "failure" not in extra and not result.bad:
-            continue
-        found[key] = min(found.get(key, result), result, key=_gravity)
+    for test in results.tests:
+        key, result = _key(test), SideResult(test.word, _note(test.extra.note or test.message))
+        if is_named(key) or result.bad:
+            found[key] = min(found.get(key, result), result, key=_gravity)
     return dict(sorted(found.items()))
+
+
+def _key(test: RecordedTest) -> str:
+    if test.extra.component:
+        return f"{test.extra.component} component"
+    return f"{test.extra.failure} {test.extra.side}" if test.extra.failure else test.name
+
+
+def is_named(key: str) -> bool:
+    """Whether a key is of a side or a component, not of another test."""
+    return key.rpartition(" ")[2] in (*SIDES, "component")
 
 
 def _gravity(result: SideResult) -> int:
@@ -99,10 +108,10 @@ def bad(record: ShortRecord) -> dict[str, SideResult]:
 
 
 def changes(before: ShortRecord, after: ShortRecord) -> Iterator[ChangedResult]:
-    """Find the sides that both records have with another verdict, and the tests of no failure that fail in one."""
+    """Find what both records have with another result, and the tests that are there only where they fail."""
     passed = SideResult("passed")
     for key in dict.fromkeys([*before, *after]):
-        without_side = " " not in key
-        pair = [record.get(key, passed if without_side else None) for record in (before, after)]
+        absent = None if is_named(key) else passed
+        pair = [record.get(key, absent) for record in (before, after)]
         if pair[0] and pair[1] and pair[0].word != pair[1].word:
             yield ChangedResult(key, pair[0], pair[1])

@@ -103,7 +103,7 @@ def run_lock(lock_file: Path) -> ShortRecord:
     activated = {**outer, "PATH": os.pathsep.join([str(python.parent), outer["PATH"]])}
     log = ENVIRONMENTS / f"{lock_file.stem}.log"
     with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
-        command = [python, "-m", "pytest", "--hw=cpu", "--rl-record-dir=records"]
+        command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-record-dir=records"]
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, cwd=folder, env=activated, stdout=output, stderr=output, timeout=LIMIT_SECONDS)
         records = list(Path(folder, "records").glob("*.json"))

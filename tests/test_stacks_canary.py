@@ -81,11 +81,15 @@ def test_a_failure_is_bisected_once_and_the_worst_first(canary, change):
         change("b reproduces", "absent", "reproduced"),
         change("c reproduces", "reproduced", "changed"),
         change("c guards", "held", "regressed"),
-        change("batch/test_it.py::test_one", "passed", "failed"),
+        change("batch/test_it.py::test_one[a b]", "passed", "failed"),
+        change("vllm-engine component", "passed", "failed"),
     ]
     found = canary.bisects(changed, Path("old.txt"), Path("new.txt"))
-    assert list(found) == ["c reproduces", "batch/test_it.py::test_one", "b reproduces"]
-    assert found["batch/test_it.py::test_one"][-1] == "batch/test_it.py::test_one"
+    assert {key: command[-1] for key, command in found.items()} == {
+        "c reproduces": "c",
+        "batch/test_it.py::test_one[a b]": "batch/test_it.py::test_one[a b]",
+        "vllm-engine component": "component_checks.py::test_vllm_engine",
+    }
 
 
 # -- the issue ----------------------------------------------------------------------------------------------------
