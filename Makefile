@@ -5,7 +5,7 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 
-.PHONY: help run test test-slow matrix lint docs lock bench clean
+.PHONY: help run test test-slow matrix stacks lint docs lock bench clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -21,6 +21,9 @@ test-slow: $(INSTALLED) ## those of them that take minutes: real bisects, a Ray 
 matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
 	$(BIN)/python requirements/support_matrix.py $(ARGS)
 
+stacks: $(INSTALLED) ## the harness on stacks of other times, and docs/stacks.md; ARGS="december-2025 newest"
+	$(BIN)/python requirements/stacks.py run $(ARGS)
+
 lint: $(INSTALLED) ## ruff format and check, mypy strict, actionlint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check --no-cache .
@@ -30,8 +33,9 @@ lint: $(INSTALLED) ## ruff format and check, mypy strict, actionlint
 bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks
 
-docs: $(INSTALLED) ## docs/scenarios.md from the catalogue
+docs: $(INSTALLED) ## docs/scenarios.md from the catalogue, docs/stacks.md from the records
 	$(BIN)/rlregress list --markdown > docs/scenarios.md
+	$(BIN)/python requirements/stacks.py page
 
 lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the versions
 	$(LOCK) --extra cpu --extra bisect --extra report --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \
@@ -40,7 +44,7 @@ lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the 
 	    --output-file requirements/gpu.txt $(ARGS)
 
 clean: ## remove the environments
-	rm -rf $(VENV) .matrix
+	rm -rf $(VENV) .matrix .stacks
 
 $(INSTALLED): pyproject.toml requirements/cpu.txt requirements/install.sh
 	requirements/install.sh $(VENV)

