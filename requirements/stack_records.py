@@ -20,7 +20,8 @@ from pytest_rlregress.util.text import on_one_line
 from pytest_rlregress.verdicts import Rank, Verdict, rank
 
 SIDES = ("reproduces", "guards")
-_GRAVEST = ("error", "failed", *Verdict)
+# What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.
+_GRAVEST = ("error", "failed", *(one for one in Verdict if one != Verdict.UNAVAILABLE), Verdict.UNAVAILABLE)
 _NOTE_CHARACTERS = 240
 
 
@@ -83,9 +84,9 @@ def _gravity(result: SideResult) -> int:
 
 
 def _note(text: str) -> str:
-    """A note without what differs between machines and runs: folders, processes, addresses."""
+    """A note without what differs between machines and runs: folders, processes, addresses, the key of a golden."""
     text = re.sub(r"(?<![\w.:/-])/(?:[\w.+@~-]+/)+", "…/", on_one_line(stripped(text)))
-    return re.sub(r"\(pid=.*|0x[0-9a-f]{6,}", "…", text)[:_NOTE_CHARACTERS]
+    return re.sub(r"\(pid=.*|0x[0-9a-f]{6,}|(?<=this key )\(.*\)", "…", text)[:_NOTE_CHARACTERS]
 
 
 def write(path: Path, record: ShortRecord) -> None:
