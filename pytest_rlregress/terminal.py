@@ -15,7 +15,7 @@ import pytest
 
 from pytest_rlregress import hardware, properties
 from pytest_rlregress.containment.checks import log_reports
-from pytest_rlregress.containment.usage import decides
+from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.verdicts import Verdict

@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from pytest_rlregress import properties
-from pytest_rlregress.containment.reports import skip_at
-from pytest_rlregress.containment.usage import decides
+from pytest_rlregress.containment.reports import decides, skip_at
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.scenarios.component_checks import FILE
 from pytest_rlregress.stack import COMPONENTS, PARTS, missing

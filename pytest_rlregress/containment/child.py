@@ -74,7 +74,7 @@ class Child:
         self._echoed = 0
         self.diagnostics = NO_DIAGNOSTICS
         self.logs = Logs(log)
-        self.usage: dict[str, list[str]] = {}  # libraries mapped at the end of the test, by family
+        self.libraries: dict[str, list[str]] = {}  # native ones loaded at the end of the test, by family
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(pickle.dumps(order))
 
@@ -99,7 +99,7 @@ class Child:
             None when the test came to its end, else how the child ended.
         """
         self.logs.begin()
-        self.usage = {}
+        self.libraries = {}
         self._known.faults.clear()
         self.diagnostics = NO_DIAGNOSTICS
         return self._listen("done", limits, receive, "no end", [key, following])
@@ -183,7 +183,7 @@ class Child:
                 if kind == "log":
                     self.logs.watch(Path(value))
                 elif kind == "libraries":
-                    self.usage = value
+                    self.libraries = value
                 elif kind == "report":
                     report, size = value
                     if report["outcome"] == "failed" and self.diagnostics is NO_DIAGNOSTICS:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment.grouping import group_of
-from pytest_rlregress.containment.reports import outcome_of
-from pytest_rlregress.containment.usage import decides
+from pytest_rlregress.containment.reports import decides, outcome_of
 from pytest_rlregress.containment.worker import describe_of
 from pytest_rlregress.verdicts import Outcome
 

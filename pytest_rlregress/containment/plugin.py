@@ -21,6 +21,7 @@ from pytest_rlregress.containment.death import Death
 from pytest_rlregress.containment.grouping import CONTAINED, group_of, limits_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import (
+    decides,
     describe_death,
     drop_output,
     fold_subtests,
@@ -30,7 +31,6 @@ from pytest_rlregress.containment.reports import (
 from pytest_rlregress.containment.reruns import reruns_of
 from pytest_rlregress.containment.running import GROUP, TIMEOUT, Ran, Runner, contained
 from pytest_rlregress.containment.scheduling import ByGroup, write_groups
-from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.hardware.nvml import Gpu
 from pytest_rlregress.verdicts import Outcome
@@ -206,7 +206,7 @@ class Containment:
         return "" if xdist else None
 
     def _log(self, item: pytest.Item, ran: Ran) -> None:
-        """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
+        """Hand the reports on; the one that decides the test carries verdict and libraries, and so do those after."""
         sided = any(item.get_closest_marker(side) for side in ("reproduces", "guards"))
         reports = fold_subtests(ran.reports, judged=sided)
         if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
@@ -216,7 +216,7 @@ class Containment:
             report.user_properties.extend(verdict)
             if decides(report):
                 before = len(report.user_properties)
-                report.user_properties.extend(ran.usage)
+                report.user_properties.extend(ran.libraries)
                 self._conclude(item, ran.outcome(report), report)
                 verdict = report.user_properties[before:]
         made = self._checks.take_reports()

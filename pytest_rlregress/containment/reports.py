@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
-from pytest_rlregress.containment.usage import is_subtest
 from pytest_rlregress.verdicts import Outcome
 
 _LAST_LINES = 10
@@ -25,6 +24,17 @@ _RUNNER = re.compile(
 # Where faulthandler begins: for a fault, for a thread of a process that hangs.
 _STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.MULTILINE)
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
+
+
+def decides(report: pytest.TestReport) -> bool:
+    """Whether a report is the one that carries its test's verdict."""
+    whole = not is_subtest(report)
+    return whole and (report.when == "call" or (report.when == "setup" and not report.passed))
+
+
+def is_subtest(report: pytest.TestReport) -> bool:
+    """Whether a report is of a part of a test: pytest 9's fixture ``subtests``, ``unittest``'s ``subTest``."""
+    return hasattr(report, "context")
 
 
 def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diagnostics = NO_DIAGNOSTICS) -> Outcome:

@@ -12,10 +12,10 @@ from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
 from pytest_rlregress.containment.grouping import ChildGroup, limits_of
+from pytest_rlregress.containment.loaded_libraries import ReportedLibraries
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import ChildMessages, add_diagnostics, died, outcome_of
 from pytest_rlregress.containment.reruns import wanted
-from pytest_rlregress.containment.usage import ReportedLibraries
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.verdicts import Outcome
@@ -33,7 +33,7 @@ class Ran:
     Attributes:
         death: How its process ended, if it did not live.
         diagnostics: What its other processes left.
-        usage: What it used, as properties of its report.
+        libraries: The native libraries that it loaded first, as properties of its report.
         again: Whether it failed and is to be run once more.
         stopped: Why it was not run.
     """
@@ -41,7 +41,7 @@ class Ran:
     reports: list[pytest.TestReport]
     death: Death | None = None
     diagnostics: Diagnostics = NO_DIAGNOSTICS
-    usage: Sequence[tuple[str, object]] = ()
+    libraries: Sequence[tuple[str, object]] = ()
     again: bool = False
     stopped: Outcome | None = None
 
@@ -91,7 +91,7 @@ class Runner:
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
         files = [*(mate.path for mate in mates), *[component_checks.FILE] * (not group.alone)]
         messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
-        usage: list[tuple[str, object]] = []
+        libraries: list[tuple[str, object]] = []
         again, begun, waited = False, time.monotonic(), 0.0
         try:
             child = self._pool.child(group, files, modules, gpus)
@@ -99,7 +99,7 @@ class Runner:
             waited = time.monotonic() - begun
             death = death or child.run(key_of(item), following, self._limits_of(item), messages)
             diagnostics = add_diagnostics(messages.reports, child.diagnostics)
-            usage = self._reported.properties(child.usage)
+            libraries = self._reported.properties(child.libraries)
             again = reruns > 0 and (death is not None or any(wanted(item, report) for report in messages.reports))
             if death is not None:
                 self._pool.drop(group)
@@ -110,7 +110,7 @@ class Runner:
         if death is not None or messages.errors:
             messages.reports.append(died(item, messages, death))
         messages.reports[0].duration += waited  # the imports of the stack, for --durations
-        return Ran(messages.reports, death, diagnostics, usage, again)
+        return Ran(messages.reports, death, diagnostics, libraries, again)
 
     def _limits_of(self, item: pytest.Item) -> Limits:
         """What a test may use: its marker's values, else pytest-timeout's limit, else the run's."""

@@ -1,4 +1,4 @@
-"""Which native libraries a test's processes have mapped, and which of its reports says so."""
+"""Report the native libraries that a test's processes have loaded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.stack import library_version, mapped_libraries
 from pytest_rlregress.util.processes import descendants
 
 
-class Observer:
+class LoadedLibraries:
     """In the child: sends the libraries that are mapped when a test has ended, before its fixtures are torn down.
 
     Args:
@@ -53,17 +54,6 @@ class ReportedLibraries:
                     self._paths.add((family, path))
                     new.setdefault(family, []).append({"path": path, "version": _version(Path(path))})
         return [("rlregress_libraries", json.dumps(new))] if new else []
-
-
-def decides(report: pytest.TestReport) -> bool:
-    """Whether a report is the one that carries its test's verdict."""
-    whole = not is_subtest(report)
-    return whole and (report.when == "call" or (report.when == "setup" and not report.passed))
-
-
-def is_subtest(report: pytest.TestReport) -> bool:
-    """Whether a report is of a part of a test: pytest 9's fixture ``subtests``, ``unittest``'s ``subTest``."""
-    return hasattr(report, "context")
 
 
 def _version(path: Path) -> str | None:
