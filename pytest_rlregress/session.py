@@ -80,6 +80,14 @@ class Session:
         """The profile of the run: the one ``--hw`` names, else the one that fits this machine."""
         return _usage(lambda: hardware.select(self.settings.hw or "auto", self.machine, self.profiles))
 
+    @property
+    def profile_id(self) -> str | None:
+        """Name of the profile; None for a card that no profile knows, on which a run without ``--hw`` goes on."""
+        try:
+            return self.profile.id
+        except pytest.UsageError:
+            return None
+
     @cached_property
     def stack(self) -> stack.Stack:
         """What is installed."""

@@ -59,10 +59,17 @@ class Terminal:
         self._unwritten = ""
 
     def pytest_report_header(self) -> list[str]:
-        """The machine, the profile of the run and the stack."""
+        """What is gone since the last recorded run; with ``--hw`` the machine, the profile of the run and the stack."""
+        versions, machine = self._run.stack.versions, self._run.machine
+        if self._run.settings.record_dir:
+            from pytest_rlregress.records.gone import gone
+
+            lost = gone(self._run.settings.record_dir, self._run.profile_id, versions)
+            reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+            if lost:
+                reporter.write_line(lost, red=True)  # the lines of a header have no colour
         if not self._run.settings.hw:
             return []
-        versions, machine = self._run.stack.versions, self._run.machine
         asked = self._run.settings.hw == "auto"
         return [
             *(hardware.describe_machine(machine, self._run.profiles).splitlines() if asked else ()),

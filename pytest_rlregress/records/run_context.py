@@ -77,16 +77,12 @@ def _stack(stack: Stack) -> InstalledStack:
 
 
 def _hardware(session: Session) -> RecordedHardware:
-    try:
-        profile = session.profile.id
-    except pytest.UsageError:  # without --hw a run goes on on a card that no profile knows
-        profile = None
     machine, memory = session.machine, psutil.virtual_memory().total
     devices = [
         RecordedDevice(gpu.name, gpu.memory_bytes, gpu.uuid, gpu.mig, ".".join(map(str, gpu.capability)))
         for gpu in machine.gpus
     ]
-    return RecordedHardware(profile, machine.driver, Processor(**cpu()), memory, devices)
+    return RecordedHardware(session.profile_id, machine.driver, Processor(**cpu()), memory, devices)
 
 
 def _git(folder: Path) -> CheckoutState | None:
