@@ -87,10 +87,11 @@ class ChildMessages:
         hook = self._item.config.hook
         if kind == "report":
             data, output = value
-            report = hook.pytest_report_from_serializable(config=self._item.config, data=data)
+            report = received(self._item.config, data)
+            report.nodeid, report.location = self._item.nodeid, self._item.location  # the names that it has here
             self._captured += [(f"{_CAPTURED} {report.when}", output)] * bool(output)
             report.sections = [*self._captured, *((title, text) for title, text in report.sections)]
-            self.reports.append(_restored(self._item, report))
+            self.reports.append(report)
         elif kind == "warning":
             *about, nodeid, location = value
             recorded = {"nodeid": nodeid, "when": "runtest", "location": location}
@@ -108,9 +109,9 @@ class ChildMessages:
             self.errors.append(value)
 
 
-def _restored(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
-    """A report from a child: under the name its test has here, and with the tuples that JSON made lists."""
-    report.nodeid, report.location = item.nodeid, item.location
+def received(config: pytest.Config, data: object) -> pytest.TestReport:
+    """A report that was sent as JSON, which made lists of its tuples."""
+    report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     report.user_properties = [(name, value) for name, value in report.user_properties]
     if isinstance(report.longrepr, list):
         report.longrepr = tuple(report.longrepr)

@@ -128,7 +128,7 @@ def _run(order: Order, channel: Channel, output: Output, measurement: child_conf
         if measurement is not None:
             config.pluginmanager.register(measurement, "rlregress-coverage")
         config.pluginmanager.register(Leaks(reaper=os.getppid()), "rlregress-leaks")
-        config.pluginmanager.register(LoadedLibraries(channel.send, os.getppid()), "rlregress-libraries")
+        config.pluginmanager.register(LoadedLibraries(reaper=os.getppid()), "rlregress-libraries")
         status = config.hook.pytest_cmdline_main(config=config)
         if worker.ready:
             return
