@@ -25,8 +25,7 @@ class Mutant:
     """What to change before a test of ``failure`` begins, and the verdict its side must then come to.
 
     Attributes:
-        verdict: ``regressed`` or ``held`` for guards; ``absent``, ``changed``, ``reproduced``, ``returned`` for the
-            other side.
+        verdict: Of a guard ``regressed`` or ``held``; else ``absent``, ``changed``, ``reproduced`` or ``returned``.
         apply: Takes pytest's monkeypatch, in the process of the test.
         only: Part of the ids of the tests it is for: a mutant need not run those that take long.
     """
