@@ -25,9 +25,11 @@ class Mutant:
     """What to change before a test of ``failure`` begins, and the verdict its side must then come to.
 
     Attributes:
-        verdict: ``regressed`` or ``held`` for guards; ``absent``, ``changed``, ``reproduced``, ``returned`` for the others.
+        verdict: ``regressed`` or ``held`` for guards; ``absent``, ``changed``, ``reproduced`` or
+            ``returned`` for the others.
         apply: Takes pytest's monkeypatch, in the process of the test.
         only: Part of the ids of the tests it is for: a mutant need not run those that take long.
+        guards: Of a stack in which the failure is gone: whether the guards, which must hold there, can be run on it.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Mutant:
     verdict: str
     apply: Callable[[pytest.MonkeyPatch], None]
     only: str
+    guards: bool = True
 
     @property
     def side(self) -> str:
@@ -45,11 +48,11 @@ class Mutant:
         return CATALOGUE[self.failure].source.parent.name
 
 
-def mutant(failure: str, verdict: str, only: str = "") -> Callable[..., Any]:
+def mutant(failure: str, verdict: str, only: str = "", guards: bool = True) -> Callable[..., Any]:
     """Register ``function(monkeypatch)`` as a mutant of a failure."""
 
     def register(apply: Callable[[pytest.MonkeyPatch], None]) -> Any:
-        MUTANTS.append(Mutant(apply.__name__, failure, verdict, apply, only))
+        MUTANTS.append(Mutant(apply.__name__, failure, verdict, apply, only, guards))
         return apply
 
     return register
@@ -77,7 +80,7 @@ for room in sorted(Path(__file__).parent.glob("[a-z]*.py")):
 MUTANTS += [
     replace(mutant, name=f"guards_where_{mutant.name}", verdict="held", only="")
     for mutant in MUTANTS
-    if mutant.verdict == "absent"
+    if mutant.verdict == "absent" and mutant.guards
 ]
 
 
