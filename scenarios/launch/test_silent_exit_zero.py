@@ -54,7 +54,7 @@ def test_exit_code_says_finished(tmp_path, script):
 def test_what_did_not_train_is_refused(tmp_path, subject, script, train, why):
     _, log = run(tmp_path, train, script)
     with pytest.raises(RuntimeError, match=f"{re.escape(str(log))}.*{why}"):
-        subject(0, log, STEP)  # as the documented shells end, whatever this one says
+        subject(0, log, STEP)  # what the documented scripts ended with, whatever this one did
 
 
 @pytest.mark.guards("silent-exit-zero")

@@ -29,7 +29,6 @@ class Mutant:
             ``returned`` for the others.
         apply: Takes pytest's monkeypatch, in the process of the test.
         only: Part of the ids of the tests it is for: a mutant need not run those that take long.
-        guards: Of a stack in which the failure is gone: whether the guards, which must hold there, can be run on it.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Mutant:
     verdict: str
     apply: Callable[[pytest.MonkeyPatch], None]
     only: str
-    guards: bool = True
 
     @property
     def side(self) -> str:
@@ -48,11 +46,11 @@ class Mutant:
         return CATALOGUE[self.failure].source.parent.name
 
 
-def mutant(failure: str, verdict: str, only: str = "", guards: bool = True) -> Callable[..., Any]:
+def mutant(failure: str, verdict: str, only: str = "") -> Callable[..., Any]:
     """Register ``function(monkeypatch)`` as a mutant of a failure."""
 
     def register(apply: Callable[[pytest.MonkeyPatch], None]) -> Any:
-        MUTANTS.append(Mutant(apply.__name__, failure, verdict, apply, only, guards))
+        MUTANTS.append(Mutant(apply.__name__, failure, verdict, apply, only))
         return apply
 
     return register
@@ -80,7 +78,7 @@ for room in sorted(Path(__file__).parent.glob("[a-z]*.py")):
 MUTANTS += [
     replace(mutant, name=f"guards_where_{mutant.name}", verdict="held", only="")
     for mutant in MUTANTS
-    if mutant.verdict == "absent" and mutant.guards
+    if mutant.verdict == "absent"
 ]
 
 

@@ -201,12 +201,18 @@ def wrong_files_stay(model, directory, revision, endpoint, attempts):
         raise
 
 
-# The connection is the tests' own, and the guards need one that breaks.
-@mutant("truncated-download", "absent", only="test_connection_breaks", guards=False)
+@mutant("truncated-download", "absent", only="test_connection_breaks")
 def the_connection_holds(monkeypatch):
-    from pytest_rlregress.fixtures import loopback_hub
+    """That of the failing act; the guards have their own."""
+    from pytest_rlregress.scenarios.models import test_truncated_download as scenario
 
-    monkeypatch.setattr(loopback_hub._Handler, "_send_body", lambda self, body, *args: self.wfile.write(body))
+    download = scenario.download
+
+    def fixed(hub, folder):
+        hub.faults.clear()
+        return download(hub, folder)
+
+    monkeypatch.setattr(scenario, "download", fixed)
 
 
 @mutant("truncated-download", "absent", only="test_part_of_a_shard")

@@ -192,11 +192,9 @@ def server_serves_what_does_not_fit(monkeypatch):
     from pytest_rlregress.scenarios.rollout.test_max_tokens_overflow import LIMIT, complete
 
     def served(server, prompt_length, max_tokens):
-        return (
-            max_tokens
-            if prompt_length < LIMIT < prompt_length + max_tokens
-            else complete(server, prompt_length, max_tokens)
-        )
+        if prompt_length < LIMIT < prompt_length + max_tokens:
+            return max_tokens
+        return complete(server, prompt_length, max_tokens)
 
     monkeypatch.setattr(f"{STALLED}.complete", served)
 
