@@ -85,9 +85,12 @@ def an_extension_of_other_symbols(monkeypatch):
 
 @mutant("vllm-missing", "absent", only="another_name")
 def verl_asks_the_module(monkeypatch):
-    from verl.workers.rollout import base
+    version = metadata.version
 
-    monkeypatch.setattr(base, "get_rollout_class", lambda name: importlib.import_module(name).LLM)
+    def of_the_module(name):
+        return importlib.import_module(name).__version__ if name == "vllm" else version(name)
+
+    monkeypatch.setattr(metadata, "version", of_the_module)
 
 
 @mutant("vllm-missing", "changed", only="without_vllm")
