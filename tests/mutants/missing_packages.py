@@ -67,8 +67,13 @@ def verl_brings_its_own(monkeypatch):
 
 
 @mutant("mbridge-missing", "changed")
-def verl_is_another(monkeypatch):
+def mbridge_for_another_torch(monkeypatch):
+    class Broken(ModuleType):
+        def __getattr__(self, name):
+            raise OSError("_C.abi3.so: undefined symbol")
+
     monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
+    monkeypatch.setitem(sys.modules, "verl.models.mcore.mbridge", Broken("verl.models.mcore.mbridge"))
 
 
 @mutant("apex-missing", "absent", only="the_symbol")
