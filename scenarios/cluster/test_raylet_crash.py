@@ -61,7 +61,7 @@ def crash(two_nodes, whose):
         raylet.send_signal(signal.SIGSEGV) if whose == "actor" else agent.kill()
     task, worker = waiting[whose]
     try:
-        ray.get(task, timeout=30)
+        ray.get(task, timeout=90)
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
