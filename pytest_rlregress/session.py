@@ -80,6 +80,24 @@ class Session:
         """The profile of the run: the one ``--hw`` names, else the one that fits this machine."""
         return _usage(lambda: hardware.select(self.settings.hw or "auto", self.machine, self.profiles))
 
+    @property
+    def profile_id(self) -> str | None:
+        """Name of the profile; None for a card that no profile knows, on which a run without ``--hw`` goes on."""
+        try:
+            return self.profile.id
+        except pytest.UsageError:
+            return None
+
+    @property
+    def gpus(self) -> tuple[hardware.Gpu, ...]:
+        """The GPUs that tests may use."""
+        return () if self.settings.hw == "cpu" else self.machine.gpus
+
+    @property
+    def limits(self) -> Limits:
+        """What a test may use that does not say otherwise."""
+        return Limits(self.settings.timeout, self.settings.memory, self.settings.stall)
+
     @cached_property
     def stack(self) -> stack.Stack:
         """What is installed."""
@@ -118,22 +136,11 @@ class Session:
             return False
         if not hasattr(self._config, "workerinput"):  # once a run, not in each of xdist's workers
             _usage(lambda: subjects.check(self.settings, self.catalogue))
-        inline = Inline(self._config, unavailable=self.unavailable, conclude=self._conclude)
         if self.settings.inline or self._config.getoption("setupplan", False):  # a plan runs nothing
-            self._config.pluginmanager.register(inline, "rlregress-inline")
-            return True
-        containment = Containment(
-            self._config,
-            limits=Limits(self.settings.timeout, self.settings.memory, self.settings.stall),
-            gpus=() if self.settings.hw == "cpu" else self.machine.gpus,
-            components=self.components,
-            unavailable=self.unavailable,
-            conclude=self._conclude,
-            documented=self._documented,
-            every_file=every_file,
-            replacement=inline,
-        )
-        self._config.pluginmanager.register(containment, "rlregress-containment")
+            self._config.pluginmanager.register(Inline(self._config, self), "rlregress-inline")
+        else:
+            containment = Containment(self._config, self, every_file=every_file)
+            self._config.pluginmanager.register(containment, "rlregress-containment")
         return True
 
     def _hide_gpus(self) -> None:
@@ -212,7 +219,7 @@ class Session:
             return None
         return self.settings.subjects.get(side.failure.subject, side.failure.subject)
 
-    def _conclude(self, item: pytest.Item, outcome: Outcome, report: pytest.TestReport) -> None:
+    def conclude(self, item: pytest.Item, outcome: Outcome, report: pytest.TestReport) -> None:
         """Judge a sided test and put the verdict on its report; name the documented failure a failed one looks like."""
         if item.get_closest_marker("hw") is not None and not report.skipped:
             properties.add(report, hardware=self.profile.id)
@@ -227,7 +234,7 @@ class Session:
             add_to_text(report, [_entry(failure) for failure in named])
         item.stash[CONCLUDED] = outcome, tuple(failure.id for failure in named)
 
-    def _documented(self, item: pytest.Item, outcome: Outcome) -> bool:
+    def documented(self, item: pytest.Item, outcome: Outcome) -> bool:
         """Whether an outcome bears a signature of the failure that a test is about."""
         side = self.side(item)
         return side is not None and bears(outcome, side.failure)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,10 @@ import pytest
 
 from pytest_rlregress import hardware, properties
 from pytest_rlregress.containment.checks import log_reports
-from pytest_rlregress.containment.usage import decides
+from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.stack import COMPONENTS
+from pytest_rlregress.util.text import wrapped
 from pytest_rlregress.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -59,10 +59,17 @@ class Terminal:
         self._unwritten = ""
 
     def pytest_report_header(self) -> list[str]:
-        """The machine, the profile of the run and the stack."""
+        """What is gone since the last recorded run; with ``--hw`` the machine, the profile of the run and the stack."""
+        versions, machine = self._run.stack.versions, self._run.machine
+        if self._run.settings.record_dir:
+            from pytest_rlregress.records.gone import gone
+
+            lost = gone(self._run.settings.record_dir, self._run.profile_id, versions)
+            reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+            if lost:
+                reporter.write_line(lost, red=True)  # the lines of a header have no colour
         if not self._run.settings.hw:
             return []
-        versions, machine = self._run.stack.versions, self._run.machine
         asked = self._run.settings.hw == "auto"
         return [
             *(hardware.describe_machine(machine, self._run.profiles).splitlines() if asked else ()),
@@ -114,10 +121,8 @@ class Terminal:
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
         """A hardware run in which no hardware test executed fails; so does one whose report cannot be written."""
-        if self.empty_hardware_run() and session.exitstatus in (
-            pytest.ExitCode.OK,
-            pytest.ExitCode.NO_TESTS_COLLECTED,
-        ):
+        good = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if good and self.empty_hardware_run():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
             yield
@@ -134,24 +139,20 @@ class Terminal:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The verdict table, the skips with their reasons, and what made a hardware run void."""
         write = terminalreporter.write_line
-        if self._components:
-            terminalreporter.write_sep("=", "components")
-            for line in components(self._components, self._run.stack.versions):
+        goldens = [line for golden in self._goldens.values() for line in _golden(golden)]
+        sections = {
+            "components": components(self._components, self._run.stack.versions),
+            "verdicts": table([self._rows[key] for key in self._run.catalogue if key in self._rows]),
+            "goldens": [part for line in goldens for part in wrapped(line, rest="    ")],
+            "not run here": [
+                part for reason, count in self._skips.items() for part in wrapped(f"{count} x {reason}", rest="    ")
+            ],
+        }
+        for title, lines in sections.items():
+            if lines:
+                terminalreporter.write_sep("=", title)
+            for line in lines:
                 write(line)
-        if self._rows:
-            terminalreporter.write_sep("=", "verdicts")
-            for line in table(self._rows[key] for key in self._run.catalogue if key in self._rows):
-                write(line)
-        if self._goldens:
-            terminalreporter.write_sep("=", "goldens")
-            for line in (line for golden in self._goldens.values() for line in _golden(golden)):
-                for part in textwrap.wrap(line, _WIDTH, subsequent_indent="    ", break_on_hyphens=False):
-                    write(part)
-        if self._skips:
-            terminalreporter.write_sep("=", "not run here")
-            for reason, count in self._skips.items():
-                for line in textwrap.wrap(f"{count} x {reason}", _WIDTH, subsequent_indent="    "):
-                    write(line)
         if self._unwritten:
             write(f"FAILED: a report could not be written: {self._unwritten}", red=True)
         if self.empty_hardware_run():
@@ -175,21 +176,19 @@ def components(checked: Mapping[str, tuple[str, str]], versions: Mapping[str, st
     for name, (outcome, note) in checked.items():
         if outcome != "passed":
             lines.append(f"{named[name]}: {'broken' if outcome == 'failed' else 'not driven'}")
-            lines += textwrap.wrap(note, _WIDTH, initial_indent="    ", subsequent_indent="    ")[:_NOTE_LINES]
-    if working:
-        lines += textwrap.wrap(f"working: {', '.join(working)}", _WIDTH, subsequent_indent="    ")
-    return lines
+            lines += wrapped(note, "    ", "    ")[:_NOTE_LINES]
+    return lines + (wrapped(f"working: {', '.join(working)}", rest="    ") if working else [])
 
 
-def table(rows: Iterable[VerdictRow]) -> list[str]:
-    """Render the verdict table in at most 100 columns: a line a failure, its notes below it."""
-    lines = [_line(list(_COLUMNS)), "-" * _WIDTH]
+def table(rows: Collection[VerdictRow]) -> list[str]:
+    """Render the verdict table in at most 100 columns: a line a failure, its notes below it; nothing without rows."""
+    lines = [_line(list(_COLUMNS)), "-" * _WIDTH] if rows else []
     for row in rows:
         cells = [row.failure, row.seen_on, *(_cell(side) for side in row.verdicts.values()), ", ".join(row.subjects)]
-        wrapped = [_wrap(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
-        lines += [_line(list(parts)) for parts in zip_longest(*wrapped, fillvalue="")]
+        columns = [_wrap(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
+        lines += [_line(list(parts)) for parts in zip_longest(*columns, fillvalue="")]
         for note in filter(None, [*row.notes, row.on_card]):
-            lines += textwrap.wrap(note, _WIDTH, initial_indent="    ", subsequent_indent="    ")[:_NOTE_LINES]
+            lines += wrapped(note, "    ", "    ")[:_NOTE_LINES]
     return lines
 
 

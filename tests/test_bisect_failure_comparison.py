@@ -145,6 +145,7 @@ PLAIN = {
     "held": (ended("held", failure="drift", side="guards"), GOOD, "held"),
     "absent": (ended("absent", failure="drift", side="reproduces"), GOOD, "absent"),
     "skipped": (ended("unavailable", "skipped", "needs vllm"), UNKNOWN, "did not run: needs vllm"),
+    "blocked": (ended("blocked", "blocked", "vllm is broken"), UNKNOWN, "did not run: vllm is broken"),
     "not contained": (
         crashed(None, "could not be contained: No space left"),
         UNKNOWN,

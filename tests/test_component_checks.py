@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import xml.etree.ElementTree as ET
 
 import pytest
 
+from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
@@ -132,3 +134,94 @@ def test_every_component_and_part_has_a_check(name):
     function, _, parameter = component_checks.check_of(name).partition("[")
     assert callable(getattr(component_checks, function))
     assert parameter.removesuffix("]") in ("", name)
+
+
+# -- the shipped scenarios ---------------------------------------------------------------------------------------------
+
+
+def reached(nodes, named):
+    """All that is below these nodes, and below what they name: functions, fixtures and variables of their file."""
+    found, names = [below for node in nodes for below in ast.walk(node)], set()
+    for node in found:  # grows meanwhile
+        name = getattr(node, "id", getattr(node, "arg", getattr(node, "value", None)))
+        if name in named and name not in names:
+            names.add(name)
+            found += ast.walk(named[name])
+    return found
+
+
+def lacking(source):
+    """The tests of a file that start a part of the stack by themselves and do not say that they need it, with it."""
+    body = ast.parse(source).body
+    named = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    named |= {ast.unparse(node.targets[0]): node.value for node in body if isinstance(node, ast.Assign)}
+    everywhere = [named["pytestmark"]] if "pytestmark" in named else []
+    for test in body:
+        if isinstance(test, ast.FunctionDef) and test.name.startswith("test"):
+            used = reached([test], named)
+            calls = {ast.unparse(node.func) for node in used if isinstance(node, ast.Call)}
+            fixtures = {node.arg for node in used if isinstance(node, ast.arg)}
+            marks = [node for node in reached([*test.decorator_list, *everywhere], named) if isinstance(node, ast.Call)]
+            needed = [one.value for mark in marks if ast.unparse(mark.func) == "pytest.mark.needs" for one in mark.args]
+            for part in PARTS:
+                module = part.replace("-", "_")
+                if f"{module}.start" in calls and module not in fixtures and part not in needed:
+                    yield test.name, part
+
+
+ITS_OWN_CODE = """
+def test_it():
+    with vllm_engine.start():
+        pass
+"""
+FUNCTIONS = """
+def start():
+    ready()
+
+def ready():
+    vllm_server.start()
+
+def test_it():
+    start()
+
+def test_other():
+    pass
+"""
+FIXTURES = """
+@pytest.fixture
+def nodes():
+    with ray_cluster.start() as cluster:
+        yield cluster
+
+def test_it(nodes):
+    pass
+
+@pytest.mark.usefixtures("nodes")
+def test_that_uses_it():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (ITS_OWN_CODE, {"test_it": "vllm-engine"}),
+        (FUNCTIONS, {"test_it": "vllm-server"}),
+        (FIXTURES, {"test_it": "ray-cluster", "test_that_uses_it": "ray-cluster"}),
+        ("@pytest.mark.needs('vllm')" + ITS_OWN_CODE, {"test_it": "vllm-engine"}),
+        ("@pytest.mark.needs('vllm', 'vllm-engine')" + ITS_OWN_CODE, {}),
+        ("ENGINE = pytest.mark.needs('vllm-engine')\n@ENGINE" + ITS_OWN_CODE, {}),
+        ("pytestmark = pytest.mark.needs('vllm-engine')" + ITS_OWN_CODE, {}),
+        ("pytestmark = [pytest.mark.isolated, pytest.mark.needs('vllm-engine')]" + ITS_OWN_CODE, {}),
+        (ITS_OWN_CODE.replace("()", "(vllm_engine)", 1), {}),
+    ],
+)
+def test_what_a_test_starts_by_itself_is_found(code, found):
+    assert dict(lacking(code)) == found
+
+
+def test_a_shipped_test_that_starts_a_part_by_itself_needs_it():
+    """Else its start is part of the act, and an engine that starts nowhere fails each of them."""
+    files = sorted(SHIPPED.rglob("test_*.py"))
+    assert len(files) > 10
+    assert [(file.name, *found) for file in files for found in lacking(file.read_text(encoding="utf-8"))] == []

@@ -8,14 +8,11 @@ import sys
 import types
 from dataclasses import dataclass, field
 
-import msgspec
 import pynvml
 import pytest
 
 from pytest_rlregress.hardware import nvml
 from pytest_rlregress.hardware.nvml import Gpu
-from pytest_rlregress.records import run_context
-from pytest_rlregress.records.record_types import RecordedDevice
 
 MIB = 2**20
 
@@ -30,7 +27,6 @@ class Answers:
     capability: tuple[int, int] = (9, 0)
     mig: list[int] | type[Exception] = field(default_factory=lambda: [0, 0])
     slices: list[Answers | None] = field(default_factory=list)
-    state: dict[str, object] = field(default_factory=dict)  # what else it says, by function; else: not supported
 
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -63,8 +59,6 @@ class FakeNvml(types.ModuleType):
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("NVMLError"):
-            return getattr(pynvml, name)
-        if name.startswith("NVML_"):
             return getattr(pynvml, name)
         raise AttributeError(name)
 
@@ -111,37 +105,6 @@ class FakeNvml(types.ModuleType):
         if device.slices[index] is None:
             raise pynvml.NVMLError_NotFound()
         return device.slices[index]
-
-    def nvmlDeviceGetClockInfo(self, handle: Answers, type: int) -> object:
-        return self.say(handle, "ClockInfo", type)
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: Answers, type: int) -> object:
-        return self.say(handle, "MaxClockInfo", type)
-
-    def nvmlDeviceGetApplicationsClock(self, handle: Answers, type: int) -> object:
-        return self.say(handle, "ApplicationsClock", type)
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Answers) -> object:
-        return self.say(handle, "EnforcedPowerLimit")
-
-    def nvmlDeviceGetPersistenceMode(self, handle: Answers) -> object:
-        return self.say(handle, "PersistenceMode")
-
-    def nvmlDeviceGetEccMode(self, handle: Answers) -> object:
-        return self.say(handle, "EccMode")
-
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Answers) -> object:
-        return self.say(handle, "CurrentClocksEventReasons")
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Answers) -> object:
-        return self.say(handle, "CurrentClocksThrottleReasons")
-
-    def say(self, handle: Answers, *question: object) -> object:
-        if not self.open:
-            raise pynvml.NVMLError_Uninitialized()
-        return answer_or_raise(
-            handle.state.get(question[-1] if len(question) == 1 else question, pynvml.NVMLError_NotSupported)
-        )
 
 
 def answer_or_raise(answer):
@@ -275,90 +238,6 @@ def test_cuda_device_order_is_read(machine_of):
     cards = Answers("NVIDIA T400", 2048, "GPU-t400", (7, 5)), h100()
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in machine_of(*cards, visible="1").note
     assert machine_of(*cards, visible="1", order="PCI_BUS_ID").note == ""
-
-
-SM, MEMORY = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
-BUSY = {
-    **{("ClockInfo", SM): 1410, ("MaxClockInfo", SM): 1980, ("ApplicationsClock", SM): 1830},
-    **{("ClockInfo", MEMORY): 2619, ("MaxClockInfo", MEMORY): 2619},
-    **{"EnforcedPowerLimit": 500_000, "PersistenceMode": 1, "EccMode": [1, 0]},
-    "CurrentClocksEventReasons": 0x4 | 0x20,
-}
-CLOCKS = {
-    **{"sm": 1410, "sm_max": 1980, "sm_application": 1830},
-    **{"memory": 2619, "memory_max": 2619, "memory_application": None},
-}
-UNKNOWN = {
-    "clocks_mhz": dict.fromkeys(CLOCKS),
-    **dict.fromkeys(("throttle_reasons", "power_limit_watts", "persistence", "ecc")),
-}
-
-
-def described(gpus):
-    """What the record says of GPUs, once sure that it can be read again."""
-    found = run_context.devices(gpus)
-    assert msgspec.convert(msgspec.to_builtins(found), list[RecordedDevice]) == found
-    return msgspec.to_builtins(found)
-
-
-def test_the_state_that_a_card_is_found_in(machine_of):
-    card = h100()
-    card.state = BUSY
-    [found] = described(machine_of(card).gpus)
-    assert found == {
-        **{"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 81559 * MIB, "uuid": card.uuid},
-        **{"mig": False, "capability": "9.0", "clocks_mhz": CLOCKS},
-        "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"],
-        **{"power_limit_watts": 500.0, "persistence": True, "ecc": True},
-    }
-
-
-def test_each_is_asked_for_by_itself(machine_of):
-    one, other = h100(), h100(1)
-    other.state = {"PersistenceMode": 0, "EccMode": [0, 1], "CurrentClocksThrottleReasons": 0}
-    one, other = nvml.states(machine_of(one, other).gpus)
-    assert one == UNKNOWN
-    assert other == {**UNKNOWN, "persistence": False, "ecc": False, "throttle_reasons": []}
-
-
-def test_a_slice_is_in_the_state_of_its_card(machine_of):
-    card = a100_in_mig_mode()
-    card.state = BUSY
-    [found] = described(machine_of(h100(), card, visible="1").gpus)
-    assert (found["mig"], found["clocks_mhz"], found["ecc"]) == (True, CLOCKS, True)
-
-
-def test_a_reason_without_a_name_is_kept(machine_of):
-    card = h100()
-    card.state = {"CurrentClocksEventReasons": 1 << 40 | 1}
-    assert nvml.states(machine_of(card).gpus)[0]["throttle_reasons"] == ["gpu_idle", hex(1 << 40)]
-
-
-def test_the_reasons_have_the_names_of_nvidia_ml_py():
-    for bit, word in nvml.CLOCK_REASONS.items():
-        name = "".join(part.capitalize() for part in word.split("_"))
-        assert getattr(pynvml, f"nvmlClocksEventReason{name}") == bit
-
-
-@pytest.mark.parametrize("lacks", ["nvmlDeviceGetApplicationsClock", "nvmlDeviceGetEccMode"])
-def test_a_release_of_nvidia_ml_py_without_a_function(machine_of, monkeypatch, lacks):
-    card = h100()
-    card.state = BUSY
-    gpus = machine_of(card).gpus
-    monkeypatch.delattr(FakeNvml, lacks)
-    [found] = nvml.states(gpus)
-    assert found["power_limit_watts"] == 500.0
-    assert (found["clocks_mhz"]["sm_application"] is None) == (lacks == "nvmlDeviceGetApplicationsClock")
-    assert (found["ecc"] is None) == (lacks == "nvmlDeviceGetEccMode")
-
-
-def test_a_driver_that_went_away_says_nothing(machine_of, monkeypatch):
-    card = h100()
-    card.state = BUSY
-    gpus = machine_of(card).gpus
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(card, init=pynvml.NVMLError_GpuIsLost))
-    assert described(gpus)[0].items() >= UNKNOWN.items()
-    assert described(()) == []
 
 
 def test_the_real_driver_is_asked_without_cuda_and_without_torch():

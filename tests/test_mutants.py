@@ -26,7 +26,7 @@ def verdicts(request, tmp_path_factory):
     command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "mutants", f"--junitxml={junit}"]
     command += ["--pyargs", *(f"pytest_rlregress.scenarios.{folder}" for folder in folders)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
     assert junit.exists(), done.stdout + done.stderr
     found = defaultdict(Counter)
     for case in ET.parse(junit).getroot().iter("testcase"):

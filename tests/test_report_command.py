@@ -8,9 +8,9 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 from pytest_rlregress.bisect import bisect_command as bisect
 from pytest_rlregress.cli import main
 from pytest_rlregress.records import reader
-from pytest_rlregress.report import markdown, report_command, sentences
+from pytest_rlregress.report import markdown, sentences
 from pytest_rlregress.report.judgement import night
 from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.stack import locks
@@ -227,16 +227,6 @@ def test_the_page_is_what_one_gets(report):
     assert sorted(path.name for path in Path().iterdir() if not path.is_dir()) == ["report.html"]
 
 
-def test_write_page(tmp_path):
-    make(tmp_path / "records", nights=1, tests=3)
-    found = report_command.write_page([tmp_path / "records"], tmp_path / "new" / "page.html", expect=["h200"])
-    assert (found.date, [platform.name for platform in found.platforms]) == (
-        date(2026, 11, 20),
-        ["cpu", "h100", "h200"],
-    )
-    assert (tmp_path / "new" / "page.html").stat().st_size > 10_000
-
-
 def test_without_the_extra_all_but_the_page(report, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("pytest_rlregress.report.page")]:
         monkeypatch.delitem(sys.modules, name)
@@ -249,6 +239,18 @@ def test_without_the_extra_all_but_the_page(report, monkeypatch):
     assert Path("m.md").exists()
     assert not Path("p.html").exists()
     assert report("records", "--gate", "--output=p.html", events=bad)[0] == 1
+
+
+def test_ctrl_c(tmp_path):
+    make(tmp_path / "records", nights=1, tests=3)
+    os.mkfifo(tmp_path / "read-by-nobody")
+    command = [sys.executable, "-u", "-m", "pytest_rlregress.cli", "report", "records", "--markdown=read-by-nobody"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, "rlregress report: interrupted\n")
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(report):

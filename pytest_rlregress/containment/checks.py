@@ -8,25 +8,22 @@ tests need; the run shows the first result.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_rlregress import properties
-from pytest_rlregress.containment.reports import skip_at
-from pytest_rlregress.containment.usage import decides
+from pytest_rlregress.containment.reports import decides, received, skip_at
+from pytest_rlregress.containment.running import Ran
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.scenarios.component_checks import FILE
 from pytest_rlregress.stack import COMPONENTS, PARTS, missing
 from pytest_rlregress.verdicts import Outcome, first_line
 
-#: Runs a check, in the child of a test if one is given: its reports, and what gives the outcome of one of them.
-Run: TypeAlias = Callable[
-    [pytest.Item, pytest.Item | None],
-    tuple[Sequence[pytest.TestReport], Callable[[pytest.TestReport], Outcome]],
-]
+if TYPE_CHECKING:
+    from pytest_rlregress.session import Session
 
 
 @dataclass(frozen=True)
@@ -42,19 +39,14 @@ class ComponentChecks:
 
     Args:
         config: The session's config.
-        components: Names the components, and parts of theirs, that a test needs.
-        run: Runs a check.
-        documented: Whether an outcome bears a signature of the failure that a test is about.
+        run: What the session knows.
+        execute: Runs a check, in the child of a test if one is given.
     """
 
     def __init__(
-        self,
-        config: pytest.Config,
-        components: Callable[[pytest.Item], tuple[str, ...]],
-        run: Run,
-        documented: Callable[[pytest.Item, Outcome], bool],
+        self, config: pytest.Config, run: Session, execute: Callable[[pytest.Item, pytest.Item | None], Ran]
     ) -> None:
-        self._config, self._components, self._run, self._documented = config, components, run, documented
+        self._config, self._run, self._execute = config, run, execute
         self._checked: dict[str, Checked] = {}
         self._items: dict[str, pytest.Item] = {}
         self._reports: list[Any] = []
@@ -65,7 +57,7 @@ class ComponentChecks:
             checked = self._check(name, item)
             if checked.outcome.kind == "skipped":
                 return checked.outcome
-            if checked.outcome.kind != "passed" and not self._documented(item, checked.outcome):
+            if checked.outcome.kind != "passed" and not self._run.documented(item, checked.outcome):
                 evidence = first_line(checked.outcome) if checked.outcome.kind == "failed" else checked.outcome.message
                 return Outcome("blocked", message=f"{checked.component} is broken: {evidence}")
         return None
@@ -75,7 +67,7 @@ class ComponentChecks:
         return self._checked.keys() >= {*self._needed(item)}
 
     def _needed(self, item: pytest.Item) -> list[str]:
-        names = () if item.path == FILE else self._components(item)
+        names = () if item.path == FILE else self._run.components(item)
         return [name for name in names if name in COMPONENTS or name in PARTS]
 
     def take_reports(self) -> list[Any]:
@@ -98,11 +90,11 @@ class ComponentChecks:
                 return found
         fixture = name.replace("-", "_") if name in PARTS else None
         asks = fixture in getattr(item, "fixturenames", ())
-        reports, outcome_of = self._run(check, item if asks else None)
-        outcome = next((outcome_of(report) for report in reports if decides(report)), Outcome("passed"))
+        ran = self._execute(check, item if asks else None)
+        outcome = next((ran.outcome(report) for report in ran.reports if decides(report)), Outcome("passed"))
         if outcome.lacks:
             outcome = Outcome("skipped", message=outcome.lacks)
-        for report in reports:
+        for report in ran.reports:
             note = "" if report.passed else first_line(outcome) if outcome.kind == "failed" else outcome.message
             properties.add(report, component=name, note=note)
             if report.failed and outcome.kind == "skipped":
@@ -127,9 +119,6 @@ def log_reports(config: pytest.Config, report: pytest.TestReport, known: Collect
     """
     found, known = properties.take(report, "checks"), {*known}
     for data in json.loads(found) if found else ():
-        made = config.hook.pytest_report_from_serializable(config=config, data=data)
-        made.user_properties = [(name, value) for name, value in made.user_properties]
-        if isinstance(made.longrepr, list):
-            made.longrepr = tuple(made.longrepr)
+        made = received(config, data)
         if properties.read(made)["component"] not in known:
             config.hook.pytest_runtest_logreport(report=made)

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -44,37 +44,26 @@ class Limits:
     stall: float = float("inf")
 
 
-@dataclass
-class _Beginning:
-    """State when an instruction was given; ``log_size`` moves on with every report."""
-
-    log_size: int
-    time: float = field(default_factory=time.monotonic)
-    memory: post_mortem.Memory = field(default_factory=post_mortem.memory)
-
-
-@dataclass
-class _SupervisorStatus:
-    """What is known from the supervisor so far."""
-
-    pid: int | None = None
-    supervisor: int | None = None
-    faults: dict[int, str] = field(default_factory=dict)  # the libraries mapped, by dying process
-    exit: dict[str, Any] | None = None
-
-
 class Child:
     """A contained child that runs tests one after the other until one of them ends it."""
+
+    # When an instruction was given; how far the log went at the last report.
+    _begun: float
+    _memory: post_mortem.Memory
+    _reported: int
 
     def __init__(self, connection: Connection, status: socket.socket, log: Path, order: Order, echo: bool) -> None:
         self._connection, self._status, self._echo = connection, status, echo
         self._log = log.open("rb")  # now: a test may remove its temporary folder, where it is
-        self._known = _SupervisorStatus()
         self._ready = False
         self._echoed = 0
+        # What the supervisor has said so far; the faults are the libraries mapped, by dying process.
+        self._pid: int | None = None
+        self._supervisor: int | None = None
+        self._faults: dict[int, str] = {}
+        self._exit: dict[str, Any] | None = None
         self.diagnostics = NO_DIAGNOSTICS
         self.logs = Logs(log)
-        self.usage: dict[str, list[str]] = {}  # libraries mapped at the end of the test, by family
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(pickle.dumps(order))
 
@@ -99,8 +88,7 @@ class Child:
             None when the test came to its end, else how the child ended.
         """
         self.logs.begin()
-        self.usage = {}
-        self._known.faults.clear()
+        self._faults.clear()
         self.diagnostics = NO_DIAGNOSTICS
         return self._listen("done", limits, receive, "no end", [key, following])
 
@@ -134,8 +122,8 @@ class Child:
         self._await_exit(_STOP_SECONDS)
         self._status.close()
         self._log.close()
-        own = (self._known.pid,) if self._known.pid else ()
-        return *own, *map(int, (self._known.exit or {}).get("left", {}))
+        own = (self._pid,) if self._pid else ()
+        return *own, *map(int, self._left())
 
     def output(self, begin: int, end: int | None = None) -> str:
         """Text of the child's log between two sizes of it; of much, the end."""
@@ -148,7 +136,7 @@ class Child:
     def _look(self) -> Diagnostics:
         """Look for what forks of the child, Ray's processes and engines have left since the test began."""
         dead = self.logs.deaths()
-        faults = [(f"native libraries of process {pid} at its death", text) for pid, text in self._known.faults.items()]
+        faults = [(f"native libraries of process {pid} at its death", text) for pid, text in self._faults.items()]
         deaths = [(death.message, death.stack or "no stack in its log") for death in dead]
         signal_name = next((death.signal for death in dead if death.signal), None)
         return Diagnostics((*faults, *deaths, *self.logs.tails()), signal_name)
@@ -161,8 +149,8 @@ class Child:
         self, until: str, limits: Limits, receive: Receive, what: str, instruction: list[Any] | None
     ) -> Death | None:
         """Give an instruction (an empty one is none) and take in all ``until`` it is done, or how the child ended."""
-        begun = _Beginning(self.size())
-        deadline = begun.time + limits.seconds
+        self._begun, self._memory, self._reported = time.monotonic(), post_mortem.memory(), self.size()
+        deadline = self._begun + limits.seconds
         sources: list[Any] = [self._connection, self._status]
         if instruction != []:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the supervisor tells of its end
@@ -182,24 +170,22 @@ class Child:
                     return None
                 if kind == "log":
                     self.logs.watch(Path(value))
-                elif kind == "libraries":
-                    self.usage = value
                 elif kind == "report":
                     report, size = value
                     if report["outcome"] == "failed" and self.diagnostics is NO_DIAGNOSTICS:
                         # Now: its teardown may remove a Ray session's folder, and fail too.
                         self.diagnostics = self._look()
-                    receive(kind, [report, self.output(begun.log_size, size)])
-                    begun.log_size = size
+                    receive(kind, [report, self.output(self._reported, size)])
+                    self._reported = size
                 else:
                     receive(kind, value)
             self._echo_output()
             if self._status in ready:
                 self._receive_status()
-                if self._known.exit is not None:
-                    return self._crash(begun)
+                if self._exit is not None:
+                    return self._crash()
             elif breach := self._breach(limits, deadline, what):
-                return self._end(*breach, begun)
+                return self._end(*breach)
 
     def _breach(self, limits: Limits, deadline: float, what: str) -> tuple[str, str] | None:
         """The limit that is broken now, if any: the kind of death and why."""
@@ -208,66 +194,64 @@ class Child:
         quotation = self.logs.stalled(limits.stall)
         if quotation:
             return "hung", f"stalled: no end {limits.stall:g} s after its engine logged an error\n{quotation}"
-        if limits.memory and self._known.supervisor:
-            used = sum(own_memory(process.pid) for process in descendants(self._known.supervisor))
+        if limits.memory and self._supervisor:
+            used = sum(own_memory(process.pid) for process in descendants(self._supervisor))
             if used > limits.memory:
                 gib, limit = used / 2**30, limits.memory / 2**30
                 return "crashed", f"killed: it used {gib:.3g} GiB of memory, its limit is {limit:.3g} GiB"
         return None
 
-    def _crash(self, begun: _Beginning) -> Death:
+    def _crash(self) -> Death:
         """The child is dead: what it died of."""
-        ended = self._known.exit or {}
-        name, message = how_it_ended(ended["exit"])
+        name, message = how_it_ended((self._exit or {})["exit"])
         if name == "SIGKILL":
-            message += f"\n{post_mortem.killed(begun.memory, self._known.pid)}"
-        return self._death("crashed", name, message, begun, ())
+            message += f"\n{post_mortem.killed(self._memory, self._pid)}"
+        return self._death("crashed", name, message)
 
-    def _end(self, kind: str, message: str, begun: _Beginning) -> Death:
+    def _end(self, kind: str, message: str) -> Death:
         """Kill the child for a limit it broke, and keep what it was doing."""
         sections = []
-        if kind == "hung" and self._known.pid:
-            found = stacks(self._known.pid, reaper=self._known.supervisor)
+        if kind == "hung" and self._pid:
+            found = stacks(self._pid, reaper=self._supervisor)
             sections.append(("stacks of the contained process and its descendants", found))
         # Last, because a signal interrupts what the test waits in.
         self._signal(STACKS_SIGNAL)
         wait([self._status], _STACKS_SECONDS)
         self._signal(signal.SIGKILL)
         self._await_exit(_STOP_SECONDS)
-        return self._death(kind, None, message, begun, sections)
+        return self._death(kind, None, message, sections)
 
-    def _death(
-        self, kind: str, name: str | None, message: str, begun: _Beginning, sections: Sequence[tuple[str, str]]
-    ) -> Death:
-        left = (self._known.exit or {}).get("left", {})
-        found = [
-            *sections,
-            *self._look().texts,
-            ("killed with the contained process", ", ".join(f"{pid} {name}" for pid, name in left.items())),
-        ]
-        sections = tuple((title, text) for title, text in found if text)
-        return Death(kind, name, message, self.output(begun.log_size), sections, time.monotonic() - begun.time)
+    def _death(self, kind: str, name: str | None, message: str, sections: Sequence[tuple[str, str]] = ()) -> Death:
+        left = ", ".join(f"{pid} {name}" for pid, name in self._left().items())
+        found = [*sections, *self._look().texts, ("killed with the contained process", left)]
+        told = tuple((title, text) for title, text in found if text)
+        return Death(kind, name, message, self.output(self._reported), told, time.monotonic() - self._begun)
+
+    def _left(self) -> dict[str, str]:
+        """The processes that the supervisor has killed, with their names."""
+        left: dict[str, str] = (self._exit or {}).get("left", {})
+        return left
 
     def _receive_status(self) -> None:
         data = self._status.recv(MESSAGE_BYTES)
         message: dict[str, Any] = json.loads(data) if data else {"exit": None}
         if "pid" in message:
-            self._known.pid, self._known.supervisor = message["pid"], message["supervisor"]
+            self._pid, self._supervisor = message["pid"], message["supervisor"]
         elif "fault" in message:
-            self._known.faults[message["fault"]] = message["libraries"]
+            self._faults[message["fault"]] = message["libraries"]
         else:
-            self._known.exit = message
+            self._exit = message
 
     def _await_exit(self, seconds: float) -> None:
         """Wait for the supervisor's last word, which comes when no descendant is left."""
         deadline = time.monotonic() + seconds
-        while self._known.exit is None and wait([self._status], max(0.0, deadline - time.monotonic())):
+        while self._exit is None and wait([self._status], max(0.0, deadline - time.monotonic())):
             self._receive_status()
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._known.pid and self._known.exit is None:
+        if self._pid and self._exit is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._known.pid, number)
+                os.kill(self._pid, number)
 
     def _echo_output(self) -> None:
         """For ``-s`` and ``--capture=tee-sys``: copy what is new in the log to standard output."""

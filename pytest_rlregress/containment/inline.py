@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_rlregress.containment.grouping import group_of
-from pytest_rlregress.containment.reports import outcome_of
-from pytest_rlregress.containment.usage import decides
+from pytest_rlregress.containment.reports import decides, outcome_of
 from pytest_rlregress.containment.worker import describe_of
-from pytest_rlregress.verdicts import Outcome
+
+if TYPE_CHECKING:
+    from pytest_rlregress.session import Session
 
 #: What tests lack that run in pytest's own process.
 PROTECTION = (
@@ -47,21 +48,10 @@ def needed(config: pytest.Config, contained: int) -> bool:
 
 
 class Inline:
-    """Gives contained tests their verdicts and the variables of their marker; pytest itself runs them.
+    """Gives contained tests their verdicts and the variables of their marker; pytest itself runs them."""
 
-    Args:
-        unavailable: Says why a test cannot run here, or None.
-        conclude: Takes the outcome of a test and the report that is to carry its verdict.
-    """
-
-    def __init__(
-        self,
-        config: pytest.Config,
-        *,
-        unavailable: Callable[[pytest.Item], str | None],
-        conclude: Callable[[pytest.Item, Outcome, pytest.TestReport], None],
-    ) -> None:
-        self._config, self._unavailable, self._conclude = config, unavailable, conclude
+    def __init__(self, config: pytest.Config, run: Session) -> None:
+        self._config, self._run = config, run
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say what protection is off."""
@@ -85,7 +75,7 @@ class Inline:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Skip a test that cannot run here."""
-        reason = self._unavailable(item) if group_of(item) else None
+        reason = self._run.unavailable(item) if group_of(item) else None
         if reason is not None:
             pytest.skip(reason)
 
@@ -99,5 +89,5 @@ class Inline:
         if group_of(item) and decides(report) and not unjudged:
             if call.excinfo is not None:
                 report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
-            self._conclude(item, outcome_of(report, None), report)
+            self._run.conclude(item, outcome_of(report, None), report)
         return report

@@ -7,20 +7,20 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_rlregress import properties
 from pytest_rlregress.containment import checks, inline
-from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.death import Death
 from pytest_rlregress.containment.grouping import CONTAINED, group_of, limits_of, together, warm_modules
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import (
+    decides,
     describe_death,
     drop_output,
     fold_subtests,
@@ -30,10 +30,11 @@ from pytest_rlregress.containment.reports import (
 from pytest_rlregress.containment.reruns import reruns_of
 from pytest_rlregress.containment.running import GROUP, TIMEOUT, Ran, Runner, contained
 from pytest_rlregress.containment.scheduling import ByGroup, write_groups
-from pytest_rlregress.containment.usage import decides
 from pytest_rlregress.containment.worker import key_of
-from pytest_rlregress.hardware.nvml import Gpu
 from pytest_rlregress.verdicts import Outcome
+
+if TYPE_CHECKING:
+    from pytest_rlregress.session import Session
 
 _OURS = re.compile(rf"\bmark\.({'|'.join(CONTAINED)})\b".encode())
 
@@ -43,34 +44,15 @@ class Containment:
 
     Args:
         config: The session's config.
-        limits: What a test may use that does not say otherwise.
-        gpus: The GPUs that tests may use.
-        components: Names the components of the stack that a test needs.
-        unavailable: Says why a test cannot run here, or None.
-        conclude: Takes the outcome of a test and the report that is to carry its verdict.
-        documented: Whether an outcome bears a signature of the failure that a test is about.
+        run: What the session knows.
         every_file: Whether every test file is imported in a child first, not only those with tests of ours.
-        replacement: What runs contained tests instead of this plugin when a debugger is to be used.
     """
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        *,
-        limits: Limits,
-        gpus: Sequence[Gpu],
-        components: Callable[[pytest.Item], tuple[str, ...]],
-        unavailable: Callable[[pytest.Item], str | None],
-        conclude: Callable[[pytest.Item, Outcome, pytest.TestReport], None],
-        documented: Callable[[pytest.Item, Outcome], bool],
-        every_file: bool,
-        replacement: inline.Inline,
-    ) -> None:
-        self._config, self._limits, self._every_file, self._inline = config, limits, every_file, replacement
-        self._components, self._unavailable, self._conclude = components, unavailable, conclude
-        self._pool = Pool(config, gpus, self._say)
-        self._runner = Runner(self._pool, limits, components, self._say)
-        self._checks = checks.ComponentChecks(config, components, self._check, documented)
+    def __init__(self, config: pytest.Config, run: Session, *, every_file: bool) -> None:
+        self._config, self._run, self._every_file = config, run, every_file
+        self._pool = Pool(config, run.gpus, self._say)
+        self._runner = Runner(self._pool, run, self._say)
+        self._checks = checks.ComponentChecks(config, run, self._check)
         self._stopped = False
         # SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written.
         ours = threading.current_thread() is threading.main_thread()
@@ -84,7 +66,7 @@ class Containment:
         if not self._every_file and not _OURS.search(module_path.read_bytes()):
             return None
         try:
-            death = self._pool.try_import(module_path, self._limits)
+            death = self._pool.try_import(module_path, self._run.limits)
         except (ContainmentError, OSError) as error:
             death = Death("crashed", None, f"could not be contained: {error}", "")
         if death is None:
@@ -99,7 +81,7 @@ class Containment:
         for item in items:
             group = group_of(item)
             if group is not None:
-                limits_of(item, self._limits)
+                limits_of(item, self._run.limits)
                 item.stash[GROUP] = group
         items[:] = together(items, [item.stash.get(GROUP, None) for item in items])
 
@@ -109,13 +91,14 @@ class Containment:
         self._pool.imported()
         if inline.needed(self._config, len(contained(session))):
             self._config.pluginmanager.unregister(self)
-            self._config.pluginmanager.register(self._inline, "rlregress-inline")
-            self._inline.pytest_collection_finish(session)  # registered while this very hook is being called
+            replacement = inline.Inline(self._config, self._run)
+            self._config.pluginmanager.register(replacement, "rlregress-inline")
+            replacement.pytest_collection_finish(session)  # registered while this very hook is being called
             self._pool.close(politely=True)
             return
         write_groups(self._config, {item.nodeid: item.stash[GROUP].name for item in contained(session)})
         runnable = [item for item in contained(session) if not item.stash[GROUP].fresh]
-        needed = {name for item in runnable if not self._unavailable(item) for name in self._components(item)}
+        needed = {name for item in runnable if not self._run.unavailable(item) for name in self._run.components(item)}
         self._runner.warm = warm_modules(needed)
         if self._runner.warm and not self._config.option.collectonly:
             self._pool.warm(self._runner.warm)
@@ -142,13 +125,13 @@ class Containment:
                 return True
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        reason = self._unavailable(item)
+        reason = self._run.unavailable(item)
         stops = self._checks.stops(item) if reason is None else Outcome("skipped", message=reason)
         if stops is not None:
             self._log(item, Ran([skipped(item, stops.message)], stopped=stops))
         else:
             reruns, delay = reruns_of(item)
-            while self._run(item, nextitem, reruns):
+            while self._run_in_child(item, nextitem, reruns):
                 reruns -= 1
                 time.sleep(delay)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -162,7 +145,7 @@ class Containment:
         item.stash[TIMEOUT] = float(settings.timeout)
         return True
 
-    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, reruns: int) -> bool:
+    def _run_in_child(self, item: pytest.Item, nextitem: pytest.Item | None, reruns: int) -> bool:
         """Run a test in its child and log its reports; whether it failed and is to run once more in another one."""
         ran = self._runner.run(item, item.stash[GROUP], self._following(item, nextitem), reruns)
         if ran.again:
@@ -171,15 +154,12 @@ class Containment:
             self._log(item, ran)
         return ran.again
 
-    def _check(
-        self, check: pytest.Item, host: pytest.Item | None
-    ) -> tuple[Sequence[pytest.TestReport], Callable[[pytest.TestReport], Outcome]]:
+    def _check(self, check: pytest.Item, host: pytest.Item | None) -> Ran:
         """Run the check of a component in a test's child or, without one, in that of all checks."""
-        group = host.stash[GROUP] if host is not None else None
         own = group_of(check)
         assert own is not None, "checks are contained"
-        ran = self._runner.run(check, own if group is None or group.alone else group, "", 0)
-        return ran.reports, ran.outcome
+        group = own if host is None or host.stash[GROUP].alone else host.stash[GROUP]
+        return self._runner.run(check, group, "", 0)
 
     def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
         """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""
@@ -198,7 +178,7 @@ class Containment:
         xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
         later = [nextitem] if xdist else item.session.items[item.session.items.index(item) + 1 :]
         for mate in later:
-            if mate and mate.stash.get(GROUP, None) == item.stash[GROUP] and not self._unavailable(mate):
+            if mate and mate.stash.get(GROUP, None) == item.stash[GROUP] and not self._run.unavailable(mate):
                 if not self._checks.made_for(mate):  # their turn comes before the mate's
                     return ""
                 if self._checks.stops(mate) is None:
@@ -206,7 +186,7 @@ class Containment:
         return "" if xdist else None
 
     def _log(self, item: pytest.Item, ran: Ran) -> None:
-        """Hand the reports on; the one that decides the test carries its verdict and usage, and so do those after."""
+        """Hand the reports on; the one that decides the test carries the verdict, and so do those after."""
         sided = any(item.get_closest_marker(side) for side in ("reproduces", "guards"))
         reports = fold_subtests(ran.reports, judged=sided)
         if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
@@ -216,8 +196,7 @@ class Containment:
             report.user_properties.extend(verdict)
             if decides(report):
                 before = len(report.user_properties)
-                report.user_properties.extend(ran.usage)
-                self._conclude(item, ran.outcome(report), report)
+                self._run.conclude(item, ran.outcome(report), report)
                 verdict = report.user_properties[before:]
         made = self._checks.take_reports()
         if made:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
-from pytest_rlregress.containment.usage import is_subtest
 from pytest_rlregress.verdicts import Outcome
 
 _LAST_LINES = 10
@@ -25,6 +24,17 @@ _RUNNER = re.compile(
 # Where faulthandler begins: for a fault, for a thread of a process that hangs.
 _STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.MULTILINE)
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
+
+
+def decides(report: pytest.TestReport) -> bool:
+    """Whether a report is the one that carries its test's verdict."""
+    whole = not is_subtest(report)
+    return whole and (report.when == "call" or (report.when == "setup" and not report.passed))
+
+
+def is_subtest(report: pytest.TestReport) -> bool:
+    """Whether a report is of a part of a test: pytest 9's fixture ``subtests``, ``unittest``'s ``subTest``."""
+    return hasattr(report, "context")
 
 
 def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diagnostics = NO_DIAGNOSTICS) -> Outcome:
@@ -77,10 +87,11 @@ class ChildMessages:
         hook = self._item.config.hook
         if kind == "report":
             data, output = value
-            report = hook.pytest_report_from_serializable(config=self._item.config, data=data)
+            report = received(self._item.config, data)
+            report.nodeid, report.location = self._item.nodeid, self._item.location  # the names that it has here
             self._captured += [(f"{_CAPTURED} {report.when}", output)] * bool(output)
             report.sections = [*self._captured, *((title, text) for title, text in report.sections)]
-            self.reports.append(_restored(self._item, report))
+            self.reports.append(report)
         elif kind == "warning":
             *about, nodeid, location = value
             recorded = {"nodeid": nodeid, "when": "runtest", "location": location}
@@ -98,9 +109,9 @@ class ChildMessages:
             self.errors.append(value)
 
 
-def _restored(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:
-    """A report from a child: under the name its test has here, and with the tuples that JSON made lists."""
-    report.nodeid, report.location = item.nodeid, item.location
+def received(config: pytest.Config, data: object) -> pytest.TestReport:
+    """A report that was sent as JSON, which made lists of its tuples."""
+    report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     report.user_properties = [(name, value) for name, value in report.user_properties]
     if isinstance(report.longrepr, list):
         report.longrepr = tuple(report.longrepr)

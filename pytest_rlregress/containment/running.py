@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,10 +16,12 @@ from pytest_rlregress.containment.grouping import ChildGroup, limits_of
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import ChildMessages, add_diagnostics, died, outcome_of
 from pytest_rlregress.containment.reruns import wanted
-from pytest_rlregress.containment.usage import ReportedLibraries
 from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.verdicts import Outcome
+
+if TYPE_CHECKING:
+    from pytest_rlregress.session import Session
 
 #: On each contained test: the group that it shares a child with.
 GROUP: pytest.StashKey[ChildGroup] = pytest.StashKey()
@@ -33,7 +36,6 @@ class Ran:
     Attributes:
         death: How its process ended, if it did not live.
         diagnostics: What its other processes left.
-        usage: What it used, as properties of its report.
         again: Whether it failed and is to be run once more.
         stopped: Why it was not run.
     """
@@ -41,7 +43,6 @@ class Ran:
     reports: list[pytest.TestReport]
     death: Death | None = None
     diagnostics: Diagnostics = NO_DIAGNOSTICS
-    usage: Sequence[tuple[str, object]] = ()
     again: bool = False
     stopped: Outcome | None = None
 
@@ -54,23 +55,15 @@ class Runner:
     """Runs tests in the children of a pool.
 
     Args:
-        limits: What a test may use that does not say otherwise.
-        components: Names the components of the stack that a test needs.
+        run: What the session knows.
         say: Writes a line on the terminal.
 
     Attributes:
         warm: Modules that are imported before a child with tests of the stack is forked.
     """
 
-    def __init__(
-        self,
-        pool: Pool,
-        limits: Limits,
-        components: Callable[[pytest.Item], tuple[str, ...]],
-        say: Callable[[str], None],
-    ) -> None:
-        self._pool, self._limits, self._components, self._say = pool, limits, components, say
-        self._reported = ReportedLibraries()
+    def __init__(self, pool: Pool, run: Session, say: Callable[[str], None]) -> None:
+        self._pool, self._run, self._say = pool, run, say
         self._notes: set[str] = set()
         self.warm: tuple[str, ...] = ()
 
@@ -87,11 +80,10 @@ class Runner:
             self._pool.stop_groups(but=group)
         mates = [other for other in contained(item.session) if other.stash[GROUP] == group]
         check = item.path == component_checks.FILE
-        modules = self.warm if check or any(map(self._components, mates)) else ()
+        modules = self.warm if check or any(map(self._run.components, mates)) else ()
         gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
         files = [*(mate.path for mate in mates), *[component_checks.FILE] * (not group.alone)]
         messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
-        usage: list[tuple[str, object]] = []
         again, begun, waited = False, time.monotonic(), 0.0
         try:
             child = self._pool.child(group, files, modules, gpus)
@@ -99,7 +91,6 @@ class Runner:
             waited = time.monotonic() - begun
             death = death or child.run(key_of(item), following, self._limits_of(item), messages)
             diagnostics = add_diagnostics(messages.reports, child.diagnostics)
-            usage = self._reported.properties(child.usage)
             again = reruns > 0 and (death is not None or any(wanted(item, report) for report in messages.reports))
             if death is not None:
                 self._pool.drop(group)
@@ -110,11 +101,12 @@ class Runner:
         if death is not None or messages.errors:
             messages.reports.append(died(item, messages, death))
         messages.reports[0].duration += waited  # the imports of the stack, for --durations
-        return Ran(messages.reports, death, diagnostics, usage, again)
+        return Ran(messages.reports, death, diagnostics, again)
 
     def _limits_of(self, item: pytest.Item) -> Limits:
         """What a test may use: its marker's values, else pytest-timeout's limit, else the run's."""
-        return limits_of(item, replace(self._limits, seconds=item.stash.get(TIMEOUT, self._limits.seconds)))
+        default = self._run.limits
+        return limits_of(item, replace(default, seconds=item.stash.get(TIMEOUT, default.seconds)))
 
     def _note(self, line: str) -> None:
         """Say a line that every child would say once."""

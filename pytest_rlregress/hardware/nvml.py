@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -56,19 +55,6 @@ NO_NVML = {
     "NVMLError_LibRmVersionMismatch": "driver/library version mismatch: the NVIDIA libraries were changed "
     "under a running kernel driver; reload the driver or reboot",
     "NVMLError_NoPermission": "the NVIDIA driver refuses this user: check the permissions of /dev/nvidia*",
-}
-
-# Why a card's clocks are what they are: the bits of NVML's mask, in nvidia-smi's words.
-CLOCK_REASONS = {
-    0x001: "gpu_idle",
-    0x002: "applications_clocks_setting",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "sw_thermal_slowdown",
-    0x040: "hw_thermal_slowdown",
-    0x080: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
 }
 
 
@@ -146,56 +132,6 @@ def memory_of(nvml: Any, handle: Any) -> int | None:
         return int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
     except nvml.NVMLError_NotSupported:
         return None
-
-
-def states(gpus: Sequence[Gpu]) -> list[dict[str, Any]]:
-    """Return clocks, power limit and modes of each GPU as they are now, those of its card for a slice.
-
-    Each is asked for by itself, and None where the card, the driver or the release of nvidia-ml-py does not know it:
-    ``clocks_mhz`` (``sm``, ``memory``, each with ``_max`` and ``_application``), ``throttle_reasons`` (nvidia-smi's
-    words), ``power_limit_watts`` (the one in force), ``persistence`` and ``ecc`` (whether on).
-    """
-    if not gpus:
-        return []
-    import pynvml  # the GPUs were found with it
-
-    with contextlib.suppress(pynvml.NVMLError):  # then nothing below is answered
-        pynvml.nvmlInit()
-    try:
-        return [_state(pynvml, gpu.index) for gpu in gpus]
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-
-
-def _state(nvml: Any, index: int) -> dict[str, Any]:
-    def ask(function: str, *arguments: Any) -> Any:
-        try:
-            return getattr(nvml, function)(nvml.nvmlDeviceGetHandleByIndex(index), *arguments)
-        except (nvml.NVMLError, AttributeError):
-            return None
-
-    clocks = {}
-    for name, kind in (("sm", nvml.NVML_CLOCK_SM), ("memory", nvml.NVML_CLOCK_MEM)):
-        clocks[name] = ask("nvmlDeviceGetClockInfo", kind)
-        clocks[f"{name}_max"] = ask("nvmlDeviceGetMaxClockInfo", kind)
-        clocks[f"{name}_application"] = ask("nvmlDeviceGetApplicationsClock", kind)
-    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
-    if reasons is None:  # the function's name before driver 535
-        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-    if reasons is not None:
-        bits = (1 << place for place in range(reasons.bit_length()))
-        reasons = [CLOCK_REASONS.get(bit, hex(bit)) for bit in bits if reasons & bit]
-    limit = ask("nvmlDeviceGetEnforcedPowerLimit")  # in mW
-    persistence = ask("nvmlDeviceGetPersistenceMode")
-    ecc = ask("nvmlDeviceGetEccMode")  # now, and after the next reboot
-    return {
-        "clocks_mhz": clocks,
-        "throttle_reasons": reasons,
-        "power_limit_watts": None if limit is None else limit / 1000,
-        "persistence": None if persistence is None else bool(persistence),
-        "ecc": None if ecc is None else bool(ecc[0]),
-    }
 
 
 def visible(cards: Sequence[Card], wanted: str | None, order: str | None) -> Visible:

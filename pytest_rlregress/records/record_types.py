@@ -29,8 +29,7 @@ State = Literal["complete", "interrupted", "killed", "running"]
 class HarnessProperties(msgspec.Struct, omit_defaults=True):
     """What the harness says of a test: its reports' properties that begin with ``rlregress_``.
 
-    ``measured`` are the miniature step's numbers, null where there is none, ``golden`` is how they compare, and
-    ``peak_memory`` is by process.
+    ``measured`` are the miniature step's numbers, null where there is none, and ``golden`` is how they compare.
     """
 
     failure: str = ""
@@ -43,7 +42,6 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     component: str = ""  # that a check tried, in place of a failure
     measured: dict[str, Any] = {}
     golden: dict[str, Any] = {}
-    peak_memory: dict[str, int] = {}
 
 
 class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -108,18 +106,13 @@ class Processor(msgspec.Struct):
 
 
 class RecordedDevice(msgspec.Struct):
-    """A GPU or MIG slice as found before the first test; None is what the card or the driver does not say."""
+    """A GPU or MIG slice; its memory is None where the driver does not say."""
 
     name: str
     memory_bytes: int | None = None
     uuid: str = ""
     mig: bool = False
     capability: str = ""
-    clocks_mhz: dict[str, int | None] = {}
-    throttle_reasons: list[str] | None = None
-    power_limit_watts: float | None = None
-    persistence: bool | None = None
-    ecc: bool | None = None
 
 
 class RecordedHardware(msgspec.Struct):

@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib.util
 import platform
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from pytest_rlregress.hardware import nvml
 from pytest_rlregress.hardware.processor import cpu
 from pytest_rlregress.records.record_types import (
     FORMAT,
@@ -52,16 +50,6 @@ def found(session: Session, config: pytest.Config) -> RunExtra:
     )
 
 
-def devices(gpus: Sequence[nvml.Gpu]) -> list[RecordedDevice]:
-    """Each GPU, with the state that it is in now."""
-    return [
-        RecordedDevice(
-            gpu.name, gpu.memory_bytes, gpu.uuid, gpu.mig, capability=".".join(map(str, gpu.capability)), **state
-        )
-        for gpu, state in zip(gpus, nvml.states(gpus), strict=True)
-    ]
-
-
 def builds(stack: Stack) -> dict[str, str | None]:
     """Which build torch and vllm are, "cpu" or "cu130", where they are installed; None where that is not said."""
     return {name: stack.build(name) or _said(name, file) for name, file in _SAID_IN.items() if name in stack.versions}
@@ -89,12 +77,12 @@ def _stack(stack: Stack) -> InstalledStack:
 
 
 def _hardware(session: Session) -> RecordedHardware:
-    try:
-        profile = session.profile.id
-    except pytest.UsageError:  # without --hw a run goes on on a card that no profile knows
-        profile = None
     machine, memory = session.machine, psutil.virtual_memory().total
-    return RecordedHardware(profile, machine.driver, Processor(**cpu()), memory, devices(machine.gpus))
+    devices = [
+        RecordedDevice(gpu.name, gpu.memory_bytes, gpu.uuid, gpu.mig, ".".join(map(str, gpu.capability)))
+        for gpu in machine.gpus
+    ]
+    return RecordedHardware(session.profile_id, machine.driver, Processor(**cpu()), memory, devices)
 
 
 def _git(folder: Path) -> CheckoutState | None:

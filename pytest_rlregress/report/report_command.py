@@ -93,34 +93,9 @@ def run(options: argparse.Namespace) -> int:
     except (ReportError, HistoryError, OSError) as error:
         print(f"rlregress report: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("rlregress report: interrupted", file=sys.stderr)
-        return 130
     except Exception:  # Python's exit code for it is 1, which says that the gate is closed
         traceback.print_exc()
         return 2
-
-
-def write_page(
-    sources: Sequence[Path], output: Path, *, date: datetime.date | None = None, expect: Sequence[str] = ()
-) -> Night:
-    """Write the page of a night.
-
-    Args:
-        sources: Records, and folders of records.
-        output: The page.
-        date: The night; by default that of the newest record.
-        expect: Hardware that should have run.
-
-    Raises:
-        HistoryError: A source is not there.
-        ReportError: There is no record, or what makes the page is not installed.
-        OSError: The page cannot be written.
-    """
-    history = open_history(sources)
-    judged = _judged(history, date, expect)
-    _write(output, _page(judged, history))
-    return judged
 
 
 def _report(options: argparse.Namespace) -> int:

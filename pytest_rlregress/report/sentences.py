@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import upgrades
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Flaky, PlatformNight, Point, RecordedRun, Upgrade
@@ -97,14 +96,13 @@ def between(before: RecordedRun, after: RecordedRun, about: Iterable[Point] = ()
     if packages:
         more = [f"and {len(packages) - _PACKAGES} more"] * (len(packages) > _PACKAGES)
         parts.append(", ".join([*map(str, packages[:_PACKAGES]), *more]))
-    if before.platform != after.platform:
-        parts.append(f"profile {before.platform} -> {after.platform}")
-    if before.hardware != after.hardware:
-        parts.append(f"hardware {hardware(before)} -> {hardware(after)}")
-    if before.driver != after.driver:
-        parts.append(f"driver {before.driver or 'none'} -> {after.driver or 'none'}")
-    if before.commit != after.commit:
-        parts.append(f"commit {(before.commit or 'none')[:12]} -> {(after.commit or 'none')[:12]}")
+    differing = {
+        "profile": (before.platform, after.platform),
+        "hardware": (hardware(before), hardware(after)),
+        "driver": (before.driver or "none", after.driver or "none"),
+        "commit": ((before.commit or "none")[:12], (after.commit or "none")[:12]),
+    }
+    parts += [f"{what} {old} -> {new}" for what, (old, new) in differing.items() if old != new]
     if after.dirty:
         parts.append("files not committed")
     return "; ".join(parts) or "nothing that a record knows of"
@@ -164,14 +162,14 @@ def platform(night: PlatformNight) -> str:
         return f"NO RUN: {last}"
     counted = ", ".join(f"{count} {word}" for word, count in night.tally)
     runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in night.runs)
-    asked = {clean(" ".join(selecting(one.selection))) for one in night.runs}
+    asked = {clean(" ".join(one.asked)) for one in night.runs}
     only = f"; only {' and '.join(sorted(asked))}" if "" not in asked else ""
     return f"{plural(len(night.results), 'test')}: {counted or 'none'} ({plural(len(night.runs), 'run')}: {runs}{only})"
 
 
 def run(recorded: RecordedRun) -> str:
     """Describe when a run began, and what is unusual about it."""
-    asked = clean(" ".join(selecting(recorded.selection)))
+    asked = clean(" ".join(recorded.asked))
     return f"{moment(recorded)}{_odd(recorded)}{f', only {asked}' if asked else ''}"
 
 

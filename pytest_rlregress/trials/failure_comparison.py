@@ -12,6 +12,8 @@ from pytest_rlregress.verdicts import Outcome
 
 #: Verdicts of a test that came out well.
 GOOD_VERDICTS = frozenset({"passed", "held", "absent"})
+#: Of a test that says nothing about its failure: a component is missing or broken.
+_NOT_RUN = ("unavailable", "blocked")
 _DOCUMENTED = frozenset({"reproduced", "returned"})
 _INNERMOST = 5
 # What differs from run to run though the failure is the same. How a process ended is kept: it tells failures apart.
@@ -55,7 +57,7 @@ def compare_with_bad_end(
         return State.UNKNOWN, run.trouble or next(stopped, "no such test here")
     if hardware and run.hardware and run.hardware != hardware:
         return State.UNKNOWN, f"hardware changed: {run.hardware}, the bad end ran on {hardware}"
-    if observation.verdict == "unavailable":
+    if observation.verdict in _NOT_RUN:
         return State.UNKNOWN, f"did not run: {_first_line(observation.outcome.message) or 'skipped'}"
     line = describe(observation)
     if not is_failing(observation):
@@ -87,7 +89,7 @@ def find_observation(run: TrialRun, test: str) -> Observation | None:
 
 def is_failing(observation: Observation) -> bool:
     """Whether a test ran and did not come out well: a documented failure that is reproduced is one."""
-    return observation.verdict not in GOOD_VERDICTS and observation.verdict != "unavailable"
+    return observation.verdict not in (*GOOD_VERDICTS, *_NOT_RUN)
 
 
 def is_same_failure(observation: Observation, bad: Observation) -> bool:

@@ -27,7 +27,7 @@ class Observation:
             scenario, else pytest's node id.
         outcome: What came out of it.
         verdict: The verdict of a test with a side, else ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable``
-            (skipped) or ``uncollected`` (its file could not be imported).
+            (skipped), ``blocked`` or ``uncollected`` (its file could not be imported).
         text: The report's text where it failed, or what came out where that was documented.
         failure: Id of the documented failure whose side it is, or None.
         side: ``reproduces``, ``guards`` or None.

@@ -18,6 +18,7 @@ CRASHES = {"actor": "SIGSEGV", "driver": "dashboard_agent"}
 AGENT = re.compile(r"DashboardAgent|dashboard/agent\.py")  # as Ray names it from 2.54 on, and before
 SECONDS = 20  # of the actor's work. A worker outlives its raylet for a while: what it finishes then arrives.
 CRASH = pytest.mark.parametrize("whose", CRASHES)
+CLUSTER = pytest.mark.needs("ray-cluster")
 
 
 @pytest.fixture(scope="session")
@@ -60,18 +61,20 @@ def crash(two_nodes, whose):
         raylet.send_signal(signal.SIGSEGV) if whose == "actor" else agent.kill()
     task, worker = waiting[whose]
     try:
-        ray.get(task, timeout=30)
+        ray.get(task, timeout=90)
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
 
 
+@CLUSTER
 @pytest.mark.reproduces("raylet-crash")
 @CRASH
 def test_waiting_for_an_actor(two_nodes, whose):
     crash(two_nodes, whose)
 
 
+@CLUSTER
 @pytest.mark.guards("raylet-crash")
 @CRASH
 def test_the_raylet_is_blamed(two_nodes, subject, whose):
@@ -98,7 +101,7 @@ def test_folder_that_is_none(subject, tmp_path):
 
 
 @pytest.mark.reproduces("raylet-crash")
-@pytest.mark.needs("windows")
+@pytest.mark.needs("windows", "ray-cluster")
 @pytest.mark.isolated(timeout=180)
 def test_native_windows():
     import ray

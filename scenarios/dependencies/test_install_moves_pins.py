@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from pytest_rlregress.fixtures import wheel_index
 from pytest_rlregress.stack import COMPONENTS
 
-# What the packages' own metadata says; the last two stand for any.
+# What the packages' own metadata says; the last three stand for any.
 INDEX = [
     ("torch", "2.9.0", []),
     ("torch", "2.13.0", []),
@@ -24,6 +24,7 @@ INDEX = [
     ("opencv-python-headless", "4.12.0.88", ["numpy>=2,<2.3.0"]),
     ("wandb", "0.22.0", []),
     ("trainer", "1.0", ["megatron-core", "wandb"]),
+    ("extension", "1.0", ["torch==2.9.0"]),
 ]
 PINS = ["torch==2.13.0", "numpy==2.2.6", "opencv-python-headless==4.12.0.88"]
 
@@ -99,7 +100,7 @@ def test_torchvision_of_another_build(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("requirement", "move"),
     [
-        ("vllm", "torch 2.13.0 -> 2.9.0"),
+        ("extension", "torch 2.13.0 -> 2.9.0"),
         ("megatron-core", "numpy 2.2.6 -> 1.26.4"),
         ("trainer", "numpy 2.2.6 -> 1.26.4"),
         ("opencv-python-headless==4.11.0.86", "opencv-python-headless 4.12.0.88 -> 4.11.0.86"),
@@ -114,7 +115,7 @@ def test_a_move_is_shown_and_refused(environment, subject, requirement, move):
 @pytest.mark.guards("install-moves-pins")
 def test_what_cannot_be_resolved_changes_nothing(environment, subject):
     with pytest.raises(RuntimeError, match=r"torch==2\.9\.0"):
-        subject(["wandb", "vllm", "torch==2.13.0"], environment.python, environment.offline)
+        subject(["wandb", "extension", "torch==2.13.0"], environment.python, environment.offline)
     assert environment.installed() == sorted(PINS)
 
 

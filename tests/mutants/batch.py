@@ -59,7 +59,15 @@ def concat_takes_the_union(monkeypatch):
     from verl.protocol import DataProto
 
     concat = DataProto.concat
-    monkeypatch.setattr(DataProto, "concat", lambda data: concat(align_batches(data, [False] * len(data))))
+
+    def fixed(data):
+        aligned = align_batches(data, [False] * len(data))
+        for one, given in zip(aligned, data, strict=True):
+            del one.non_tensor_batch["from_memory_db"]
+            one.non_tensor_batch.update(given.non_tensor_batch)
+        return concat(aligned)
+
+    monkeypatch.setattr(DataProto, "concat", fixed)
 
 
 @mutant("dataproto-concat-keys", "changed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 
 from mutants import broken, mutant
@@ -121,6 +122,7 @@ def verl_takes_one_for_empty(monkeypatch):
     validate = verl_config.validate_config
 
     def validate_numbers(config, **keywords):
+        config = copy.deepcopy(config)
         for key in ("n_gpus_per_node", "nnodes"):
             config.trainer[key] = int(config.trainer[key] or 1)
         return validate(config, **keywords)

@@ -95,16 +95,15 @@ def weights_in_bfloat16_and_no_activations(**sizes):
 
 @mutant("trainer-engine-oom", "absent", only="test_memory_runs_out")
 def checkpoints_by_itself(monkeypatch):
-    from transformers import Qwen2ForCausalLM
+    from pytest_rlregress.scenarios.memory import test_trainer_engine_oom as scenario
 
-    train = Qwen2ForCausalLM.train
+    train = scenario.train
 
-    def checkpointed(model, mode=True):
-        if mode:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
-        return train(model, mode)
+    def checkpointed(model, tokens):
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        train(model, tokens)
 
-    monkeypatch.setattr(Qwen2ForCausalLM, "train", checkpointed)
+    monkeypatch.setattr(scenario, "train", checkpointed)
 
 
 @mutant("trainer-engine-oom", "absent", only="test_nothing_counts")
@@ -153,7 +152,7 @@ def wrapper_says_where_it_is(monkeypatch):
     def state_dict(module, *args, **keywords):
         for child in module.modules():
             for name, one in list(child._parameters.items()):
-                if isinstance(one, DTensor):
+                if isinstance(one, DTensor) and one.device != one._local_tensor.device:
                     child._parameters[name] = nn.Parameter(DTensor.from_local(one._local_tensor, one.device_mesh))
         return put(module, *args, **keywords)
 

@@ -67,8 +67,13 @@ def verl_brings_its_own(monkeypatch):
 
 
 @mutant("mbridge-missing", "changed")
-def verl_is_another(monkeypatch):
+def mbridge_for_another_torch(monkeypatch):
+    class Broken(ModuleType):
+        def __getattr__(self, name):
+            raise OSError("_C.abi3.so: undefined symbol")
+
     monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
+    monkeypatch.setitem(sys.modules, "verl.models.mcore.mbridge", Broken("verl.models.mcore.mbridge"))
 
 
 @mutant("apex-missing", "absent", only="the_symbol")
@@ -85,9 +90,12 @@ def an_extension_of_other_symbols(monkeypatch):
 
 @mutant("vllm-missing", "absent", only="another_name")
 def verl_asks_the_module(monkeypatch):
-    from verl.workers.rollout import base
+    version = metadata.version
 
-    monkeypatch.setattr(base, "get_rollout_class", lambda name: importlib.import_module(name).LLM)
+    def of_the_module(name):
+        return importlib.import_module(name).__version__ if name == "vllm" else version(name)
+
+    monkeypatch.setattr(metadata, "version", of_the_module)
 
 
 @mutant("vllm-missing", "changed", only="without_vllm")

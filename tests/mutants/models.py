@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 from mutants import broken, mutant
@@ -91,10 +90,9 @@ def a_default_where_none_fits(config):
 
 @mutant("vision-language-auto-class", "absent")
 def causal_lm_takes_it(monkeypatch):
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    for name in ("from_pretrained", "from_config"):
-        monkeypatch.setattr(AutoModelForCausalLM, name, getattr(AutoModelForImageTextToText, name))
+    monkeypatch.setitem(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "qwen3_vl", "Qwen3VLForConditionalGeneration")
 
 
 @mutant("vision-language-auto-class", "changed")
@@ -140,12 +138,14 @@ def any_folder_will_do(model, endpoint=None):
 
 
 @mutant("model-id-not-on-hub", "absent", only="documented]")
-def the_hub_has_it(monkeypatch):
-    from pytest_rlregress.fixtures import loopback_hub
+def the_client_finds_the_one_meant(monkeypatch):
+    from transformers import AutoConfig
 
-    answer = loopback_hub._Handler._model
+    from pytest_rlregress.scenarios.models.test_model_id_not_on_hub import ASKED, MEANT
+
+    load = AutoConfig.from_pretrained
     monkeypatch.setattr(
-        loopback_hub._Handler, "_model", lambda self, name, rest: answer(self, next(iter(self.hub.models)), rest)
+        AutoConfig, "from_pretrained", lambda model, **options: load(MEANT if model == ASKED else model, **options)
     )
 
 
@@ -203,9 +203,16 @@ def wrong_files_stay(model, directory, revision, endpoint, attempts):
 
 @mutant("truncated-download", "absent", only="test_connection_breaks")
 def the_connection_holds(monkeypatch):
-    from pytest_rlregress.fixtures import loopback_hub
+    """That of the failing act; the guards have their own."""
+    from pytest_rlregress.scenarios.models import test_truncated_download as scenario
 
-    monkeypatch.setattr(loopback_hub._Handler, "_send_body", lambda self, body, *args: self.wfile.write(body))
+    download = scenario.download
+
+    def fixed(hub, folder):
+        hub.faults.clear()
+        return download(hub, folder)
+
+    monkeypatch.setattr(scenario, "download", fixed)
 
 
 @mutant("truncated-download", "absent", only="test_part_of_a_shard")
@@ -213,7 +220,11 @@ def the_client_does_not_trust_its_cache(monkeypatch):
     import huggingface_hub
 
     download = huggingface_hub.snapshot_download
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", partial(download, force_download=True))
+
+    def fixed(model, **options):
+        return download(model, force_download="cache_dir" in options, **options)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fixed)
 
 
 @mutant("truncated-download", "changed", only="test_connection_breaks")

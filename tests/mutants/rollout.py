@@ -187,9 +187,16 @@ def by_size(log, patience):
 
 
 @mutant("stalled-rollout", "absent")
-def server_serves(monkeypatch):
-    """Its answer stands in for it, so that nothing waits for a server."""
-    monkeypatch.setattr(f"{STALLED}.complete", lambda server, prompt_length, max_tokens: max_tokens)
+def server_serves_what_does_not_fit(monkeypatch):
+    """An answer stands in for the served one, which would take long."""
+    from pytest_rlregress.scenarios.rollout.test_max_tokens_overflow import LIMIT, complete
+
+    def served(server, prompt_length, max_tokens):
+        if prompt_length < LIMIT < prompt_length + max_tokens:
+            return max_tokens
+        return complete(server, prompt_length, max_tokens)
+
+    monkeypatch.setattr(f"{STALLED}.complete", served)
 
 
 @mutant("stalled-rollout", "changed")

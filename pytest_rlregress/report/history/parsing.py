@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from pytest_rlregress.verdicts import rank
 
 #: A note is one line; the whole text stays in the record.
 NOTE_CHARACTERS = 300
+_DAY_SECONDS = 86_400
 _YEAR_9999 = 253_370_764_800
 
 
@@ -80,6 +83,11 @@ def _remarks(record: Record, run: RecordedRun, stop: float) -> tuple[str, ...]:
         remarks.append(f"its clock went backwards: it ended {run.start - stop:g} s before it began")
     if tests < written:
         remarks.append(f"{written - tests} of its {written} tests have the name of another: the worst counts")
+    if run.start > time.time() + _DAY_SECONDS:
+        moment = datetime.datetime.fromtimestamp(run.start, datetime.UTC)
+        remarks.append(
+            f"from the future: it began on {moment:%Y-%m-%d %H:%M} UTC, by a clock that is wrong, or this one is"
+        )
     if is_journal(run.path):
         ran = tests - run.counts["pending"] - run.counts["interrupted"]
         how = "still goes on, as far as can be told" if run.state == "running" else "was killed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 _SELECT = ("-k", "-m", "--deselect", "--ignore", "--lf", "--last-failed", "--sw", "--stepwise")
 #: Options that choose no tests and whose value may be the next argument.
@@ -19,11 +18,6 @@ def selecting(arguments: Sequence[str]) -> tuple[str, ...]:
 
     A value of an option that is not known here counts too: that is no harm where every night has the same.
     """
-    return _selecting(tuple(arguments))
-
-
-@lru_cache(maxsize=4096)
-def _selecting(arguments: tuple[str, ...]) -> tuple[str, ...]:
     found: list[str] = []
     rest = iter(arguments)
     for argument in rest:

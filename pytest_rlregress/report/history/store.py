@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import filecmp
 import gc
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -18,8 +16,6 @@ from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.report.history import parsing, record_files
 from pytest_rlregress.report.history.parsing import ParsedFile
 from pytest_rlregress.report.judgement.facts import Point, Problem, RecordedRun
-
-_DAY_SECONDS = 86_400
 
 
 class History:
@@ -85,9 +81,10 @@ def open_history(sources: Sequence[Path]) -> History:
                 by_id[file.run.id].append(file)
     files = []
     for same in by_id.values():
-        counts, *others = sorted(same, key=_precedence)
+        # The record rather than the journal, the one that ended last, the first by name.
+        counts, *others = sorted(same, key=lambda file: (is_journal(file.run.path), -file.stop, str(file.run.path)))
         files.append(counts)
-        problems += [Problem(counts.run.path, remark) for remark in _remarks(counts)]
+        problems += [Problem(counts.run.path, remark) for remark in counts.remarks]
         problems += [Problem(other.run.path, _instead(other.run.path, counts.run.path)) for other in others]
     files.sort(key=lambda file: (file.run.start, file.run.id))
     return History(files, sorted(problems, key=lambda problem: (str(problem.path), problem.text)))
@@ -105,11 +102,6 @@ def _many_objects() -> Iterator[None]:
             gc.enable()
 
 
-def _precedence(file: ParsedFile) -> tuple[bool, float, str]:
-    """Which file of a run counts: the record rather than the journal, the one that ended last, the first by name."""
-    return is_journal(file.run.path), -file.stop, str(file.run.path)
-
-
 def _instead(other: Path, counts: Path) -> str:
     """Why a file of a run does not count."""
     with contextlib.suppress(OSError):  # it may have gone meanwhile
@@ -118,17 +110,6 @@ def _instead(other: Path, counts: Path) -> str:
     if is_journal(other) and not is_journal(counts):
         return f"the journal of the run whose record is {counts}, which counts"
     return f"of the same run as {counts}, which has other content, ended no earlier and counts"
-
-
-def _remarks(file: ParsedFile) -> list[str]:
-    """What is odd about a file that counts."""
-    remarks, start = list(file.remarks), file.run.start
-    if start > time.time() + _DAY_SECONDS:
-        moment = datetime.datetime.fromtimestamp(start, datetime.UTC)
-        remarks.append(
-            f"from the future: it began on {moment:%Y-%m-%d %H:%M} UTC, by a clock that is wrong, or this one is"
-        )
-    return remarks
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement.facts import Change, Point, RecordedRun, by_night
 from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.verdicts import Rank, Verdict
@@ -42,15 +41,8 @@ def classify_results(test: str, earlier: Sequence[Point], tonight: Sequence[Poin
         return None
     wavering = _wavering(said)
     if wavering:
-        now = worst(wavering)
-        return _change(
-            test,
-            Kind.FLAKE,
-            min(wavering, key=lambda point: point.rank),
-            now,
-            now,
-            [one for one in wavering if _bad(one)],
-        )
+        now, best = worst(wavering), min(wavering, key=lambda point: point.rank)
+        return _change(test, Kind.FLAKE, best, now, now, list(filter(_bad, wavering)))
     group = _latest(said)
     now = group[-1]  # they agree
     others = said[: said.index(group[0])]
@@ -84,11 +76,11 @@ def missing_change(
         before: The platform's runs before tonight.
         runs: Those of tonight.
     """
-    asked = {selecting(run.selection) for run in runs}
+    asked = {run.asked for run in runs}
     points = {point.run.id: point for point in earlier[-len(before) :]} if runs else {}
     for run in reversed(before):
         point = points.get(run.id)
-        if selecting(run.selection) not in asked and not (point and tonight):
+        if run.asked not in asked and not (point and tonight):
             continue
         if point is not None and says_something(point):
             now = tonight[-1] if tonight else None

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_rlregress.records.record_types import RunExtra, State
+from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
 from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.verdicts import Rank, rank
@@ -74,6 +75,11 @@ class RecordedRun:
     def night(self) -> datetime.date:
         """The night of the run."""
         return night_of(self.start)
+
+    @cached_property
+    def asked(self) -> tuple[str, ...]:
+        """What chose its tests among pytest's arguments; empty for a run of all."""
+        return selecting(self.selection)
 
     @cached_property
     def hardware(self) -> tuple[object, ...]:
@@ -241,7 +247,6 @@ class Cell:
 
     date: datetime.date
     word: str
-    runs: int
     bad: int
 
 

@@ -38,17 +38,14 @@ def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
     bad: list[Point] = []
     wavered = False
     for group in groups.values():
-        ranks = [max(point.rank, Rank.GOOD) for point in group]
-        best = min(ranks)
+        best = min(point.rank for point in group)
         if best is Rank.FAILING:
             continue
-        wrong = [point for point, found in zip(group, ranks, strict=True) if found > best]
-        retried = [point for point in group if point.flaky]
+        wrong = [point for point in group if point.rank > best]
+        better = [point for point in group if point.rank is best]
         runs += group
-        bad += wrong + [point for point in retried if point.rank is best]
-        wavered = (
-            wavered or bool(retried) or _went_back(wrong, [p for p, r in zip(group, ranks, strict=True) if r == best])
-        )
+        bad += wrong + [point for point in better if point.flaky]
+        wavered = wavered or any(point.flaky for point in group) or _went_back(wrong, better)
     bad.sort(key=lambda point: point.run.start)
     return (runs, bad) if wavered else None
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import flakes, upgrades
 from pytest_rlregress.report.judgement.classify import classify_test, says_something, varies, worst_of_night
 from pytest_rlregress.report.judgement.facts import Cell, Change, Night, PlatformNight, Point, RecordedRun, by_night
@@ -85,8 +84,8 @@ def _platform_night(
         cells.append(_cell(day, nightly.get(day, ()), shown[day], _changes(runs, told, day)))
     tonight = nightly.get(date, ())
     before = runs[: len(runs) - len(tonight)]
-    asked = {selecting(run.selection) for run in tonight}
-    good = (run for run in reversed(before) if _good(run) and (not tonight or selecting(run.selection) in asked))
+    asked = {run.asked for run in tonight}
+    good = (run for run in reversed(before) if _good(run) and (not tonight or run.asked in asked))
     return PlatformNight(
         platform,
         tonight,
@@ -99,14 +98,11 @@ def _platform_night(
 
 
 def _nights(timelines: Timelines, days: Sequence[datetime.date]) -> dict[datetime.date, dict[str, list[Point]]]:
-    """Split the timelines by night, for successive nights."""
+    """Split timelines, which end with the last of these successive nights, by night."""
     found: dict[datetime.date, dict[str, list[Point]]] = {day: {} for day in days}
     for test, points in timelines.items():
-        for point in reversed(points):
-            if point.run.night < days[0]:
-                break
-            if point.run.night in found:
-                found[point.run.night].setdefault(test, []).insert(0, point)
+        for point in points[bisect_left(points, days[0], key=by_night) :]:
+            found[point.night].setdefault(test, []).append(point)
     return found
 
 
@@ -140,4 +136,4 @@ def _cell(
         word = "interrupted"
     else:
         word = "new failing" if Kind.NEW_FAILING in kinds else "known" if bad else "good"
-    return Cell(date, word, len(runs), bad)
+    return Cell(date, word, bad)

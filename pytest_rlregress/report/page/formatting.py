@@ -1,4 +1,4 @@
-"""Format what the page shows: tones, times, sizes, and the meaning of its words."""
+"""Format what the page shows: tones, times, and the meaning of its words."""
 
 from __future__ import annotations
 
@@ -85,14 +85,6 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def size(count: float) -> str:
-    """Bytes in the unit that fits."""
-    for least, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if count >= least:
-            return f"{count / least:.3g} {unit}"
-    return f"{count:.0f} B"
 
 
 def version(line: str | None) -> str:

@@ -110,7 +110,7 @@ def _side(platform: PlatformNight, name: str, changes: Mapping[str, Change | Non
         Count(
             word,
             len(some),
-            next((anchors[platform.name, test] for test in some if (platform.name, test) in anchors), ""),
+            next(filter(None, (anchors.get((platform.name, test)) for test in some)), ""),
         )
         for word, some in sorted(by_word.items(), key=lambda item: (-rank(item[0]), item[0]))
     )
@@ -195,22 +195,18 @@ def compared(night: Night) -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Each platform that ran: the run before and the last good one, when that was, and what else is installed since."""
     told = []
     for platform in night.platforms:
-        if not platform.runs:
-            continue
-        rows = []
-        for name, run in (("last run", platform.last), ("last good run", platform.last_good)):
-            if run is None:
-                rows.append((name, "", ""))
-                continue
-            rows.append(
-                (
-                    name,
-                    formatting.moment(run.start),
-                    between(run, platform.runs[-1], told_points(platform.changes)).replace(" -> ", " → "),
-                )
-            )
-        told.append((platform.name, rows))
+        if platform.runs:
+            ends = {"last run": platform.last, "last good run": platform.last_good}
+            told.append((platform.name, [(name, *_since(run, platform)) for name, run in ends.items()]))
     return told
+
+
+def _since(run: RecordedRun | None, platform: PlatformNight) -> tuple[str, str]:
+    """When an earlier run was, and what else is installed since."""
+    if run is None:
+        return "", ""
+    differs = between(run, platform.runs[-1], told_points(platform.changes))
+    return formatting.moment(run.start), differs.replace(" -> ", " → ")
 
 
 def upgrades(night: Night, most: int) -> tuple[list[list[Upgrade]], int]:

@@ -14,6 +14,8 @@ def pytest_runtest_logreport(report):
 """
 
 
+PHASES = ("setup", "call", "teardown")
+
 # A real library by the name of one that matters.
 LOADS = """
 import ctypes, shutil
@@ -54,7 +56,7 @@ def test_fails():
 """
 
 
-def test_libraries_are_said_once(run, pytester):
+def test_libraries_are_said_once_a_child(run, pytester):
     pytester.makeconftest(HEARD)
     body = f"import os, subprocess, sys, pytest\n{LOADS}"
     run({"test_it": body}, "-p", "no:cacheprovider").assert_outcomes(passed=5, failed=1)
@@ -65,8 +67,17 @@ def test_libraries_are_said_once(run, pytester):
         return [{"path": f"{pytester.path}/{path}", "version": version}]
 
     name = "rlregress_libraries"
-    assert {test: json.loads(of[name]) for test, when, of in heard if when == "call" and name in of} == {
+    found = {
+        when: {test: json.loads(of[name]) for test, at, of in heard if at == when and name in of} for when in PHASES
+    }
+    assert found["setup"] == {}
+    assert found["call"] == found["teardown"]  # which junit reads
+    assert found["call"] == {
         "test_first": {"libnccl": one("one/libnccl.so.2.21.5")},
+        "test_in_another_child": {
+            "libnccl": one("one/libnccl.so.2.21.5"),
+            "libcublas": one("one/libcublas.so.12.4.5.8"),
+        },
         "test_more": {"libnccl": one("two/libnccl.so.2.21.5"), "libcublas": one("one/libcublas.so.12.4.5.8")},
         "test_fails": {"libcudart": one("one/libcudart-d0da41ae.so.11.0")},
     }
