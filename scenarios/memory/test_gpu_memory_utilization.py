@@ -37,6 +37,7 @@ def profile(monkeypatch, model, share, free_before, free_after, **cache):
     """vLLM's GPU worker sizes its KV cache on a card that answers with these numbers: the bytes for it."""
     import torch
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.platforms import current_platform
     from vllm.v1.worker.gpu_worker import Worker
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -52,6 +53,7 @@ def profile(monkeypatch, model, share, free_before, free_after, **cache):
     answers |= {"empty_cache": None, "reset_peak_memory_stats": None}
     for name, answer in answers.items():
         monkeypatch.setattr(torch.accelerator, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(current_platform, "mem_get_info", lambda *_: (free_after, TOTAL))  # whom vLLM 0.22 asks
     return worker.determine_available_memory()
 
 
