@@ -36,7 +36,7 @@ def check_model_type(config: Mapping[str, Any]) -> None:
     try:
         CONFIG_MAPPING[config["model_type"]].from_dict(copy.deepcopy(dict(config)))
     except (KeyError, ValueError) as error:
-        # Not every nested type must be known: only the error tells which was looked for, from transformers 5.23 on with
+        # Not every nested type must be known: only the error tells which was looked for, from transformers 5.20 on with
         # all that are known in its next sentence.
         told = str(error.args[0]).partition(". ")[0].rpartition(": ")[2]
         keys = [key for key, name in _model_types(config) if name == told]
