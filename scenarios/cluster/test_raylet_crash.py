@@ -16,6 +16,7 @@ pytestmark = pytest.mark.isolated(group="raylets")
 # Whose raylet ends, and what of it the logs name. The driver's own goes last, and with it all others.
 CRASHES = {"actor": "SIGSEGV", "driver": "dashboard_agent"}
 AGENT = re.compile(r"DashboardAgent|dashboard/agent\.py")  # as Ray names it from 2.54 on, and before
+WAIT = 90  # seconds until the driver no longer waits for the actor
 SECONDS = 20  # of the actor's work. A worker outlives its raylet for a while: what it finishes then arrives.
 CRASH = pytest.mark.parametrize("whose", CRASHES)
 CLUSTER = pytest.mark.needs("ray-cluster")
@@ -61,7 +62,7 @@ def crash(two_nodes, whose):
         raylet.send_signal(signal.SIGSEGV) if whose == "actor" else agent.kill()
     task, worker = waiting[whose]
     try:
-        ray.get(task, timeout=90)
+        ray.get(task, timeout=WAIT)
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()

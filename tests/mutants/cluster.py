@@ -53,10 +53,12 @@ def actors_start_again_elsewhere(monkeypatch):
 def waiting_fails_otherwise(monkeypatch):
     import ray
 
+    from pytest_rlregress.scenarios.cluster import test_raylet_crash as scenario
+
     get = ray.get
 
     def timed_out(task, timeout):
-        if timeout == 30:
+        if timeout == scenario.WAIT:
             raise ray.exceptions.GetTimeoutError("Get timed out: some object(s) not ready.")
         return get(task, timeout=timeout)
 
