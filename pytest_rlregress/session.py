@@ -15,7 +15,7 @@ from pytest_rlregress.containment import interface
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.inline import Inline
 from pytest_rlregress.containment.plugin import Containment
-from pytest_rlregress.containment.reports import add_to_text, skip_at
+from pytest_rlregress.containment.reports import add_to_text, make_skipped
 from pytest_rlregress.containment.worker import CHANNEL
 from pytest_rlregress.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 
@@ -278,7 +278,7 @@ def _mark(report: pytest.TestReport, judgement: Judgement, item: pytest.Item) ->
         return
     if judgement.verdict is Verdict.UNAVAILABLE and not judgement.fails:
         report.sections.append(("what came out", report.longreprtext))
-        report.outcome, report.longrepr = "skipped", skip_at(item, judgement.note)
+        make_skipped(report, item, judgement.note)
     elif report.failed and not judgement.fails:
         report.sections.append((f"{judgement.verdict}: what came out", report.longreprtext))
         report.outcome, report.longrepr = "passed", None

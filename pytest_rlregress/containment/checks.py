@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlregress import properties
-from pytest_rlregress.containment.reports import decides, received, skip_at
+from pytest_rlregress.containment.reports import decides, make_skipped, received
 from pytest_rlregress.containment.running import Ran
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.scenarios.component_checks import FILE
@@ -58,8 +58,7 @@ class ComponentChecks:
             if checked.outcome.kind == "skipped":
                 return checked.outcome
             if checked.outcome.kind != "passed" and not self._run.documented(item, checked.outcome):
-                evidence = first_line(checked.outcome) if checked.outcome.kind == "failed" else checked.outcome.message
-                return Outcome("blocked", message=f"{checked.component} is broken: {evidence}")
+                return Outcome("blocked", message=f"{checked.component} is broken: {_evidence(checked.outcome)}")
         return None
 
     def made_for(self, item: pytest.Item) -> bool:
@@ -95,10 +94,9 @@ class ComponentChecks:
         if outcome.lacks:
             outcome = Outcome("skipped", message=outcome.lacks)
         for report in ran.reports:
-            note = "" if report.passed else first_line(outcome) if outcome.kind == "failed" else outcome.message
-            properties.add(report, component=name, note=note)
+            properties.add(report, component=name, note="" if report.passed else _evidence(outcome))
             if report.failed and outcome.kind == "skipped":
-                report.outcome, report.longrepr = "skipped", skip_at(check, outcome.message)
+                make_skipped(report, check, outcome.message)
             data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
             self._reports.append(data)
         return Checked(name, outcome)
@@ -109,6 +107,11 @@ class ComponentChecks:
             module: Any = pytest.Module.from_parent(session, path=FILE, nodeid=nodeid)
             self._items = {item.name: item for item in module.collect()}
         return self._items
+
+
+def _evidence(outcome: Outcome) -> str:
+    """Say in a line why a check did not pass."""
+    return first_line(outcome) if outcome.kind == "failed" else outcome.message
 
 
 def log_reports(config: pytest.Config, report: pytest.TestReport, known: Collection[str]) -> None:

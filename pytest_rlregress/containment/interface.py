@@ -32,8 +32,8 @@ def missing_interface(error: BaseException, folder: Path) -> str:
 
     Such is a module, a function or class of one, or an argument of theirs, that the harness or the test's own file
     asked for: the innermost frame of the traceback says who. Where that does not show, such as through an actor,
-    ``InterfaceMissing`` says it. "" for any other exception: what fails inside of the
-    stack, or in the user's own function under a guard, is no matter of the test.
+    ``InterfaceMissing`` says it. "" for any other exception: what fails inside of the stack, or in the user's own
+    function under a guard, is no matter of the test.
 
     Args:
         error: What came out of the test.
@@ -44,11 +44,7 @@ def missing_interface(error: BaseException, folder: Path) -> str:
     frame = _asking(error)
     if frame is None or not _is_of_test(frame, folder):
         return ""
-    found = _import(error) or _attribute(error) or _call(error, frame)
-    if found is None:
-        return ""
-    interface, component = found
-    return f"drives {interface}, which {component} {versions()[component]} has not"
+    return _import(error) or _attribute(error) or _call(error, frame)
 
 
 def mistake(error: BaseException, item: pytest.Item) -> str:
@@ -95,31 +91,31 @@ def _is_of_test(frame: FrameType, folder: Path) -> bool:
     return module.partition(".")[0] == _PACKAGE or Path(frame.f_code.co_filename).parent == folder
 
 
-def _import(error: BaseException) -> tuple[str, str] | None:
+def _import(error: BaseException) -> str:
     if not isinstance(error, ImportError):
-        return None
+        return ""
     found = _IMPORT.match(str(error))
     if found:
         return _of_component(found["module"], f"{found['module']}.{found['name']}")
-    return _of_component(error.name, error.name) if isinstance(error, ModuleNotFoundError) and error.name else None
+    return _of_component(error.name, error.name) if isinstance(error, ModuleNotFoundError) and error.name else ""
 
 
-def _attribute(error: BaseException) -> tuple[str, str] | None:
+def _attribute(error: BaseException) -> str:
     if not isinstance(error, AttributeError):
-        return None
+        return ""
     if isinstance(error.obj, ModuleType):
         return _of_component(error.obj.__name__, f"{error.obj.__name__}.{error.name}")
     if isinstance(error.obj, type):
         return _of_component(error.obj.__module__, f"{error.obj.__module__}.{error.obj.__qualname__}.{error.name}")
     patched = _PATCHED.match(str(error))
-    return _of_component(patched["module"], f"{patched['module']}.{patched['name']}") if patched else None
+    return _of_component(patched["module"], f"{patched['module']}.{patched['name']}") if patched else ""
 
 
-def _call(error: BaseException, frame: FrameType) -> tuple[str, str] | None:
+def _call(error: BaseException, frame: FrameType) -> str:
     """A function or class that takes other arguments: Python names it, the frame that calls it knows its module."""
     found = _CALL.match(str(error)) if isinstance(error, TypeError) else None
     if found is None:
-        return None
+        return ""
     names = found["function"].split(".")
     for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
         owner: Any = getattr(value, names[0], None) if isinstance(value, ModuleType) else value
@@ -128,12 +124,13 @@ def _call(error: BaseException, frame: FrameType) -> tuple[str, str] | None:
             module = str(owner.__module__)
             what = f"{module}.{found['function']} ({str(error).partition('() ')[2]})"
             return _of_component(module, what)
-    return None
+    return ""
 
 
-def _of_component(module: str, interface: str) -> tuple[str, str] | None:
-    """The interface with the installed component that the module belongs to; None if it belongs to none."""
+def _of_component(module: str, interface: str) -> str:
+    """Say that the component that the module belongs to has not the interface; "" if none that is installed has it."""
     component = component_of(module)
-    if component is None or component not in versions() or importlib.util.find_spec(module.partition(".")[0]) is None:
-        return None
-    return interface, component
+    if component is None or importlib.util.find_spec(module.partition(".")[0]) is None:
+        return ""
+    version = versions().get(component)
+    return f"drives {interface}, which {component} {version} has not" if version else ""

@@ -128,13 +128,15 @@ def warning(name: str, text: str, filename: str, lineno: int) -> warnings.Warnin
 
 def skipped(item: pytest.Item, reason: str) -> pytest.TestReport:
     """Report of a test that was not started."""
-    return _report(item, "setup", "skipped", skip_at(item, reason))
+    report = _report(item, "setup", "skipped", None)
+    make_skipped(report, item, reason)
+    return report
 
 
-def skip_at(item: pytest.Item, reason: str) -> tuple[str, int, str]:
-    """What a report of a test that was skipped has in place of a failure."""
+def make_skipped(report: pytest.TestReport, item: pytest.Item, reason: str) -> None:
+    """Let a report say that its test was skipped, whatever it said before."""
     path, line, _ = item.location
-    return path, line or 0, f"Skipped: {reason}"
+    report.outcome, report.longrepr = "skipped", (path, line or 0, f"Skipped: {reason}")
 
 
 def torn_down(item: pytest.Item, last: pytest.TestReport) -> pytest.TestReport:
