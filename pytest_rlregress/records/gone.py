@@ -17,7 +17,7 @@ def gone(folder: Path, profile: str | None, installed: Collection[str]) -> str:
         profile: Of the run: records of other hardware tell nothing about this machine.
         installed: The components that are installed now.
     """
-    for path in sorted(folder.glob(f"*-{profile or 'unknown'}-*.json"), reverse=True):  # names begin with the time
+    for path in sorted(folder.glob(f"*-{profile or 'unknown'}-*.json"), key=_written, reverse=True):
         try:
             record = read(path)
         except RecordError:
@@ -30,3 +30,8 @@ def gone(folder: Path, profile: str | None, installed: Collection[str]) -> str:
         date = record.timestamp.partition("T")[0]
         return f"GONE since the last recorded run ({date}): {', '.join(lost)}" if lost else ""
     return ""
+
+
+def _written(path: Path) -> tuple[str, int]:
+    """The time in a record's name, to the second, and of two records of one second when the file was written."""
+    return path.name.partition("-")[0], path.lstat().st_mtime_ns
