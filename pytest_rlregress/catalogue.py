@@ -28,6 +28,9 @@ OWN_FUNCTION = re.compile(f"{_DOTTED}:{_DOTTED}")
 #: How a test can end that bears a signature: with an exception, by its process' death, or not at all.
 KINDS = ("failed", "crashed", "hung")
 
+#: The documented component does the failing act, something else takes its place, or the test puts the fault in.
+FIDELITIES = ("real", "stand-in", "injected")
+
 
 class CatalogueError(ValueError):
     """A malformed ``failures.toml``: the message names file, failure and key, and what is allowed."""
@@ -70,6 +73,7 @@ class Failure:
         subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
             ``package.module:function``. ``subjects.check`` looks it up.
         seen: When and where, in words.
+        fidelity: How real its tests are: one of ``FIDELITIES``.
         measured: What its tests show on the locked stack, and where that differs from what was documented.
         on_card: What came of its tests that need a GPU: on which card, stack and day, or that none has run yet.
     """
@@ -82,6 +86,7 @@ class Failure:
     remedy: str
     source: Path
     seen: str = ""
+    fidelity: str = ""
     measured: str = ""
     on_card: str = ""
     subject: str | None = None
@@ -152,6 +157,7 @@ def _components(value: Any) -> dict[str, str]:
 _VERDICT = toml_table.one_of("reproduced", "absent")
 _REQUIRED = dict.fromkeys(("id", "title", "seen_on", "cause", "remedy"), toml_table.text) | {"components": _components}
 _OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
+    "fidelity": toml_table.one_of(*FIDELITIES),
     "subject": toml_table.rule(
         lambda value: isinstance(value, str) and (value.isidentifier() or OWN_FUNCTION.fullmatch(value)),
         "a function of pytest_rlregress.remedies, or package.module:function",

@@ -184,7 +184,7 @@ def test_qwen_without_a_system_turn_and_with_tools(tiny):
 
 
 def test_unknown_names_say_what_there_is(tiny):
-    with pytest.raises(ValueError, match="no variant 'huge' of the tiny Qwen; there are tiny, full-vocabulary"):
+    with pytest.raises(ValueError, match="no variant 'huge' of the tiny Qwen; there are tiny, sharp, full-vocabulary"):
         build("huge")
     with pytest.raises(ValueError, match=r"no chat template 'gpt'; there are qwen2\.5, deepseek-r1-distill, llama3"):
         tiny.tokenizer("gpt")

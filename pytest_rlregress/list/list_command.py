@@ -11,7 +11,19 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.list.scenarios_page import page
 from pytest_rlregress.stack import Stack
 
-_KEYS = ("id", "title", "seen_on", "seen", "components", "cause", "remedy", "subject", "measured", "on_card")
+_KEYS = (
+    "id",
+    "title",
+    "seen_on",
+    "seen",
+    "components",
+    "cause",
+    "remedy",
+    "subject",
+    "fidelity",
+    "measured",
+    "on_card",
+)
 
 
 def declare(commands: Any) -> None:

@@ -44,6 +44,7 @@ def _entry(failure: Failure) -> str:
         "Remedy": failure.remedy + (f" (`{failure.subject_path}`)" if failure.subject else ""),
         "Known in": ", ".join(f"{name} ({versions})" for name, versions in failure.components.items()),
         "Expected": expected if failure.signatures else "",
+        "Fidelity": failure.fidelity,
         "Measured": " ".join(failure.measured.split()),
         "On a card": failure.on_card,
     }

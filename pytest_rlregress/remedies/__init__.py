@@ -9,9 +9,14 @@ importing them is light, what a remedy needs it imports when called.
 ``cluster``       Ray clusters
 ``dependencies``  what an install changes and a setting needs
 ``launch``        what is wrong before the first step
+``losses``        rewards, advantages and losses
 ``memory``        trainer and engine on one GPU
 ``models``        models that do not load
 ``rollout``       the engine that generates
+``sampling``      what an engine samples from, and the log-probabilities it gives
+``tokens``        text to ids and back
+``trainer_model`` the model as the trainer runs it: packing, positions, precision
+``weight_sync``   new weights and adapters on their way to the engine
 """
 
 from pytest_rlregress.remedies.advice import *  # noqa: F403
@@ -19,6 +24,11 @@ from pytest_rlregress.remedies.batch import *  # noqa: F403
 from pytest_rlregress.remedies.cluster import *  # noqa: F403
 from pytest_rlregress.remedies.dependencies import *  # noqa: F403
 from pytest_rlregress.remedies.launch import *  # noqa: F403
+from pytest_rlregress.remedies.losses import *  # noqa: F403
 from pytest_rlregress.remedies.memory import *  # noqa: F403
 from pytest_rlregress.remedies.models import *  # noqa: F403
 from pytest_rlregress.remedies.rollout import *  # noqa: F403
+from pytest_rlregress.remedies.sampling import *  # noqa: F403
+from pytest_rlregress.remedies.tokens import *  # noqa: F403
+from pytest_rlregress.remedies.trainer_model import *  # noqa: F403
+from pytest_rlregress.remedies.weight_sync import *  # noqa: F403

@@ -45,6 +45,8 @@ COMPONENTS: Mapping[str, Component] = {
     "huggingface-hub": Component("huggingface_hub", ("huggingface-hub",), "pip install huggingface-hub"),
     "datasets": Component("datasets", ("datasets",), "pip install datasets"),
     "peft": Component("peft", ("peft",), "pip install peft"),
+    "math-verify": Component("math_verify", ("math-verify",), 'pip install "math-verify[antlr4_9_3]"'),
+    "torchdata": Component("torchdata", ("torchdata",), "pip install torchdata"),
     "hydra": Component("hydra", ("hydra-core",), "pip install hydra-core"),
     "pydantic": Component("pydantic", ("pydantic",), "pip install pydantic"),
     "wandb": Component("wandb", ("wandb",), "pip install wandb"),

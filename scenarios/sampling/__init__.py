@@ -1,0 +1,1 @@
+"""What an engine samples, and the log-probability it gives of it."""

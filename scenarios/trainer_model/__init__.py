@@ -1,0 +1,1 @@
+"""The model as the trainer runs it: packing, positions, precision."""

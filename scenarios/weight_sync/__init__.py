@@ -1,0 +1,1 @@
+"""New weights and adapters on their way to the engine."""
