@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytest_rlregress import catalogue
 from pytest_rlregress.logs.ansi import stripped
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.record_types import RecordedTest
@@ -101,6 +102,19 @@ def read(path: Path) -> ShortRecord:
     """Read a short record."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return {key: SideResult(*result) for key, result in found.items()}
+
+
+def replaced(before: ShortRecord, part: ShortRecord, folders: Collection[str]) -> ShortRecord:
+    """Put a run of some folders of scenarios in the place of what a record has of them."""
+    known = catalogue.load([catalogue.SHIPPED])
+
+    def stays(key: str) -> bool:
+        if not is_named(key):
+            return key.partition("/")[0] not in folders
+        name, _, side = key.rpartition(" ")
+        return side == "component" or (name in known and known[name].source.parent.name not in folders)
+
+    return dict(sorted({**{key: result for key, result in before.items() if stays(key)}, **part}.items()))
 
 
 def bad(record: ShortRecord) -> dict[str, SideResult]:

@@ -24,6 +24,8 @@ import stacks_page
 from building import CHECKOUT, Unbuildable, interpreter, table, uv
 from stack_records import ShortRecord
 
+from pytest_rlregress import catalogue
+
 ENVIRONMENTS = CHECKOUT / ".stacks"
 LIMIT_SECONDS = 1800
 
@@ -36,10 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("step", choices=steps, help=said)
     names = [request.name for request in stack_locks.REQUESTS]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default: all): {', '.join(names)}")
+    said = "run these folders of scenarios only, and keep the rest of the records (more than once)"
+    parser.add_argument("--only", action="append", default=[], metavar="FOLDER", help=said)
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(names):
         parser.error(f"no stack {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    return not steps[options.step](options.names or names)
+    if unknown := [folder for folder in options.only if not (catalogue.SHIPPED / folder).is_dir()]:
+        parser.error(f"no folder of scenarios {', '.join(unknown)}")
+    if options.only and options.step != "run":
+        parser.error("--only is for run")
+    wanted = options.names or names
+    return not (run(wanted, options.only) if options.step == "run" else steps[options.step](wanted))
 
 
 def lock(names: list[str]) -> bool:
@@ -66,16 +75,19 @@ def write_page(names: list[str]) -> bool:
     return True
 
 
-def run(names: list[str]) -> bool:
+def run(names: list[str], only: Sequence[str] = ()) -> bool:
     """Build the environments, run, keep a short record of each, write the page, print a table."""
     lines, whole = [], True
     for name in names:
         begun = time.monotonic()
         try:
-            record = run_lock(stack_locks.path(name))
+            record = run_lock(stack_locks.path(name), only)
         except (Unbuildable, ValueError) as error:
             cells, whole = [str(error).strip().splitlines()[-1], ""], False
         else:
+            if only:
+                before = stack_records.read(stack_locks.path(name).with_suffix(".json"))
+                record = stack_records.replaced(before, record, only)
             stack_records.write(stack_locks.path(name).with_suffix(".json"), record)
             cells = in_words(record)
         lines.append([name, *cells, f"{time.monotonic() - begun:.0f} s"])
@@ -91,8 +103,8 @@ def in_words(record: ShortRecord) -> list[str]:
     return [", ".join(f"{count} {word}" for word, count in counts.most_common()), "; ".join(stack_records.bad(record))]
 
 
-def run_lock(lock_file: Path) -> ShortRecord:
-    """Build the environment of a lock and run all scenarios in it, its output in a log beside it.
+def run_lock(lock_file: Path, only: Sequence[str] = ()) -> ShortRecord:
+    """Build the environment of a lock and run all scenarios in it, or those folders; its output in a log beside it.
 
     Raises:
         Unbuildable: uv said why.
@@ -104,6 +116,7 @@ def run_lock(lock_file: Path) -> ShortRecord:
     log = ENVIRONMENTS / f"{lock_file.stem}.log"
     with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
         command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-record-dir=records"]
+        command += ["--pyargs", *(f"pytest_rlregress.scenarios.{folder}" for folder in only)] if only else []
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, cwd=folder, env=activated, stdout=output, stderr=output, timeout=LIMIT_SECONDS)
         records = list(Path(folder, "records").glob("*.json"))

@@ -170,6 +170,22 @@ def test_a_test_of_no_failure_changes_too(script, runs):
     assert (back.before, back.after) == (change.after, change.before)
 
 
+def test_a_run_of_some_folders_takes_the_place_of_what_the_record_has_of_them(script):
+    module = script("stack_records")
+    known, new = module.SideResult("held"), module.SideResult("regressed", "off by one")
+    passing = ["union-batch-size guards", "raylet-crash guards", "torch component"]
+    gone = ["of-old guards", "batch/test_old.py::test_it"]
+    before = dict.fromkeys([*passing, *gone, "cluster/test_other.py::test_it"], known)
+    part = {"union-batch-size guards": new, "vllm component": known}
+    assert module.replaced(before, part, ["batch"]) == {
+        "cluster/test_other.py::test_it": known,
+        "raylet-crash guards": known,
+        "torch component": known,
+        "union-batch-size guards": new,
+        "vllm component": known,
+    }
+
+
 def test_a_run_that_was_interrupted_is_no_record(script, runs, tmp_path):
     record = json.loads(runs[0].read_text())
     record["results"]["extra"] |= {"state": "interrupted", "interrupted": True}
@@ -178,7 +194,15 @@ def test_a_run_that_was_interrupted_is_no_record(script, runs, tmp_path):
         script("stack_records").shorten(tmp_path / "cut.json")
 
 
-def test_a_stack_that_is_not_known_is_refused(script, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "newst"], "no stack newst; there are december-2025"),
+        (["run", "newest", "--only", "bach"], "no folder of scenarios bach"),
+        (["build", "newest", "--only", "batch"], "--only is for run"),
+    ],
+)
+def test_what_is_not_known_is_refused(script, capsys, arguments, said):
     with pytest.raises(SystemExit):
-        script("stacks").main(["run", "newst"])
-    assert "no stack newst; there are december-2025" in capsys.readouterr().err
+        script("stacks").main(arguments)
+    assert said in capsys.readouterr().err
