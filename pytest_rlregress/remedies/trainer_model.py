@@ -2,4 +2,172 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel
+
+__all__ = ["cast_parameters", "config_with_both_ropes", "float32_masters", "load_for_training", "packed_logits"]
+
+
+def packed_logits(model: PreTrainedModel, ids: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Run samples packed into one row through a model so that none attends to another.
+
+    transformers separates them by their positions, and only where it is given no attention mask and no cache. For
+    models of attention layers; one with recurrent layers carries its state over the borders all the same.
+
+    Args:
+        model: A causal language model; its configuration and its mode are left as they are.
+        ids: Token ids of all samples, one after the other, shape ``[tokens]``, int64, on the model's device.
+        lengths: Tokens of each sample, in that order.
+
+    Returns:
+        Logits, shape ``[tokens, vocabulary]``, in the model's dtype, with their gradient if it is recorded.
+
+    Raises:
+        ValueError: A length is below one, or they do not add up to the number of ids.
+    """
+    import torch
+
+    if min(lengths, default=0) < 1 or sum(lengths) != len(ids):
+        raise ValueError(f"{len(ids)} packed ids cannot be samples of {list(lengths)} tokens")
+    positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
+    return model(input_ids=ids[None], position_ids=positions[None], use_cache=False).logits[0]
+
+
+def load_for_training(directory: str | PathLike[str], **arguments: Any) -> PreTrainedModel:
+    """Load a causal language model with float32 weights, whatever dtype its checkpoint has.
+
+    For the weights that an optimizer moves; compute in bfloat16 by autocast or the sharding's mixed precision.
+
+    Args:
+        directory: As ``save_pretrained`` writes it; left as it is.
+        arguments: Further ones for ``from_pretrained``.
+
+    Returns:
+        The model, its parameters those of the checkpoint in float32; saved again they are float32.
+    """
+    import torch
+    import transformers
+    from packaging.version import Version
+
+    # Before 4.56 the argument was torch_dtype.
+    name = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, **arguments, **{name: torch.float32})
+    return model
+
+
+def float32_masters(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Let an optimizer step float32 copies of bfloat16 and float16 weights, and round those into the weights.
+
+    Gradients are taken from the weights and cleared there by ``zero_grad``; what a schedule sets in ``param_groups``
+    counts. ``state_dict`` holds the copies too, and ``load_state_dict`` takes them up again. A weight that something
+    else wrote, as loading a checkpoint does, is copied anew.
+
+    Args:
+        optimizer: Over the model's parameters, before its first step; changed in place. Weights that are float32
+            already, or have no gradient, are treated as ever.
+
+    Returns:
+        ``optimizer``.
+
+    Raises:
+        ValueError: The optimizer has made a step; and from ``step``, where it is given a closure, which would leave its
+            gradients where the copies are not.
+        KeyError: From ``load_state_dict``, for a state that holds no copies.
+    """
+    import torch
+
+    if optimizer.state:
+        raise ValueError("float32 masters come before the first step: the moments are of the weights' dtype already")
+    copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # each weight and its float32 copy
+    for group in optimizer.param_groups:
+        for at, weight in enumerate(group["params"]):
+            if weight.dtype in (torch.bfloat16, torch.float16):
+                copies.append((weight, weight.detach().float()))
+                group["params"][at] = copies[-1][1]
+
+    def take_gradients(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if (*args[1:], kwargs.get("closure"))[0] is not None:
+            raise ValueError("with float32 masters step() takes no closure: call it after backward()")
+        for weight, copy in copies:
+            now = weight.detach()
+            copy.copy_(torch.where(now == copy.to(now.dtype), copy, now.float()))
+            copy.grad = None if weight.grad is None else weight.grad.float()
+
+    def round_into_weights(*_: Any) -> None:
+        for weight, copy in copies:
+            weight.data.copy_(copy)
+            copy.grad = None
+
+    def save_copies(_: Any, state: dict[str, Any]) -> dict[str, Any]:
+        return {**state, "float32_masters": [copy.clone() for _, copy in copies]}
+
+    def load_copies(_: Any, state: dict[str, Any]) -> None:
+        for (_, copy), saved in zip(copies, state["float32_masters"], strict=True):
+            copy.copy_(saved)
+        round_into_weights()
+
+    zero_grad: Callable[..., None] = optimizer.zero_grad
+
+    def zero_both(set_to_none: bool = True) -> None:
+        zero_grad(set_to_none)
+        for weight, _ in copies:
+            weight.grad = None
+
+    optimizer.zero_grad = zero_both
+    optimizer.register_step_pre_hook(take_gradients)
+    optimizer.register_step_post_hook(round_into_weights)
+    optimizer.register_state_dict_post_hook(save_copies)
+    optimizer.register_load_state_dict_pre_hook(load_copies)
+    return optimizer
+
+
+def cast_parameters(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Cast a model's parameters and no buffer: the frequencies of its rotary embedding stay float32.
+
+    Args:
+        model: Changed in place: parameters, and gradients that they have, are rounded to ``dtype``; tied ones stay
+            tied. Its buffers are the tensors that they were.
+        dtype: A floating-point one.
+
+    Returns:
+        ``model``.
+    """
+    buffers = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
+    model.to(dtype)
+    for module, name, buffer in buffers:
+        module._buffers[name] = buffer
+    return model
+
+
+def config_with_both_ropes(config: PretrainedConfig) -> dict[str, Any]:
+    """The content of a config.json with the rotary embedding as transformers 5 spells it, and as was done before.
+
+    ``rope_theta``, ``rope_scaling`` (None if there is none) and ``partial_rotary_factor`` (where there is one) at the
+    top, as before; ``rope_parameters`` with all of them, as since. The installed transformers makes the same model of
+    it. Everything else is ``config.to_dict()``.
+
+    Args:
+        config: Of a language model whose layers have one rotary embedding; left as it is.
+
+    Raises:
+        ValueError: The config has no base, or several: one a kind of layer has no old spelling.
+    """
+    content: dict[str, Any] = config.to_dict()
+    new = dict(content.get("rope_parameters") or {})
+    if not new and "rope_theta" in content:  # transformers 4
+        new = {**(content.get("rope_scaling") or {}), "rope_theta": content["rope_theta"]}
+        if "partial_rotary_factor" in content:
+            new["partial_rotary_factor"] = content["partial_rotary_factor"]
+    new.setdefault("rope_type", new.get("type", "default"))
+    if "rope_theta" not in new or "rope_local_base_freq" in content:
+        raise ValueError(f"{type(config).__name__} has no rotary base, or several: {content.get('rope_parameters')}")
+    old = {key: value for key, value in new.items() if key not in ("rope_theta", "partial_rotary_factor")}
+    content |= {key: new[key] for key in ("rope_theta", "partial_rotary_factor") if key in new}
+    content["rope_scaling"] = old if old["rope_type"] != "default" else None
+    content["rope_parameters"] = new
+    return content
