@@ -10,7 +10,15 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel
 
-__all__ = ["cast_parameters", "config_with_both_ropes", "float32_masters", "load_for_training", "packed_logits"]
+__all__ = [
+    "cast_parameters",
+    "check_packing",
+    "config_with_both_ropes",
+    "float32_masters",
+    "load_for_training",
+    "packed_logits",
+    "token_positions",
+]
 
 
 def packed_logits(model: PreTrainedModel, ids: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
@@ -36,6 +44,59 @@ def packed_logits(model: PreTrainedModel, ids: torch.Tensor, lengths: Sequence[i
         raise ValueError(f"{len(ids)} packed ids cannot be samples of {list(lengths)} tokens")
     positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
     return model(input_ids=ids[None], position_ids=positions[None], use_cache=False).logits[0]
+
+
+def check_packing(
+    model: PreTrainedModel,
+    forward: Callable[[PreTrainedModel, torch.Tensor, Sequence[int]], torch.Tensor] = packed_logits,
+) -> None:
+    """Try once, before training, that packed samples come out of a model as each alone does.
+
+    Recurrent layers (gated delta net, Mamba, short convolutions) carry their state over the border of two samples,
+    unless the kernels that are installed and the arguments they are given tell them where it is.
+
+    Args:
+        model: A causal language model; run in evaluation mode without gradient, and left in the mode it was in.
+        forward: Gives the logits, ``[tokens, vocabulary]``, of packed ids, ``[tokens]``, and the samples' lengths.
+
+    Raises:
+        ValueError: They differ by more than the model's rounding explains. Such a model takes its samples padded or
+            one by one.
+    """
+    import torch
+
+    length, modes = 24, {module: module.training for module in model.modules()}
+    ids = torch.arange(2 * length, device=model.device) * 37 % model.config.vocab_size
+    model.eval()
+    try:
+        with torch.no_grad():
+            alone = torch.cat([forward(model, one, [length]) for one in ids.split(length)]).double()
+            packed = forward(model, ids, [length, length]).double()
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    # Nothing precedes the first sample: it differs by the kernels' rounding alone, the last digit of a logit at least.
+    rounding, off = (packed.log_softmax(-1) - alone.log_softmax(-1)).abs().view(2, -1).mean(-1).tolist()
+    last_digit = torch.finfo(model.dtype).eps * alone.abs().mean().item()
+    if not off <= 10 * rounding + last_digit:
+        raise ValueError(
+            f"{type(model).__name__} cannot be packed so: behind another sample one is {off:.2g} nats a token off what "
+            f"it is alone, the first, which nothing precedes, {rounding:.2g}; pad the samples, or run them one by one"
+        )
+
+
+def token_positions(mask: torch.Tensor) -> torch.Tensor:
+    """Count the tokens of each row: the ``position_ids`` of a padded batch, wherever its padding is.
+
+    ``generate`` makes them of the mask by itself, a forward does not.
+
+    Args:
+        mask: Shape ``[rows, tokens]``, bool or integer: one for a token, zero for padding; left as it is.
+
+    Returns:
+        Shape ``[rows, tokens]``, int64. Tokens have 0, 1, 2, …; what is padding has a position below the row's length.
+    """
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
 def load_for_training(directory: str | PathLike[str], **arguments: Any) -> PreTrainedModel:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from mutants import broken, mutant
 from pytest_rlregress.remedies.trainer_model import (
     cast_parameters,
+    check_packing,
     config_with_both_ropes,
     float32_masters,
     load_for_training,
+    packed_logits,
+    token_positions,
 )
 
 
@@ -406,3 +409,161 @@ def cast_is_refused(monkeypatch):
 
     for name in ("to", "bfloat16", "half"):
         monkeypatch.setattr(PreTrainedModel, name, refusing)
+
+
+@broken("gdn-state-leaks-across-pack", only="refused_where")
+def nothing_refused(model, forward=None):
+    pass
+
+
+@broken("gdn-state-leaks-across-pack", only="refused_where")
+def delta_net_by_the_name_of_its_layers(model, forward=None):
+    """There are other recurrent layers, and names for them."""
+    if "linear_attention" in getattr(model.config, "layer_types", []):
+        raise ValueError(f"{type(model).__name__} cannot be packed")
+
+
+def leak_of(model, forward):
+    """Mean |difference| in nats of a sample that is packed behind another to itself alone, whatever the rounding."""
+    import torch
+
+    ids = torch.arange(48) * 37 % 256
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    with torch.no_grad():
+        alone, packed = forward(model, ids[24:], [24]), forward(model, ids, [24, 24])[24:]
+    for module, training in modes.items():
+        module.training = training
+    return (alone.double().log_softmax(-1) - packed.double().log_softmax(-1)).abs().mean().item()
+
+
+@broken("gdn-state-leaks-across-pack", only="models_pass")
+def tolerance_of_float32_for_all(model, forward=packed_logits):
+    if leak_of(model, forward) > 1e-5:
+        raise ValueError(f"{type(model).__name__} cannot be packed")
+
+
+@broken("gdn-state-leaks-across-pack", only="refused_where")
+def tenth_of_a_nat_is_no_leak(model, forward=packed_logits):
+    if leak_of(model, forward) > 0.1:
+        raise ValueError(f"{type(model).__name__} cannot be packed")
+
+
+@broken("gdn-state-leaks-across-pack", only="models_pass")
+def left_in_evaluation_mode(model, forward=packed_logits):
+    check_packing(model.eval(), forward)
+
+
+@broken("gdn-state-leaks-across-pack", only="refused_where")
+def tried_with_dropout(model, forward=packed_logits):
+    """Two forwards of a model in training differ by their dropout, which then passes for rounding."""
+
+    def in_training(model, ids, lengths):
+        return forward(model.train(), ids, lengths)
+
+    check_packing(model, in_training)
+
+
+@broken("gdn-state-leaks-across-pack", only="forward_of_the_trainer")
+def forward_of_its_own(model, forward=None):
+    check_packing(model)
+
+
+@broken("gdn-state-leaks-across-pack", only="models_pass")
+def everything_refused(model, forward=None):
+    raise ValueError(f"{type(model).__name__} cannot be packed")
+
+
+@mutant("gdn-state-leaks-across-pack", "absent", only="as_an_attention_model_is")
+def state_begins_anew_with_the_positions(monkeypatch):
+    """Kernels that find the borders in the positions."""
+    import torch
+    from transformers import Lfm2ForCausalLM
+
+    forward = Lfm2ForCausalLM.forward
+
+    def each_alone(self, input_ids=None, position_ids=None, **kwargs):
+        if position_ids is None:
+            return forward(self, input_ids=input_ids, **kwargs)
+        lengths = torch.diff((position_ids[0] == 0).nonzero()[:, 0], append=torch.tensor([position_ids.shape[1]]))
+        parts = [forward(self, input_ids=one, **kwargs) for one in input_ids.split(lengths.tolist(), dim=1)]
+        parts[0].logits = torch.cat([part.logits for part in parts], dim=1)
+        return parts[0]
+
+    monkeypatch.setattr(Lfm2ForCausalLM, "forward", each_alone)
+
+
+@mutant("gdn-state-leaks-across-pack", "changed", only="as_an_attention_model_is")
+def packed_rows_are_refused(monkeypatch):
+    from transformers import Lfm2ForCausalLM
+
+    def refusing(self, *args, **kwargs):
+        raise NotImplementedError("short convolutions take no packed rows")
+
+    monkeypatch.setattr(Lfm2ForCausalLM, "forward", refusing)
+
+
+@broken("left-padding-positions", only="padded_is_as_alone")
+def columns_counted(mask):
+    import torch
+
+    return torch.arange(mask.shape[1]).expand(mask.shape)
+
+
+@broken("left-padding-positions", only="padded_is_as_alone")
+def counted_from_one(mask):
+    return mask.long().cumsum(-1)
+
+
+@broken("left-padding-positions", only="count_the_tokens")
+def padding_at_minus_one(mask):
+    return mask.long().cumsum(-1) - 1
+
+
+@broken("left-padding-positions", only="count_the_tokens")
+def shifted_by_the_first_token(mask):
+    """Right for padding at the ends, and not for tokens masked in between."""
+    import torch
+
+    first = mask.int().argmax(-1, keepdim=True)
+    return (torch.arange(mask.shape[1]) - first).clamp(min=0)
+
+
+@broken("left-padding-positions", only="count_the_tokens")
+def dtype_of_the_mask(mask):
+    return token_positions(mask).to(mask.dtype)
+
+
+@broken("left-padding-positions", only="count_the_tokens")
+def mask_used_up(mask):
+    positions = token_positions(mask)
+    mask[:] = 0
+    return positions
+
+
+@mutant("left-padding-positions", "absent", only="forward_with_a_mask")
+def forward_counts_the_mask(monkeypatch):
+    from transformers import GPT2Model
+
+    forward = GPT2Model.forward
+
+    def counting(self, *args, attention_mask=None, position_ids=None, **kwargs):
+        if position_ids is None and attention_mask is not None:
+            position_ids = token_positions(attention_mask)
+        return forward(self, *args, attention_mask=attention_mask, position_ids=position_ids, **kwargs)
+
+    monkeypatch.setattr(GPT2Model, "forward", counting)
+
+
+@mutant("left-padding-positions", "changed", only="forward_with_a_mask")
+def positions_are_asked_for(monkeypatch):
+    from transformers import GPT2Model
+
+    forward = GPT2Model.forward
+
+    def asking(self, *args, attention_mask=None, position_ids=None, **kwargs):
+        if position_ids is None and attention_mask is not None:
+            raise ValueError("a padded batch needs position_ids")
+        return forward(self, *args, attention_mask=attention_mask, position_ids=position_ids, **kwargs)
+
+    monkeypatch.setattr(GPT2Model, "forward", asking)
