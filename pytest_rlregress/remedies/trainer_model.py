@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ __all__ = [
     "float32_masters",
     "load_for_training",
     "packed_logits",
+    "replayed_routing",
     "token_positions",
 ]
 
@@ -83,6 +85,51 @@ def check_packing(
             f"{type(model).__name__} cannot be packed so: behind another sample one is {off:.2g} nats a token off what "
             f"it is alone, the first, which nothing precedes, {rounding:.2g}; pad the samples, or run them one by one"
         )
+
+
+@contextmanager
+def replayed_routing(model: PreTrainedModel, experts: torch.Tensor) -> Iterator[None]:
+    """Within it, each token goes to the experts that it went to in the rollout.
+
+    Their weights are the model's own: softmax over its logits of those experts, so that routers get their gradient. The
+    order of a token's experts does not count. A backward that recomputes activations belongs inside too. For Qwen3-MoE
+    and models built like it, with a router ``mlp.gate`` in some or all layers.
+
+    Args:
+        model: Left as it was when the context ends, however it ends.
+        experts: Shape ``[tokens, layers, experts a token]``, int64, for the tokens of each forward, row by row, and the
+            layers that have experts, from the first. As the engine returns them.
+
+    Raises:
+        ValueError: The experts are not of as many layers, experts a token or, at the forward, tokens; or the config has
+            no ``norm_topk_prob`` or says that weights are not to add up to one.
+    """
+    import torch
+
+    layers = [layer.mlp.gate for layer in model.get_decoder().layers if hasattr(layer.mlp, "gate")]
+    if experts.dim() != 3 or experts.shape[1] != len(layers):
+        raise ValueError(f"experts {tuple(experts.shape)} for {len(layers)} layers with a router")
+    if experts.shape[2] != model.config.num_experts_per_tok:
+        raise ValueError(f"experts {tuple(experts.shape)} for {model.config.num_experts_per_tok} experts a token")
+    if not getattr(model.config, "norm_topk_prob", False):
+        raise ValueError("the weights of experts are replayed where they add up to one: norm_topk_prob")
+
+    def replay(chosen: torch.Tensor, output: Any) -> Any:
+        logits = output[0] if isinstance(output, tuple) else output
+        if logits.shape[0] != chosen.shape[0]:
+            raise ValueError(f"a forward of {logits.shape[0]} tokens, and experts for {chosen.shape[0]} tokens")
+        if isinstance(output, tuple):  # since transformers 5: logits, weights, experts
+            return logits, logits.gather(-1, chosen).float().softmax(-1).to(output[1].dtype), chosen
+        # Before, the layer chose by the logits: of the others it gets none.
+        return torch.full_like(logits, -torch.inf).scatter(-1, chosen, logits.gather(-1, chosen))
+
+    with ExitStack() as hooks:
+        for at, gate in enumerate(layers):
+            chosen = experts[:, at]
+            hooks.callback(
+                gate.register_forward_hook(lambda _, __, output, chosen=chosen: replay(chosen, output)).remove
+            )
+        yield
 
 
 def token_positions(mask: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
+
 from mutants import broken, mutant
 from pytest_rlregress.remedies.trainer_model import (
     cast_parameters,
@@ -10,6 +12,7 @@ from pytest_rlregress.remedies.trainer_model import (
     float32_masters,
     load_for_training,
     packed_logits,
+    replayed_routing,
     token_positions,
 )
 
@@ -567,3 +570,73 @@ def positions_are_asked_for(monkeypatch):
         return forward(self, *args, attention_mask=attention_mask, position_ids=position_ids, **kwargs)
 
     monkeypatch.setattr(GPT2Model, "forward", asking)
+
+
+@broken("moe-routing-disagrees", only="rollouts_experts")
+def routed_anew(model, experts):
+    return nullcontext()
+
+
+@broken("moe-routing-disagrees", only="rollouts_experts")
+def layers_mixed_up(model, experts):
+    return replayed_routing(model, experts.flip(1))
+
+
+@contextmanager
+def changed_routers(model, experts, change):
+    """The replay, with ``change(logits)`` of each router before it."""
+    gates = [layer.mlp.gate for layer in model.model.layers if hasattr(layer.mlp, "gate")]
+
+    def changed(module, arguments, output):
+        return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
+
+    hooks = [gate.register_forward_hook(changed) for gate in gates]
+    with replayed_routing(model, experts):
+        yield
+    for hook in hooks:
+        hook.remove()
+
+
+@broken("moe-routing-disagrees", only="change_nothing")
+def every_expert_weighs_the_same(model, experts):
+    """The experts alone are replayed."""
+    return changed_routers(model, experts, lambda logits: logits * 0)
+
+
+@broken("moe-routing-disagrees", only="change_nothing")
+def routers_without_gradient(model, experts):
+    return changed_routers(model, experts, lambda logits: logits.detach() + 0 * logits)
+
+
+NOT_ENDED = []
+
+
+@broken("moe-routing-disagrees", only="only_inside")
+@contextmanager
+def hooks_left_after_an_error(model, experts):
+    NOT_ENDED.append(replayed_routing(model, experts))
+    NOT_ENDED[-1].__enter__()
+    yield
+    NOT_ENDED.pop().__exit__(None, None, None)
+
+
+@broken("moe-routing-disagrees", only="refused")
+def cut_to_what_is_there(model, experts):
+    return replayed_routing(model, experts) if experts.shape[1] == 2 else nullcontext()
+
+
+@mutant("moe-routing-disagrees", "absent")
+def rollout_in_float32(monkeypatch):
+    from pytest_rlregress.scenarios.trainer_model import test_moe_routing_disagrees as scenario
+
+    monkeypatch.setattr(scenario, "cast_parameters", lambda model, dtype: model)
+
+
+@mutant("moe-routing-disagrees", "changed")
+def routers_fail(monkeypatch):
+    from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
+
+    def failing(self, hidden_states):
+        raise NotImplementedError("no kernel for so few experts")
+
+    monkeypatch.setattr(Qwen3MoeSparseMoeBlock, "forward", failing)
