@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +39,7 @@ def sampled_turns(model, tokenizer, prompt_ids):
 def in_pieces(tokenizer, text, cuts):
     """Ids of a text as a policy may spell it: the pieces between the cuts, each encoded by itself."""
     borders = [0, *sorted(cut for cut in cuts if 0 < cut < len(text)), len(text)]
-    pieces = [text[begin:end] for begin, end in zip(borders, borders[1:], strict=False)]
+    pieces = [text[begin:end] for begin, end in pairwise(borders)]
     return [token for piece in pieces for token in tokenizer.encode(piece, add_special_tokens=False)]
 
 
