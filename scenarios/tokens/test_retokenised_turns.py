@@ -11,15 +11,11 @@ from hypothesis import strategies as st
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, conversation, conversations, documented
+from pytest_rlregress.scenarios.tokens.turns import one_thread, rendered
 
 EVERY_TEMPLATE = pytest.mark.parametrize("template", LAYOUTS)
 PROMPT, [ANSWER, QUESTION] = conversation("", "How much is 2 + 2?", "four", "And 3 + 3?")
 TURNS, TOKENS = 16, 8
-
-
-def rendered(tokenizer, messages):
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return tokenizer.encode(text, add_special_tokens=False)
 
 
 def sampled_turns(model, tokenizer, prompt_ids):
@@ -43,32 +39,22 @@ def in_pieces(tokenizer, text, cuts):
     return [token for piece in pieces for token in tokenizer.encode(piece, add_special_tokens=False)]
 
 
-@pytest.fixture
-def one_thread():
-    """Many times faster for a model of this size where cores are shared."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.reproduces("retokenised-turns")
 def test_trainer_encodes_the_text(sharp_qwen):
     model, tokenizer = sharp_qwen.model(), sharp_qwen.tokenizer()
     prompt_ids = rendered(tokenizer, PROMPT)
-    turns = [turn for turn in sampled_turns(model, tokenizer, prompt_ids) if turn]
-    again = [tokenizer.encode(tokenizer.decode(turn), add_special_tokens=False) for turn in turns]
 
     def total(rows):
         """Of each turn the log-probability, in nats."""
         of_tokens = logprobs.token_logprobs(model, [prompt_ids + row for row in rows])
         return [sum(row[len(prompt_ids) - 1 :]) for row in of_tokens]
 
+    with one_thread():
+        turns = [turn for turn in sampled_turns(model, tokenizer, prompt_ids) if turn]
+        again = [tokenizer.encode(tokenizer.decode(turn), add_special_tokens=False) for turn in turns]
+        totals = zip(total(turns), total(again), strict=True)
     changed = sum(one != other for one, other in zip(turns, again, strict=True))
-    off = sum(abs(one - other) for one, other in zip(total(turns), total(again), strict=True)) / len(turns)
+    off = sum(abs(one - other) for one, other in totals) / len(turns)
     assert changed == 0, (
         f"silent: {changed} of {len(turns)} sampled turns are other ids when encoded again, "
         f"their log-probabilities {off:.1f} nats off"
