@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.remedies import next_prompt
-from pytest_rlregress.scenarios.tokens.turns import one_thread, rendered
+from pytest_rlregress.scenarios.tokens.turns import behind, one_thread, rendered, whole
 
 FAMILIES = ["qwen3", "deepseek-r1-distill"]
 OPENED = {"deepseek-r1-distill": "<think>\n"}  # by the generation prompt, so that it is not sampled
@@ -42,10 +42,6 @@ def sampled(tokenizer, family):
     """Of each turn, the ids that the policy samples."""
     texts = [text.removeprefix(OPENED.get(family, "")) for text in SAID]
     return [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in texts]
-
-
-def whole(turn):
-    return [*turn[0], *turn[1]]
 
 
 def appended(tokenizer, family):
@@ -88,13 +84,6 @@ def test_last_turn_behind_another_history(sharp_qwen, family):
         floor = logprobs.floor(model, [row])
     off = logprobs.mean_gap([then], [now])
     assert off <= 4 * floor, f"silent: the answer is {off:.2f} nats a token from what it was as the policy sampled it"
-
-
-def behind(row, mask=None):
-    """Each token that is trained on, with the tokens before it."""
-    prompt, ids = row
-    positions = [len(prompt) + index for index in range(len(ids)) if mask is None or mask[index]]
-    return [(whole(row)[:position], whole(row)[position]) for position in positions]
 
 
 def check_rows(turns, rows):

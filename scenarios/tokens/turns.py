@@ -13,6 +13,18 @@ def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], add_generati
     return tokenizer.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
 
 
+def whole(turn: tuple[Sequence[int], Sequence[int]]) -> list[int]:
+    """A turn's prompt and what was sampled, in one."""
+    return [*turn[0], *turn[1]]
+
+
+def behind(turn: tuple[Sequence[int], Sequence[int]], mask: Sequence[int] | None = None) -> list[tuple[list[int], int]]:
+    """Each sampled token, or each that the mask is 1 for, with the tokens before it."""
+    prompt, ids = turn
+    positions = [len(prompt) + index for index in range(len(ids)) if mask is None or mask[index]]
+    return [(whole(turn)[:position], whole(turn)[position]) for position in positions]
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute in one thread: many times faster for a model of this size where cores are shared."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants import broken, mutant
 from pytest_rlregress.remedies.batch import MaskedCompletion
-from pytest_rlregress.remedies.tokens import next_prompt, rows_of_turns, turn_context
+from pytest_rlregress.remedies.tokens import next_prompt, reward_text, rows_of_turns, turn_context
 
 
 def fails(*args, **kwargs):
@@ -132,3 +132,128 @@ def rendering_fails_otherwise(monkeypatch):
     from transformers import PreTrainedTokenizerFast
 
     monkeypatch.setattr(PreTrainedTokenizerFast, "apply_chat_template", fails)
+
+
+@broken("special-tokens-stripped-from-reward", only="test_well_formed")
+def special_tokens_skipped(tokenizer, completion_ids):
+    return tokenizer.decode(completion_ids, skip_special_tokens=True)
+
+
+@broken("special-tokens-stripped-from-reward", only="test_well_formed")
+def end_of_turn_kept(tokenizer, completion_ids):
+    return tokenizer.decode([token for token in completion_ids if token != tokenizer.pad_token_id])
+
+
+@broken("special-tokens-stripped-from-reward", only="test_well_formed")
+def one_token_taken_away(tokenizer, completion_ids):
+    return tokenizer.decode(completion_ids[:-1])
+
+
+@broken("special-tokens-stripped-from-reward", only="test_text_is_whole")
+def ends_taken_away_everywhere(tokenizer, completion_ids):
+    ends = (tokenizer.eos_token_id, tokenizer.pad_token_id)
+    return tokenizer.decode([token for token in completion_ids if token not in ends])
+
+
+@broken("special-tokens-stripped-from-reward", only="test_text_is_whole")
+def white_space_stripped(tokenizer, completion_ids):
+    return reward_text(tokenizer, completion_ids).strip()
+
+
+@broken("special-tokens-stripped-from-reward", only="test_spaces_stay")
+def cleaned_up(tokenizer, completion_ids):
+    return reward_text(tokenizer, completion_ids).replace(" .", ".").replace(" ?", "?").replace(" ,", ",")
+
+
+@broken("special-tokens-stripped-from-reward", only="test_well_formed")
+def callers_list_shortened(tokenizer, completion_ids):
+    text = reward_text(tokenizer, completion_ids)
+    completion_ids.pop()
+    return text
+
+
+@mutant("special-tokens-stripped-from-reward", "absent")
+def tags_are_not_skipped(monkeypatch):
+    from transformers import PreTrainedTokenizerFast
+
+    decode = PreTrainedTokenizerFast.decode
+
+    def decoded(self, token_ids, skip_special_tokens=False, **arguments):
+        ids = [int(token) for token in token_ids]
+        while skip_special_tokens and ids and ids[-1] in (self.eos_token_id, self.pad_token_id):
+            ids.pop()
+        return decode(self, ids, **arguments)
+
+    def batch_decoded(self, rows, **arguments):
+        return [decoded(self, row, **arguments) for row in rows]
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "decode", decoded)
+    monkeypatch.setattr(PreTrainedTokenizerFast, "batch_decode", batch_decoded)
+
+
+@mutant("special-tokens-stripped-from-reward", "changed", only="test_verl")
+def completions_are_decoded_otherwise(monkeypatch):
+    from transformers import PreTrainedTokenizerFast
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "decode", fails)
+
+
+@broken("turn-separator-lost", only="test_as_the_family")
+def added_by_itself_without_its_system_prompt(tokenizer, messages, added):
+    """As verl 0.7 does: what two empty user messages have in common is taken for the system prompt."""
+    empty = [{"role": "user", "content": ""}]
+    one, two = (tokenizer.apply_chat_template(empty * count, tokenize=False) for count in (1, 2))
+    text = tokenizer.apply_chat_template(added, tokenize=False, add_generation_prompt=True)
+    return tokenizer.encode(text[len(one) - (len(two) - len(one)) :], add_special_tokens=False)
+
+
+@broken("turn-separator-lost", only="test_as_the_family")
+def end_of_turn_included(tokenizer, messages, added):
+    return [tokenizer.eos_token_id, *turn_context(tokenizer, messages, added)]
+
+
+@broken("turn-separator-lost", only="test_as_the_family")
+def a_line_break_whatever_the_template(tokenizer, messages, added):
+    text = tokenizer.decode(turn_context(tokenizer, messages, added)).removeprefix("\n")
+    return tokenizer.encode("\n" + text)
+
+
+@broken("turn-separator-lost", only="test_as_the_family")
+def no_generation_prompt(tokenizer, messages, added):
+    whole, before = (
+        tokenizer.apply_chat_template(part, tokenize=False) for part in ([*messages, *added], list(messages))
+    )
+    return tokenizer.encode(("\n" if before.endswith("\n") else "") + whole[len(before) :])
+
+
+@broken("turn-separator-lost", only="test_as_the_family")
+def behind_the_first_place_that_reads_the_same(tokenizer, messages, added):
+    text = tokenizer.apply_chat_template([*messages, *added], tokenize=False, add_generation_prompt=True)
+    behind = text.partition(messages[-1]["content"] or "?")[2].partition(tokenizer.eos_token)[2]
+    return tokenizer.encode(behind, add_special_tokens=False)
+
+
+@broken("turn-separator-lost", only="test_tool_calls_apart")
+def tool_calls_taken_for_context(tokenizer, messages, added):
+    whole = [*messages[:-1], {**messages[-1], "content": "said"}, *added]
+    text = tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
+    return tokenizer.encode(text.rpartition("said")[2].removeprefix(tokenizer.eos_token))
+
+
+@broken("turn-separator-lost", only="test_refused")
+def last_message_not_looked_at(tokenizer, messages, added):
+    return rendered(tokenizer, [*messages, *added])
+
+
+@mutant("turn-separator-lost", "absent")
+def model_type_is_known(monkeypatch):
+    from verl.utils.tokenizer import continuous_token_wiring as wiring
+
+    monkeypatch.setitem(wiring._MODEL_TYPE_TO_FAMILY, "llama", wiring.ContinuousTokenModelFamily.QWEN)
+
+
+@mutant("turn-separator-lost", "changed", only="test_agent_loop")
+def agent_loop_fails_otherwise(monkeypatch):
+    from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+
+    monkeypatch.setattr(ToolAgentLoop, "run", fails)
