@@ -153,7 +153,9 @@ def padded_batch(rows: Sequence[Sequence[int]], pad_token_id: int) -> dict[str, 
 
     longest = max(map(len, rows), default=0)
     return {
-        name: torch.tensor([[*own(row), *[padding] * (longest - len(row))] for row in rows]).reshape(-1, longest)
+        name: torch.tensor([[*own(row), *[padding] * (longest - len(row))] for row in rows], dtype=torch.int64).reshape(
+            len(rows), longest
+        )
         for name, own, padding in (
             ("input_ids", list, pad_token_id),
             ("attention_mask", lambda row: [1] * len(row), 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants import broken, mutant
 from pytest_rlregress.remedies.batch import MaskedCompletion
-from pytest_rlregress.remedies.tokens import next_prompt, reward_text, rows_of_turns, turn_context
+from pytest_rlregress.remedies.tokens import next_prompt, padded_batch, reward_text, rows_of_turns, turn_context
 
 
 def fails(*args, **kwargs):
@@ -257,3 +257,50 @@ def agent_loop_fails_otherwise(monkeypatch):
     from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 
     monkeypatch.setattr(ToolAgentLoop, "run", fails)
+
+
+@broken("pad-is-eos", only="test_trained_to_stop")
+def labels_by_id(rows, pad_token_id):
+    batch = padded_batch(rows, pad_token_id)
+    batch["labels"] = batch["input_ids"].masked_fill(batch["input_ids"] == pad_token_id, -100)
+    return batch
+
+
+@broken("pad-is-eos", only="test_any_rows")
+def attention_by_id(rows, pad_token_id):
+    batch = padded_batch(rows, pad_token_id)
+    return {**batch, "attention_mask": (batch["input_ids"] != pad_token_id).long()}
+
+
+@broken("pad-is-eos", only="test_loss_is_of_the_rows")
+def padding_trained_on(rows, pad_token_id):
+    batch = padded_batch(rows, pad_token_id)
+    return {**batch, "labels": batch["input_ids"]}
+
+
+@broken("pad-is-eos", only="test_any_rows")
+def padded_on_the_left(rows, pad_token_id):
+    batch = padded_batch([list(row)[::-1] for row in rows], pad_token_id)
+    return {name: tensor.flip(1) for name, tensor in batch.items()}
+
+
+@broken("pad-is-eos", only="test_any_rows")
+def nothing_of_no_rows(rows, pad_token_id):
+    return padded_batch(rows, pad_token_id) if rows else {}
+
+
+@mutant("pad-is-eos", "absent")
+def collator_masks_by_length(monkeypatch):
+    from transformers import DataCollatorForLanguageModeling
+
+    def collated(self, features):
+        return padded_batch([feature["input_ids"] for feature in features], self.tokenizer.pad_token_id)
+
+    monkeypatch.setattr(DataCollatorForLanguageModeling, "__call__", collated)
+
+
+@mutant("pad-is-eos", "changed", only="test_end_of_turn")
+def collator_fails_otherwise(monkeypatch):
+    from transformers import DataCollatorForLanguageModeling
+
+    monkeypatch.setattr(DataCollatorForLanguageModeling, "__call__", fails)
