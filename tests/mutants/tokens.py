@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from mutants import broken, mutant
 from pytest_rlregress.remedies.batch import MaskedCompletion
-from pytest_rlregress.remedies.tokens import next_prompt, padded_batch, reward_text, rows_of_turns, turn_context
+from pytest_rlregress.remedies.tokens import (
+    next_prompt,
+    padded_batch,
+    reward_text,
+    rows_of_turns,
+    truncated,
+    turn_context,
+)
 
 
 def fails(*args, **kwargs):
@@ -304,3 +311,59 @@ def collator_fails_otherwise(monkeypatch):
     from transformers import DataCollatorForLanguageModeling
 
     monkeypatch.setattr(DataCollatorForLanguageModeling, "__call__", fails)
+
+
+@broken("truncation-told-by-eos-id", only="test_cut_is")
+def told_by_one_id(completion_ids, finish_reasons, stop_ids):
+    return [not ids or ids[-1] not in (stop_ids or [2])[:1] for ids in completion_ids]
+
+
+@broken("truncation-told-by-eos-id", only="test_each_way")
+def told_by_the_last_id(completion_ids, finish_reasons, stop_ids):
+    return [not ids or ids[-1] not in stop_ids for ids in completion_ids]
+
+
+@broken("truncation-told-by-eos-id", only="test_each_way")
+def aborted_is_finished(completion_ids, finish_reasons, stop_ids):
+    reasons = ["stop" if reason == "abort" else reason for reason in finish_reasons]
+    return truncated(completion_ids, reasons, stop_ids)
+
+
+@broken("truncation-told-by-eos-id", only="test_each_way")
+def no_word_is_cut(completion_ids, finish_reasons, stop_ids):
+    return [reason != "stop" for reason in finish_reasons]
+
+
+@broken("truncation-told-by-eos-id", only="test_each_way")
+def any_end_in_it_is_an_end(completion_ids, finish_reasons, stop_ids):
+    known = ["stop" if reason is None and {*ids} & {*stop_ids} else reason
+             for ids, reason in zip(completion_ids, finish_reasons, strict=True)]  # fmt: skip
+    return truncated(completion_ids, known, stop_ids)
+
+
+@broken("truncation-told-by-eos-id", only="test_reasons_of")
+def numbers_not_compared(completion_ids, finish_reasons, stop_ids):
+    return truncated(completion_ids[: len(finish_reasons)], finish_reasons, stop_ids)
+
+
+@mutant("truncation-told-by-eos-id", "absent")
+def trainer_knows_every_end(monkeypatch):
+    """As if the trainer took over what the request added."""
+    from pytest_rlregress.scenarios.tokens import grpo
+    from pytest_rlregress.scenarios.tokens import test_truncation_told_by_eos_id as scenario
+
+    trainer = grpo.trainer
+
+    def told(directory, tokenizer, *arguments):
+        made = trainer(directory, tokenizer, *arguments)
+        made.eos_token_ids = tokenizer.convert_tokens_to_ids(scenario.ENDS)
+        return made
+
+    monkeypatch.setattr(grpo, "trainer", told)
+
+
+@mutant("truncation-told-by-eos-id", "changed", only="test_grpo_trainer")
+def trainer_fails_otherwise(monkeypatch):
+    from trl import GRPOTrainer
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_and_score_completions", fails)
