@@ -1,0 +1,125 @@
+"""A right answer scores 0 because the judge broke: no alarm in a thread, or a worker that is gone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+RIGHT = ("The answer is $\\frac{1}{2}$.", "$0.5$")
+WRONG = ("The answer is $\\frac{1}{3}$.", "$0.5$")
+ENDLESS = ("The answer is $9^{9^{9^{9}}}$.", "$4$")
+MEANINGLESS = ("The answer is $4$.", "I do not know.")
+
+
+def in_a_thread(function, *arguments):
+    """As agent loops and reward workers call a reward."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(function, *arguments).result()
+
+
+def lose_a_worker(pool):
+    """Kill a worker of the pool that verl keeps for all its scores, as the kernel does where memory is short."""
+    pool.submit(time.sleep, 60)
+    next(iter(pool._processes.values())).kill()
+    while not pool._broken:
+        time.sleep(0.01)
+
+
+@pytest.mark.reproduces("math-verify-zero-reward")
+def test_parse_in_a_thread():
+    from math_verify import parse
+
+    assert in_a_thread(parse, RIGHT[0])
+
+
+@pytest.mark.reproduces("math-verify-zero-reward")
+def test_verl_score(monkeypatch):
+    from verl.utils.reward_score import math_verify
+
+    monkeypatch.setattr(math_verify, "_pool", None, raising=False)
+    if hasattr(math_verify, "_get_pool"):  # verl 0.9 judges in other processes, up to 0.7 in the caller's
+        lose_a_worker(math_verify._get_pool())
+    score = in_a_thread(math_verify.compute_score, "The answer is \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}")
+    assert score == 1, f"silent: verl scores a right answer {score}"
+
+
+@pytest.mark.guards("math-verify-zero-reward")
+def test_each_answer_is_judged_or_left_out(subject):
+    """Right and wrong ones, also behind one that never ends; what cannot be judged is told, and is no wrong answer."""
+    pairs = [RIGHT, WRONG, ENDLESS, RIGHT, MEANINGLESS, WRONG]
+    begun = time.monotonic()
+    judged = in_a_thread(subject, *zip(*pairs, strict=True), 1.0)
+    assert judged.scores == [1.0, 0.0, None, 1.0, None, 0.0]
+    assert judged.errors.keys() == {2, 4}
+    assert all(judged.errors.values())
+    assert time.monotonic() - begun < 60, "an answer without end is not given up"
+
+
+@pytest.mark.guards("math-verify-zero-reward")
+def test_worker_is_killed(subject):
+    """What was being judged is told, what comes after it is judged."""
+    import psutil
+
+    pairs = [(f"The answer is ${number}$.", f"${number}$") for number in range(4)] + [ENDLESS, RIGHT]
+    me, judged = psutil.Process(), []
+    before = set(me.children())
+    thread = threading.Thread(target=lambda: judged.append(subject(*zip(*pairs, strict=True), 30.0)))
+    thread.start()
+    killed = []
+    while thread.is_alive() and not killed:  # 2 s of computing: all but the endless one are done long since
+        killed = [child for child in set(me.children()) - before if child.cpu_times().user > 2.0]
+        time.sleep(0.01)
+    for child in killed:
+        child.kill()
+    thread.join()
+    assert judged[0].scores == [1.0] * 4 + [None, 1.0]
+
+
+@pytest.mark.guards("math-verify-zero-reward")
+@pytest.mark.parametrize("count", [0, 1])
+def test_as_many_solutions_as_answers(subject, count):
+    with pytest.raises(ValueError, match=rf"2.*{count}|{count}.*2"):
+        subject(["$1$", "$2$"], ["$1$"] * count, 1.0)
+
+
+@pytest.fixture
+def in_its_place(tmp_path, monkeypatch):
+    """Put a module of this text in the place of math-verify."""
+
+    def put(text):
+        (tmp_path / "math_verify.py").write_text(text, encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "math_verify", raising=False)
+
+    return put
+
+
+@pytest.mark.guards("math-verify-zero-reward")
+def test_math_verify_raises(subject, in_its_place):
+    """An exception is no wrong answer, though math-verify makes one of it unless told; nor is what it prints."""
+    in_its_place("""
+def parse(text, raise_on_error=False, **timeout):
+    print("parsing", text)
+    if "odd" in text and raise_on_error:
+        raise KeyError("an odd answer")
+    return [text]
+
+def verify(gold, target, raise_on_error=False, **timeout):
+    return gold == target
+""")
+    judged = subject(["4", "odd", "5"], ["4", "4", "4"], 10.0)
+    assert judged.scores == [1.0, None, 0.0]
+    assert judged.errors.keys() == {1}
+    assert "an odd answer" in judged.errors[1]
+
+
+@pytest.mark.guards("math-verify-zero-reward")
+def test_math_verify_is_missing(subject, in_its_place):
+    """Nothing is scored where there is nothing to score with."""
+    in_its_place("raise ImportError('no math_verify here')")
+    with pytest.raises((RuntimeError, ImportError), match=r"math.verify"):
+        subject(*zip(RIGHT, strict=True), 1.0)

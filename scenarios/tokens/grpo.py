@@ -1,0 +1,51 @@
+"""TRL's GRPOTrainer on the tiny Qwen, given completions as an engine samples them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.stack import InterfaceMissing, versions
+
+PROMPT = [{"role": "user", "content": "How big is Lisbon?"}]
+
+
+def trainer(directory: Path, tokenizer: Any, reward: Callable[..., Any], folder: Path, group: int) -> Any:
+    """A GRPOTrainer on the CPU that leaves completions out of the loss which it holds for cut short."""
+    from datasets import Dataset
+
+    try:
+        from trl import GRPOConfig, GRPOTrainer
+    except RuntimeError as error:  # TRL 0.2x wraps the ImportError: 0.26 wants what vLLM 0.13 has no more
+        if not isinstance(error.__cause__, ImportError):
+            raise
+        raise InterfaceMissing(f"drives GRPOTrainer: trl {versions().get('trl')}: {error.__cause__}") from error
+    arguments = GRPOConfig(
+        str(folder), use_cpu=True, bf16=False, report_to="none", per_device_train_batch_size=group,
+        num_generations=group, max_completion_length=64, mask_truncated_completions=True,
+    )  # fmt: skip
+    return GRPOTrainer(
+        str(directory),
+        reward_funcs=reward,
+        args=arguments,
+        train_dataset=Dataset.from_list([{"prompt": PROMPT}] * group),
+        processing_class=tokenizer,
+    )
+
+
+def scored(trainer: Any, completions: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """The batch that the trainer makes of one group, whose completions an engine has sampled for its one prompt."""
+    single_turn = getattr(trainer, "_generate_single_turn", None)
+    given = next(iter(inspect.signature(single_turn).parameters), "") if single_turn else ""
+    if given not in ("prompt_ids", "prompts"):
+        raise InterfaceMissing(
+            f"gives GRPOTrainer what was sampled, which trl {versions().get('trl')} has no place for"
+        )
+    sampled = [list(ids) for ids in completions]
+    if given == "prompt_ids":
+        trainer._generate_single_turn = lambda *args, **kwargs: (sampled, None)
+    else:  # the releases of 2025 tokenise the prompts there too
+        trainer._generate_single_turn = lambda *args, **kwargs: ([[5, 6] for _ in sampled], sampled, None, {})
+    return trainer._generate_and_score_completions([{"prompt": PROMPT} for _ in sampled])  # type: ignore[no-any-return]

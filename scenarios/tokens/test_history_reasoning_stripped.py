@@ -1,0 +1,143 @@
+"""The chat template drops the reasoning of earlier turns: what is trained on was not sampled, or not behind that."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.remedies import next_prompt
+from pytest_rlregress.scenarios.tokens.turns import behind, one_thread, rendered, whole
+
+FAMILIES = ["qwen3", "deepseek-r1-distill"]
+OPENED = {"deepseek-r1-distill": "<think>\n"}  # by the generation prompt, so that it is not sampled
+QUESTIONS = ["How much is 2 + 2?", "And 4 + 4?", "Half of that?"]
+SAID = [
+    "<think>\nTwo and two.\n</think>\n\nIt is 4.",
+    "<think>\nTwice as much.\n</think>\n\nIt is 8.",
+    "<think>\nHalf of 8 is 4.\n</think>\n\nIt is 4.",
+]
+MESSAGES = [
+    {"role": role, "content": text}
+    for turn in zip(QUESTIONS, SAID, strict=True)
+    for role, text in zip(("user", "assistant"), turn, strict=True)
+]
+
+
+def tokenizer_of(tiny_qwen, family):
+    if family != "qwen3":
+        return tiny_qwen.tokenizer(family)
+    from trl.chat_template_utils import qwen3_chat_template  # Qwen 3's own, by which TRL knows the family
+
+    tokenizer = tiny_qwen.tokenizer("qwen2.5")
+    tokenizer.chat_template = qwen3_chat_template
+    return tokenizer
+
+
+def sampled(tokenizer, family):
+    """Of each turn, the ids that the policy samples."""
+    texts = [text.removeprefix(OPENED.get(family, "")) for text in SAID]
+    return [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in texts]
+
+
+def appended(tokenizer, family):
+    """The turns of a rollout that appends to its ids: of each the prompt and what was sampled."""
+    turns = []
+    for number, ids in enumerate(sampled(tokenizer, family)):
+        so_far, question = MESSAGES[: 2 * number], MESSAGES[2 * number : 2 * number + 1]
+        before = whole(turns[-1]) if turns else None
+        prompt = next_prompt(tokenizer, before, so_far, question) if before else rendered(tokenizer, question)
+        turns.append((prompt, ids))
+    return turns
+
+
+def rendered_anew(tokenizer, family):
+    """The turns of a rollout that asks a chat server: each prompt is rendered from the messages so far."""
+    prompts = [rendered(tokenizer, MESSAGES[: 2 * number + 1]) for number in range(len(SAID))]
+    return list(zip(prompts, sampled(tokenizer, family), strict=True))
+
+
+@pytest.mark.reproduces("history-reasoning-stripped")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rendered_for_training(tiny_qwen, family):
+    tokenizer = tokenizer_of(tiny_qwen, family)
+    trained = tokenizer.apply_chat_template(MESSAGES, tokenize=False)
+    lost = [ids for ids in sampled(tokenizer, family) if tokenizer.decode(ids) not in trained]
+    assert not lost, f"silent: {len(lost)} of {len(SAID)} turns are not in the text trained on as they were sampled"
+
+
+@pytest.mark.reproduces("history-reasoning-stripped")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_last_turn_behind_another_history(sharp_qwen, family):
+    """The rollout kept its ids, the trainer renders the messages: of the last turn it has the answer, behind less."""
+    model, tokenizer = sharp_qwen.model(), tokenizer_of(sharp_qwen, family)
+    row = whole(appended(tokenizer, family)[-1])
+    trained = rendered(tokenizer, MESSAGES, add_generation_prompt=False)
+    trained = trained[: len(trained) - trained[::-1].index(tokenizer.eos_token_id)]
+    answer = len(tokenizer.encode("It is 4.")) + 1
+    with one_thread():
+        then, now = (logprobs.token_logprobs(model, [ids])[0][-answer:] for ids in (row, trained))
+        floor = logprobs.floor(model, [row])
+    off = logprobs.mean_gap([then], [now])
+    assert off <= 4 * floor, f"silent: the answer is {off:.2f} nats a token from what it was as the policy sampled it"
+
+
+def check_rows(turns, rows):
+    wanted = [pair for turn in turns for pair in behind(turn)]
+    found = [pair for row in rows for pair in behind((row.prompt_ids, row.completion_ids), row.completion_mask)]
+    assert found == wanted, "not each sampled token once, behind the tokens that it was sampled behind"
+    breaks = sum(later[: len(whole(turn))] != whole(turn) for turn, (later, _) in pairwise(turns))
+    assert len(rows) == (1 + breaks if turns else 0), "more rows than the prompts ask for"
+    assert all(set(row.completion_mask) <= {0, 1} for row in rows)
+
+
+@pytest.mark.guards("history-reasoning-stripped")
+@pytest.mark.parametrize("rollout", [appended, rendered_anew])
+@pytest.mark.parametrize("family", [*FAMILIES, "qwen2.5"])
+def test_every_turn_is_trained_on(tiny_qwen, subject, family, rollout):
+    turns = rollout(tokenizer_of(tiny_qwen, family), family)
+    check_rows(turns, subject(turns))
+
+
+IDS = st.lists(st.integers(0, 2), max_size=3)
+
+
+@st.composite
+def any_turns(draw):
+    """Turns whose prompts go on from the last one, or are cut, or differ in one id, or are others altogether."""
+    turns = []
+    for _ in range(draw(st.integers(0, 4))):
+        prompt = whole(turns[-1]) if turns else []
+        change = draw(st.sampled_from(["none", "none", "cut", "one id", "all"]))
+        if change == "one id" and prompt:
+            prompt[draw(st.integers(0, len(prompt) - 1))] = 9
+        prompt = {"cut": prompt[:-1], "all": []}.get(change, prompt) + draw(IDS)
+        turns.append((prompt, draw(IDS)))
+    return turns
+
+
+@pytest.mark.guards("history-reasoning-stripped")
+@given(turns=any_turns())
+@settings(EXAMPLES, max_examples=150)
+def test_any_turns(subject, turns):
+    check_rows(turns, subject(turns))
+
+
+@pytest.mark.guards("history-reasoning-stripped")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trained_behind_what_was_sampled_behind(sharp_qwen, subject, family):
+    model, tokenizer = sharp_qwen.model(), tokenizer_of(sharp_qwen, family)
+    turns = rendered_anew(tokenizer, family)
+    rows = subject(turns)
+    with one_thread():
+        then = logprobs.token_logprobs(model, [prompt + ids for prompt, ids in turns])
+        now = logprobs.token_logprobs(model, [row.prompt_ids + row.completion_ids for row in rows])
+        floor = logprobs.floor(model, [whole(turns[0])])
+    then = [value for row, (_, ids) in zip(then, turns, strict=True) for value in row[-len(ids) :]]
+    pairs = [(values[-len(row.completion_ids) :], row.completion_mask) for values, row in zip(now, rows, strict=True)]
+    now = [value for values, mask in pairs for value, trained in zip(values, mask, strict=True) if trained]
+    assert logprobs.mean_gap([then], [now]) <= 4 * floor

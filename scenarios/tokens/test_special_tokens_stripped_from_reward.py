@@ -1,0 +1,135 @@
+"""The reward is given the completion without its special tokens, and looks for tags that are special tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.batch.masks import TEXT
+
+# What is well-formed, by the token that begins it: <think> is one of the vocabulary's special tokens in some families
+# and an ordinary one in others, <|python_tag|> is special in Llama 3.1.
+WELL_FORMED = {
+    "<think>": "<think>\nA town by the sea.\n</think>\nHalf a million.",
+    "<|python_tag|>": '<|python_tag|>search(query="Lisbon")',
+}
+EVERY_TAG = pytest.mark.parametrize("tag", WELL_FORMED)
+
+
+def tokenizer_of(tiny_qwen, template="llama3"):
+    """With ``<think>`` and ``</think>`` as special tokens."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    plain = tiny_qwen.tokenizer(template)
+    backend = json.loads(plain.backend_tokenizer.to_str())
+    for token in backend["added_tokens"]:
+        token["special"] |= token["content"] in ("<think>", "</think>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(backend)),
+        chat_template=plain.chat_template,
+        eos_token=plain.eos_token,
+        pad_token=plain.pad_token,
+    )
+
+
+def sampled(tokenizer, text):
+    return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+
+
+def well_formed(text):
+    """A format reward, to the end of the text."""
+    return float(
+        any(
+            re.search(pattern, text, re.DOTALL)
+            for pattern in (r"^<think>.*</think>.*[.]$", r"^<\|python_tag\|>\w+\(.*\)$")
+        )
+    )
+
+
+@EVERY_TAG
+@pytest.mark.reproduces("special-tokens-stripped-from-reward")
+def test_verl_reward_manager(tiny_qwen, tag):
+    import numpy as np
+    import torch
+    from verl import DataProto
+    from verl.workers.reward_manager.naive import NaiveRewardManager
+
+    def score(data_source, solution_str, ground_truth, extra_info):
+        return well_formed(solution_str)
+
+    tokenizer = tokenizer_of(tiny_qwen)
+    response = sampled(tokenizer, WELL_FORMED[tag])
+    tensors = {"prompts": [5, 6], "responses": response, "attention_mask": [1] * (2 + len(response))}
+    columns = {"data_source": "math", "reward_model": {"ground_truth": "500000"}}
+    batch = DataProto.from_dict(
+        {key: torch.tensor([ids]) for key, ids in tensors.items()},
+        {key: np.array([value], dtype=object) for key, value in columns.items()},
+    )
+    reward = NaiveRewardManager(tokenizer, num_examine=0, compute_score=score)(batch).sum().item()
+    assert reward == 1, f"silent: verl rewards a well-formed completion with {reward}"
+
+
+@EVERY_TAG
+@pytest.mark.reproduces("special-tokens-stripped-from-reward")
+def test_grpo_trainer(tiny_qwen, tag, tmp_path):
+    from pytest_rlregress.scenarios.tokens import grpo
+
+    rewards = []
+
+    def reward(completions, **columns):
+        rewards.extend(well_formed(completion[0]["content"]) for completion in completions)
+        return rewards
+
+    tokenizer = tokenizer_of(tiny_qwen)
+    grpo.scored(
+        grpo.trainer(tiny_qwen.directory, tokenizer, reward, tmp_path, group=2),
+        [sampled(tokenizer, WELL_FORMED[tag])] * 2,
+    )
+    assert rewards == [1, 1], f"silent: TRL rewards well-formed completions with {rewards}"
+
+
+@EVERY_TAG
+@pytest.mark.guards("special-tokens-stripped-from-reward")
+@pytest.mark.parametrize("padding", [0, 3])
+def test_well_formed_is_rewarded(tiny_qwen, subject, tag, padding):
+    tokenizer = tokenizer_of(tiny_qwen)
+    ids = sampled(tokenizer, WELL_FORMED[tag]) + [tokenizer.pad_token_id] * padding
+    before = list(ids)
+    assert well_formed(subject(tokenizer, ids)) == 1
+    assert ids == before
+
+
+@pytest.mark.guards("special-tokens-stripped-from-reward")
+@pytest.mark.parametrize("template", ["qwen2.5", "deepseek-r1-distill", "llama3"])
+@given(
+    pieces=st.lists(
+        st.one_of(TEXT, st.sampled_from(["<think>", "</think>", "<|python_tag|>", "<|eot_id|>"])), max_size=6
+    ),
+    ended=st.booleans(),
+    padding=st.integers(0, 3),
+)
+@settings(EXAMPLES, max_examples=60)
+def test_text_is_whole(tiny_qwen, subject, template, pieces, ended, padding):
+    """All that was sampled, character for character, but for the end of the turn and the padding at its end."""
+    tokenizer = tokenizer_of(tiny_qwen, template)
+    text = "".join(pieces)
+    while text.endswith((tokenizer.eos_token, tokenizer.pad_token)):
+        text = text.removesuffix(tokenizer.eos_token).removesuffix(tokenizer.pad_token)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    ids += [tokenizer.eos_token_id] * ended + [tokenizer.pad_token_id] * padding
+    assert subject(tokenizer, ids) == text
+
+
+@pytest.mark.guards("special-tokens-stripped-from-reward")
+def test_spaces_stay(tiny_qwen, subject):
+    """A tokenizer that cleans up what it decodes, as many of transformers 4 do."""
+    tokenizer = tokenizer_of(tiny_qwen)
+    tokenizer.clean_up_tokenization_spaces = True
+    text = "is n't 2 , 3 . 5 ?"
+    assert subject(tokenizer, sampled(tokenizer, text)) == text

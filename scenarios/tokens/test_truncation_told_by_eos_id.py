@@ -1,0 +1,74 @@
+"""TRL holds a completion for cut short unless its last id is an end that it knows, whatever the engine says."""
+
+from __future__ import annotations
+
+import pytest
+
+GROUP = 32
+ENDS = ["<|im_end|>", "<|endoftext|>", "</tool_call>"]  # the generation config's two, and one that the request adds
+
+
+@pytest.fixture(scope="module")
+def ends(tiny_qwen):
+    return tiny_qwen.tokenizer().convert_tokens_to_ids(ENDS)
+
+
+@pytest.fixture(scope="module")
+def sampled(vllm_engine, tiny_qwen, ends):
+    """Completions of up to 8 tokens of a random policy, each end made as likely as 55 other tokens together."""
+    prompt = tiny_qwen.tokenizer().encode("How big is Lisbon?")
+    bias = dict.fromkeys(ends, 4.0)
+    completions = vllm_engine.generate([prompt] * GROUP, 8, seed=0, stop_token_ids=ends, logit_bias=bias)
+    seen = {(one.finish_reason, one.ids[-1] if one.finish_reason == "stop" else None) for one in completions}
+    assert seen == {("length", None), *(("stop", end) for end in ends)}, "not every way to end was sampled"
+    return completions
+
+
+@pytest.mark.reproduces("truncation-told-by-eos-id")
+def test_grpo_trainer(sampled, tiny_qwen, tmp_path):
+    from pytest_rlregress.scenarios.tokens import grpo
+
+    def reward(completions, **columns):
+        return [float(number % 2) for number, _ in enumerate(completions)]
+
+    trainer = grpo.trainer(tiny_qwen.directory, tiny_qwen.tokenizer(), reward, tmp_path, GROUP)
+    mask = grpo.scored(trainer, [one.ids for one in sampled])["completion_mask"]
+    finished = [row.tolist() for row, one in zip(mask, sampled, strict=True) if one.finish_reason == "stop"]
+    left_out = sum(not any(row) for row in finished)
+    assert left_out == 0, f"silent: {left_out} of {len(finished)} finished completions are left out of the loss"
+
+
+@pytest.mark.guards("truncation-told-by-eos-id")
+@pytest.mark.parametrize("told", ["by the engine", "by the last id"])
+def test_cut_is_what_the_engine_cut(sampled, subject, ends, told):
+    """Also where the engine's word is lost on its way, with every id that ends a completion."""
+    reasons = [one.finish_reason if told == "by the engine" else None for one in sampled]
+    stop_ids = [] if told == "by the engine" else ends
+    cut = subject([one.ids for one in sampled], reasons, stop_ids)
+    assert cut == [one.finish_reason == "length" for one in sampled]
+
+
+@pytest.mark.guards("truncation-told-by-eos-id")
+@pytest.mark.parametrize(
+    ("ids", "reason", "cut"),
+    [
+        ([7, 8], "stop", False),  # at a stop string
+        ([7, 2], "stop", False),
+        ([7, 2], "length", True),  # an end that the request ignored
+        ([], "length", True),
+        ([7, 2], "abort", True),
+        ([], "stop", False),
+        ([7, 2], None, False),
+        ([7, 0], None, False),
+        ([2, 7], None, True),
+        ([], None, True),
+    ],
+)
+def test_each_way_to_end(subject, ids, reason, cut):
+    assert subject([ids, [5]], [reason, "stop"], [2, 0]) == [cut, False]
+
+
+@pytest.mark.guards("truncation-told-by-eos-id")
+def test_reasons_of_other_completions(subject):
+    with pytest.raises(ValueError, match=r"2.*1|1.*2"):
+        subject([[7, 2], [8, 2]], ["stop"], [2])
