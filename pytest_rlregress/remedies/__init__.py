@@ -12,6 +12,7 @@ importing them is light, what a remedy needs it imports when called.
 ``losses``        rewards, advantages and losses
 ``memory``        trainer and engine on one GPU
 ``models``        models that do not load
+``rewards``       what an answer is worth
 ``rollout``       the engine that generates
 ``sampling``      what an engine samples from, and the log-probabilities it gives
 ``tokens``        text to ids and back
@@ -27,6 +28,7 @@ from pytest_rlregress.remedies.launch import *  # noqa: F403
 from pytest_rlregress.remedies.losses import *  # noqa: F403
 from pytest_rlregress.remedies.memory import *  # noqa: F403
 from pytest_rlregress.remedies.models import *  # noqa: F403
+from pytest_rlregress.remedies.rewards import *  # noqa: F403
 from pytest_rlregress.remedies.rollout import *  # noqa: F403
 from pytest_rlregress.remedies.sampling import *  # noqa: F403
 from pytest_rlregress.remedies.tokens import *  # noqa: F403

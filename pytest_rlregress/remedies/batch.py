@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-import os
-import queue
 import re
-import subprocess
-import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MaskedCompletion",
-    "MathScores",
     "align_batches",
     "completion_mask",
     "info_mask",
-    "math_scores",
     "object_column",
     "union_batches",
 ]
@@ -234,133 +224,3 @@ def completion_mask(
         [token for token, _ in tokens],
         [trained for _, trained in tokens],
     )
-
-
-@dataclass(frozen=True)
-class MathScores:
-    """What answers are worth, and which could not be judged.
-
-    Attributes:
-        scores: Of each answer 1.0 if it is right, 0.0 if it is wrong, None if nobody can say: leave it out.
-        errors: Of each answer that is None, by its index, the reason. How many there are belongs into the metrics.
-    """
-
-    scores: list[float | None]
-    errors: dict[int, str]
-
-
-def math_scores(answers: Sequence[str], solutions: Sequence[str], seconds: float = 10.0) -> MathScores:
-    """Compare answers with solutions by math-verify, in a process of its own: from any thread, and never without end.
-
-    math-verify's own timeouts are an alarm, which only the main thread has; here the process is what ends. One that
-    does, or is ended from outside, is followed by another.
-
-    Args:
-        answers: Texts with an answer in LaTeX or as an expression.
-        solutions: As many texts with the right one.
-        seconds: How long to work on one answer.
-
-    Returns:
-        A score or an error for each: what takes too long, a solution without a mathematical meaning, an exception of
-        math-verify and the end of the process are errors, not wrong answers.
-
-    Raises:
-        ValueError: Answers and solutions differ in number.
-        RuntimeError: The process does not start, as where math-verify is missing.
-    """
-    if len(answers) != len(solutions):
-        raise ValueError(f"{len(answers)} answers but {len(solutions)} solutions")
-    scores: list[float | None] = []
-    errors: dict[int, str] = {}
-    judge: _Judge | None = None
-    try:
-        for index, pair in enumerate(zip(answers, solutions, strict=True)):
-            judge = judge or _Judge()
-            score, error = judge.asked(pair, seconds)
-            scores.append(score)
-            if error:
-                errors[index] = error
-            if not judge.usable:
-                judge.end()
-                judge = None
-    finally:
-        if judge:
-            judge.end()
-    return MathScores(scores, errors)
-
-
-class _Judge:
-    """A Python of its own that reads pairs of answer and solution and writes what they come to, a line each."""
-
-    def __init__(self) -> None:
-        """Start it, and wait until it has imported what it needs."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "from pytest_rlregress.remedies.batch import _judge; _judge()"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-        self.usable = True
-        ready = self._line(seconds=120.0)
-        if ready != "ready":
-            self.end()
-            raise RuntimeError(f"math-verify did not start: {ready or 'no word of it'}")
-
-    def asked(self, pair: tuple[str, str], seconds: float) -> tuple[float | None, str]:
-        """A score, or None and an error, after which it may be of no use any more."""
-        with suppress(OSError):  # of a process that has ended: so does its output
-            print(json.dumps(pair), file=self.process.stdin, flush=True)
-        line = self._line(seconds)
-        if line:
-            score, error = json.loads(line)
-            return score, error
-        self.usable = False
-        return None, f"not done after {seconds} s" if line is None else "the process that judges has ended"
-
-    def end(self) -> None:
-        """Kill it, and collect what is left."""
-        self.process.kill()
-        self.process.wait()
-        with suppress(OSError):
-            self.process.stdin.close()  # type: ignore[union-attr]
-
-    def _read(self) -> None:
-        with self.process.stdout as lines:  # type: ignore[union-attr]
-            for line in lines:
-                self.lines.put(line.strip())
-        self.lines.put("")
-
-    def _line(self, seconds: float) -> str | None:
-        try:
-            return self.lines.get(timeout=seconds)
-        except queue.Empty:
-            return None
-
-
-def _judge() -> None:
-    """Read pairs as JSON, write score and error as JSON. What libraries print goes elsewhere."""
-    replies, sys.stdout = sys.stdout, sys.stderr
-    try:
-        from math_verify import parse, verify
-    except ImportError as error:
-        print(f"{error}", file=replies, flush=True)
-        return
-    # Older releases cannot tell errors from wrong answers.
-    told = {"raise_on_error": True} if "raise_on_error" in inspect.signature(verify).parameters else {}
-    parse("$1$", parsing_timeout=None)  # the first takes longer, and is no answer's fault
-    print("ready", file=replies, flush=True)
-    for line in sys.stdin:
-        answer, solution = json.loads(line)
-        score: float | None = None
-        why = ""
-        try:
-            right = parse(solution, parsing_timeout=None, **told)
-            if right:
-                found = parse(answer, parsing_timeout=None, **told)
-                score = float(verify(right, found, timeout_seconds=None, **told))
-            else:
-                why = f"no mathematical meaning in the solution {solution!r}"
-        except Exception as raised:
-            why = f"{type(raised).__name__}: {raised}"
-        print(json.dumps([score, why]), file=replies, flush=True)

@@ -6,7 +6,8 @@ import re
 from types import SimpleNamespace
 
 from mutants import broken, mutant
-from pytest_rlregress.remedies.batch import align_batches, completion_mask, info_mask, math_scores, union_batches
+from pytest_rlregress.remedies.batch import align_batches, completion_mask, info_mask, union_batches
+from pytest_rlregress.remedies.rewards import math_scores
 
 
 def fails(*args, **kwargs):
