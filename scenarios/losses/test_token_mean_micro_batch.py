@@ -20,7 +20,7 @@ def check_split(gradient_of, loss, change):
 @pytest.mark.reproduces("token-mean-micro-batch")
 @pytest.mark.parametrize("change", ["micro-batches", "dynamic-batches"])
 def test_verl_token_mean(gradient_of, change):
-    check_split(gradient_of, trainers.verl_policy_loss("token-mean", told_nothing), change)
+    check_split(gradient_of, trainers.verl_loss("token-mean", told_nothing), change)
 
 
 @pytest.mark.reproduces("token-mean-micro-batch")
@@ -28,18 +28,10 @@ def test_trl_bnpo(gradient_of, tiny_qwen, tmp_path):
     check_split(gradient_of, trainers.trl_grpo_loss(tiny_qwen, tmp_path, loss_type="bnpo"), "micro-batches")
 
 
-def token_losses(batch):
-    """PPO's clipped objective of each token."""
-    import torch
-
-    ratio = (batch.log_probs - batch.old_log_probs).exp()
-    return -torch.min(ratio * batch.advantages, ratio.clamp(0.8, 1.2) * batch.advantages)
-
-
 @pytest.mark.guards("token-mean-micro-batch")
 def test_every_token_weighs_the_same(gradient_of, subject):
     def loss(batch):
-        return subject(token_losses(batch), batch.mask, batch.batch_tokens)
+        return subject(trainers.token_losses(batch), batch.mask, batch.batch_tokens)
 
     changes = ["micro-batches", "dynamic-batches", "padding", "packing", "row-order", "masked-values"]
     gradient_of(loss, "token-mean").unchanged_by(*changes)
@@ -50,7 +42,7 @@ def test_mean_over_ranks(gradient_of, subject):
     """Each half of the rows on a rank of its own; data parallelism takes the mean of the ranks' gradients."""
 
     def loss(batch):
-        halves = zip(token_losses(batch).chunk(2), batch.mask.chunk(2), strict=True)
+        halves = zip(trainers.token_losses(batch).chunk(2), batch.mask.chunk(2), strict=True)
         return sum(subject(losses, mask, batch.batch_tokens, ranks=2) for losses, mask in halves) / 2
 
     gradient_of(loss, "token-mean")

@@ -7,23 +7,35 @@ from types import SimpleNamespace
 from pytest_rlregress.stack import InterfaceMissing
 
 
-def verl_policy_loss(mode, whole_batch):
-    """verl's clipped policy loss, and its trainer's mean over the micro batches.
+def core_algos():
+    """verl's module of advantages and losses."""
+    try:
+        from verl.trainer.ppo import core_algos
+    except ModuleNotFoundError as error:  # such as orjson, which verl 0.9.1 imports and does not ask for
+        raise InterfaceMissing(f"drives verl.trainer.ppo.core_algos, which cannot be imported here: {error}") from error
+    return core_algos
+
+
+def token_losses(batch):
+    """PPO's clipped objective of each token."""
+    import torch
+
+    ratio = (batch.log_probs - batch.old_log_probs).exp()
+    return -torch.min(ratio * batch.advantages, ratio.clamp(0.8, 1.2) * batch.advantages)
+
+
+def verl_loss(mode, whole_batch):
+    """The clipped objective, aggregated by verl, and a trainer's mean over the micro batches.
 
     Args:
         mode: verl's ``loss_agg_mode``.
         whole_batch: Gives for a ``PolicyBatch`` what verl is told of the whole batch: ``batch_num_tokens`` and so on.
     """
-    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
-    from verl.workers.config import ActorConfig
-
-    config = ActorConfig(strategy="fsdp", ppo_micro_batch_size_per_gpu=1, rollout_n=2)
+    algos = core_algos()
 
     def loss(batch):
-        config.global_batch_info.clear()
-        config.global_batch_info.update(whole_batch(batch))
-        numbers = batch.old_log_probs, batch.log_probs, batch.advantages, batch.mask
-        return compute_policy_loss_vanilla(*numbers, mode, config)[0] / batch.parts
+        aggregated = algos.agg_loss(token_losses(batch), batch.mask, mode, **whole_batch(batch))
+        return aggregated / batch.parts
 
     return loss
 
@@ -43,7 +55,13 @@ def trl_grpo_loss(qwen, folder, **settings):
     import torch
     import trl
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+
+    try:
+        from trl import GRPOConfig, GRPOTrainer
+    except (ImportError, RuntimeError) as error:  # it imports vLLM, of which it knows some releases
+        raise InterfaceMissing(
+            f"drives GRPOTrainer, which trl {trl.__version__} cannot import here: {error}"
+        ) from error
 
     config = GRPOConfig(
         output_dir=str(folder),
