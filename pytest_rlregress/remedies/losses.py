@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def place_scores(scores: torch.Tensor, response_mask: torch.Tensor) -> torch.Ten
     return torch.where(places == last, scores[:, None], 0)
 
 
-def check_groups(groups: Iterable[Hashable], size: int) -> np.ndarray:
+def check_groups(groups: Sequence[Hashable] | np.ndarray, size: int) -> np.ndarray:
     """Refuse a batch whose prompts have not as many responses each as were asked for, and return the group ids.
 
     Args:

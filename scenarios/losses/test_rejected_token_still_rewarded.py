@@ -10,12 +10,12 @@ REWARDS, REJECTED = [1.0, 0.0, 1.0, 10.0], 3
 KEPT = [0, 1, 2]
 
 
-def verl_advantages(rewards, mask):
+def verl_advantages(rewards, mask, epsilon=1e-6):
     """Of one group's token rewards."""
     import numpy as np
 
     index = np.array(["a"] * len(rewards), dtype=object)
-    return trainers.core_algos().compute_grpo_outcome_advantage(rewards, mask, index)[0]
+    return trainers.core_algos().compute_grpo_outcome_advantage(rewards, mask, index, epsilon=epsilon)[0]
 
 
 @pytest.mark.reproduces("rejected-token-still-rewarded")
@@ -55,15 +55,19 @@ def test_as_if_it_were_not_there(subject, normalise, dtype):
 
 
 @pytest.mark.guards("rejected-token-still-rewarded")
-def test_as_verl_where_nothing_was_rejected(subject):
+@pytest.mark.parametrize("epsilon", [1e-6, 0.5])
+def test_as_verl_where_nothing_was_rejected(subject, epsilon):
     import torch
 
     mask = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1]])
     rewards = torch.tensor(REWARDS)[KEPT]
-    exact = (rewards.double() - rewards.double().mean()) / (rewards.double().std() + 1e-6)
-    verl = verl_advantages(torch.nn.functional.pad(rewards[:, None], (1, 1)), mask)
-    floor = max((verl - exact[:, None] * mask).abs().max().item(), torch.finfo(torch.float32).eps)
-    assert (subject(rewards, mask, ["a"] * 3) - exact[:, None] * mask).abs().max() <= 8 * floor
+    deviation = rewards.double().std() + epsilon
+    exact = ((rewards.double() - rewards.double().mean()) / deviation)[:, None] * mask
+    verl = verl_advantages(torch.nn.functional.pad(rewards[:, None], (1, 1)), mask, epsilon)
+    floor = max((verl - exact).abs().max().item(), torch.finfo(torch.float32).eps)
+    assert floor < 1e-5, "verl computes something else"
+    found = subject(rewards, mask, ["a"] * 3, epsilon=epsilon)
+    assert (found - exact).abs().max() <= 8 * floor
 
 
 @pytest.mark.guards("rejected-token-still-rewarded")
