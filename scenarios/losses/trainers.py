@@ -11,7 +11,7 @@ def core_algos():
     """verl's module of advantages and losses."""
     try:
         from verl.trainer.ppo import core_algos
-    except ModuleNotFoundError as error:  # such as orjson, which verl 0.9.1 imports and does not ask for
+    except ModuleNotFoundError as error:  # orjson, which verl 0.9.1 imports and does not require
         raise InterfaceMissing(f"drives verl.trainer.ppo.core_algos, which cannot be imported here: {error}") from error
     return core_algos
 
@@ -86,7 +86,7 @@ def trl_grpo_loss(qwen, folder, **settings):
         ids = torch.zeros_like(batch.mask)  # of two tokens the first is the sampled one
 
         def policy(input_ids, **inputs):
-            """Gives logits, as TRL asks for up to 0.x, and what it has its models compute themselves since."""
+            """Gives logits, as TRL 0.26 asks for, and what TRL 1.16 has its models compute themselves."""
             both = torch.stack([batch.log_probs, torch.log1p(-batch.log_probs.exp())], -1)
             logits = torch.nn.functional.pad(both, (0, 0, 0, 1))  # the last predicts nothing
             entropy = -(both.exp() * both).sum(-1).detach()
