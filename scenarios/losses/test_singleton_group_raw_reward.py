@@ -1,0 +1,88 @@
+"""Every trajectory gets a group id of its own: there is no baseline, and its advantage is its raw reward."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.scenarios.losses import trainers
+
+REWARDS = [1.0, 1.0, 0.0, 1.0]
+
+
+def verl_advantages(rewards, groups):
+    """Of trajectories of one token."""
+    import numpy as np
+    import torch
+
+    rewards, index = torch.tensor(rewards)[:, None], np.array(groups, dtype=object)
+    return trainers.core_algos().compute_grpo_outcome_advantage(rewards, torch.ones_like(rewards), index)[0][:, 0]
+
+
+def group_ids(trajectories):
+    """As an agent's loop gives them that does not know of its prompt's other trajectories."""
+    import uuid
+
+    return [str(uuid.uuid4()) for _ in range(trajectories)]
+
+
+@pytest.mark.reproduces("singleton-group-raw-reward")
+def test_id_of_each_trajectory():
+    """Four trajectories of one prompt."""
+    advantages = [round(one, 3) for one in verl_advantages(REWARDS, group_ids(4)).tolist()]
+    assert min(advantages) < 0 or not any(advantages), f"silent: rewards of {REWARDS} are advantages of {advantages}"
+
+
+@pytest.mark.guards("singleton-group-raw-reward")
+@pytest.mark.parametrize("ids", ["uuid", "numbers", "array"])
+def test_groups_of_the_size_asked_for(subject, ids):
+    """Rows in any order; each prompt's advantages are around 0."""
+    import numpy as np
+    import torch
+
+    groups = {"uuid": ["a", "b", "b", "a", "b", "a"], "numbers": [7, 3, 3, 7, 3, 7]}.get(ids)
+    given = np.array(list("abbaba"), dtype=object) if groups is None else list(groups)
+    found = subject(given, 3)
+    assert (type(found), found.dtype, found.shape) == (np.ndarray, object, (6,))
+    assert found.tolist() == list(given)
+    rewards = [1.0, 0.5, 0.25, 0.0, 0.0, 0.0]
+    exact = verl_advantages(rewards, found).double()
+    # The same rewards in another order are the rounding there is.
+    floor = (verl_advantages(rewards[::-1], found[::-1].copy()).flip(0).double() - exact).abs().max().item()
+    step = torch.finfo(torch.float32).eps
+    for group in set(found.tolist()):
+        members = [one == group for one in found]
+        assert abs(exact[members].sum().item()) <= 8 * max(floor, step)
+        assert exact[members].abs().max() > 0.1
+
+
+@pytest.mark.guards("singleton-group-raw-reward")
+@pytest.mark.parametrize(
+    ("groups", "size", "told"),
+    [
+        (["a", "b", "c", "d"], 4, 1),
+        (["a", "a", "b", "c", "c"], 2, 1),
+        (["a", "a", "a", "a", "b", "b"], 2, 4),
+        (["a", "a", "a", "b", "b", "b"], 2, 3),
+        (["a", "a", "b"], 3, 2),
+        (["a", "a", "a", "b"], 2, 3),
+    ],
+    ids=["each-of-its-own", "one-of-its-own", "two-prompts-in-one", "all-too-large", "dropped-rows", "moved-row"],
+)
+def test_other_groups_are_refused(subject, groups, size, told):
+    """The message says what the size should be, and what it is of the first group of another."""
+    with pytest.raises(ValueError, match=rf"\b{told}\b.*\b{size}\b"):
+        subject(groups, size)
+
+
+@pytest.mark.guards("singleton-group-raw-reward")
+@pytest.mark.parametrize("size", [1, 0])
+def test_group_of_one_is_none(subject, size):
+    with pytest.raises(ValueError, match=rf"\b{size}\b"):
+        subject(["a", "b"], size)
+
+
+@pytest.mark.guards("singleton-group-raw-reward")
+def test_which_group(subject):
+    """Ids are told as they are, so that the prompt can be found."""
+    with pytest.raises(ValueError, match="'prompt 17'"):
+        subject(["prompt 3", "prompt 3", "prompt 17"], 2)

@@ -1,0 +1,114 @@
+"""The losses of verl and TRL as functions of a ``PolicyBatch``, so that ``gradient_of`` can check them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from pytest_rlregress.stack import InterfaceMissing
+
+
+def core_algos():
+    """verl's module of advantages and losses."""
+    try:
+        from verl.trainer.ppo import core_algos
+    except ModuleNotFoundError as error:  # orjson, which verl 0.9.1 imports and does not require
+        raise InterfaceMissing(f"drives verl.trainer.ppo.core_algos, which cannot be imported here: {error}") from error
+    return core_algos
+
+
+def token_losses(batch):
+    """PPO's clipped objective of each token."""
+    import torch
+
+    ratio = (batch.log_probs - batch.old_log_probs).exp()
+    return -torch.min(ratio * batch.advantages, ratio.clamp(0.8, 1.2) * batch.advantages)
+
+
+def verl_loss(mode, whole_batch):
+    """The clipped objective, aggregated by verl, and a trainer's mean over the micro batches.
+
+    Args:
+        mode: verl's ``loss_agg_mode``.
+        whole_batch: Gives for a ``PolicyBatch`` what verl is told of the whole batch: ``batch_num_tokens`` and so on.
+    """
+    algos = core_algos()
+
+    def loss(batch):
+        aggregated = algos.agg_loss(token_losses(batch), batch.mask, mode, **whole_batch(batch))
+        return aggregated / batch.parts
+
+    return loss
+
+
+class Output(SimpleNamespace):
+    """What a model returns."""
+
+
+def trl_grpo_loss(qwen, folder, **settings):
+    """The loss of TRL's GRPO trainer, with a model that gives the batch's log-probabilities.
+
+    Args:
+        qwen: The fixture ``tiny_qwen`` or ``sharp_qwen``: the trainer is made with its model.
+        folder: For what the trainer writes.
+        settings: Of ``GRPOConfig``.
+    """
+    import torch
+    import trl
+    from datasets import Dataset
+
+    try:
+        from trl import GRPOConfig, GRPOTrainer
+    except (ImportError, RuntimeError) as error:  # it imports vLLM, of which it knows some releases
+        raise InterfaceMissing(
+            f"drives GRPOTrainer, which trl {trl.__version__} cannot import here: {error}"
+        ) from error
+
+    config = GRPOConfig(
+        output_dir=str(folder),
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        per_device_train_batch_size=2,
+        num_generations=2,
+        **settings,
+    )
+    trainer = GRPOTrainer(
+        model=qwen.model(),
+        reward_funcs=lambda completions, **columns: [0.0] * len(completions),
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": "a"}]),
+        processing_class=qwen.tokenizer(),
+    )
+
+    def loss(batch):
+        trainer.current_gradient_accumulation_steps = batch.parts
+        trainer.model.train()
+        ids = torch.zeros_like(batch.mask)  # of two tokens the first is the sampled one
+
+        def policy(input_ids, **inputs):
+            """Gives logits, as TRL 0.26 asks for, and what TRL 1.16 has its models compute themselves."""
+            both = torch.stack([batch.log_probs, torch.log1p(-batch.log_probs.exp())], -1)
+            logits = torch.nn.functional.pad(both, (0, 0, 0, 1))  # the last predicts nothing
+            entropy = -(both.exp() * both).sum(-1).detach()
+            return Output(logits=logits, log_probs=batch.log_probs, entropy=entropy)
+
+        inputs = {
+            "prompt_ids": ids[:, :1],
+            "prompt_mask": torch.ones_like(ids[:, :1]),
+            "completion_ids": ids,
+            "completion_mask": batch.mask,
+            "advantages": batch.advantages,
+            "old_per_token_logps": batch.old_log_probs,
+            "ref_per_token_logps": batch.ref_log_probs,
+            "num_items_in_batch": torch.tensor(batch.batch_tokens),
+        }
+        try:
+            return trainer.compute_loss(policy, inputs)
+        except AttributeError as error:
+            if isinstance(error.obj, Output):
+                raise InterfaceMissing(
+                    f"answers for the model, of which trl {trl.__version__} asks more: {error}"
+                ) from None
+            raise
+
+    return loss
