@@ -20,12 +20,34 @@ PROMPTS = [[(start * 91 + step * 37) % 1000 + 5 for step in range(20)] for start
 ENGINE = pytest.mark.needs("vllm-engine")
 # One engine at a time in a process: the tests of each share a child.
 RAW = pytest.mark.isolated(group="sampling: log-probabilities by default")
+PUBLISHED = pytest.mark.isolated(group="sampling: a published model folder")
 PROCESSED = pytest.mark.isolated(group="sampling: processed log-probabilities")
 
 
 def sample(engine: Engine, **sampling: Any) -> list[Completion]:
     """Four completions of 24 tokens each."""
     return engine.generate(PROMPTS, 24, seed=7, ignore_eos=True, **sampling)
+
+
+def run(engine: Engine, prompts: Sequence[Any], params: Any = None) -> list[Any]:
+    """``LLM.generate`` as it is, with ``vllm.SamplingParams`` or without; compiling helpers would take seconds."""
+    import torch
+
+    with torch.compiler.set_stance("force_eager"):
+        return list(engine.llm.generate(prompts, params, use_tqdm=False))
+
+
+def completions_of(outputs: Sequence[Any]) -> list[Completion]:
+    """The first completion of each of vLLM's outputs; without log-probabilities where none were asked for."""
+    from pytest_rlregress.fixtures.vllm_engine import Completion
+
+    made = []
+    for output in outputs:
+        answer = output.outputs[0]
+        ids = list(answer.token_ids)
+        logprobs = [at[token].logprob for token, at in zip(ids, answer.logprobs or (), strict=bool(answer.logprobs))]
+        made.append(Completion(list(output.prompt_token_ids), ids, logprobs, answer.finish_reason))
+    return made
 
 
 def trainer_logprobs(
