@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["encode_prompt", "explicit_sampling", "sampled_logprobs", "truncated_logprobs"]
+__all__ = [
+    "encode_prompt",
+    "explicit_sampling",
+    "kept_random_state",
+    "request_seed",
+    "sampled_logprobs",
+    "tokenizer_ids",
+    "truncated_logprobs",
+]
 
 
 def sampled_logprobs(logits: torch.Tensor, ids: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -147,3 +159,62 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     if bos is not None and ids[:1] != [bos] and tokenizer.encode("")[:1] == [bos]:
         return [bos, *ids]
     return ids
+
+
+def request_seed(seed: int, *place: int) -> int:
+    """A seed for one request to an engine, from the run's seed and the place of the request in the run.
+
+    Args:
+        seed: Of the run.
+        place: What tells the request from every other: such as step, replica, prompt and copy, always in one order.
+
+    Returns:
+        From 0 to 2^63 - 1, the same for the same arguments. Those of two places are far apart, since vLLM gives the
+        ``n`` completions of a request ``seed``, ``seed + 1``, ….
+
+    Raises:
+        ValueError: There is no place: every request would have one seed.
+    """
+    if not place:
+        raise ValueError("no place given: say step, replica, prompt and copy, else all requests have one seed")
+    text = " ".join(str(int(number)) for number in (seed, *place))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Put the global random states of Python, numpy and torch back at the end of a block to what they were before it.
+
+    For the start of an engine in the trainer's process, which seeds them all. The block may fail: they are put back.
+    CUDA's are too, of every device, if CUDA is in use when the block begins. An engine in this process may sample with
+    torch's global state: around each ``generate()`` it would draw the same every time, so give its requests seeds.
+    """
+    import numpy as np
+    import torch
+
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)
+
+
+def tokenizer_ids(tokenizer: PreTrainedTokenizerBase, model_vocabulary: int) -> list[int]:
+    """Ids that the tokenizer has a token for, of those that the model has logits for: what may be sampled.
+
+    To be sent with each request as ``allowed_token_ids``, and to be the only ids of the trainer's softmax: a model's
+    head is padded (Qwen 2.5 7B: 152064 for 151665 tokens), and what is sampled of the padding has no text.
+
+    Args:
+        tokenizer: Of the model; added tokens count, gaps between the ids do not.
+        model_vocabulary: Rows of the model's head. An engine refuses ids from there on.
+
+    Returns:
+        Ascending.
+    """
+    return sorted({token for token in tokenizer.get_vocab().values() if token < model_vocabulary})

@@ -47,21 +47,20 @@ def processed_engine(sharp_qwen, progress):
         yield engine
 
 
-@pytest.fixture(scope="session")
-def published_tokenizer(sharp_qwen):
-    """A tokenizer that puts a beginning-of-text token first, as Llama 3's, and has 900 of the model's 1024 ids."""
+def tokenizer_with(model, has):
+    """Llama 3's of the tiny Qwen, less the ids that ``has(id)`` denies; it puts a beginning-of-text token first."""
     from tokenizers import Tokenizer, processors
     from transformers import PreTrainedTokenizerFast
 
-    document = json.loads((sharp_qwen.directory / "tokenizer.json").read_text(encoding="utf-8"))
-    model = document["model"]
-    model["vocab"] = {token: number for token, number in model["vocab"].items() if number < TOKENIZER_SIZE}
-    pairs = [merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"]]
-    model["merges"] = [pair for pair in pairs if "".join(pair) in model["vocab"]]
+    document = json.loads((model.directory / "tokenizer.json").read_text(encoding="utf-8"))
+    bpe = document["model"]
+    bpe["vocab"] = {token: number for token, number in bpe["vocab"].items() if has(number)}
+    pairs = [merge if isinstance(merge, list) else merge.split(" ") for merge in bpe["merges"]]
+    bpe["merges"] = [pair for pair in pairs if bpe["vocab"].keys() >= {*pair, "".join(pair)}]
     tokenizer = Tokenizer.from_str(json.dumps(document))
     bos = tokenizer.token_to_id(BOS)
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{BOS} $A", special_tokens=[(BOS, bos)])
-    family = sharp_qwen.tokenizer("llama3")
+    family = model.tokenizer("llama3")
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         chat_template=family.chat_template,
@@ -70,6 +69,18 @@ def published_tokenizer(sharp_qwen):
         pad_token=family.pad_token,
         clean_up_tokenization_spaces=False,
     )
+
+
+@pytest.fixture(scope="session")
+def published_tokenizer(sharp_qwen):
+    """A tokenizer that puts a beginning-of-text token first, as Llama 3's, and has 900 of the model's 1024 ids."""
+    return tokenizer_with(sharp_qwen, lambda token: token < TOKENIZER_SIZE)
+
+
+@pytest.fixture(scope="session")
+def gapped_tokenizer(sharp_qwen):
+    """One that has none of these for the ids from 600 to 699 either."""
+    return tokenizer_with(sharp_qwen, lambda token: token < TOKENIZER_SIZE and token // 100 != 6)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ ENGINE = pytest.mark.needs("vllm-engine")
 # One engine at a time in a process: the tests of each share a child.
 RAW = pytest.mark.isolated(group="sampling: log-probabilities by default")
 PUBLISHED = pytest.mark.isolated(group="sampling: a published model folder")
+STARTS = pytest.mark.isolated(group="sampling: engines that a test starts")
 PROCESSED = pytest.mark.isolated(group="sampling: processed log-probabilities")
 
 

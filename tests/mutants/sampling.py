@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import random
+import time
+from contextlib import contextmanager
+
 from mutants import broken, mutant
-from pytest_rlregress.remedies.sampling import encode_prompt, explicit_sampling, sampled_logprobs, truncated_logprobs
+from pytest_rlregress.remedies.sampling import (
+    encode_prompt,
+    explicit_sampling,
+    request_seed,
+    sampled_logprobs,
+    truncated_logprobs,
+)
 
 
 def failing(error):
@@ -263,3 +273,182 @@ def template_loses_the_token(monkeypatch):
         "__call__",
         lambda self, text, **options: call(self, text.replace(self.bos_token, ""), add_special_tokens=False),
     )
+
+
+@broken("same-seed-replicas", only="test_far_apart")
+def running_number(seed, *place):
+    """One up with each copy: the n completions of a request have the seeds of the next ones."""
+    return seed + sum(number * 100**index for index, number in enumerate(reversed(place)))
+
+
+@broken("same-seed-replicas", only="test_replicas_with")
+def step_and_copy_alone(seed, *place):
+    return request_seed(seed, place[0], place[-1])
+
+
+@broken("same-seed-replicas", only="test_replicas_with")
+def one_for_all_copies(seed, *place):
+    return request_seed(seed, *place[:-1], 0)
+
+
+@broken("same-seed-replicas", only="test_same_for")
+def another_every_time(seed, *place):
+    return request_seed(time.perf_counter_ns(), *place)
+
+
+@broken("same-seed-replicas", only="test_same_for")
+def digits_run_together(seed, *place):
+    return request_seed(seed, int("".join(map(str, place))))
+
+
+@broken("same-seed-replicas", only="test_seeds_that")
+def unsigned(seed, *place):
+    return 2 * request_seed(seed, *place)
+
+
+@broken("same-seed-replicas", only="test_no_place")
+def without_a_place(seed, *place):
+    return request_seed(seed, *place, 0)
+
+
+@mutant("same-seed-replicas", "absent", only="test_copies")
+def copies_get_seeds_of_their_own(monkeypatch):
+    from vllm import LLM
+
+    generate = LLM.generate
+
+    def spread(self, prompts, params, **options):
+        for index, one in enumerate(params):
+            one.seed += index
+        return generate(self, prompts, params, **options)
+
+    monkeypatch.setattr(LLM, "generate", spread)
+
+
+@mutant("same-seed-replicas", "changed", only="test_copies")
+def engine_dies_of_a_seed(monkeypatch):
+    engine_fails_otherwise(monkeypatch)
+
+
+@broken("engine-resets-trainer-rng", only="test_whatever")
+@contextmanager
+def torch_alone():
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        yield
+
+
+@broken("engine-resets-trainer-rng", only="test_whatever")
+@contextmanager
+def numpy_forgotten():
+    state = random.getstate()
+    with torch_alone():
+        yield
+    random.setstate(state)
+
+
+@broken("engine-resets-trainer-rng", only="test_whatever")
+@contextmanager
+def seeded_anew():
+    """From the beginning, and not from where it was."""
+    import numpy as np
+    import torch
+
+    seed = torch.initial_seed()
+    yield
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+@broken("engine-resets-trainer-rng", only="test_block_that_fails")
+@contextmanager
+def where_nothing_fails():
+    import numpy as np
+    import torch
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    yield
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+
+
+@broken("engine-resets-trainer-rng", only="test_start_with")
+@contextmanager
+def nothing_kept():
+    yield
+
+
+@mutant("engine-resets-trainer-rng", "absent", only="test_start")
+def worker_seeds_nothing(monkeypatch):
+    monkeypatch.setattr("vllm.v1.worker.cpu_worker.set_random_seed", lambda seed: None)
+
+
+@mutant("engine-resets-trainer-rng", "changed", only="test_start")
+def worker_seeds_otherwise(monkeypatch):
+    from vllm.v1.worker import cpu_worker
+
+    real = cpu_worker.set_random_seed
+    monkeypatch.setattr(cpu_worker, "set_random_seed", lambda seed: real(seed + 1))
+
+
+@mutant("engine-resets-trainer-rng", "changed", only="test_start")
+def engine_does_not_start(monkeypatch):
+    monkeypatch.setattr("vllm.LLM", failing(RuntimeError("Engine core initialization failed")))
+
+
+@broken("out-of-vocabulary-token", only="test_only_what_has_text")
+def all_that_the_model_has(tokenizer, model_vocabulary):
+    return list(range(model_vocabulary))
+
+
+@broken("out-of-vocabulary-token", only="test_gap")
+def as_many_as_the_tokenizer_has(tokenizer, model_vocabulary):
+    return list(range(min(len(tokenizer), model_vocabulary)))
+
+
+@broken("out-of-vocabulary-token", only="test_added")
+def without_added_tokens(tokenizer, model_vocabulary):
+    return list(range(min(tokenizer.vocab_size, model_vocabulary)))
+
+
+@broken("out-of-vocabulary-token", only="test_ids_of_both")
+def all_that_the_tokenizer_has(tokenizer, model_vocabulary):
+    return sorted(tokenizer.get_vocab().values())
+
+
+@mutant("out-of-vocabulary-token", "absent", only="test_two_turns")
+def logits_of_the_padding_are_masked(monkeypatch):
+    from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
+
+    compute = Qwen2ForCausalLM.compute_logits
+
+    def masked(self, *args, **options):
+        logits = compute(self, *args, **options)
+        logits[..., 900:] = -float("inf")
+        return logits
+
+    monkeypatch.setattr(Qwen2ForCausalLM, "compute_logits", masked)
+
+
+@mutant("out-of-vocabulary-token", "changed", only="test_two_turns")
+def engine_dies_of_two_turns(monkeypatch):
+    engine_fails_otherwise(monkeypatch)
+
+
+@mutant("out-of-vocabulary-token", "reproduced", only="test_two_turns")
+def next_turn_is_refused(monkeypatch):
+    """As vLLM did it, by the tokenizer's size alone."""
+    from vllm import LLM
+
+    generate = LLM.generate
+
+    def refusing(self, prompts, *args, **options):
+        largest = max(max(prompt["prompt_token_ids"]) for prompt in prompts)
+        if len(prompts[0]["prompt_token_ids"]) > 20 and largest >= len(self.get_tokenizer()):
+            raise ValueError(f"Token id {largest} is out of vocabulary")
+        return generate(self, prompts, *args, **options)
+
+    monkeypatch.setattr(LLM, "generate", refusing)
