@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,11 +31,17 @@ def sample(engine: Engine, **sampling: Any) -> list[Completion]:
     return engine.generate(PROMPTS, 24, seed=7, ignore_eos=True, **sampling)
 
 
-def run(engine: Engine, prompts: Sequence[Any], params: Any = None) -> list[Any]:
-    """``LLM.generate`` as it is, with ``vllm.SamplingParams`` or without; compiling helpers would take seconds."""
+def eager() -> AbstractContextManager[Any]:
+    """Keep torch.compile off vLLM's helpers on a CPU, which ``enforce_eager`` leaves on: it would take seconds."""
     import torch
 
-    with torch.compiler.set_stance("force_eager"):
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
+def run(engine: Engine, prompts: Sequence[Any], params: Any = None) -> list[Any]:
+    """``LLM.generate`` as it is, with ``vllm.SamplingParams`` or without."""
+    with eager():
         return list(engine.llm.generate(prompts, params, use_tqdm=False))
 
 
