@@ -1,0 +1,92 @@
+"""Replicas of an engine, and copies of a request, that have the same seed sample the same completions."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import pytest
+
+from pytest_rlregress.scenarios.sampling.rollouts import ENGINE, PROMPTS, RAW, STARTS, completions_of, run
+
+COPIES = 4
+MANY = 64  # completions that one request may have, with seed, seed + 1, …
+
+
+def sample(engine, seeds, n=1):
+    """Complete one prompt once for each seed."""
+    from vllm import SamplingParams
+
+    params = [SamplingParams(max_tokens=24, temperature=1.0, seed=seed, ignore_eos=True, n=n) for seed in seeds]
+    outputs = run(engine, [{"prompt_token_ids": PROMPTS[0]}] * len(params), params)
+    return [one.ids for one in completions_of(outputs)]
+
+
+def check_different(completions, by):
+    different = len(set(map(tuple, completions)))
+    assert different == len(completions), (
+        f"silent: {len(completions)} completions of a prompt by {by}, of which {different} differ"
+    )
+
+
+@ENGINE
+@RAW
+@pytest.mark.reproduces("same-seed-replicas")
+def test_copies_of_a_request(raw_engine):
+    check_different(sample(raw_engine, [7] * COPIES), "copies of a request")
+
+
+@ENGINE
+@STARTS
+@pytest.mark.reproduces("same-seed-replicas")
+def test_replicas(sharp_qwen, progress):
+    from vllm import EngineArgs
+
+    from pytest_rlregress.fixtures import vllm_engine
+
+    completions = []
+    for _ in range(2):  # one after the other, as in a restart
+        with vllm_engine.start(sharp_qwen.directory, say=progress, seed=EngineArgs.seed) as engine:
+            completions += sample(engine, [None])
+    check_different(completions, "replicas")
+
+
+@ENGINE
+@RAW
+@pytest.mark.guards("same-seed-replicas")
+def test_replicas_with_seeds_for_each_request(raw_engine, subject):
+    """Two replicas, one after the other on this engine: what decides are the seeds, not the engine's."""
+    seeds = [[subject(1, 0, replica, 0, copy) for copy in range(COPIES)] for replica in range(2)]
+    replicas = [sample(raw_engine, one) for one in seeds]
+    check_different(replicas[0] + replicas[1], "replicas with seeds for each request")
+    assert sample(raw_engine, seeds[0]) == replicas[0], "not to be had again with the same seeds"
+
+
+@pytest.mark.guards("same-seed-replicas")
+def test_far_apart(subject):
+    """Every step, replica, prompt and copy: what numbers them may run on from one to the next, the seeds do not."""
+    places = list(product(range(3), range(3), range(24), range(4)))
+    seeds = sorted(subject(1, *place) for place in places)
+    nearest = min(after - before for before, after in pairwise(seeds))
+    assert nearest >= MANY, f"two of {len(places)} requests have seeds {nearest} apart"
+
+
+@pytest.mark.guards("same-seed-replicas")
+def test_same_for_the_same_place(subject):
+    assert subject(1, 2, 3) == subject(1, 2, 3)
+    assert subject(1, 2, 3) != subject(2, 2, 3), "the run's seed makes no difference"
+    assert len({subject(1, 1, 23), subject(1, 12, 3), subject(1, 23, 1), subject(1, 123)}) == 4
+
+
+@pytest.mark.guards("same-seed-replicas")
+@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**62])
+def test_seeds_that_vllm_takes(subject, seed):
+    for copy in range(100):
+        found = subject(seed, copy)
+        assert type(found) is int
+        assert 0 <= found < 2**63, f"{found} does not fit a signed 64-bit integer"
+
+
+@pytest.mark.guards("same-seed-replicas")
+def test_no_place(subject):
+    with pytest.raises(ValueError, match="place"):
+        subject(1)
