@@ -1,0 +1,51 @@
+"""The engines of this folder, one of each mode for all its files; every test finds the checkpoint's weights in them."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def checkpoint(sharp_qwen, tmp_path_factory):
+    """The folder that the engine was started from, which a test may write to."""
+    return shutil.copytree(sharp_qwen.directory, tmp_path_factory.mktemp("checkpoint") / "model")
+
+
+@pytest.fixture(scope="session")
+def started_engine(checkpoint, progress):
+    """The engine as it runs for the whole folder; tests ask for ``engine``."""
+    from pytest_rlregress.fixtures import vllm_engine
+
+    with vllm_engine.start(checkpoint, say=progress, dtype="float32", max_model_len=1024) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(started_engine, sharp_qwen):
+    """vLLM on ``sharp_qwen``; it gets its weights before, too: a vLLM that takes no new ones says so."""
+    from pytest_rlregress.fixtures.vllm_engine import eager_helpers
+
+    weights = sharp_qwen.model().state_dict()
+    started_engine.load_weights(weights.items())
+    with eager_helpers():
+        yield started_engine
+    started_engine.load_weights(weights.items())
+
+
+@pytest.fixture
+def old(sharp_qwen):
+    """The trainer's model with the weights of the engine, in float32."""
+    return sharp_qwen.model()
+
+
+@pytest.fixture
+def new(sharp_qwen):
+    """The trainer's model after an update that moved every parameter."""
+    import torch
+
+    model, generator = sharp_qwen.model(), torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return model
