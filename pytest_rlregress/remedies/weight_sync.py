@@ -6,10 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import torch
-    from vllm import LLM
+    from pathlib import Path
 
-__all__ = ["every_name", "forget_cached_prefixes", "load_checked"]
+    import torch
+    from peft import PeftModel
+    from vllm import LLM
+    from vllm.lora.request import LoRARequest
+
+__all__ = ["adapter_request", "every_name", "forget_cached_prefixes", "load_checked", "merged_weights"]
 
 
 def load_checked(
@@ -60,6 +64,63 @@ def load_checked(
     ]
     if said:
         raise ValueError(f"weight sync of {len(names)} tensors: {'; '.join(said)}")
+
+
+def adapter_request(name: str, version: int, folder: str | Path) -> LoRARequest:
+    """The request for a version of an adapter, which vLLM confuses with no other version and no other adapter.
+
+    vLLM knows an adapter by its id, and what it cached of a prompt by the adapter's name and path: both have to be new
+    for each version, also where its folder is rewritten in place.
+
+    Args:
+        name: Which adapter, where there are several.
+        version: Of the adapter, 0 or more: such as the number of updates. Once a folder was rewritten, ask for no older
+            version of it.
+        folder: With ``adapter_config.json`` and the weights, as ``save_pretrained`` writes it.
+
+    Returns:
+        Its id, of 63 bits, and its name are made from name and version: the same for the same, in every process.
+    """
+    import hashlib
+
+    from vllm.lora.request import LoRARequest
+
+    label = f"{name}@{version}"
+    number = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "big") >> 1
+    return LoRARequest(label, number or 1, str(folder))
+
+
+def merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """What to send of a model with an adapter to an engine without one: the base's names, the adapter merged into them.
+
+    The model is left as it is, bit by bit: a layer is copied and merged when its turn comes. ``merge_adapter`` and
+    ``unmerge_adapter`` round, and the base drifts with each sync.
+
+    Args:
+        model: Of PEFT, whole on this rank; LoRA, DoRA, ``modules_to_save`` and trained biases go with it.
+
+    Yields:
+        Pairs of name and tensor as ``named_parameters`` of the model without the adapter has them, a tied
+        ``lm_head.weight`` too; without gradient.
+    """
+    import copy
+
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils import ModulesToSaveWrapper
+
+    inside = None
+    for path, module in model.get_base_model().named_modules():
+        if inside is not None and path.startswith(inside):
+            continue
+        whole, recurse = module, False
+        if isinstance(module, BaseTunerLayer):
+            adapted = copy.deepcopy(module)
+            adapted.merge()
+            whole, recurse, inside = adapted.get_base_layer(), True, f"{path}."
+        elif isinstance(module, ModulesToSaveWrapper):
+            whole, recurse, inside = module.modules_to_save[module.active_adapters[0]], True, f"{path}."
+        for name, parameter in whole.named_parameters(recurse=recurse):
+            yield f"{path}.{name}", parameter.detach()
 
 
 def every_name(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mutants import broken, mutant
-from pytest_rlregress.remedies.weight_sync import every_name, load_checked
+from pytest_rlregress.remedies.weight_sync import adapter_request, every_name, load_checked, merged_weights
 
 SCENARIOS = "pytest_rlregress.scenarios.weight_sync"
 
@@ -227,3 +227,156 @@ def loader_wants_the_head(monkeypatch):
     monkeypatch.setattr(
         f"{SCENARIOS}.test_tied_embeddings_sync.reload_by_worker", failing(ValueError("lm_head.weight is missing"))
     )
+
+
+@broken("lora-same-id-stale", only="test_each_version")
+def one_id_for_all(name, version, folder):
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(f"{name}@{version}", 4711, str(folder))
+
+
+@broken("lora-same-id-stale", only="test_one_folder")
+def one_name_for_all(name, version, folder):
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(name, adapter_request(name, version, folder).lora_int_id, str(folder))
+
+
+@broken("lora-same-id-stale", only="test_one_folder")
+def loaded_in_place(name, version, folder):
+    """The bytes are the new ones, what is cached of a prompt is not."""
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(name, 4712, str(folder), load_inplace=True)
+
+
+@broken("lora-same-id-stale", only="test_two_adapters")
+def version_is_the_id(name, version, folder):
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(f"{name}@{version}", 5000 + version, str(folder))
+
+
+@broken("lora-same-id-stale", only="test_an_id_and_a_name")
+def id_counts_the_calls(name, version, folder, calls=[]):  # noqa: B006 - kept on purpose
+    from vllm.lora.request import LoRARequest
+
+    calls.append(name)
+    return LoRARequest(f"{name}@{version}", len(calls), str(folder))
+
+
+@broken("lora-same-id-stale", only="test_an_id_and_a_name")
+def name_run_into_version(name, version, folder):
+    return adapter_request(f"{name}{version}".replace(" ", ""), 0, folder)
+
+
+@broken("lora-same-id-stale", only="test_an_id_and_a_name")
+def id_of_ten_bits(name, version, folder):
+    from vllm.lora.request import LoRARequest
+
+    made = adapter_request(name, version, folder)
+    return LoRARequest(made.lora_name, made.lora_int_id % 1024 + 1, str(folder))
+
+
+@mutant("lora-same-id-stale", "absent", only="test_same_id")
+def always_loaded_again(monkeypatch):
+    """And the prefix cache is reset each time, running requests' too."""
+    from vllm import LLM
+    from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager
+
+    add, generate = LRUCacheWorkerLoRAManager.add_adapter, LLM.generate
+
+    def add_adapter(self, lora_request):
+        self._adapter_manager.remove_adapter(lora_request.lora_int_id)
+        return add(self, lora_request)
+
+    def generate_anew(self, *args, **options):
+        self.reset_prefix_cache()
+        return generate(self, *args, **options)
+
+    monkeypatch.setattr(LRUCacheWorkerLoRAManager, "add_adapter", add_adapter)
+    monkeypatch.setattr(LLM, "generate", generate_anew)
+
+
+@mutant("lora-same-id-stale", "changed", only="test_same_id")
+def engine_fails_otherwise(monkeypatch):
+    monkeypatch.setattr("vllm.LLM.generate", failing(RuntimeError("EngineCore encountered an issue")))
+
+
+@broken("lora-adapter-never-delivered", only="test_engine_has_the_adapter[base_only")
+def base_only(model):
+    from verl.utils.fsdp_utils import collect_lora_params
+
+    yield from collect_lora_params(model, layered_summon=False, base_sync_done=False).items()
+
+
+@broken("lora-adapter-never-delivered", only="test_engine_has_the_adapter[without_scaling-lora]")
+def without_scaling(model):
+    scaled = [module.scaling for module in model.modules() if hasattr(module, "lora_A")]
+    for scaling in scaled:
+        scaling["default"] /= 2
+    yield from merged_weights(model)
+    for scaling in scaled:
+        scaling["default"] *= 2
+
+
+@broken("lora-adapter-never-delivered", only="test_engine_has_the_adapter[saved_modules_of_the_base")
+def saved_modules_of_the_base(model):
+    saved = {name: module.original_module for name, module in _wrappers(model)}
+    for name, tensor in merged_weights(model):
+        module = saved.get(name.removesuffix(".weight"))
+        yield name, module.weight.detach() if module else tensor
+
+
+@broken("lora-adapter-never-delivered", only="test_next_update")
+def first_adapter_for_ever(model, first=[]):  # noqa: B006 - kept on purpose
+    first[:] = first or [(name, tensor.clone()) for name, tensor in merged_weights(model)]
+    yield from first
+
+
+@broken("lora-adapter-never-delivered", only="test_model_is_left")
+def merged_and_taken_back(model):
+    """As TRL does."""
+    sent = list(merged_weights(model))
+    model.merge_adapter()
+    yield from sent
+    model.unmerge_adapter()
+
+
+@broken("lora-adapter-never-delivered", only="test_model_is_left")
+def left_merged(model):
+    sent = list(merged_weights(model))
+    model.merge_adapter()
+    yield from sent
+
+
+@broken("lora-adapter-never-delivered", only="test_model_is_left")
+def tied_head_left_out(model):
+    yield from ((name, tensor) for name, tensor in merged_weights(model) if name != "lm_head.weight")
+
+
+@broken("lora-adapter-never-delivered", only="test_model_is_left")
+def left_in_eval_mode(model):
+    model.eval()
+    yield from merged_weights(model)
+
+
+def _wrappers(model):
+    from peft.utils import ModulesToSaveWrapper
+
+    return [(n, m) for n, m in model.get_base_model().named_modules() if isinstance(m, ModulesToSaveWrapper)]
+
+
+@mutant("lora-adapter-never-delivered", "absent")
+def trainer_sends_the_merged_weights(monkeypatch):
+    from verl.utils import fsdp_utils
+
+    monkeypatch.setattr(fsdp_utils, "collect_lora_params", lambda policy, **options: dict(merged_weights(policy)))
+
+
+@mutant("lora-adapter-never-delivered", "changed")
+def trainer_fails_otherwise(monkeypatch):
+    from verl.utils import fsdp_utils
+
+    monkeypatch.setattr(fsdp_utils, "collect_lora_params", failing(KeyError("base_model.model")))
