@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from vllm import LLM
     from vllm.lora.request import LoRARequest
 
-__all__ = ["adapter_request", "every_name", "forget_cached_prefixes", "load_checked", "merged_weights"]
+__all__ = [
+    "adapter_request",
+    "every_name",
+    "forget_cached_prefixes",
+    "load_checked",
+    "merged_weights",
+    "step_if_finite",
+]
 
 
 def load_checked(
@@ -151,3 +158,28 @@ def forget_cached_prefixes(llm: LLM) -> None:
     """
     if not llm.reset_prefix_cache(reset_running_requests=True):
         raise RuntimeError("the engine did not reset its prefix cache: it would go on from keys of the old weights")
+
+
+def step_if_finite(optimizer: torch.optim.Optimizer, max_norm: float) -> float:
+    """Clip the gradients by their norm and step, but make no step where that norm is not finite.
+
+    Then neither a weight nor the optimizer's state changes. The gradients are cleared in both cases, so that a bad one
+    does not stay for the next step. A caller counts the steps that were left out, and stops where they are many.
+
+    Args:
+        optimizer: With the gradients of a step, whole on this rank and unscaled.
+        max_norm: Largest 2-norm of all gradients together.
+
+    Returns:
+        The norm before clipping: NaN or infinity where no step was made.
+    """
+    import math
+
+    import torch
+
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_norm))
+    if math.isfinite(norm):
+        optimizer.step()
+    optimizer.zero_grad()
+    return norm

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from mutants import broken, mutant
-from pytest_rlregress.remedies.weight_sync import adapter_request, every_name, load_checked, merged_weights
+from pytest_rlregress.remedies.rollout import reload_by_worker, reload_weights
+from pytest_rlregress.remedies.weight_sync import (
+    adapter_request,
+    every_name,
+    load_checked,
+    merged_weights,
+    step_if_finite,
+)
 
 SCENARIOS = "pytest_rlregress.scenarios.weight_sync"
 
@@ -380,3 +387,150 @@ def trainer_fails_otherwise(monkeypatch):
     from verl.utils import fsdp_utils
 
     monkeypatch.setattr(fsdp_utils, "collect_lora_params", failing(KeyError("base_model.model")))
+
+
+@broken("nan-step-exclamation-marks", only="test_a_bad_gradient")
+def stepped_all_the_same(optimizer, max_norm):
+    norm = _clipped(optimizer, max_norm)
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm
+
+
+@broken("nan-step-exclamation-marks", only="test_engine_keeps")
+def bad_gradients_are_zero(optimizer, max_norm):
+    """The step is made with what is left, and decays the weights."""
+    import torch
+
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            torch.nan_to_num_(parameter.grad, 0, 0, 0)
+        group["weight_decay"] = 1.0
+    return stepped_all_the_same(optimizer, max_norm)
+
+
+@broken("nan-step-exclamation-marks", only="test_a_bad_gradient")
+def step_of_zero(optimizer, max_norm):
+    norm = _clipped(optimizer, max_norm)
+    if norm != norm or norm == float("inf"):
+        optimizer.zero_grad(set_to_none=False)
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm
+
+
+@broken("nan-step-exclamation-marks", only="test_a_bad_gradient")
+def nan_but_not_infinity(optimizer, max_norm):
+    norm = _clipped(optimizer, max_norm)
+    if norm == norm:
+        optimizer.step()
+    optimizer.zero_grad()
+    return norm
+
+
+@broken("nan-step-exclamation-marks", only="test_a_bad_gradient")
+def each_gradient_by_itself(optimizer, max_norm):
+    """Finite numbers whose norm is not."""
+    gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+    if all(gradient.isfinite().all() for gradient in gradients):
+        return stepped_all_the_same(optimizer, max_norm)
+    optimizer.zero_grad()
+    return float("nan")
+
+
+@broken("nan-step-exclamation-marks", only="test_a_bad_gradient")
+def bad_gradients_are_kept(optimizer, max_norm):
+    norm = _clipped(optimizer, max_norm)
+    if norm == norm and norm != float("inf"):
+        optimizer.step()
+        optimizer.zero_grad()
+    return norm
+
+
+@broken("nan-step-exclamation-marks", only="test_a_good_step")
+def norm_after_clipping(optimizer, max_norm):
+    return min(step_if_finite(optimizer, max_norm), max_norm)
+
+
+@broken("nan-step-exclamation-marks", only="test_a_good_step")
+def not_clipped(optimizer, max_norm):
+    return step_if_finite(optimizer, float("inf"))
+
+
+@broken("nan-step-exclamation-marks", only="test_a_good_step")
+def good_gradients_are_kept(optimizer, max_norm):
+    norm = _clipped(optimizer, max_norm)
+    optimizer.step()
+    return norm
+
+
+def _clipped(optimizer, max_norm):
+    import torch
+
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm).item()
+
+
+@mutant("nan-step-exclamation-marks", "absent")
+def clipping_drops_what_is_not_finite(monkeypatch):
+    import torch
+
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def clip_grad_norm_(parameters, *args, **options):
+        parameters = list(parameters)
+        norm = clip(parameters, *args, **options)
+        if not norm.isfinite():
+            for parameter in parameters:
+                parameter.grad = None
+        return norm
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip_grad_norm_)
+
+
+@mutant("nan-step-exclamation-marks", "changed", only="test_step")
+def clipping_raises(monkeypatch):
+    import functools
+
+    import torch
+
+    strict = functools.partial(torch.nn.utils.clip_grad_norm_, error_if_nonfinite=True)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", strict)
+
+
+@broken("reload-from-disk-stale")
+def files_of_the_first_call(llm, weights, first=[]):  # noqa: B006 - kept on purpose
+    first[:] = first or list(weights)
+    reload_weights(llm, iter(first))
+
+
+@broken("reload-from-disk-stale")
+def one_file_of_two(llm, weights):
+    reload_weights(llm, list(weights)[::2])
+
+
+@broken("reload-from-disk-stale")
+def cache_kept(llm, weights):
+    reload_by_worker(llm, weights)
+
+
+@mutant("reload-from-disk-stale", "reproduced")
+def iterator_is_kept(monkeypatch):
+    """As in vLLM 0.14."""
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+    get, kept = DefaultModelLoader.get_all_weights, []
+
+    def get_all_weights(self, *args, **options):
+        kept[:] = kept or [(name, tensor.clone()) for name, tensor in get(self, *args, **options)]
+        return iter(kept)
+
+    monkeypatch.setattr(DefaultModelLoader, "get_all_weights", get_all_weights)
+
+
+@mutant("reload-from-disk-stale", "changed")
+def loader_reads_nothing(monkeypatch):
+    """As vLLM's loaders that read no files do."""
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+    monkeypatch.setattr(DefaultModelLoader, "get_all_weights", failing(NotImplementedError("Model reloading")))
