@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.logs.engine import EngineLog
+from pytest_rlregress.remedies.weight_sync import forget_cached_prefixes
 from pytest_rlregress.stack import InterfaceMissing
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def reload_weights(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> Non
     reload_by_worker(llm, sent())
     if sinks:  # are copied onto a placeholder too; nothing processes them, so that a plain load does for them
         llm.apply_model(lambda model: model.load_weights(iter(sinks)))
-    llm.reset_prefix_cache()
+    forget_cached_prefixes(llm)
 
 
 def reload_by_worker(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> None:

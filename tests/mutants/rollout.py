@@ -219,7 +219,7 @@ def as_vllm_does(llm, weights):
 
 @broken("weight-reload-weight-name", only="cache_kept-sent")
 def cache_kept(llm, weights):
-    llm.reset_prefix_cache, reset = lambda: None, llm.reset_prefix_cache
+    llm.reset_prefix_cache, reset = lambda **options: True, llm.reset_prefix_cache
     reload_weights(llm, weights)
     llm.reset_prefix_cache = reset
 

@@ -1,0 +1,102 @@
+"""A new adapter under an id or a name that vLLM knows: it serves the old one, or goes on from what that one cached."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from pytest_rlregress.scenarios.weight_sync.policies import generated_off, scored_off, tolerance
+from pytest_rlregress.stack import InterfaceMissing, versions
+
+pytestmark = pytest.mark.isolated(group="weight_sync lora")
+ENGINE = pytest.mark.needs("vllm-engine", "peft", "transformers")
+UNUSED = count(1)  # the engine outlives a test, and what it knows of an id
+
+
+@pytest.fixture
+def policies(adapted):
+    """Two versions of a policy, each the model with another adapter."""
+    return adapted(1), adapted(2)
+
+
+def saved(policy, folder):
+    policy.save_pretrained(folder)
+    return str(folder)
+
+
+def check_serves(engine, policy, request):
+    off = max(measure(engine, policy, lora_request=request) for measure in (scored_off, generated_off))
+    assert off <= tolerance(policy), f"silent: {off:.2g} nats a token from the adapter that was asked for"
+
+
+@ENGINE
+@pytest.mark.reproduces("lora-same-id-stale")
+@pytest.mark.parametrize("folder", ["another", "rewritten"])
+def test_same_id(lora_engine, policies, tmp_path, folder):
+    from vllm.lora.request import LoRARequest
+
+    number = next(UNUSED)
+    check_serves(lora_engine, policies[0], LoRARequest(f"policy {number}", number, saved(policies[0], tmp_path / "0")))
+    second = saved(policies[1], tmp_path / ("0" if folder == "rewritten" else "1"))
+    check_serves(lora_engine, policies[1], LoRARequest(f"policy {number}", number, second))
+
+
+@ENGINE
+@pytest.mark.reproduces("lora-same-id-stale")
+@pytest.mark.parametrize("way", ["new-id", "in-place"])
+def test_cached_prompt(lora_engine, policies, tmp_path, way):
+    """The adapter's bytes are the new ones; of a prompt the cache has the old one's keys, by name and path."""
+    from vllm.lora.request import LoRARequest
+
+    if way == "in-place" and not hasattr(LoRARequest, "load_inplace"):
+        raise InterfaceMissing(f"drives LoRARequest(load_inplace=True), which vllm {versions()['vllm']} has not")
+    number = next(UNUSED)
+    name, later = f"policy {number}", next(UNUSED)
+    check_serves(lora_engine, policies[0], LoRARequest(name, number, saved(policies[0], tmp_path)))
+    saved(policies[1], tmp_path)
+    if way == "in-place":
+        request = LoRARequest(name, number, str(tmp_path), load_inplace=True)
+    else:
+        request = LoRARequest(name, later, str(tmp_path))
+    assert scored_off(lora_engine, policies[1], lora_request=request) <= tolerance(policies[1]), "old adapter"
+    check_serves(lora_engine, policies[1], LoRARequest(name, request.lora_int_id, str(tmp_path)))
+
+
+@ENGINE
+@pytest.mark.guards("lora-same-id-stale")
+def test_each_version_is_served(lora_engine, subject, policies, tmp_path):
+    name = f"policy {next(UNUSED)}"
+    folders = [saved(policy, tmp_path / str(number)) for number, policy in enumerate(policies)]
+    for version in (0, 1, 0, 1):
+        check_serves(lora_engine, policies[version], subject(name, version, folders[version]))
+
+
+@ENGINE
+@pytest.mark.guards("lora-same-id-stale")
+def test_one_folder_for_all_versions(lora_engine, subject, policies, tmp_path):
+    name = f"policy {next(UNUSED)}"
+    for version in range(4):
+        policy = policies[version % 2]
+        check_serves(lora_engine, policy, subject(name, version, saved(policy, tmp_path)))
+
+
+@ENGINE
+@pytest.mark.guards("lora-same-id-stale")
+def test_two_adapters_of_one_version(lora_engine, subject, policies, tmp_path):
+    number = next(UNUSED)
+    for name, policy in zip(("actor", "reference"), policies, strict=True):
+        check_serves(lora_engine, policy, subject(f"{name} {number}", 3, saved(policy, tmp_path / name)))
+
+
+@pytest.mark.guards("lora-same-id-stale")
+def test_an_id_and_a_name_for_each_version(subject, tmp_path):
+    names, versions = ["policy", "policy1", "policy 1", "reference"], [*range(300), 2**31, 2**40]
+    made = {(name, version): subject(name, version, tmp_path) for name in names for version in versions}
+    assert len({request.lora_int_id for request in made.values()}) == len(made)
+    assert len({request.lora_name for request in made.values()}) == len(made)
+    for (name, version), request in made.items():
+        again = subject(name, version, str(tmp_path))
+        assert (request.lora_int_id, request.lora_name) == (again.lora_int_id, again.lora_name)
+        assert 0 < request.lora_int_id < 2**63
+        assert request.lora_path == str(tmp_path)
