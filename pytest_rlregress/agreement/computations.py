@@ -8,8 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,10 @@ class Sampling:
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+
+    def scaled(self, floor: float) -> float:
+        """A floor measured at temperature 1, at this one: differences of logits are divided by it too."""
+        return floor * max(1.0, 1 / (self.temperature or 1.0))
 
 
 @dataclass(frozen=True)
@@ -154,27 +157,13 @@ def accepts(model: PreTrainedModel, argument: str) -> bool:
     return argument in inspect.signature(base.forward).parameters
 
 
-def rounded(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of the model with every weight rounded to bfloat16; it computes in the dtype of the original."""
-    import torch
-
+def rounded(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """A copy of the model with every weight rounded to a dtype; it computes in the dtype of the original."""
     other = copy.deepcopy(model)
     for parameter in other.parameters():
         if parameter.is_floating_point():
-            parameter.data = parameter.data.to(torch.bfloat16).to(parameter.dtype)
+            parameter.data = parameter.data.to(dtype).to(parameter.dtype)
     return other
-
-
-@contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Dropout off; afterwards every module is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def predicted(
@@ -219,6 +208,6 @@ def logits_of(model: PreTrainedModel, given: Input) -> torch.Tensor:
         options["logits_to_keep"] = min(count, len(given.ids))
     if given.positions is not None:
         options["position_ids"] = torch.tensor([given.positions], device=model.device)
-    with torch.no_grad(), evaluating(model):
+    with torch.no_grad():
         logits = model(input_ids=torch.tensor([given.ids], device=model.device), **options).logits[0].float()
     return torch.nn.functional.pad(logits[-count:], (0, 0, count - len(logits[-count:]), 0), value=float("nan"))
