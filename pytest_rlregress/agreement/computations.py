@@ -69,7 +69,7 @@ class Hypothesis:
 
     weights: ``model -> model``; input: ``row -> Input``; distribution: ``logits (n, V), contexts -> scores (n, V)``,
     where ``contexts`` are the ids before each of the n positions; output: ``scores, row -> n numbers``, where
-    ``scores`` begins two tokens before the completion's first.
+    ``scores`` has one more, of what would follow.
 
     Args:
         name: What it is called in reports and tests.
@@ -126,23 +126,24 @@ def sampled_distribution(sampling: Sampling) -> Callable[[torch.Tensor, list[lis
 
 def of_tokens(scores: torch.Tensor, row: Row) -> torch.Tensor:
     """The score of each token of the completion, given the tokens before it."""
-    return scores[1:-1].gather(-1, _ids(row.completion, scores))[:, 0]
+    return scores[:-1].gather(-1, _ids(row.completion, scores))[:, 0]
 
 
 def of_tokens_before(scores: torch.Tensor, row: Row) -> torch.Tensor:
-    """The score of the token before each."""
-    return scores[:-2].gather(-1, _ids([row.prompt[-1], *row.completion[:-1]], scores))[:, 0]
+    """The score of the token before each; NaN for the first, where anything may stand."""
+    own = of_tokens(scores, row)
+    return own.new_tensor([float("nan"), *own[:-1].tolist()])
 
 
 def of_tokens_after(scores: torch.Tensor, row: Row) -> torch.Tensor:
-    """The score of the token after each; NaN for the last."""
+    """The score of the token after each; NaN for the last, where anything may stand."""
     own = of_tokens(scores, row)
     return own.new_tensor([*own[1:].tolist(), float("nan")])
 
 
 def given_themselves(scores: torch.Tensor, row: Row) -> torch.Tensor:
     """The score of each token by the distribution of the position it stands on: what would follow it."""
-    return scores[2:].gather(-1, _ids(row.completion, scores))[:, 0]
+    return scores[1:].gather(-1, _ids(row.completion, scores))[:, 0]
 
 
 def _ids(ids: Sequence[int], like: torch.Tensor) -> torch.Tensor:
@@ -189,7 +190,7 @@ def predicted(
         for (given, distributions), (number, row) in itertools.product(inputs.items(), enumerate(rows)):
             entered = given.change(row) if given else plain_input(row)
             logits = logits_of(computes, entered)
-            contexts = [entered.ids[: max(0, entered.start - 1 + step)] for step in range(len(logits))]
+            contexts = [entered.ids[: entered.start + step] for step in range(len(logits))]
             for distribution, reads in distributions.items():
                 change = distribution.change if distribution else at_temperature(temperature)
                 scores = change(logits, contexts)
@@ -199,15 +200,15 @@ def predicted(
 
 
 def logits_of(model: PreTrainedModel, given: Input) -> torch.Tensor:
-    """Float32 logits from two tokens before the completion to its end, ``(tokens + 2, V)``; NaN before the first id."""
+    """Float32 logits ``(tokens + 1, V)``, from the one that predicts the completion's first token to its end."""
     import torch
 
-    count = len(given.ids) - given.start + 2
+    count = len(given.ids) - given.start + 1
     options: dict[str, Any] = {"use_cache": False}
     if accepts(model, "logits_to_keep"):
-        options["logits_to_keep"] = min(count, len(given.ids))
+        options["logits_to_keep"] = count
     if given.positions is not None:
         options["position_ids"] = torch.tensor([given.positions], device=model.device)
     with torch.no_grad():
-        logits = model(input_ids=torch.tensor([given.ids], device=model.device), **options).logits[0].float()
-    return torch.nn.functional.pad(logits[-count:], (0, 0, count - len(logits[-count:]), 0), value=float("nan"))
+        logits: torch.Tensor = model(input_ids=torch.tensor([given.ids], device=model.device), **options).logits
+    return logits[0, -count:].float()

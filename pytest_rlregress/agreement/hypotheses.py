@@ -101,7 +101,7 @@ def other_temperature(model: PreTrainedModel, rows: Sequence[Row], sampling: Sam
     for row in rows:
         room = 64 - len(reported)
         if room > 0:
-            logits.append(computations.logits_of(model, computations.plain_input(row))[1:-1][:room].double())
+            logits.append(computations.logits_of(model, computations.plain_input(row))[:-1][:room].double())
             ids += row.completion[:room]
             reported += row.reported[:room]
     if len(reported) < 4:

@@ -172,7 +172,8 @@ class _Search:
             tensors = engine_weights(self.engine.llm)
             differing = _differing(model, tensors)
         except (InterfaceMissing, NotImplementedError, TypeError, KeyError) as error:
-            self.notes.append(f"the engine's weights could not be compared: {error}")
+            hint = ", start it with VLLM_ENABLE_V1_MULTIPROCESSING=0" if "serializable" in str(error) else ""
+            self.notes.append(f"the engine's weights could not be compared{hint}: {error}")
             return None
         if not differing:
             self.notes.append(
