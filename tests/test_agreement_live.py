@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import documents
 import pytest
 
 from pytest_rlregress.remedies.rollout import reload_by_worker, reload_weights
@@ -392,3 +395,24 @@ def test_adapters(lora_engine, model, adapted, agreement):
     drawn(replace(lora_engine, lora=old_request))
     assert "the engine's adapter 'version-2' is not the model's 'default'" in explained(new, same_id)
     assert explained(old, old_request).startswith("agrees")
+
+
+@group("raw")
+def test_the_document_shows_what_is_printed(raw, model, sharp_qwen, agreement, tmp_path, monkeypatch):
+    files = documents.files("agreement.md")
+    documents.write(files, tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "agreement"))
+    import mistakes
+    import test_rollouts
+
+    test_rollouts.test_rollouts_agree(raw, sharp_qwen, agreement)
+    made = (mistakes.temperature, mistakes.a_sync_without_the_head, mistakes.a_cache_that_is_not_reset)
+    said = [str(mistake(raw, model, agreement)) for mistake in made]
+    print(*said, sep="\n")
+    printed = documents.text("agreement.md").split("```\n")
+    shown = next(block for block in printed if " nats a token; " in block)
+    assert without_measurements(" ".join(shown.split())) == without_measurements(" ".join(said)), "\n".join(said)
+
+
+def without_measurements(text):
+    return re.sub(r"\d+(\.\d+)?(e-\d+)?(?=( nats|: ))", "…", text)
