@@ -13,14 +13,14 @@ def tolerance(model):
     return 10 * logprobs.floor(model, SHORT)
 
 
-def scored_off(engine, model, **options):
+def scored_off(engine, model):
     """Of given tokens, for which vLLM uses nothing cached."""
-    return logprobs.mean_gap(engine.logprobs(SHORT, **options), logprobs.token_logprobs(model, SHORT))
+    return logprobs.mean_gap(engine.logprobs(SHORT), logprobs.token_logprobs(model, SHORT))
 
 
-def generated_off(engine, model, **options):
+def generated_off(engine, model):
     """Of tokens generated behind a prompt, for which it does."""
-    [completion] = engine.generate([LONG], 8, seed=0, ignore_eos=True, **options)
+    [completion] = engine.generate([LONG], 8, seed=0, ignore_eos=True)
     return completion_off(LONG, completion.ids, completion.logprobs, model)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pytest_rlregress.remedies.rollout import reload_by_worker
@@ -44,8 +46,8 @@ def state(policy):
     return {name: tensor.clone() for name, tensor in policy.state_dict().items()}
 
 
-def check_serves(engine, policy, **options):
-    off = scored_off(engine, policy, **options)
+def check_serves(engine, policy):
+    off = scored_off(engine, policy)
     assert off <= tolerance(policy), f"silent: {off:.2g} nats a token from the policy with its adapter"
 
 
@@ -60,7 +62,8 @@ def test_base_weights_only(engine, adapted, tmp_path):
     policy.save_pretrained(tmp_path)
     reload_by_worker(engine.llm, collect_lora_params(policy, layered_summon=False, base_sync_done=False).items())
     loaded = NUMBER in engine.llm.llm_engine.list_loras()
-    check_serves(engine, policy, lora_request=LoRARequest(str(NUMBER), NUMBER, str(tmp_path)) if loaded else None)
+    request = LoRARequest(str(NUMBER), NUMBER, str(tmp_path)) if loaded else None
+    check_serves(replace(engine, lora=request), policy)
 
 
 @ENGINE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -26,7 +27,7 @@ def saved(policy, folder):
 
 
 def check_serves(engine, policy, request):
-    off = max(measure(engine, policy, lora_request=request) for measure in (scored_off, generated_off))
+    off = max(measure(replace(engine, lora=request), policy) for measure in (scored_off, generated_off))
     assert off <= tolerance(policy), f"silent: {off:.2g} nats a token from the adapter that was asked for"
 
 
@@ -59,7 +60,7 @@ def test_cached_prompt(lora_engine, policies, tmp_path, way):
         request = LoRARequest(name, number, str(tmp_path), load_inplace=True)
     else:
         request = LoRARequest(name, later, str(tmp_path))
-    assert scored_off(lora_engine, policies[1], lora_request=request) <= tolerance(policies[1]), "old adapter"
+    assert scored_off(replace(lora_engine, lora=request), policies[1]) <= tolerance(policies[1]), "old adapter"
     check_serves(lora_engine, policies[1], LoRARequest(name, request.lora_int_id, str(tmp_path)))
 
 
