@@ -215,7 +215,7 @@ def ends_kept(
     at = last.clamp(min=0)[:, None]
     ids = responses.gather(1, at)[:, 0]
     ended = torch.isin(ids, torch.tensor(sorted(ends), device=ids.device, dtype=ids.dtype))
-    trained = mask.gather(1, at)[:, 0]
+    trained = mask.gather(1, at)[:, 0] | ~mask.any(dim=1)
 
     def place(row: int) -> Place:
         return Place(row, int(last[row]), f"id {int(ids[row])}")
