@@ -1,4 +1,4 @@
-"""Batches as trainers have them between rollout and update: good ones, in each trainer's names, and ways to break them."""
+"""Batches as trainers have them between rollout and update, in which nothing is wrong, in each trainer's names."""
 
 from __future__ import annotations
 

@@ -208,6 +208,16 @@ def test_a_group_of_another_size(good):
     assert "has 3" in finding.places[0].text
 
 
+@pytest.mark.parametrize("prompt", [1, 2, 5])
+@pytest.mark.parametrize("form", [dict, audited.as_trl, audited.as_openrlhf, lambda b: audited.as_openrlhf(b, True)])
+def test_rows_of_one_prompt_are_a_group(form, prompt):
+    batch, _ = audited.made(prompt=prompt)
+    batch["token_level_scores"][4:] = (batch["token_level_scores"][4:] > 0).float()
+    same_sample(batch)
+    found = [(one.check, one.places[0].row) for one in audit(form(batch))]
+    assert found == [("group-spread", 4), ("duplicate", 3)]
+
+
 def test_rows_without_groups_are_no_finding(good):
     batch, _ = good
     batch["token_level_scores"][:] = (batch["token_level_scores"] > 0).float()
@@ -241,7 +251,7 @@ def test_a_whole_response_of_zeros_needs_no_second_column(good):
 
 
 def test_a_sure_model_is_no_finding(good):
-    """Exact zeros, as float32 has them of tokens that are all but certain; in both columns, or in one with little else."""
+    """Exact zeros, as float32 has them of tokens that are all but certain: in both columns, or some in the one."""
     batch, group = good
     for name in ("old_log_probs", "rollout_log_probs"):
         batch[name][:, 3:9] = 0
@@ -327,9 +337,9 @@ def test_names_of_ones_own(good):
     assert audit(batch, group, mapped={"response_mask": "mine"}) == []
     batch["mine"][6] = 0
     assert {one.column for one in audit(batch, group, mapped={"response_mask": "mine"})} > {"mine"}
-    with pytest.raises(BatchError, match="no column other. It has advantages, attention_mask"):
+    with pytest.raises(BatchError, match=r"no column other\. It has advantages, attention_mask"):
         audit(batch, group, mapped={"response_mask": "other"})
-    with pytest.raises(BatchError, match="mask is no name that is known here. Known: input_ids"):
+    with pytest.raises(BatchError, match=r"mask is no name that is known here\. Known: input_ids"):
         audit(batch, group, mapped={"mask": "mine"})
 
 

@@ -200,6 +200,7 @@ def known_names() -> dict[str, Known]:
     """The table."""
     functions: dict[str, Callable[..., Any]] = {
         "collections.OrderedDict": dict,
+        "collections.defaultdict": lambda *_: {},
         "_codecs.encode": _encode,
         "torch.Size": tuple,
         "torch.device": lambda *words: ":".join(map(str, words)),
@@ -219,6 +220,9 @@ def known_names() -> dict[str, Known]:
         functions[f"{core}.multiarray._reconstruct"] = NumpyArray
         functions[f"{core}.multiarray.scalar"] = _scalar
         functions[f"{core}.numeric._frombuffer"] = _from_buffer
+    for builtins in ("builtins", "__builtin__"):  # Python 3, and the protocols that Python 2 knows
+        functions |= {f"{builtins}.set": set, f"{builtins}.frozenset": frozenset, f"{builtins}.bytes": lambda: b""}
+        functions |= {f"{builtins}.{name}": _not_called for name in ("list", "dict", "int", "float", "str", "bool")}
     for storage in (*_STORAGES, "storage.UntypedStorage", "UntypedStorage"):
         functions[f"torch.{storage}"] = _not_called
     table = {name: Known(name, make) for name, make in functions.items()}

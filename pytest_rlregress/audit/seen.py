@@ -51,11 +51,7 @@ class SeenRows:
         self._add_rewards(rows, values)
 
     def _add_samples(self, rows: TokenRows, responses: torch.Tensor) -> None:
-        # Where the mask is as wide as prompt and response together, the response begins with what is trained on.
-        assert rows.ids is not None
-        sampled = rows.attended
-        if rows.mask.shape[1] >= rows.ids.shape[1] - 1:
-            sampled = sampled & (rows.mask.cumsum(dim=1) > 0)
+        sampled = rows.attended & ~_before_response(rows)
         self.samples += _hashes(responses, sampled)
         self.lengths += sampled.sum(dim=1).tolist()
         for log_probs in list(rows.log_probs().values())[:1]:
@@ -69,11 +65,10 @@ class SeenRows:
             self.group += map(str, values["prompts"])
         elif rows is not None and rows.ids is not None and rows.attention is not None:
             width = rows.mask.shape[1]
-            if width < rows.ids.shape[1] - 1:
-                self.group += _hashes(rows.ids[:, :-width], rows.attention[:, :-width])
-            elif bool(rows.mask.any()) and "input_ids" in self.names:
-                before = rows.mask.cumsum(dim=1) == 0
-                self.group += _hashes(rows.ids[:, -width:], rows.attention[:, -width:] & before)
+            prompt = rows.attention.clone()
+            prompt[:, -width:] &= _before_response(rows)
+            if prompt.any():
+                self.group += _hashes(rows.ids, prompt)
 
     def _add_rewards(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
         columns = values if rows is None else rows.columns
@@ -86,6 +81,16 @@ class SeenRows:
             value = value.masked_fill(~rows.mask, 0) if rows is not None and masked else value
             value = value.sum(dim=1)
         self.rewards += value.tolist()
+
+
+def _before_response(rows: TokenRows) -> torch.Tensor:
+    """Where columns are of prompt and response together, as OpenRLHF's: what is before the first trained token."""
+    import torch
+
+    assert rows.ids is not None
+    if "prompts" in rows.columns or rows.mask.shape[1] < rows.ids.shape[1] - 1:
+        return torch.zeros_like(rows.mask)
+    return rows.mask.cumsum(dim=1) == 0
 
 
 def _hashes(ids: torch.Tensor, kept: torch.Tensor) -> list[Hashable]:

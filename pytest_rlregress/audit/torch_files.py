@@ -19,8 +19,8 @@ def read_archive(data: memoryview) -> Any:
     """
     try:
         archive = zipfile.ZipFile(_Window(data))
-        entries = {info.filename.partition("/")[2]: _stored(data, info) for info in archive.infolist()}
-    except (zipfile.BadZipFile, struct.error, OSError, ValueError) as error:
+        entries = {info.filename.partition("/")[2] or info.filename: _stored(data, info) for info in archive.infolist()}
+    except (zipfile.BadZipFile, struct.error, OSError, ValueError, LookupError, RuntimeError) as error:
         raise PickleError(f"its zip archive is cut off or malformed: {error}") from error
     if "data.pkl" not in entries:
         raise PickleError(f"it is a zip archive without data.pkl, so torch.save did not write it: {list(entries)[:3]}")
@@ -47,10 +47,13 @@ def read_proto(data: memoryview) -> names.DumpedProto:
     proto = pickles.read(data, names.known_names())
     if not isinstance(proto, names.DumpedProto):
         raise PickleError(f"it is a pickle of a {type(proto).__name__}, and no batch")
-    if isinstance(proto.batch, bytes | memoryview):
-        proto.batch = read_archive(memoryview(proto.batch))
-    elif isinstance(proto.batch, tuple):  # VERL_DATAPROTO_SERIALIZATION_METHOD=numpy
-        proto.batch = {key: _encoded(key, *item) for key, item in proto.batch[2].items()}
+    try:
+        if isinstance(proto.batch, bytes | memoryview):
+            proto.batch = read_archive(memoryview(proto.batch))
+        elif isinstance(proto.batch, tuple):  # VERL_DATAPROTO_SERIALIZATION_METHOD=numpy
+            proto.batch = {key: _encoded(key, *item) for key, item in proto.batch[2].items()}
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise PickleError(f"its batch is cut off or malformed: {error}") from error
     return proto
 
 
