@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import audited
 import pytest
 from hypothesis import given, settings
@@ -329,6 +331,46 @@ def test_what_cannot_be_checked(good, change, words):
         audit(batch, group)
     for word in words:
         assert word in str(error.value)
+
+
+def narrower(value):
+    return value[:, :-2]
+
+
+def wider(value):
+    return torch.cat([value, value[:, :3]], dim=1)
+
+
+CHANGES = {
+    "narrower": narrower,
+    "wider": wider,
+    "empty": lambda value: value[:, :0],
+    "of rows": lambda value: value[:, 0],
+    "three": lambda value: value[..., None].expand(*value.shape, 3),
+    "float": lambda value: value.float(),
+    "small": lambda value: value.to(torch.int16),
+    "unsigned": lambda value: value.int().abs().to(torch.uint16),
+    "bool": lambda value: value.bool(),
+    "half": lambda value: value.half(),
+    "negative": lambda value: -value.long(),
+    "large": lambda value: value * 1e30 if value.is_floating_point() else value * 2**40,
+    "nan": lambda value: torch.full(value.shape, float("nan")),
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), form=st.sampled_from([dict, audited.as_trl, audited.as_openrlhf]))
+def test_whatever_a_column_is_there_are_findings_or_a_reason(data, form):
+    batch, group = audited.made(response=9)
+    batch = form(batch)
+    for column in data.draw(st.lists(st.sampled_from(sorted(batch)), max_size=3, unique=True)):
+        change = data.draw(st.sampled_from([*CHANGES, "missing"]))
+        if change == "missing":
+            del batch[column]
+        elif batch[column].dim() == 2:
+            batch[column] = CHANGES[change](batch[column])
+    with contextlib.suppress(BatchError):
+        assert all(one.rows and one.what and one.check in CHECKS for one in audit(batch, group))
 
 
 def test_names_of_ones_own(good):

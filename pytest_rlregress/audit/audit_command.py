@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.audit import columns, formats, model_gap, rendering
-from pytest_rlregress.audit.batch import BatchError, TokenRows
+from pytest_rlregress.audit.batch import BatchError
 from pytest_rlregress.audit.rules import CHECKS
 from pytest_rlregress.audit.tables import Table
 from pytest_rlregress.audit.whole import Audit, Report, has_tokens
@@ -51,7 +51,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("batch", type=Path, metavar="BATCH", help="the file")
     parser.add_argument(
         "--map", action="append", default=[], type=_pair, metavar="NAME=COLUMN",
-        help="a column under a name that is not known: response_mask=my_mask. Names of verl, TRL and OpenRLHF are",
+        help="a column whose name is none of verl's, TRL's and OpenRLHF's: response_mask=my_mask",
     )  # fmt: skip
     parser.add_argument(
         "--eos", action="append", default=[], type=_id, metavar="ID", help="id of an end token, once for each"
@@ -60,7 +60,11 @@ def declare(commands: Any) -> None:
         "--model", type=Path, metavar="DIR", help="also how far the log-probabilities are from this model's, and why"
     )
     parser.add_argument(
-        "--model-rows", type=count, default=16, metavar="N", help="so many rows go through the model (default 16)"
+        "--model-rows",
+        type=count,
+        default=16,
+        metavar="N",
+        help="so many rows of the whole batch go through the model (default 16)",
     )
     parser.add_argument(
         "--temperature", type=float, metavar="T", help="that was sampled at; default: what the batch says, else 1"
@@ -107,19 +111,21 @@ def _audit(options: argparse.Namespace) -> tuple[Report, dict[str, str]]:
     if has_tokens(found) and not table.ragged:
         columns.needs_masks(found, table.rows)
     audit = Audit(found, options.eos or _ends(table, options.model), set(options.skip) & CHECKS.keys())
-    kept: list[TokenRows] = []
+    kept: list[model_gap.SampledRow] = []
+    wanted = {number * rows // options.model_rows for number in range(options.model_rows)}
     progress = _Progress(rows)
     read = 0
     for piece in _on_one_thread(table.pieces(found)):
         tokens = audit.add(piece)
-        if options.model and tokens and sum(len(one.mask) for one in kept) < options.model_rows:
-            kept.append(tokens)
+        if options.model and tokens:
+            kept += model_gap.sampled_rows(tokens, read, wanted)
         read += len(next(iter(piece.values()))) if tokens is None else len(tokens.mask)
         progress.say(read)
     report = audit.report()
     if options.model and "gap" not in options.skip:
-        temperature = options.temperature or float(table.meta.get("temperature") or 1)
-        model_gap.add(report, kept, found, options.model, options.model_rows, temperature)
+        said = table.meta.get("temperature")
+        temperature = options.temperature or (said if isinstance(said, int | float) and said > 0 else 1.0)
+        model_gap.add(report, kept, found, options.model, temperature)
     return report, {"form": table.form, "trainer": columns.trainer_of(found.values())}
 
 

@@ -13,6 +13,7 @@ from pytest_rlregress.audit.findings import Finding, Place, found_rows
 if TYPE_CHECKING:
     import torch
 
+_IDS = ("input_ids", "prompts", "responses", "position_ids")
 _LENGTHS = "keep one number for each token of the response in every column, and cut or pad all of them together"
 
 
@@ -75,6 +76,8 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
     Raises:
         BatchError: A column has another shape or dtype than it can have.
     """
+    import torch
+
     parts = dict(values)
     findings = _pad(parts, names)
     _check_kinds(parts, names)
@@ -84,9 +87,17 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
             "response_mask", completion & parts["tool_mask"].bool() if "tool_mask" in parts else completion
         )
         parts.setdefault("attention_mask", _joined(parts.get("prompt_mask"), completion))
+    for name in _IDS:
+        if name in parts and parts[name].dtype != torch.int32:  # of unsigned ones torch knows little
+            parts[name] = parts[name].long()
+    for name in (*OF_RESPONSES, "advantages", "rewards"):
+        if name in parts and not parts[name].is_floating_point():
+            parts[name] = parts[name].double()
     mask, attention = parts.pop("response_mask").bool(), parts.pop("attention_mask").bool()
     responses, ids = parts.pop("responses", None), parts.pop("input_ids", None)
     width = _response_width(parts, responses, mask)
+    if not width:
+        raise BatchError("its responses are 0 tokens wide")
     if mask.shape[1] > width and mask.shape[1] == attention.shape[1]:
         mask = mask[:, -width:]  # a mask of prompt and response
     if ids is None and responses is not None:
@@ -97,7 +108,7 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
     if mask.shape[1] != width:
         mask = mask.new_zeros(len(mask), width)
     attended = attention[:, -width:] if attention.shape[1] >= width else mask
-    if ids is not None and ids.shape != attention.shape:
+    if ids is not None and (ids.shape != attention.shape or ids.shape[1] < width):
         ids = None
     if responses is not None and responses.shape[1] != width:
         responses = None
@@ -195,4 +206,4 @@ def _check_kinds(parts: dict[str, Any], names: Mapping[str, str]) -> None:
         if not hasattr(value, "dim") or name in ("uid", "own_lengths"):
             continue
         dims = {"rewards": (1, 2), "advantages": (1, 2), "position_ids": (2, 3)}.get(name, (2,))
-        checked_kind(name, names.get(name, name), value, dims, name in ("input_ids", "prompts", "responses"))
+        checked_kind(name, names.get(name, name), value, dims, name in _IDS)

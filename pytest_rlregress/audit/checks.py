@@ -167,10 +167,9 @@ def gaps(one: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> tuple[to
 def shifted(
     log_probs: torch.Tensor, other: torch.Tensor, mask: torch.Tensor, column: str, other_column: str
 ) -> list[Finding]:
-    """Log-probabilities that agree with those of another column one token further on are not the sampled tokens'.
+    """Two columns of log-probabilities are of the same tokens: shifted by one their gap is not four times smaller.
 
-    Where the two are shifted against each other their gap is four times smaller or more; which of them is wrong cannot
-    be seen from the two alone.
+    Which of the two is not the sampled tokens' cannot be seen from them alone.
     """
     here, count = gaps(log_probs, other, mask)
     both = mask[:, 1:] & mask[:, :-1]
@@ -179,14 +178,15 @@ def shifted(
     mean = here / count.clamp(min=1)
     found = []
     enough = (pairs >= _SHIFT_TOKENS) & (mean > 1e-3)
-    for sums, direction in ((late, "later"), (early, "earlier")):
+    for sums, direction, beside in ((late, "late", "before"), (early, "early", "after")):
         shift = sums / pairs.clamp(min=1)
         rows = (enough & (shift * 4 < mean)).nonzero()[:, 0].tolist()
         found += found_rows(
             "shifted",
             column,
             rows,
-            f"agrees with {other_column} only one token {direction}: it is not of the sampled tokens",
+            f"the numbers stand one token too {direction}: each agrees with {other_column} of the token {beside} it, "
+            "and not of its own",
             "logits at position t are of token t + 1: gather logits[:, :-1] with ids[:, 1:], and cut both to the "
             "response in the same way",
             lambda row, shift=shift: Place(  # type: ignore[misc]  # bound now: the loop goes on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
@@ -86,7 +87,7 @@ def duplicates(
             if log_probs is None:
                 chance = lengths[row] < _SAME_TOKENS
             else:
-                chance = log_probs[row] > -60 and 2.718281828 ** log_probs[row] * len(rows) ** 2 > _BY_CHANCE
+                chance = math.exp(min(log_probs[row], 0)) * len(rows) ** 2 > _BY_CHANCE
             if not chance:
                 same[row] = before
     return found_rows(

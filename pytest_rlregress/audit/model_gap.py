@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,34 +51,27 @@ def end_tokens(directory: Path) -> list[int]:
 
 
 def add(
-    report: Report,
-    pieces: Sequence[TokenRows],
-    names: Mapping[str, str],
-    directory: Path,
-    most: int,
-    temperature: float,
+    report: Report, rows: Sequence[SampledRow], names: Mapping[str, str], directory: Path, temperature: float
 ) -> None:
     """Add the gap of each column of log-probabilities to a report, as a finding where it is more than rounding.
 
     Args:
         report: Is added to.
-        pieces: The first rows of the batch.
+        rows: Those that are looked at.
         names: What the batch calls each column.
         directory: Of the model, as transformers loads it; nothing is downloaded, and no code or pickle in it is run.
-        most: So many rows are looked at.
         temperature: That the responses were sampled at.
 
     Raises:
         BatchError: The directory has no model, or one that does not fit the batch.
     """
-    rows = _rows(pieces)[:most]
-    columns = [name for name in _COLUMNS if pieces and name in pieces[0].columns]
-    if not rows or not columns:
+    columns = [name for name in _COLUMNS if rows and name in rows[0].reported]
+    if not columns:
         report.unchecked["gap"] = "there are no log-probabilities of tokens that are trained on"
         return
     whole = [row for row in rows if all(row.trained)]
     if not whole:
-        report.unchecked["gap"] = f"each of the first {most} rows has tokens in its response that are not trained on"
+        report.unchecked["gap"] = f"each of {len(rows)} rows has tokens in its response that are not trained on"
         return
     model = _load(directory, rows, names)
     report.checked.append("gap")
@@ -125,27 +118,24 @@ def _compare(
     ], note
 
 
-def _rows(pieces: Sequence[TokenRows]) -> list[SampledRow]:
-    """The rows that have a prompt and tokens to train on."""
-    found, before = [], 0
-    for piece in pieces:
-        if piece.ids is None or piece.attention is None or piece.responses is None:
-            return []
-        skipped = piece.ids.shape[1] - piece.mask.shape[1]
-        for row in range(len(piece.mask)):
-            at = piece.attention[row].nonzero()[:, 0]
-            trained = piece.mask[row].nonzero()[:, 0]
-            if not len(trained) or not len(at):
-                continue
-            first = int(trained[0]) + skipped
-            start = int((at < first).sum())
-            tokens = (at[at >= first] - skipped).tolist()
-            if start == 0 or not tokens:
-                continue
-            reported = {name: piece.columns[name][row, tokens].tolist() for name in _COLUMNS if name in piece.columns}
+def sampled_rows(piece: TokenRows, start: int, wanted: Collection[int]) -> list[SampledRow]:
+    """Of a piece of a batch that begins at row ``start`` the wanted rows that have a prompt and tokens to train on."""
+    found: list[SampledRow] = []
+    if piece.ids is None or piece.attention is None:
+        return found
+    skipped = piece.ids.shape[1] - piece.mask.shape[1]
+    for row in range(len(piece.mask)):
+        at = piece.attention[row].nonzero()[:, 0]
+        trained = piece.mask[row].nonzero()[:, 0]
+        if start + row not in wanted or not len(trained):
+            continue
+        first = int(trained[0]) + skipped
+        prompt = int((at < first).sum())
+        tokens = (at[at >= first] - skipped).tolist()
+        if prompt and tokens:
+            reported = {name: values[row, tokens].tolist() for name, values in piece.log_probs().items()}
             flags = piece.mask[row, tokens].tolist()
-            found.append(SampledRow(before + row, piece.ids[row, at].tolist(), start, flags, tokens, reported))
-        before += len(piece.mask)
+            found.append(SampledRow(start + row, piece.ids[row, at].tolist(), prompt, flags, tokens, reported))
     return found
 
 
