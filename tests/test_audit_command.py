@@ -197,7 +197,7 @@ def test_without_torch_it_says_what_is_missing(good, tmp_path):
     torch.save(good, tmp_path / "batch.pt")
     (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
     command = [sys.executable, "-m", "pytest_rlregress.cli", "audit", "batch.pt"]
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "torch, which the checks are made with, is not installed here" in " ".join(done.stderr.split())
@@ -212,7 +212,7 @@ def test_only_torch_is_needed(good, tmp_path):
         "import pickle, sys, torch; pickle.Unpickler = pickle.loads = pickle.load = None\n"
         "from pytest_rlregress.cli import main; sys.exit(main(['audit', 'batch.pt']))"
     )
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
