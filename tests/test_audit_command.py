@@ -137,6 +137,25 @@ def test_parquet_of_texts_as_trl_logs_completions(audit, tmp_path):
     assert "there are no tokens in it" in out
 
 
+@pytest.mark.parametrize("columns", [{"response_mask"}, {"input_ids"}, {"completion_ids"}])
+def test_columns_that_are_no_numbers(audit, good, tmp_path, columns):
+    """Lists of lists, which nobody padded: there is no mask among what can be read."""
+    changed = {name: value.tolist() if name in columns else value for name, value in good.items() if name != "uid"}
+    code, _, err = audit(changed | ({"completion_ids": ["a"] * 8} if columns == {"completion_ids"} else {}))
+    assert (code == 2) == (columns == {"response_mask"}), err
+    assert code in (0, 2)
+
+
+def test_parquet_of_whole_rows(audit, good, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    whole = {name: [row.tolist() for row in good[name]] for name in ("input_ids", "attention_mask")}
+    parquet.write_table(pa.table(whole), tmp_path / "batch.parquet")
+    code, _, err = audit("batch.parquet")
+    assert code == 2
+    assert "it has no response_mask" in " ".join(err.split())
+
+
 def test_names_of_ones_own(audit, good):
     good["mine"] = good.pop("response_mask")
     code, _, err = audit(good)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.audit.columns import LOG_PROBS, OF_RESPONSES, checked_kind
+from pytest_rlregress.audit.columns import LOG_PROBS, OF_RESPONSES, checked_kind, needs_masks
 from pytest_rlregress.audit.columns import BatchError as BatchError
 from pytest_rlregress.audit.findings import Finding, Place, found_rows
 
@@ -87,6 +87,7 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
             "response_mask", completion & parts["tool_mask"].bool() if "tool_mask" in parts else completion
         )
         parts.setdefault("attention_mask", _joined(parts.get("prompt_mask"), completion))
+    needs_masks(parts, names.values())
     for name in _IDS:
         if name in parts and parts[name].dtype != torch.int32:  # of unsigned ones torch knows little
             parts[name] = parts[name].long()
@@ -168,6 +169,9 @@ def _widths(
 
 def _pad(parts: dict[str, Any], names: Mapping[str, str]) -> list[Finding]:
     """Pad ragged columns in place; the lengths are the masks. Rows whose columns differ are findings."""
+    for name in ("input_ids", "attention_mask", "position_ids"):  # of prompt and response in one: not padded apart
+        if isinstance(parts.get(name), Ragged):
+            del parts[name]
     ragged = {name: value for name, value in parts.items() if isinstance(value, Ragged)}
     if not ragged:
         return []

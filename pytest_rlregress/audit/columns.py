@@ -131,6 +131,8 @@ def checked_kind(name: str, column: str, value: Any, dims: tuple[int, ...], whol
     Raises:
         BatchError: It has not.
     """
+    if getattr(value, "is_nested", False):
+        raise BatchError(f"the column {column} is a nested tensor; pad it: torch.nested.to_padded_tensor")
     if value.dim() not in dims:
         wanted = " or ".join(plural(dim, "dimension") for dim in dims)
         raise BatchError(

@@ -60,7 +60,7 @@ class SeenRows:
 
     def _add_groups(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
         if "uid" in values:
-            self.group += [one if isinstance(one, Hashable) else str(one) for one in _as_list(values["uid"])]
+            self.group += [one if isinstance(one, int) else str(one) for one in _as_list(values["uid"])]
         elif isinstance(values.get("prompts"), list):  # texts, or conversations
             self.group += map(str, values["prompts"])
         elif rows is not None and rows.ids is not None and rows.attention is not None:
