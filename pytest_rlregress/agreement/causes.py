@@ -11,12 +11,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_rlregress.agreement import computations, logprobs
 from pytest_rlregress.agreement.computations import Hypothesis, Row, Sampling
+from pytest_rlregress.agreement.explanation import Cause, Explanation
 from pytest_rlregress.agreement.hypotheses import hypotheses, other_temperature
+from pytest_rlregress.agreement.unchanged import unchanged
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -29,76 +30,6 @@ FACTOR = 8
 RESOLUTION = 2.0**-23
 # What rounded weights change must be found in the numbers by this many standard errors.
 CERTAIN = 3
-
-
-def nats(number: float) -> str:
-    """A number of nats as text: two digits, ``3e-7``."""
-    return f"{number:.2g}".replace("e-0", "e-")
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One cause of a gap.
-
-    Attributes:
-        name: Its name, as in docs/agreement.md: ``before-temperature``.
-        who: Whose numbers it concerns: "the engine" or "the trainer".
-        undone: What was changed to test it.
-        sentence: What is the matter.
-        remedy: What to do about it.
-        remaining: Gap in nats a token with this and the causes before it undone.
-    """
-
-    name: str
-    who: str
-    undone: str
-    sentence: str
-    remedy: str
-    remaining: float
-
-    def __str__(self) -> str:
-        """What was undone, what remained, what is the matter."""
-        return f"{self.undone}, {nats(self.remaining)}: {self.sentence} ({self.remedy})"
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """How far apart two sides are, and why. ``str()`` of it is the answer as a sentence.
-
-    Attributes:
-        gap: Mean |difference of log-probability| in nats a token.
-        floor: The same for two computations that are equal but for rounding: what agreement can be had.
-        remaining: What is left of the gap with all ``causes`` undone.
-        causes: What explains the gap, the larger part first. Empty where the sides agree, or nothing explains it.
-        nearest: Where nothing explains it, what takes away at least half of it, the best first.
-        agrees: The gap is rounding.
-    """
-
-    gap: float
-    floor: float
-    remaining: float
-    causes: tuple[Cause, ...] = ()
-    nearest: tuple[Cause, ...] = ()
-    agrees: bool = False
-
-    @property
-    def explained(self) -> bool:
-        """Whether the causes leave nothing but rounding; True where the sides agree, too."""
-        return self.agrees or bool(self.causes)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the causes."""
-        return [cause.name for cause in self.causes]
-
-    def __str__(self) -> str:
-        """The gap and what explains it, or what comes nearest."""
-        if self.agrees:
-            return f"agrees: {nats(self.gap)} nats a token, rounding alone makes {nats(self.floor)}"
-        if self.causes:
-            return f"{nats(self.gap)} nats a token; " + "; ".join(map(str, self.causes))
-        text = f"{nats(self.gap)} nats a token, where rounding alone makes {nats(self.floor)}: unexplained"
-        return text + "".join(f"; nearest: {cause}" for cause in self.nearest[:1])
 
 
 def explain(
@@ -132,26 +63,50 @@ def explain(
     Raises:
         ValueError: Rows differ in number, a completion's numbers in number from its ids, or there is no token at all.
     """
-    sides = {"the engine": _rows(prompts, completions, reported)}
-    if trainer is not None:
-        sides["the trainer"] = _rows(prompts, completions, trainer)
-    if not any(row.completion for row in sides["the engine"]):
-        raise ValueError("no token to compare: every completion is empty")
-    sampling = sampling or Sampling()
-    bos_id = getattr(model.config, "bos_token_id", None) if bos_id is None else bos_id
-    pad_id = getattr(model.config, "pad_token_id", None) if pad_id is None else pad_id
-    floor = _floor(model, sides["the engine"], sampling)
-    found = [_Side(who, model, _with_tokens(rows), sampling, floor) for who, rows in sides.items()]
-    explained = [side.explain(bos_id, pad_id) for side in found]
-    if trainer is None:
-        return explained[0]
-    gap = _gap(reported, trainer)
-    off = [one for one in explained if not one.agrees]
-    if gap <= FACTOR * floor:
+    about = Known(model, prompts, completions, sampling or Sampling(), bos_id, pad_id)
+    with unchanged(model):
+        sides = [about.explain(reported, "the engine")]
+        if trainer is None:
+            return sides[0]
+        sides.append(about.explain(trainer, "the trainer"))
+    return together(gap_of(reported, trainer), sides)
+
+
+def together(gap: float, sides: Sequence[Explanation]) -> Explanation:
+    """What explains a gap between two sides, each of which has an explanation of its own."""
+    floor = max(side.floor for side in sides)
+    if gap <= FACTOR * floor or all(side.agrees for side in sides):
         return Explanation(gap, floor, gap, agrees=True)
-    causes = tuple(itertools.chain.from_iterable(one.causes for one in off)) if all(o.causes for o in off) else ()
-    nearest = tuple(itertools.chain.from_iterable((*one.causes, *one.nearest) for one in off)) if not causes else ()
-    return Explanation(gap, floor, max(one.remaining for one in explained), causes, nearest)
+    causes = tuple(cause for side in sides for cause in side.causes)
+    notes = tuple(note for side in sides for note in side.notes)
+    if all(side.explained for side in sides):
+        return Explanation(gap, floor, max(side.remaining for side in sides), causes, notes=notes)
+    nearest = causes + tuple(cause for side in sides for cause in side.nearest)
+    return Explanation(gap, floor, gap, nearest=nearest, notes=notes)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What both sides speak of: see :func:`explain`. ``floor`` is measured at temperature 1 where it is not given."""
+
+    model: PreTrainedModel
+    prompts: Sequence[Sequence[int]]
+    completions: Sequence[Sequence[int]]
+    sampling: Sampling
+    bos_id: int | None = None
+    pad_id: int | None = None
+    floor: float | None = None
+
+    def explain(self, reported: Sequence[Sequence[float]], who: str) -> Explanation:
+        """Explain the numbers of one side; the model is in eval mode."""
+        rows = _rows(self.prompts, self.completions, reported)
+        if not rows:
+            raise ValueError("no token to compare: every completion is empty")
+        config = self.model.config
+        bos_id = getattr(config, "bos_token_id", None) if self.bos_id is None else self.bos_id
+        pad_id = getattr(config, "pad_token_id", None) if self.pad_id is None else self.pad_id
+        floor = floor_of(self.model, rows) if self.floor is None else self.floor
+        return _Side(who, self.model, rows, self.sampling, self.sampling.scaled(floor)).explain(bos_id, pad_id)
 
 
 def _rows(
@@ -162,22 +117,17 @@ def _rows(
             f"{len(prompts)} prompts, {len(completions)} completions and {len(numbers)} rows of log-probabilities: "
             "one of each is needed for a row"
         )
-    return [Row(list(p), list(c), list(n)) for p, c, n in zip(prompts, completions, numbers, strict=True)]
-
-
-def _with_tokens(rows: Sequence[Row]) -> list[Row]:
+    rows = [Row(list(p), list(c), list(n)) for p, c, n in zip(prompts, completions, numbers, strict=True)]
     return [row for row in rows if row.completion]
 
 
-def _floor(model: PreTrainedModel, rows: Sequence[Row], sampling: Sampling) -> float:
-    """The floor of four rows of up to 128 tokens, at the temperature: that divides differences of logits too."""
-    sequences = [[*row.prompt, *row.completion][:128] for row in _with_tokens(rows)[:4]]
-    with computations.evaluating(model):
-        measured = logprobs.floor(model, sequences)
-    return max(measured, RESOLUTION) * max(1.0, 1 / (sampling.temperature or 1.0))
+def floor_of(model: PreTrainedModel, rows: Sequence[Row]) -> float:
+    """The floor of three rows of up to 64 tokens, at temperature 1; a pass of the model for each token."""
+    measured = logprobs.floor(model, [[*row.prompt, *row.completion][:64] for row in rows[:3]])
+    return max(measured, RESOLUTION)
 
 
-def _gap(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
+def gap_of(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
     """Mean |difference| of the tokens of which ``other`` says something; infinite where that is not half of them."""
     pairs = [(a, b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)]
     # What is no number on both sides is the same.
@@ -199,6 +149,7 @@ class _Side:
     sampling: Sampling
     floor: float
     predicted: dict[Combination, list[list[float]]] = field(default_factory=dict)
+    floors: dict[str, float] = field(default_factory=dict)
 
     def explain(self, bos_id: int | None, pad_id: int | None) -> Explanation:
         gap = self.remaining(())
@@ -237,7 +188,7 @@ class _Side:
         """The gap with a combination undone."""
         if combination not in self.predicted:
             self.compute([combination])
-        return _gap([row.reported for row in self.rows], self.predicted[combination])
+        return gap_of([row.reported for row in self.rows], self.predicted[combination])
 
     def is_enough(self, combination: Combination) -> bool:
         """Whether nothing but rounding remains."""
@@ -245,7 +196,8 @@ class _Side:
         if rest <= FACTOR * self.floor:
             return True
         others = tuple(one for one in combination if one.stage != "weights")
-        return others != combination and rest <= FACTOR * self.bfloat16_floor and self.is_rounded(combination, others)
+        dtypes = [one.name for one in combination if one.stage == "weights"]
+        return any(rest <= FACTOR * self.floor_in(dtype) and self.is_rounded(combination, others) for dtype in dtypes)
 
     def is_rounded(self, rounded: Combination, plain: Combination) -> bool:
         """Whether what rounding the weights changes is in the reported numbers, beside as much noise of computing.
@@ -266,11 +218,14 @@ class _Side:
         error = (difference - times * change).norm() / (change.norm() * (len(change) - 1) ** 0.5)
         return bool(abs(times - 1) <= 0.5 and times > CERTAIN * error)
 
-    @cached_property
-    def bfloat16_floor(self) -> float:
+    def floor_in(self, dtype: str) -> float:
+        """The floor of the model computing in a dtype."""
         import torch
 
-        return _floor(copy.deepcopy(self.model).to(torch.bfloat16), self.rows, self.sampling)
+        if dtype not in self.floors:
+            other = copy.deepcopy(self.model).to(getattr(torch, dtype))
+            self.floors[dtype] = self.sampling.scaled(floor_of(other, self.rows))
+        return self.floors[dtype]
 
     def cause(self, one: Hypothesis, rest: float) -> Cause:
         remedy = one.remedy[self.who != "the engine"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,10 @@ class Sampling:
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+
+    def scaled(self, floor: float) -> float:
+        """A floor measured at temperature 1, at this one: differences of logits are divided by it too."""
+        return floor * max(1.0, 1 / (self.temperature or 1.0))
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Hypothesis:
 
     weights: ``model -> model``; input: ``row -> Input``; distribution: ``logits (n, V), contexts -> scores (n, V)``,
     where ``contexts`` are the ids before each of the n positions; output: ``scores, row -> n numbers``, where
-    ``scores`` begins two tokens before the completion's first.
+    ``scores`` has one more, of what would follow.
 
     Args:
         name: What it is called in reports and tests.
@@ -123,23 +126,24 @@ def sampled_distribution(sampling: Sampling) -> Callable[[torch.Tensor, list[lis
 
 def of_tokens(scores: torch.Tensor, row: Row) -> torch.Tensor:
     """The score of each token of the completion, given the tokens before it."""
-    return scores[1:-1].gather(-1, _ids(row.completion, scores))[:, 0]
+    return scores[:-1].gather(-1, _ids(row.completion, scores))[:, 0]
 
 
 def of_tokens_before(scores: torch.Tensor, row: Row) -> torch.Tensor:
-    """The score of the token before each."""
-    return scores[:-2].gather(-1, _ids([row.prompt[-1], *row.completion[:-1]], scores))[:, 0]
+    """The score of the token before each; NaN for the first, where anything may stand."""
+    own = of_tokens(scores, row)
+    return own.new_tensor([float("nan"), *own[:-1].tolist()])
 
 
 def of_tokens_after(scores: torch.Tensor, row: Row) -> torch.Tensor:
-    """The score of the token after each; NaN for the last."""
+    """The score of the token after each; NaN for the last, where anything may stand."""
     own = of_tokens(scores, row)
     return own.new_tensor([*own[1:].tolist(), float("nan")])
 
 
 def given_themselves(scores: torch.Tensor, row: Row) -> torch.Tensor:
     """The score of each token by the distribution of the position it stands on: what would follow it."""
-    return scores[2:].gather(-1, _ids(row.completion, scores))[:, 0]
+    return scores[1:].gather(-1, _ids(row.completion, scores))[:, 0]
 
 
 def _ids(ids: Sequence[int], like: torch.Tensor) -> torch.Tensor:
@@ -154,27 +158,13 @@ def accepts(model: PreTrainedModel, argument: str) -> bool:
     return argument in inspect.signature(base.forward).parameters
 
 
-def rounded(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of the model with every weight rounded to bfloat16; it computes in the dtype of the original."""
-    import torch
-
+def rounded(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """A copy of the model with every weight rounded to a dtype; it computes in the dtype of the original."""
     other = copy.deepcopy(model)
     for parameter in other.parameters():
         if parameter.is_floating_point():
-            parameter.data = parameter.data.to(torch.bfloat16).to(parameter.dtype)
+            parameter.data = parameter.data.to(dtype).to(parameter.dtype)
     return other
-
-
-@contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Dropout off; afterwards every module is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 def predicted(
@@ -200,7 +190,7 @@ def predicted(
         for (given, distributions), (number, row) in itertools.product(inputs.items(), enumerate(rows)):
             entered = given.change(row) if given else plain_input(row)
             logits = logits_of(computes, entered)
-            contexts = [entered.ids[: max(0, entered.start - 1 + step)] for step in range(len(logits))]
+            contexts = [entered.ids[: entered.start + step] for step in range(len(logits))]
             for distribution, reads in distributions.items():
                 change = distribution.change if distribution else at_temperature(temperature)
                 scores = change(logits, contexts)
@@ -210,15 +200,15 @@ def predicted(
 
 
 def logits_of(model: PreTrainedModel, given: Input) -> torch.Tensor:
-    """Float32 logits from two tokens before the completion to its end, ``(tokens + 2, V)``; NaN before the first id."""
+    """Float32 logits ``(tokens + 1, V)``, from the one that predicts the completion's first token to its end."""
     import torch
 
-    count = len(given.ids) - given.start + 2
+    count = len(given.ids) - given.start + 1
     options: dict[str, Any] = {"use_cache": False}
     if accepts(model, "logits_to_keep"):
-        options["logits_to_keep"] = min(count, len(given.ids))
+        options["logits_to_keep"] = count
     if given.positions is not None:
         options["position_ids"] = torch.tensor([given.positions], device=model.device)
-    with torch.no_grad(), evaluating(model):
-        logits = model(input_ids=torch.tensor([given.ids], device=model.device), **options).logits[0].float()
-    return torch.nn.functional.pad(logits[-count:], (0, 0, count - len(logits[-count:]), 0), value=float("nan"))
+    with torch.no_grad():
+        logits: torch.Tensor = model(input_ids=torch.tensor([given.ids], device=model.device), **options).logits
+    return logits[0, -count:].float()

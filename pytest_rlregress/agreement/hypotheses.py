@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -13,6 +14,8 @@ from pytest_rlregress.agreement.computations import Hypothesis, Input, Row, Samp
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
+
+HALF_PRECISION = ("bfloat16", "float16")
 
 
 def hypotheses(
@@ -98,7 +101,7 @@ def other_temperature(model: PreTrainedModel, rows: Sequence[Row], sampling: Sam
     for row in rows:
         room = 64 - len(reported)
         if room > 0:
-            logits.append(computations.logits_of(model, computations.plain_input(row))[1:-1][:room].double())
+            logits.append(computations.logits_of(model, computations.plain_input(row))[:-1][:room].double())
             ids += row.completion[:room]
             reported += row.reported[:room]
     if len(reported) < 4:
@@ -247,11 +250,12 @@ def _weights(model: PreTrainedModel) -> Iterator[Hypothesis]:
     import torch
 
     if any(parameter.dtype is torch.float32 for parameter in model.parameters()):
-        yield Hypothesis(
-            "bfloat16",
-            "weights",
-            "with weights rounded to bfloat16",
-            "{who} computes in bfloat16, the model here in float32",
-            computations.rounded,
-            ("compare in one dtype", "compare in one dtype"),
-        )
+        for name in HALF_PRECISION:
+            yield Hypothesis(
+                name,
+                "weights",
+                f"with weights rounded to {name}",
+                f"{{who}} computes in {name}, the model here in float32",
+                functools.partial(computations.rounded, dtype=getattr(torch, name)),
+                ("compare in one dtype", "compare in one dtype"),
+            )

@@ -1,0 +1,79 @@
+"""The answer to what a gap comes from: causes, and what remains with them undone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def nats(number: float) -> str:
+    """A number of nats as text: two digits, ``3e-7``."""
+    return f"{number:.2g}".replace("e-0", "e-")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause of a gap.
+
+    Attributes:
+        name: Its name, as in docs/agreement.md: ``before-temperature``.
+        who: Whose numbers it concerns: "the engine" or "the trainer".
+        undone: What was changed to test it.
+        sentence: What is the matter.
+        remedy: What to do about it.
+        remaining: Gap in nats a token with this and the causes before it undone.
+    """
+
+    name: str
+    who: str
+    undone: str
+    sentence: str
+    remedy: str
+    remaining: float
+
+    def __str__(self) -> str:
+        """What was undone, what remained, what is the matter."""
+        return f"{self.undone}, {nats(self.remaining)}: {self.sentence} ({self.remedy})"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How far apart two sides are, and why. ``str()`` of it is the answer as a sentence.
+
+    Attributes:
+        gap: Mean |difference of log-probability| in nats a token.
+        floor: The same for two computations that are equal but for rounding: what agreement can be had.
+        remaining: What is left of the gap with all ``causes`` undone.
+        causes: What explains the gap, the larger part first. Empty where the sides agree, or nothing explains it.
+        nearest: Where nothing explains it, what takes away at least half of it, the best first.
+        agrees: The gap is rounding.
+        notes: What could not be tested, and what else was found on the way.
+    """
+
+    gap: float
+    floor: float
+    remaining: float
+    causes: tuple[Cause, ...] = ()
+    nearest: tuple[Cause, ...] = ()
+    agrees: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def explained(self) -> bool:
+        """Whether the causes leave nothing but rounding; True where the sides agree, too."""
+        return self.agrees or bool(self.causes)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the causes."""
+        return [cause.name for cause in self.causes]
+
+    def __str__(self) -> str:
+        """The gap and what explains it, or what comes nearest."""
+        if self.agrees:
+            return f"agrees: {nats(self.gap)} nats a token, rounding alone makes {nats(self.floor)}"
+        if self.causes:
+            return f"{nats(self.gap)} nats a token; " + "; ".join(map(str, self.causes))
+        text = f"{nats(self.gap)} nats a token, where rounding alone makes {nats(self.floor)}: unexplained"
+        return (
+            text + "".join(f"; nearest: {cause}" for cause in self.nearest[:1]) + "".join(f"; {n}" for n in self.notes)
+        )
