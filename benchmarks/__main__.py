@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks import bisect, containment, diagnose, faults, history, page, startup, step, upgrade
+from benchmarks import audit, bisect, containment, diagnose, faults, history, page, startup, step, upgrade
 
 ALL = {
     "startup": startup.main,
@@ -13,6 +13,7 @@ ALL = {
     "faults": faults.main,
     "step": step.main,
     "diagnose": diagnose.main,
+    "audit": audit.main,
     "bisect": bisect.main,
     "upgrade": upgrade.main,
     "history": history.main,

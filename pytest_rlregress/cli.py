@@ -11,6 +11,7 @@ COMMANDS = {
     "list": "every documented failure, with cause and remedy",
     "diagnose": "the documented failures that logs show",
     "preflight": "check a trainer's configuration for the documented failures, before a GPU is rented",
+    "audit": "check a batch that a trainer dumped: masks, log-probabilities, rewards, groups",
     "upgrade": "may I upgrade? What would change, before it is done",
     "bisect": "which upgrade broke a test",
     "report": "what changed between runs: a page, and a gate for CI",

@@ -1,0 +1,174 @@
+"""``rlregress audit``: what is wrong with a batch that a trainer dumped, before or after it was trained on."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.audit import columns, formats, model_gap, rendering
+from pytest_rlregress.audit.batch import BatchError
+from pytest_rlregress.audit.rules import CHECKS
+from pytest_rlregress.audit.tables import Table
+from pytest_rlregress.audit.whole import Audit, Report, has_tokens
+from pytest_rlregress.util.arguments import count
+from pytest_rlregress.util.text import wrapped
+
+_DESCRIPTION = (
+    "Check a batch that a trainer dumped: masks, log-probabilities, rewards, groups, positions. It may be "
+    f"{formats.FORMATS}. A pickle is read, and never executed."
+)
+_EXIT = "The exit code is 1 if there is a finding, 0 if there is none, 2 for bad input."
+_EPILOG = """\
+the checks, by the names that findings and --skip have:
+{checks}
+
+dump a batch, then ask:
+  verl       batch.save_to_disk("batch.pkl")
+  TRL        torch.save(inputs, "batch.pt")         # what GRPOTrainer hands to compute_loss
+  OpenRLHF   torch.save(vars(experience), "batch.pt")
+  any        safetensors.torch.save_file({{"response_mask": mask, ...}}, "batch.safetensors")
+
+  rlregress audit batch.pkl --eos 151645 --model Qwen2.5-0.5B-Instruct/
+
+docs/audit.md explains each check. In a training loop: pytest_rlregress.audit.audit_batch(batch.batch)
+"""
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "audit",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="\n".join(wrapped(f"{_DESCRIPTION}\n{_EXIT}")),
+        epilog=_EPILOG.format(
+            checks="\n".join(f"  {name:13}  {what}" for name, what in (CHECKS | MODEL_CHECK).items())
+        ),
+    )
+    parser.add_argument("batch", type=Path, metavar="BATCH", help="the file")
+    parser.add_argument(
+        "--map", action="append", default=[], type=_pair, metavar="NAME=COLUMN",
+        help="a column whose name is none of verl's, TRL's and OpenRLHF's: response_mask=my_mask",
+    )  # fmt: skip
+    parser.add_argument(
+        "--eos", action="append", default=[], type=_id, metavar="ID", help="id of an end token, once for each"
+    )
+    parser.add_argument(
+        "--model", type=Path, metavar="DIR", help="also how far the log-probabilities are from this model's, and why"
+    )
+    parser.add_argument(
+        "--model-rows",
+        type=count,
+        default=16,
+        metavar="N",
+        help="so many rows of the whole batch go through the model (default 16)",
+    )
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help="that was sampled at; default: what the batch says, else 1"
+    )
+    parser.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        choices=[*CHECKS, *MODEL_CHECK],
+        metavar="CHECK",
+        help="leave a check out",
+    )
+    parser.add_argument("--json", action="store_true", help="as a JSON object")
+    parser.set_defaults(run=run)
+
+
+#: The check that --model adds.
+MODEL_CHECK = {"gap": "with --model: the log-probabilities are the model's, but for rounding"}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read the batch, check it and print what was found; returns the exit code."""
+    try:
+        report, about = _audit(options)
+    except BatchError as error:
+        for line in wrapped(f"rlregress audit: {options.batch}: {error}."):
+            print(line, file=sys.stderr)
+        return 2
+    print((rendering.as_json if options.json else rendering.as_text)(str(options.batch), about, report))
+    return 1 if report.findings else 0
+
+
+def _audit(options: argparse.Namespace) -> tuple[Report, dict[str, str]]:
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise BatchError(
+            f"it cannot be read: torch, which the checks are made with, is not installed here ({error}): "
+            "pip install torch, or run it in the trainer's environment"
+        ) from error
+    table = formats.open_table(options.batch)
+    found = columns.find_columns(table.rows, dict(options.map))
+    rows = columns.same_rows(found, table.rows)
+    if has_tokens(found) and not table.ragged:
+        columns.needs_masks(found, table.rows)
+    audit = Audit(found, options.eos or _ends(table, options.model), set(options.skip) & CHECKS.keys())
+    kept: list[model_gap.SampledRow] = []
+    wanted = {number * rows // options.model_rows for number in range(options.model_rows)}
+    progress = _Progress(rows)
+    read = 0
+    for piece in _on_one_thread(table.pieces(found)):
+        tokens = audit.add(piece)
+        if options.model and tokens:
+            kept += model_gap.sampled_rows(tokens, read, wanted)
+        read += len(next(iter(piece.values()))) if tokens is None else len(tokens.mask)
+        progress.say(read)
+    report = audit.report()
+    if options.model and "gap" not in options.skip:
+        said = table.meta.get("temperature")
+        temperature = options.temperature or (said if isinstance(said, int | float) and said > 0 else 1.0)
+        model_gap.add(report, kept, found, options.model, temperature)
+    return report, {"form": table.form, "trainer": columns.trainer_of(found.values())}
+
+
+def _on_one_thread(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Pieces as they are, while torch has one thread: on small pieces more wait for each other, three times as long."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield from pieces
+    finally:
+        torch.set_num_threads(before)
+
+
+def _ends(table: Table, model: Path | None) -> list[int]:
+    """End tokens that the batch itself names, as verl's ``meta_info`` does, or its model."""
+    said = table.meta.get("eos_token_id")
+    found = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]
+    return found or (model_gap.end_tokens(model) if model else [])
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, column = text.partition("=")
+    if not (name and equals and column):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=COLUMN, such as response_mask=my_mask")
+    return name, column
+
+
+def _id(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no token id; an id is a number from 0 on")
+    return int(text)
+
+
+class _Progress:
+    """Says how many rows are read, where it takes more than some seconds."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._next = rows, time.monotonic() + 3
+
+    def say(self, rows: int) -> None:
+        """So many are read."""
+        if time.monotonic() > self._next and rows < self._rows:
+            self._next = time.monotonic() + 3
+            print(f"rlregress audit: {rows:,} of {self._rows:,} rows", file=sys.stderr)

@@ -1,0 +1,143 @@
+"""Names of a batch's columns in verl, TRL and OpenRLHF, and under which of them a batch has what the checks need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from pytest_rlregress.util.text import plural
+
+
+class BatchError(Exception):
+    """A batch that cannot be audited: what it is, what is wrong, what is allowed."""
+
+
+#: The columns by the names used here (verl's, where it has one), and what verl, TRL and OpenRLHF call them.
+NAMES: dict[str, tuple[str, ...]] = {
+    "input_ids": ("input_ids", "sequences"),
+    "prompts": ("prompts", "prompt_ids", "prompt"),
+    "responses": ("responses", "completion_ids"),
+    "attention_mask": ("attention_mask",),
+    "prompt_mask": ("prompt_mask",),
+    "completion_mask": ("completion_mask",),
+    "response_mask": ("response_mask", "action_mask", "loss_mask"),
+    "tool_mask": ("tool_mask",),
+    "position_ids": ("position_ids",),
+    "old_log_probs": ("old_log_probs", "old_per_token_logps", "action_log_probs"),
+    "rollout_log_probs": ("rollout_log_probs", "sampling_per_token_logps", "logprobs"),
+    "ref_log_prob": ("ref_log_prob", "ref_per_token_logps", "base_action_log_probs"),
+    "token_level_scores": ("token_level_scores", "rm_scores"),
+    "token_level_rewards": ("token_level_rewards",),
+    "rewards": ("rewards", "reward"),
+    "advantages": ("advantages", "advantage"),
+    "returns": ("returns",),
+    "values": ("values",),
+    "uid": ("uid",),
+}
+LOG_PROBS = ("old_log_probs", "rollout_log_probs", "ref_log_prob")
+#: Columns of one number for each token of the response.
+OF_RESPONSES = (*LOG_PROBS, "token_level_scores", "token_level_rewards", "returns", "values")
+#: What only one trainer says.
+_ONLY = {
+    "verl": ("responses", "response_mask", "old_log_probs", "ref_log_prob", "token_level_scores"),
+    "TRL": ("completion_ids", "completion_mask", "old_per_token_logps", "sampling_per_token_logps"),
+    "OpenRLHF": ("sequences", "action_mask", "action_log_probs", "base_action_log_probs"),
+}
+
+
+def trainer_of(columns: Collection[str]) -> str:
+    """The trainer whose names most of the columns have; empty where it is none."""
+    count = {trainer: len({*names} & {*columns}) for trainer, names in _ONLY.items()}
+    best = max(count, key=lambda trainer: count[trainer])
+    return best if count[best] else ""
+
+
+def find_columns(columns: Collection[str], mapped: Mapping[str, str]) -> dict[str, str]:
+    """Which column is what: the name used here, and the batch's own.
+
+    Args:
+        columns: Those of the batch.
+        mapped: What the user says, as here; it goes before what is known of trainers.
+
+    Raises:
+        BatchError: The user names a column that is not in the batch, or something that is not known here.
+    """
+    for name, column in mapped.items():
+        if name not in NAMES:
+            raise BatchError(f"--map {name}={column}: {name} is no name that is known here. Known: {', '.join(NAMES)}")
+        if column not in columns:
+            raise BatchError(f"--map {name}={column}: the batch has no column {column}. It has {listed(columns)}")
+    found = {name: next((one for one in names if one in columns), None) for name, names in NAMES.items()}
+    taken = set(mapped.values())
+    return {
+        name: column
+        for name, column in ({**found, **mapped}).items()
+        if column and (name in mapped or column not in taken)
+    }
+
+
+def listed(columns: Iterable[str], most: int = 20) -> str:
+    """Names of columns in a sentence."""
+    names = sorted(map(str, columns))
+    more = f" and {len(names) - most} more" * (len(names) > most)
+    return (", ".join(names[:most]) + more) or "none"
+
+
+def same_rows(found: Mapping[str, str], rows: Mapping[str, int]) -> int:
+    """The number of rows that all of the columns have.
+
+    Raises:
+        BatchError: They differ; it names two of them.
+    """
+    counts = {column: rows[column] for column in found.values() if column in rows}
+    if not counts:
+        raise BatchError(f"it has no column that is known here. It has {listed(rows)}; --map NAME=COLUMN says which is "
+                         f"which: {', '.join(NAMES)}")  # fmt: skip
+    least, most = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
+    if counts[least] != counts[most]:
+        raise BatchError(
+            f"its columns differ in rows: {least} has {counts[least]:,} and {most} has {counts[most]:,}. Every column "
+            "has one row for each sample"
+        )
+    if not counts[least]:
+        raise BatchError("it has no rows")
+    return counts[least]
+
+
+def needs_masks(found: Mapping[str, str], columns: Iterable[str]) -> None:
+    """See that there is a mask of what is trained on and one of what is attended to.
+
+    Raises:
+        BatchError: One of the two is missing.
+    """
+    lacking = []
+    if not {"response_mask", "completion_mask"} & found.keys():
+        lacking.append(("response_mask", "what is trained on"))
+    if not {"attention_mask", "completion_mask"} & found.keys():
+        lacking.append(("attention_mask", "what is attended to, and what is padding"))
+    if lacking:
+        masks = " and ".join(f"no {name} ({meaning})" for name, meaning in lacking)
+        names = "; ".join(f"{name}: {', '.join(NAMES[name])}" for name, _ in lacking)
+        raise BatchError(
+            f"it has {masks}, without which padding cannot be told from tokens. Looked for {names}; TRL's "
+            f"completion_mask and prompt_mask are both. It has {listed(columns)}. Where the mask has another name: "
+            f"--map {lacking[0][0]}=COLUMN"
+        )
+
+
+def checked_kind(name: str, column: str, value: Any, dims: tuple[int, ...], whole: bool) -> None:
+    """See that a tensor has so many dimensions, and whole numbers where it must.
+
+    Raises:
+        BatchError: It has not.
+    """
+    if getattr(value, "is_nested", False):
+        raise BatchError(f"the column {column} is a nested tensor; pad it: torch.nested.to_padded_tensor")
+    if value.dim() not in dims:
+        wanted = " or ".join(plural(dim, "dimension") for dim in dims)
+        raise BatchError(
+            f"the column {column} has the shape {tuple(value.shape)}; {name} has {wanted}: rows"
+            + " and tokens" * (2 in dims)
+        )
+    if whole and value.is_floating_point():
+        raise BatchError(f"the column {column} is {str(value.dtype).removeprefix('torch.')}; {name} are whole numbers")

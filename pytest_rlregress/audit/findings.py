@@ -1,0 +1,101 @@
+"""What a check finds: one sentence for all of its rows, with the first of them and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row of a batch, and in it the first token that something is wrong with.
+
+    Attributes:
+        row: From 0.
+        token: From 0, of the column's own second dimension; None where it is the row as a whole.
+        text: What stands there.
+    """
+
+    row: int
+    token: int | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with one column.
+
+    Attributes:
+        check: The check's name.
+        column: As the batch names it.
+        what: What is wrong, in a sentence that holds for every row of it.
+        instead: What to do.
+        rows: In how many rows.
+        tokens: How many tokens; 0 where it is rows as a whole.
+        places: The first rows, at most ``SHOWN``.
+    """
+
+    check: str
+    column: str
+    what: str
+    instead: str
+    rows: int
+    tokens: int = 0
+    places: tuple[Place, ...] = ()
+
+
+def found_tokens(
+    check: str,
+    column: str,
+    bad: torch.Tensor,
+    what: str,
+    instead: str,
+    text: Callable[[int, int], str] = lambda row, token: "",
+) -> list[Finding]:
+    """A finding where ``bad`` has a True, of shape ``(rows, tokens)``, else none."""
+    if not bad.any():
+        return []
+    by_row = bad.sum(dim=1)
+    rows = by_row.nonzero()[:, 0]
+    first = bad[rows[:SHOWN]].byte().argmax(dim=1)
+    places = [
+        Place(row, token, text(row, token)) for row, token in zip(rows[:SHOWN].tolist(), first.tolist(), strict=True)
+    ]
+    return [Finding(check, column, what, instead, len(rows), int(by_row.sum()), tuple(places))]
+
+
+def found_rows(
+    check: str, column: str, rows: Sequence[int], what: str, instead: str, place: Callable[[int], Place] = Place
+) -> list[Finding]:
+    """A finding where there are rows, else none; ``place`` says of a row what stands there."""
+    places = tuple(place(row) for row in rows[:SHOWN])
+    return [Finding(check, column, what, instead, len(rows), 0, places)] if rows else []
+
+
+def later(findings: Iterable[Finding], rows: int) -> list[Finding]:
+    """The findings of a piece of a batch that begins at this row."""
+    return [
+        replace(one, places=tuple(replace(place, row=place.row + rows) for place in one.places)) for one in findings
+    ]
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of pieces, in their order, those of one sentence about one column as one."""
+    kept: dict[tuple[str, str, str], Finding] = {}
+    for one in findings:
+        key = (one.check, one.column, one.what)
+        if before := kept.get(key):
+            one = replace(
+                before,
+                rows=before.rows + one.rows,
+                tokens=before.tokens + one.tokens,
+                places=(before.places + one.places)[:SHOWN],
+            )
+        kept[key] = one
+    return list(kept.values())

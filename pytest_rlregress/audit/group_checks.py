@@ -1,0 +1,106 @@
+"""Checks of rows against each other: groups of one prompt, their rewards, samples that are the same."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from pytest_rlregress.audit.findings import Finding, Place, found_rows
+
+#: Two samples that are equal by chance once in a million batches or less are no chance.
+_BY_CHANCE = 1e-6
+#: Without log-probabilities: as many tokens are not equal by chance.
+_SAME_TOKENS = 16
+
+
+def rows_of(group: Iterable[Hashable]) -> dict[Hashable, list[int]]:
+    """The rows of each group, in the order in which the groups begin."""
+    found: dict[Hashable, list[int]] = defaultdict(list)
+    for row, name in enumerate(group):
+        found[name].append(row)
+    return dict(found)
+
+
+def group_sizes(groups: Mapping[Hashable, Sequence[int]], column: str = "uid") -> list[Finding]:
+    """All groups have as many rows. Groups of one row throughout are no groups, and nothing is found."""
+    sizes = Counter(map(len, groups.values()))
+    if len(sizes) < 2:
+        return []
+    usual = max(sizes, key=lambda size: (sizes[size], size))
+    names = {rows[0]: name for name, rows in groups.items() if len(rows) != usual}
+    return found_rows(
+        "group-size",
+        column,
+        list(names),
+        f"a group has not the {usual} rows that most have: samples were lost, or rows carry another prompt's id. The "
+        "baseline of a group of one is its own reward",
+        "fill groups up or drop them whole before advantages are made; give each prompt's samples one id",
+        lambda row: Place(row, None, f"group {_short(names[row])} has {len(groups[names[row]])}"),
+    )
+
+
+def group_spread(
+    groups: Mapping[Hashable, Sequence[int]], rewards: Sequence[float], column: str = "token_level_scores"
+) -> list[Finding]:
+    """A group's rewards differ; where they do not, every advantage in it is 0. Groups of one row are not looked at."""
+    same = {
+        rows[0]: name for name, rows in groups.items() if len(rows) > 1 and len({rewards[row] for row in rows}) == 1
+    }
+    return found_rows(
+        "group-spread",
+        column,
+        list(same),
+        "every row of the group has the same reward: its advantages are 0, or noise that a small divisor blows up",
+        "filter such prompts or sample them anew (DAPO's dynamic sampling); if it is every group, look at the reward "
+        "function first: one that fails gives 0 to all",
+        lambda row: Place(
+            row, None, f"all {len(groups[same[row]])} rows of group {_short(same[row])} have {rewards[row]:g}"
+        ),
+    )
+
+
+def duplicates(
+    groups: Mapping[Hashable, Sequence[int]],
+    samples: Sequence[Hashable],
+    lengths: Sequence[int],
+    log_probs: Sequence[float] | None = None,
+    column: str = "responses",
+) -> list[Finding]:
+    """No two samples of a group are equal that could not be by chance.
+
+    Args:
+        groups: Rows of each group.
+        samples: What stands for the ids of each row's response: the ids, or a hash of them.
+        lengths: Tokens of each response.
+        log_probs: The sum of each response's log-probabilities, which says how often it is equal by chance; without it
+            responses of 16 tokens count.
+        column: For the finding.
+    """
+    same: dict[int, int] = {}
+    for rows in groups.values():
+        first: dict[Hashable, int] = {}
+        for row in rows:
+            before = first.setdefault(samples[row], row)
+            if before == row:
+                continue
+            if log_probs is None:
+                chance = lengths[row] < _SAME_TOKENS
+            else:
+                chance = math.exp(min(log_probs[row], 0)) * len(rows) ** 2 > _BY_CHANCE
+            if not chance:
+                same[row] = before
+    return found_rows(
+        "duplicate",
+        column,
+        sorted(same),
+        "the same tokens as an earlier sample of its prompt, which by chance does not happen: replicas or samples "
+        "with equal seeds",
+        "give each replica and each of the n samples a seed of its own, or none",
+        lambda row: Place(row, None, f"the same {lengths[row]} tokens as row {same[row]}"),
+    )
+
+
+def _short(name: Hashable) -> str:
+    text = str(name)
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,110 @@
+"""What is kept of every row until the last one is read: its group, its reward, and a hash of its sample."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pytest_rlregress.audit.batch import TokenRows
+from pytest_rlregress.audit.group_checks import rows_of
+
+if TYPE_CHECKING:
+    import torch
+
+#: A reward of a row is the first of these that there is, before what a KL penalty makes of it.
+_REWARDS = ("token_level_scores", "rewards", "token_level_rewards", "advantages")
+
+
+@dataclass
+class SeenRows:
+    """Rows so far.
+
+    Attributes:
+        names: What the batch calls each column, by the names used here.
+        group: Of each row; by its prompt where the batch has no ids of groups.
+        rewards: Of each row, with the column that they are of; none where there is no such column.
+        samples: Of each row, what is the same for the same tokens.
+        lengths: Tokens of each response.
+        log_probs: Their sum for each row; none where there is no such column.
+    """
+
+    names: Mapping[str, str]
+    group: list[Hashable] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    reward_column: str = ""
+    samples: list[Hashable] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+
+    @cached_property
+    def groups(self) -> dict[Hashable, list[int]]:
+        """The rows of each group, after the last row."""
+        return rows_of(self.group)
+
+    def add(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
+        """Keep what is needed of these rows."""
+        if rows is not None and rows.ids is not None and rows.responses is not None:
+            self._add_samples(rows, rows.responses)
+        self._add_groups(rows, values)
+        self._add_rewards(rows, values)
+
+    def _add_samples(self, rows: TokenRows, responses: torch.Tensor) -> None:
+        sampled = rows.attended & ~_before_response(rows)
+        self.samples += _hashes(responses, sampled)
+        self.lengths += sampled.sum(dim=1).tolist()
+        for log_probs in list(rows.log_probs().values())[:1]:
+            trained = log_probs.masked_fill(~rows.mask, 0).double()
+            self.log_probs += trained.sum(dim=1).tolist()
+
+    def _add_groups(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
+        if "uid" in values:
+            self.group += [one if isinstance(one, int) else str(one) for one in _as_list(values["uid"])]
+        elif isinstance(values.get("prompts"), list):  # texts, or conversations
+            self.group += map(str, values["prompts"])
+        elif rows is not None and rows.ids is not None and rows.attention is not None:
+            width = rows.mask.shape[1]
+            prompt = rows.attention.clone()
+            prompt[:, -width:] &= _before_response(rows)
+            if prompt.any():
+                self.group += _hashes(rows.ids, prompt)
+
+    def _add_rewards(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
+        columns = values if rows is None else rows.columns
+        name = next((name for name in _REWARDS if name in columns and hasattr(columns[name], "dim")), None)
+        if name is None:
+            return
+        value, self.reward_column = columns[name], self.names.get(name, name)
+        if value.dim() == 2:
+            masked = rows is not None and value.shape == rows.mask.shape
+            value = value.masked_fill(~rows.mask, 0) if rows is not None and masked else value
+            value = value.sum(dim=1)
+        self.rewards += value.tolist()
+
+
+def _before_response(rows: TokenRows) -> torch.Tensor:
+    """Where columns are of prompt and response together, as OpenRLHF's: what is before the first trained token."""
+    import torch
+
+    assert rows.ids is not None
+    if "prompts" in rows.columns or rows.mask.shape[1] < rows.ids.shape[1] - 1:
+        return torch.zeros_like(rows.mask)
+    return rows.mask.cumsum(dim=1) == 0
+
+
+def _hashes(ids: torch.Tensor, kept: torch.Tensor) -> list[Hashable]:
+    """Of each row a number: the same for the same kept ids in the same order, wherever they stand, and rarely else."""
+    import torch
+
+    # A factor for each place, by the mixing of splitmix64, which wraps around as int64 does here.
+    factors = torch.arange(1, ids.shape[1] + 2, device=ids.device) * -7046029254386353131
+    factors = (factors ^ (factors >> 30)) * -4658895280553007687
+    factors = (factors ^ (factors >> 27)) * -7723592293110705685
+    place = kept.cumsum(dim=1)
+    hashes = ((ids.long() + 1) * factors[place] * kept).sum(dim=1)
+    return [(hashed, count) for hashed, count in zip(hashes.tolist(), place[:, -1].tolist(), strict=True)]
+
+
+def _as_list(values: Any) -> Sequence[Any]:
+    return values.tolist() if hasattr(values, "tolist") else list(values)
