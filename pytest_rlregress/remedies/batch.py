@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    from datasets import Dataset
+    from tensordict import TensorDict
     from transformers import PreTrainedTokenizerBase
     from verl.protocol import DataProto
 
-__all__ = ["MaskedCompletion", "align_batches", "completion_mask", "info_mask", "object_column", "union_batches"]
+__all__ = [
+    "MaskedCompletion",
+    "align_batches",
+    "completion_mask",
+    "info_mask",
+    "json_columns",
+    "object_column",
+    "restore_ragged",
+    "trained_where_known",
+    "union_batches",
+]
 
 _INFORMATION = re.compile("<(/?)information>")
 _INVALID_ACTION = "My previous action is invalid"
@@ -217,3 +232,102 @@ def completion_mask(
         [token for token, _ in tokens],
         [trained for _, trained in tokens],
     )
+
+
+def json_columns(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Dataset:
+    """Make a data set of which some columns are kept as JSON text and read as the values that they are.
+
+    Arrow has one type for a column: a dict in it has the keys that any row's has, the missing ones None.
+
+    Args:
+        rows: Left as they are. Of a row that lacks a column the value is None.
+        columns: Those whose dicts differ from row to row, such as messages with tool calls, or tools.
+
+    Returns:
+        With a transform that reads the text: rows, slices, and what is mapped or filtered over the data set get the
+        values that were given. In files it is text. What a mapped function returns under the name of such a column is
+        Arrow's again.
+
+    Raises:
+        TypeError: A value that JSON does not hold, with its row and column.
+    """
+    from datasets import Dataset
+
+    names = dict.fromkeys(name for row in rows for name in row)  # from_list takes those of the first row alone
+    written: list[dict[str, Any]] = []
+    for number, row in enumerate(rows):
+        written.append({name: row.get(name) for name in names})
+        for column in (column for column in columns if column in row):
+            try:
+                written[-1][column] = json.dumps(row[column])
+            except TypeError as error:
+                raise TypeError(f"row {number}, column {column!r}: {error}") from None
+    return Dataset.from_list(written).with_transform(functools.partial(_read_json, frozenset(columns)))
+
+
+def _read_json(columns: frozenset[str], batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    read = {
+        name: [None if text is None else json.loads(text) for text in batch[name]] for name in columns & batch.keys()
+    }
+    return batch | read
+
+
+def restore_ragged(batch: TensorDict, ragged: Mapping[str, int]) -> TensorDict:
+    """Give jagged tensors of a batch that was sent their ragged dimension back.
+
+    tensordict before 0.13 takes the first after the rows for it where a batch was consolidated and pickled. The shape
+    is made right too: setting ``_ragged_idx`` leaves it wrong.
+
+    Args:
+        batch: As it came; left as it is.
+        ragged: The dimension that differs from row to row, by name: ``{"position_ids": 2}`` for position ids of
+            ``[rows, 3, tokens]``. A name that is not in the batch is passed over.
+
+    Returns:
+        A new batch over the same storage.
+
+    Raises:
+        ValueError: A tensor is not jagged, or that dimension has not as many elements as its rows have together.
+    """
+    import torch
+
+    restored = batch.clone(recurse=False)
+    for name, dimension in ragged.items():
+        if name not in batch.keys():  # noqa: SIM118 - a TensorDict's own `in` takes no name
+            continue
+        tensor = batch[name]
+        if not (tensor.is_nested and tensor.layout == torch.jagged):
+            raise ValueError(f"{name!r} is no jagged tensor")
+        values, offsets = tensor.values(), tensor.offsets()
+        there, wanted = list(values.shape), int(offsets[-1])
+        if not 1 <= dimension <= len(there) or there[dimension - 1] != wanted:
+            raise ValueError(
+                f"dimension {dimension} of {name!r} cannot be the ragged one: its values have the shape {there}, its "
+                f"rows {wanted} elements together"
+            )
+        restored[name] = torch.nested.nested_tensor_from_jagged(values, offsets, jagged_dim=dimension)
+    return restored
+
+
+def trained_where_known(
+    response_mask: Sequence[int], logprobs: Sequence[float | None]
+) -> tuple[list[int], list[float]]:
+    """Take the tokens out of the loss that the engine gave no log-probability of, such as an end that was appended.
+
+    Filled with 0 they would count as certain: probability 1 under the policy that sampled them.
+
+    Args:
+        response_mask: For each token of a response 1 if it is trained on, else 0; left as it is.
+        logprobs: For each token the engine's log-probability in nats; None, or no finite number, where there is none.
+
+    Returns:
+        The mask, 0 where there is none, and the log-probabilities, 0.0 there.
+
+    Raises:
+        ValueError: The two differ in length: which token each is of is not known.
+    """
+    if len(response_mask) != len(logprobs):
+        raise ValueError(f"a response of {len(response_mask)} tokens has {len(logprobs)} log-probabilities")
+    known = [logprob is not None and math.isfinite(logprob) for logprob in logprobs]
+    mask = [int(trained and there) for trained, there in zip(response_mask, known, strict=True)]
+    return mask, [logprob if there and logprob else 0.0 for logprob, there in zip(logprobs, known, strict=True)]
