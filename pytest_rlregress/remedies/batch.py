@@ -6,12 +6,13 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from datasets import Dataset
     from tensordict import TensorDict
     from transformers import PreTrainedTokenizerBase
@@ -25,6 +26,7 @@ __all__ = [
     "json_columns",
     "object_column",
     "restore_ragged",
+    "reward_of_policy",
     "trained_where_known",
     "union_batches",
 ]
@@ -331,3 +333,35 @@ def trained_where_known(
     known = [logprob is not None and math.isfinite(logprob) for logprob in logprobs]
     mask = [int(trained and there) for trained, there in zip(response_mask, known, strict=True)]
     return mask, [logprob if there and logprob else 0.0 for logprob, there in zip(logprobs, known, strict=True)]
+
+
+def reward_of_policy(manager: Callable[[DataProto], torch.Tensor], data: DataProto, pad_token_id: int) -> torch.Tensor:
+    """Have a reward manager of verl's score what the policy wrote, without what tools wrote between it.
+
+    Args:
+        manager: Reads ``prompts``, ``responses`` and ``attention_mask``, and returns rewards of ``[rows, response]``.
+        data: verl ``DataProto`` with ``response_mask``, 1 where the policy wrote; left as it is.
+        pad_token_id: What shortened responses are filled up with.
+
+    Returns:
+        Shape ``[rows, response]``, float32: each row's reward at the last token that the policy wrote. A row without
+        any is not scored, and all 0.
+    """
+    import torch
+
+    mask = data.batch["response_mask"].bool()
+    rewards = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+    [rows] = mask.any(-1).nonzero(as_tuple=True)
+    if not len(rows):
+        return rewards
+    mask, batch = mask[rows], data.batch[rows]
+    prompts, width = batch["prompts"], mask.shape[-1]
+    order = (~mask).int().argsort(dim=-1, stable=True)  # the policy's tokens first
+    kept = mask.gather(-1, order)
+    responses = batch["responses"].gather(-1, order).masked_fill(~kept, pad_token_id)
+    there = torch.cat([batch["attention_mask"][:, :-width], kept.to(batch["attention_mask"].dtype)], 1)
+    columns = {key: column[rows.cpu().numpy()] for key, column in data.non_tensor_batch.items()}
+    policy = type(data).from_dict({"prompts": prompts, "responses": responses, "attention_mask": there}, columns)
+    last = width - 1 - mask.int().flip(-1).argmax(-1)
+    rewards[rows, last] = manager(policy).sum(-1).to(rewards.dtype)
+    return rewards

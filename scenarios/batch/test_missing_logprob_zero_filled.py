@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack import InterfaceMissing, versions
 
+TRAINER = pytest.mark.needs("verl-trainer")  # its agent loops import what its trainer does
 IDS = [314, 271, 828, 182, 845]
 LOGPROBS = [-0.5, -1.25, -2.0, -0.125, -3.5]
 END = 2  # <|im_end|>, which a loop appends where a stop string ended the sampling: no engine drew it
@@ -62,6 +63,7 @@ def trained(batch):
     return list(zip(batch["responses"][0][keep].tolist(), batch["rollout_log_probs"][0][keep].tolist(), strict=True))
 
 
+@TRAINER
 @pytest.mark.reproduces("missing-logprob-zero-filled")
 @pytest.mark.parametrize("given", [LOGPROBS, []], ids=["appended-end", "none-at-all"])
 def test_shorter_than_the_response(tiny_qwen, given):
@@ -71,6 +73,7 @@ def test_shorter_than_the_response(tiny_qwen, given):
     assert not certain, f"silent: {len(certain)} of {len(ids)} trained tokens have a log-probability of 0 and had none"
 
 
+@TRAINER
 @pytest.mark.guards("missing-logprob-zero-filled")
 @pytest.mark.parametrize("missing", [None, math.nan, -math.inf], ids=str)
 def test_only_what_was_sampled_is_trained(subject, tiny_qwen, missing):

@@ -13,6 +13,7 @@ from pytest_rlregress.remedies.batch import (
     info_mask,
     json_columns,
     restore_ragged,
+    reward_of_policy,
     trained_where_known,
     union_batches,
 )
@@ -546,3 +547,83 @@ def lengths_compared(monkeypatch):
             raise ValueError("a response and its log-probabilities differ in length")
 
     post_processing(monkeypatch, compare)
+
+
+@broken("tool-output-in-reward", only="test_answer_of_the_policy")
+def all_that_is_there(manager, data, pad_token_id):
+    return manager(data)
+
+
+@broken("tool-output-in-reward", only="test_answer_of_the_policy")
+def tool_alone(manager, data, pad_token_id):
+    data.batch["response_mask"] = data.batch["attention_mask"][:, 3:] - data.batch["response_mask"]
+    return reward_of_policy(manager, data, pad_token_id)
+
+
+@broken("tool-output-in-reward", only="test_any_responses")
+def where_the_shorter_response_ends(manager, data, pad_token_id):
+    rewards = reward_of_policy(manager, data, pad_token_id)
+    moved = rewards.clone().zero_()
+    for row, mask in enumerate(data.batch["response_mask"]):
+        moved[row, mask.sum() - 1] = rewards[row].sum()
+    return moved
+
+
+@broken("tool-output-in-reward", only="test_any_responses")
+def tools_tokens_as_padding(manager, data, pad_token_id):
+    """Decoded, padding in the middle is skipped; but the attention mask ends early."""
+    copied = data[list(range(len(data)))]
+    copied.batch["responses"] = data.batch["responses"].masked_fill(data.batch["response_mask"] == 0, pad_token_id)
+    width = data.batch["responses"].shape[-1]
+    copied.batch["attention_mask"][:, -width:] = data.batch["response_mask"]
+    return manager(copied)
+
+
+@broken("tool-output-in-reward", only="test_any_responses")
+def given_batch_changed(manager, data, pad_token_id):
+    rewards = reward_of_policy(manager, data, pad_token_id)
+    data.batch["token_level_scores"] = rewards
+    return rewards
+
+
+@broken("tool-output-in-reward", only="test_any_responses")
+def last_turn_alone(manager, data, pad_token_id):
+    copied = data[list(range(len(data)))]
+    for mask in copied.batch["response_mask"]:
+        inside = False
+        for index in range(len(mask) - 1, -1, -1):
+            if inside and mask[index] == 0:
+                mask[:index] = 0
+                break
+            inside |= bool(mask[index])
+    return reward_of_policy(manager, copied, pad_token_id)
+
+
+def reads_policy_alone(monkeypatch):
+    """verl's managers decode what the response mask keeps."""
+    from verl.experimental.reward_loop.reward_manager import naive
+    from verl.workers.reward_manager import NaiveRewardManager
+
+    call, run = NaiveRewardManager.__call__, naive.NaiveRewardManager.run_single
+
+    def without_tools(data):
+        data = data[list(range(len(data)))]
+        if "response_mask" in data.batch.keys():  # noqa: SIM118
+            mask = data.batch["response_mask"]
+            order = (1 - mask).argsort(dim=-1, stable=True)
+            data.batch["responses"] = data.batch["responses"].gather(-1, order)
+            data.batch["attention_mask"][:, -mask.shape[-1] :] = mask.gather(-1, order)
+        return data
+
+    monkeypatch.setattr(NaiveRewardManager, "__call__", lambda self, data: call(self, without_tools(data)))
+    monkeypatch.setattr(naive.NaiveRewardManager, "run_single", lambda self, data: run(self, without_tools(data)))
+
+
+mutant("tool-output-in-reward", "absent")(reads_policy_alone)
+
+
+@mutant("tool-output-in-reward", "changed")
+def scores_fail(monkeypatch):
+    from verl.workers.reward_manager import naive
+
+    monkeypatch.setattr(naive, "default_compute_score", fails)
