@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
     from torch.distributed import ProcessGroup
 
-__all__ = ["blame", "gather_then_transfer", "probe_cuda", "reserve_resources"]
+__all__ = ["blame", "gather_then_transfer", "probe_cuda", "reserve_resources", "without_gpus"]
 
 # raylet.err, of a raylet that ended itself; until 2023 without the agent's name.
 _AGENT_FAILED = re.compile(
@@ -188,3 +188,20 @@ def reserve_resources(bundles: Sequence[Mapping[str, float]], strategy: str, tim
             f"{asked}; each bundle must find room on one node"
         )
     return group
+
+
+def without_gpus(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Let a Ray actor that asks for no GPU see none: up to which release Ray hides them itself differs.
+
+    Args:
+        options: As ``Actor.options`` and ``ray.remote`` take them; left as they are.
+
+    Returns:
+        The options. Without ``num_gpus``, or with 0, ``CUDA_VISIBLE_DEVICES`` is empty in the actor's environment,
+        unless they set it; all else stays.
+    """
+    environment = dict(options.get("runtime_env") or {})
+    variables = dict(environment.get("env_vars") or {})
+    if options.get("num_gpus") or "CUDA_VISIBLE_DEVICES" in variables:
+        return dict(options)
+    return {**options, "runtime_env": {**environment, "env_vars": {**variables, "CUDA_VISIBLE_DEVICES": ""}}}

@@ -12,7 +12,7 @@ from pytest_rlregress.scenarios.cluster.process_groups import RANKS, RECEIVER, S
 pytestmark = pytest.mark.isolated(group="process groups")  # its processes are forks: of one that has no threads
 NAMES = ["embed", "layer", "head"]
 # A group's own timeout is 10 minutes with NCCL, 30 with gloo: until then nothing is said.
-SECONDS = 1.5
+SECONDS = 1.0
 
 
 def full_weights(rank, trainers):

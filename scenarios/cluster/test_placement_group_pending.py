@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-SECONDS = 2  # Ray counts whole ones; a group that can be placed is there in 0.01 s
+SECONDS = 1  # Ray counts whole ones; a group that can be placed is there in 0.01 s
 
 
 def free():

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from mutants import broken, mutant
-from pytest_rlregress.remedies.cluster import blame, gather_then_transfer, probe_cuda, reserve_resources
+from pytest_rlregress.remedies.cluster import blame, gather_then_transfer, probe_cuda, reserve_resources, without_gpus
 
 
 @broken("raylet-crash", only="test_the_raylet_is_blamed")
@@ -287,3 +287,56 @@ def too_much_is_an_error(monkeypatch):
 
     monkeypatch.setattr(PlacementGroup, "wait", fails)
     monkeypatch.setattr(PlacementGroup, "ready", fails)
+
+
+@broken("gpu-visibility-of-ray-actors", only="test_actor_without_a_gpu_sees_none")
+def left_to_ray(options):
+    return dict(options)
+
+
+@broken("gpu-visibility-of-ray-actors", only="test_actor_without_a_gpu_sees_none")
+def only_where_zero_is_said(options):
+    return without_gpus(options) if "num_gpus" in options else {**options, "num_gpus": 1}
+
+
+@broken("gpu-visibility-of-ray-actors", only="test_actor_with_a_gpu")
+def hidden_from_all(options):
+    return without_gpus({key: value for key, value in options.items() if key != "num_gpus"}) | {"num_gpus": 0}
+
+
+@broken("gpu-visibility-of-ray-actors", only="test_other_variables")
+def other_variables_lost(options):
+    return {**options, "runtime_env": {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}}}
+
+
+@broken("gpu-visibility-of-ray-actors", only="test_options_that_stay")
+def chosen_overwritten(options):
+    variables = options.get("runtime_env", {}).get("env_vars", {})
+    variables = variables if options.get("num_gpus") else {**variables, "CUDA_VISIBLE_DEVICES": ""}
+    return {**options, "runtime_env": {"env_vars": variables}} if variables else dict(options)
+
+
+@broken("gpu-visibility-of-ray-actors", only="test_options_are_left")
+def options_changed(options):
+    made = without_gpus(options)
+    options.update(made)
+    return made
+
+
+@mutant("gpu-visibility-of-ray-actors", "absent")
+def ray_hides_them(monkeypatch):
+    """A Ray that sets the variable of an actor without a GPU to nothing, as 2.53 does."""
+    from ray.actor import ActorClass
+
+    options = ActorClass.options
+    monkeypatch.setattr(ActorClass, "options", lambda self, **given: options(self, **without_gpus(given)))
+
+
+@mutant("gpu-visibility-of-ray-actors", "changed")
+def actors_want_it_said(monkeypatch):
+    from ray.actor import ActorClass
+
+    def refuses(self, **given):
+        raise ValueError("say how many GPUs")
+
+    monkeypatch.setattr(ActorClass, "options", refuses)
