@@ -47,14 +47,6 @@ def left():
 
 
 @pytest.mark.reproduces("placement-group-pending")
-def test_more_cpus_than_there_are(cpus):
-    from ray.util.placement_group import placement_group
-
-    group = placement_group([{"CPU": 1}] * (cpus + 1))
-    assert group.wait(SECONDS), f"silent: {cpus + 1} CPUs of {cpus} asked for, still waiting after {SECONDS} s"
-
-
-@pytest.mark.reproduces("placement-group-pending")
 @pytest.mark.needs("verl")
 def test_resource_pool_of_verl(cpus, monkeypatch):
     """It asks for CPUs by the number of workers that may share a GPU, and waits without a limit."""
@@ -67,6 +59,14 @@ def test_resource_pool_of_verl(cpus, monkeypatch):
         pool.get_placement_groups()
     except ray.exceptions.GetTimeoutError:
         pytest.fail(f"silent: verl waits for {cpus + 1} CPUs of {cpus}, still after {SECONDS} s")
+
+
+@pytest.mark.reproduces("placement-group-pending")
+def test_more_cpus_than_there_are(cpus):
+    from ray.util.placement_group import placement_group
+
+    group = placement_group([{"CPU": 1}] * (cpus + 1))
+    assert group.wait(SECONDS), f"silent: {cpus + 1} CPUs of {cpus} asked for, still waiting after {SECONDS} s"
 
 
 @pytest.mark.guards("placement-group-pending")
