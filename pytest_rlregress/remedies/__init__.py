@@ -5,11 +5,12 @@ value ``rlregress_subjects`` puts your own function of the same signature in its
 importing them is light, what a remedy needs it imports when called.
 
 ``advice``        what a check finds wrong in a configuration, and what to write instead
-``batch``         batches and masks
+``batch``         batches: columns of objects, rows, data sets, jagged tensors
 ``cluster``       Ray clusters
 ``dependencies``  what an install changes and a setting needs
 ``launch``        what is wrong before the first step
 ``losses``        rewards, advantages and losses
+``masks``         which tokens are trained on
 ``memory``        trainer and engine on one GPU
 ``models``        models that do not load
 ``rewards``       what an answer is worth
@@ -26,6 +27,7 @@ from pytest_rlregress.remedies.cluster import *  # noqa: F403
 from pytest_rlregress.remedies.dependencies import *  # noqa: F403
 from pytest_rlregress.remedies.launch import *  # noqa: F403
 from pytest_rlregress.remedies.losses import *  # noqa: F403
+from pytest_rlregress.remedies.masks import *  # noqa: F403
 from pytest_rlregress.remedies.memory import *  # noqa: F403
 from pytest_rlregress.remedies.models import *  # noqa: F403
 from pytest_rlregress.remedies.rewards import *  # noqa: F403

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import netrc
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.nested import walk
+
+if TYPE_CHECKING:
+    from torchdata.stateful_dataloader import StatefulDataLoader
 
 __all__ = [
     "check_finished",
     "check_interpolations",
     "check_key_placement",
     "dataset_file",
+    "fingerprinted_state",
     "utf8_environment",
     "wandb_mode",
     "wsl_path",
@@ -192,3 +199,73 @@ def dataset_file(path: str) -> str:
     if len(found) != 1:
         raise ValueError(f"{path} is a folder: name the one parquet file meant. Below it: {', '.join(found) or 'none'}")
     return found[0]
+
+
+@dataclass(frozen=True)
+class FingerprintedState:
+    """What a checkpoint keeps of a data loader; ``fingerprinted_state`` makes it.
+
+    Attributes:
+        loader: Whose state it is.
+        rows: How many the data set has.
+        sha256: Of the rows, in order.
+    """
+
+    loader: StatefulDataLoader[Any]
+    rows: int
+    sha256: str
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's state with the fingerprint, of plain values and tensors, as torch.load reads by default."""
+        return {"loader": self.loader.state_dict(), "rows": self.rows, "sha256": self.sha256}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the loader stood that the state was saved of.
+
+        Raises:
+            ValueError: It was saved on other rows, or in another order, or without a fingerprint. The loader is as it
+                was: iterated, it begins with the first row.
+        """
+        if "sha256" not in state:
+            raise ValueError("this state does not say of which data set it is: it was saved without a fingerprint")
+        if state["sha256"] != self.sha256:
+            raise ValueError(
+                f"this state was saved on another data set of {state['rows']} rows, the data set here has {self.rows}: "
+                "resume on that one, or begin with the first row of this one by not loading the state"
+            )
+        self.loader.load_state_dict(state["loader"])
+
+
+def fingerprinted_state(loader: StatefulDataLoader[Any], rows: Sequence[Any] | None = None) -> FingerprintedState:
+    """Save and load a data loader's state together with a fingerprint of the data set that it belongs to.
+
+    The state alone says how many rows came: loaded on other data it skips as many of them. The batch size may be
+    another, for rows are counted and not batches.
+
+    Args:
+        loader: On a data set that has a length and is indexed.
+        rows: What the fingerprint is of, in order; each is read once, here. Give the raw rows where the data set makes
+            them on access. By default those of ``loader.dataset``.
+
+    Returns:
+        An object with ``state_dict()`` and ``load_state_dict(state)`` in place of the loader's own.
+
+    Raises:
+        TypeError: A row holds something other than JSON's types, bytes, tensors and arrays: its number and the type.
+    """
+    data: Any = loader.dataset if rows is None else rows
+    digest = hashlib.sha256()
+    for number in range(len(data)):
+        try:
+            digest.update(json.dumps(data[number], sort_keys=True, default=_plain).encode() + b"\n")
+        except TypeError as error:
+            raise TypeError(f"row {number} of the data set: {error}") from None
+    return FingerprintedState(loader, len(data), digest.hexdigest())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "tolist"):  # torch's and numpy's
+        return value.tolist()
+    raise TypeError(f"the fingerprint knows no {type(value).__name__}")

@@ -9,11 +9,16 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["MathScores", "math_scores"]
+if TYPE_CHECKING:
+    import torch
+    from verl.protocol import DataProto
+
+__all__ = ["MathScores", "math_scores", "reward_of_policy"]
 
 
 @dataclass(frozen=True)
@@ -144,3 +149,35 @@ def _judge() -> None:
         except Exception as raised:
             why = f"{type(raised).__name__}: {raised}"
         print(json.dumps([score, why]), file=replies, flush=True)
+
+
+def reward_of_policy(manager: Callable[[DataProto], torch.Tensor], data: DataProto, pad_token_id: int) -> torch.Tensor:
+    """Have a reward manager of verl's score what the policy wrote, without what tools wrote between it.
+
+    Args:
+        manager: Reads ``prompts``, ``responses`` and ``attention_mask``, and returns rewards of ``[rows, response]``.
+        data: verl ``DataProto`` with ``response_mask``, 1 where the policy wrote; left as it is.
+        pad_token_id: What shortened responses are filled up with.
+
+    Returns:
+        Shape ``[rows, response]``, float32: each row's reward at the last token that the policy wrote. A row without
+        any is not scored, and all 0.
+    """
+    import torch
+
+    mask = data.batch["response_mask"].bool()
+    rewards = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
+    [rows] = mask.any(-1).nonzero(as_tuple=True)
+    if not len(rows):
+        return rewards
+    mask, batch = mask[rows], data.batch[rows]
+    prompts, width = batch["prompts"], mask.shape[-1]
+    order = (~mask).int().argsort(dim=-1, stable=True)  # the policy's tokens first
+    kept = mask.gather(-1, order)
+    responses = batch["responses"].gather(-1, order).masked_fill(~kept, pad_token_id)
+    there = torch.cat([batch["attention_mask"][:, :-width], kept.to(batch["attention_mask"].dtype)], 1)
+    columns = {key: column[rows.cpu().numpy()] for key, column in data.non_tensor_batch.items()}
+    policy = type(data).from_dict({"prompts": prompts, "responses": responses, "attention_mask": there}, columns)
+    last = width - 1 - mask.int().flip(-1).argmax(-1)
+    rewards[rows, last] = manager(policy).sum(-1).to(rewards.dtype)
+    return rewards

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.remedies.batch import MaskedCompletion
+from pytest_rlregress.remedies.masks import MaskedCompletion
 
 if TYPE_CHECKING:
     import torch

@@ -6,8 +6,8 @@ import re
 from types import SimpleNamespace
 
 from mutants import broken, mutant
-from pytest_rlregress.remedies.batch import align_batches, completion_mask, info_mask, union_batches
-from pytest_rlregress.remedies.rewards import math_scores
+from pytest_rlregress.remedies.batch import align_batches, union_batches
+from pytest_rlregress.remedies.masks import completion_mask, info_mask
 
 
 def fails(*args, **kwargs):
@@ -307,81 +307,3 @@ def gradients_are_lost(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.nn.functional, "cross_entropy", lambda logits, ids, reduction: ids.float())
-
-
-@broken("math-verify-zero-reward", only="test_each_answer")
-def any_exception_is_a_zero(answers, solutions, seconds):
-    from math_verify import parse, verify
-
-    scores = []
-    for answer, solution in zip(answers, solutions, strict=True):
-        try:
-            scores.append(float(verify(parse(solution), parse(answer))))
-        except Exception:
-            scores.append(0.0)
-    return SimpleNamespace(scores=scores, errors={})
-
-
-@broken("math-verify-zero-reward", only="test_math_verify_raises")
-def errors_are_wrong_answers(answers, solutions, seconds):
-    judged = math_scores(answers, solutions, seconds)
-    return SimpleNamespace(scores=[score or 0.0 for score in judged.scores], errors=judged.errors)
-
-
-@broken("math-verify-zero-reward", only="test_math_verify_raises")
-def wrong_answers_left_out(answers, solutions, seconds):
-    judged = math_scores(answers, solutions, seconds)
-    return SimpleNamespace(scores=[score or None for score in judged.scores], errors=judged.errors)
-
-
-@broken("math-verify-zero-reward", only="test_math_verify_raises")
-def errors_not_counted(answers, solutions, seconds):
-    return SimpleNamespace(scores=math_scores(answers, solutions, seconds).scores, errors={})
-
-
-@broken("math-verify-zero-reward", only="test_worker_is_killed")
-def lost_worker_is_not_replaced(answers, solutions, seconds):
-    judged = math_scores(answers, solutions, seconds)
-    lost = min(judged.errors, default=len(answers))
-    return SimpleNamespace(scores=[*judged.scores[:lost], *[None] * (len(answers) - lost)], errors=judged.errors)
-
-
-@broken("math-verify-zero-reward", only="test_as_many")
-def cut_to_the_shorter_list(answers, solutions, seconds):
-    return math_scores(answers[: len(solutions)], solutions, seconds)
-
-
-@broken("math-verify-zero-reward", only="test_math_verify_is_missing")
-def nothing_judged_where_it_is_missing(answers, solutions, seconds):
-    try:
-        return math_scores(answers, solutions, seconds)
-    except RuntimeError as error:
-        return SimpleNamespace(scores=[None] * len(answers), errors=dict.fromkeys(range(len(answers)), str(error)))
-
-
-@mutant("math-verify-zero-reward", "absent", only="test_parse_in_a_thread")
-def no_alarm_in_threads(monkeypatch):
-    import math_verify.parser
-
-    monkeypatch.setattr(math_verify.parser, "timeout", lambda timeout_seconds: lambda function: function)
-
-
-@mutant("math-verify-zero-reward", "absent", only="test_verl_score")
-def verl_renews_its_pool(monkeypatch):
-    """A pool that outlives what happens to its workers."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from verl.utils.reward_score import math_verify as verl_score
-
-    from pytest_rlregress.scenarios.batch import test_math_verify_zero_reward as scenario
-
-    monkeypatch.setattr(scenario, "lose_a_worker", lambda pool: None)
-    monkeypatch.setattr(verl_score, "_get_pool", lambda: ThreadPoolExecutor(1))
-    monkeypatch.setattr(verl_score, "_verify_in_subprocess", lambda truth, answer: float("\\frac{1}{2}" in answer))
-
-
-@mutant("math-verify-zero-reward", "changed", only="test_parse_in_a_thread")
-def parse_fails_otherwise(monkeypatch):
-    import math_verify
-
-    monkeypatch.setattr(math_verify, "parse", fails)

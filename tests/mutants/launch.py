@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import subprocess
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 from mutants import broken, mutant
 from pytest_rlregress.remedies.launch import (
@@ -11,6 +14,7 @@ from pytest_rlregress.remedies.launch import (
     check_interpolations,
     check_key_placement,
     dataset_file,
+    fingerprinted_state,
     utf8_environment,
     wandb_mode,
     wsl_path,
@@ -298,3 +302,103 @@ def datasets_wants_a_list(monkeypatch):
         raise TypeError(f"data_files must be a list of files, not {data_files!r}")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
+
+
+@broken("dataloader-resume-skips", only="test_other_data_is_refused")
+def loader_alone(loader, rows=None):
+    return loader
+
+
+@broken("dataloader-resume-skips", only="test_other_data_is_refused")
+def rows_counted_alone(loader, rows=None):
+    return replace(fingerprinted_state(loader, rows), sha256=f"{len(loader.dataset)} rows")
+
+
+@broken("dataloader-resume-skips", only="test_other_data_is_refused")
+def first_row_alone(loader, rows=None):
+    return replace(fingerprinted_state(loader, loader.dataset[:1]), rows=len(loader.dataset))
+
+
+@broken("dataloader-resume-skips", only="test_other_data_is_refused")
+def in_any_order(loader, rows=None):
+    return fingerprinted_state(loader, sorted(loader.dataset, key=str))
+
+
+@broken("dataloader-resume-skips", only="test_every_row_comes_once")
+def hash_of_the_object(loader, rows=None):
+    return replace(fingerprinted_state(loader, rows), sha256=str(id(loader.dataset)))
+
+
+@broken("dataloader-resume-skips", only="test_rows_that_are_made")
+def given_rows_not_read(loader, rows=None):
+    return fingerprinted_state(loader, [0] * len(loader.dataset)) if rows else fingerprinted_state(loader)
+
+
+@broken("dataloader-resume-skips", only="test_rows_that_are_made")
+def bytes_left_out(loader, rows=None):
+    if rows:
+        rows = [{key: value for key, value in row.items() if not isinstance(value, bytes)} for row in rows]
+    return fingerprinted_state(loader, rows)
+
+
+@broken("dataloader-resume-skips", only="never_interrupted")
+def state_as_bytes_of_another_class(loader, rows=None):
+    made = fingerprinted_state(loader, rows)
+    return SimpleNamespace(
+        state_dict=lambda: {"all": Path("."), **made.state_dict()}, load_state_dict=made.load_state_dict
+    )
+
+
+@broken("dataloader-resume-skips", only="says_nothing")
+def old_states_taken(loader, rows=None):
+    made = fingerprinted_state(loader, rows)
+
+    def load(state):
+        (made if "sha256" in state else loader).load_state_dict(state)
+
+    return SimpleNamespace(state_dict=made.state_dict, load_state_dict=load)
+
+
+@broken("dataloader-resume-skips", only="test_other_data_is_refused")
+def loads_before_it_looks(loader, rows=None):
+    made = fingerprinted_state(loader, rows)
+
+    def load(state):
+        loader.load_state_dict(state["loader"])
+        made.load_state_dict(state)
+
+    return SimpleNamespace(state_dict=made.state_dict, load_state_dict=load)
+
+
+@broken("dataloader-resume-skips", only="test_every_row_comes_once")
+def other_batch_size_refused(loader, rows=None):
+    made = fingerprinted_state(loader, rows)
+    return replace(made, sha256=f"{made.sha256} in batches of {loader.batch_size}")
+
+
+@mutant("dataloader-resume-skips", "absent")
+def other_data_begins_anew(monkeypatch):
+    """A torchdata that keeps what its data is, and drops the state of another."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    save, load = StatefulDataLoader.state_dict, StatefulDataLoader.load_state_dict
+
+    def saved(self):
+        return {**save(self), "data": str(self.dataset)}
+
+    def loaded(self, state):
+        if state.get("data") == str(self.dataset):
+            load(self, {key: value for key, value in state.items() if key != "data"})
+
+    monkeypatch.setattr(StatefulDataLoader, "state_dict", saved)
+    monkeypatch.setattr(StatefulDataLoader, "load_state_dict", loaded)
+
+
+@mutant("dataloader-resume-skips", "changed")
+def states_refused(monkeypatch):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def refused(self, state):
+        raise RuntimeError("this state is of another version")
+
+    monkeypatch.setattr(StatefulDataLoader, "load_state_dict", refused)

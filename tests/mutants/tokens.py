@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mutants import broken, mutant
-from pytest_rlregress.remedies.batch import MaskedCompletion
+from pytest_rlregress.remedies.masks import MaskedCompletion
 from pytest_rlregress.remedies.tokens import (
     next_prompt,
     padded_batch,

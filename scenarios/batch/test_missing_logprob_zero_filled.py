@@ -1,0 +1,109 @@
+"""A trained token that the engine gave no log-probability of gets 0: as if it had been certain to be sampled."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.stack import InterfaceMissing, versions
+
+TRAINER = pytest.mark.needs("verl-trainer")  # its agent loops import what its trainer does
+IDS = [314, 271, 828, 182, 845]
+LOGPROBS = [-0.5, -1.25, -2.0, -0.125, -3.5]
+END = 2  # <|im_end|>, which a loop appends where a stop string ended the sampling: no engine drew it
+
+
+def rollout_batch(tokenizer, ids, mask, logprobs):
+    """The batch that verl makes of what an agent loop returned."""
+    from verl.experimental.agent_loop import agent_loop
+
+    rollout = SimpleNamespace(prompt_length=4, response_length=8)
+    worker = object.__new__(getattr(agent_loop, "AgentLoopWorkerBase", None) or agent_loop.AgentLoopWorker)
+    about = {"reward_model": SimpleNamespace(enable=False, enable_resource_pool=False)}
+    worker.__dict__.update(
+        tokenizer=tokenizer,
+        processor=None,
+        rollout_config=rollout,
+        config=SimpleNamespace(actor_rollout_ref=SimpleNamespace(rollout=rollout), **about),
+        reward_loop_worker_handles=None,
+        reward_router_address=None,
+        use_reward_loop=False,
+        distillation_enabled=False,
+        mm_processor_kwargs={},
+    )
+    output = agent_loop.AgentLoopOutput(
+        prompt_ids=[5, 6],
+        response_ids=ids,
+        response_mask=mask,
+        response_logprobs=logprobs,
+        reward_score=1.0,
+        num_turns=2,
+        metrics=agent_loop.AgentLoopMetrics(),
+        extra_fields={},
+    )
+    try:
+        padded = asyncio.run(worker._agent_loop_postprocess(output, validate=False, raw_prompt=[]))
+        return worker._postprocess([padded]).batch
+    except AttributeError as error:
+        if error.obj is not worker:
+            raise
+        version = versions()["verl"]
+        raise InterfaceMissing(f"sets no {error.name}, which the AgentLoopWorker of verl {version} reads") from None
+
+
+def trained(batch):
+    """Id and log-probability of each token that is trained on."""
+    keep = batch["response_mask"][0].bool()
+    return list(zip(batch["responses"][0][keep].tolist(), batch["rollout_log_probs"][0][keep].tolist(), strict=True))
+
+
+@TRAINER
+@pytest.mark.reproduces("missing-logprob-zero-filled")
+@pytest.mark.parametrize("given", [LOGPROBS, []], ids=["appended-end", "none-at-all"])
+def test_shorter_than_the_response(tiny_qwen, given):
+    ids = [*IDS, END]
+    batch = rollout_batch(tiny_qwen.tokenizer(), ids, [1] * len(ids), given)
+    certain = [token for token, logprob in trained(batch)[len(given) :] if logprob == 0]
+    assert not certain, f"silent: {len(certain)} of {len(ids)} trained tokens have a log-probability of 0 and had none"
+
+
+@TRAINER
+@pytest.mark.guards("missing-logprob-zero-filled")
+@pytest.mark.parametrize("missing", [None, math.nan, -math.inf], ids=str)
+def test_only_what_was_sampled_is_trained(subject, tiny_qwen, missing):
+    """Of a response with a tool's answer in its middle, and of each token the engine's own log-probability."""
+    ids, given = [*IDS, 7, 9, END], [*LOGPROBS, None, None, missing]
+    mask, logprobs = subject([1] * 5 + [0, 0, 1], given)
+    assert trained(rollout_batch(tiny_qwen.tokenizer(), ids, mask, logprobs)) == list(zip(IDS, LOGPROBS, strict=True))
+
+
+@pytest.mark.guards("missing-logprob-zero-filled")
+@given(
+    tokens=st.lists(
+        st.tuples(st.integers(0, 1), st.none() | st.just(math.nan) | st.just(0.0) | st.floats(-30, -1e-3)), max_size=8
+    )
+)
+@settings(EXAMPLES, max_examples=60)
+def test_any_response(subject, tokens):
+    """A log-probability of 0 that the engine gave is one: a greedy token is certain."""
+    before = [mask for mask, _ in tokens], [logprob for _, logprob in tokens]
+    arguments = [*before[0]], [*before[1]]
+    mask, logprobs = subject(*arguments)
+    assert str(arguments) == str(before), "changes what it is given"
+    there = [logprob is not None and not math.isnan(logprob) for logprob in before[1]]
+    assert mask == [int(trained and known) for trained, known in zip(before[0], there, strict=True)]
+    assert logprobs == [logprob if known else 0.0 for logprob, known in zip(before[1], there, strict=True)]
+
+
+@pytest.mark.guards("missing-logprob-zero-filled")
+@pytest.mark.parametrize("length", [0, 4, 6])
+def test_lengths_that_differ(subject, length):
+    """Nobody knows which token each of them is of."""
+    with pytest.raises(ValueError, match=rf"\b5\b.*\b{length}\b"):
+        subject([1] * 5, [-1.0] * length)

@@ -1,0 +1,60 @@
+"""Three processes with two process groups of gloo: the trainers', and that of a sender and a receiver of weights."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+SENDER, RECEIVER, RANKS = 0, 2, 3
+
+
+def in_three_processes(run: Callable[..., Any], folder: Path, seconds: float) -> list[dict[str, Any]]:
+    """Run ``run(rank, trainers, weights)`` in forks of this process, one a rank.
+
+    Args:
+        run: Takes the process group of all ranks and that of sender and receiver.
+        folder: Empty.
+        seconds: The timeout of both groups.
+
+    Returns:
+        What came of each rank: its ``value`` as JSON, or the ``error`` and the call of torch.distributed that it is
+        ``in``.
+    """
+    fork = multiprocessing.get_context("fork").Process
+    processes = [fork(target=_rank, args=(rank, run, folder, seconds), daemon=True) for rank in range(RANKS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        process.kill()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+def _rank(rank: int, run: Callable[..., Any], folder: Path, seconds: float) -> None:
+    import torch
+    import torch.distributed as dist
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store"
+    dist.init_process_group("gloo", store, rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
+    try:
+        groups = [dist.new_group(ranks, timedelta(seconds=seconds)) for ranks in (range(RANKS), (SENDER, RECEIVER))]
+        came = {"value": run(rank, *groups)}
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        calls = [frame.name for frame in frames if frame.filename.endswith("distributed_c10d.py")]
+        came = {"in": calls[-1] if calls else None, "error": f"{type(error).__name__}: {error}"}
+    (folder / f"{rank}.new").write_text(json.dumps(came))
+    (folder / f"{rank}.new").rename(folder / f"{rank}.json")
+    end = time.monotonic() + 30
+    while len(list(folder.glob("*.json"))) < RANKS and time.monotonic() < end:
+        time.sleep(0.01)  # or the connection that this one closes is what the others fail of
+    os._exit(0)  # gloo's own end waits for operations that never end

@@ -1,0 +1,119 @@
+"""A placement group that asks for more than the cluster has is never ready, and nothing says so: the run waits."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+
+import pytest
+
+SECONDS = 1  # Ray counts whole ones; a group that can be placed is there in 0.01 s
+
+
+def free():
+    import ray
+
+    return ray.available_resources().get("CPU", 0.0)
+
+
+def wait_until_free(cpus):
+    """Resources that were given back are free again a moment later."""
+    end = time.monotonic() + 20
+    while free() < cpus and time.monotonic() < end:
+        time.sleep(0.02)
+    return free()
+
+
+@pytest.fixture
+def cpus(ray_cluster):
+    """How many CPUs the cluster has; all are free, and no group of the test is left."""
+    import ray
+    from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+    total = ray.cluster_resources()["CPU"]
+    assert wait_until_free(total) == total
+    yield int(total)
+    for group, about in ray.util.placement_group_table().items():
+        if about["state"] != "REMOVED":
+            remove_placement_group(PlacementGroup(ray.PlacementGroupID.from_hex(group)))
+
+
+def left():
+    """The states of the groups that are not removed."""
+    import ray
+
+    return [group["state"] for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]
+
+
+@pytest.mark.reproduces("placement-group-pending")
+@pytest.mark.needs("verl")
+def test_resource_pool_of_verl(cpus, monkeypatch):
+    """It asks for CPUs by the number of workers that may share a GPU, and waits without a limit."""
+    import ray
+    from verl.single_controller.ray.base import RayResourcePool
+
+    pool = RayResourcePool([1], use_gpu=False, max_colocate_count=cpus + 1)
+    monkeypatch.setattr(ray, "get", functools.partial(ray.get, timeout=SECONDS))
+    try:
+        pool.get_placement_groups()
+    except ray.exceptions.GetTimeoutError:
+        pytest.fail(f"silent: verl waits for {cpus + 1} CPUs of {cpus}, still after {SECONDS} s")
+
+
+@pytest.mark.reproduces("placement-group-pending")
+def test_more_cpus_than_there_are(cpus):
+    from ray.util.placement_group import placement_group
+
+    group = placement_group([{"CPU": 1}] * (cpus + 1))
+    assert group.wait(SECONDS), f"silent: {cpus + 1} CPUs of {cpus} asked for, still waiting after {SECONDS} s"
+
+
+@pytest.mark.guards("placement-group-pending")
+@pytest.mark.parametrize("strategy", ["PACK", "STRICT_PACK", "SPREAD"])
+def test_what_there_is_is_reserved(subject, cpus, strategy):
+    import ray
+
+    group = subject([{"CPU": 1}] * cpus, strategy, 20)
+    about = ray.util.placement_group_table(group)
+    assert (about["state"], about["strategy"]) == ("CREATED", strategy)
+    assert group.bundle_specs == [{"CPU": 1}] * cpus
+
+
+@pytest.mark.guards("placement-group-pending")
+@pytest.mark.parametrize(
+    ("bundle", "words"),
+    [({"CPU": 1}, r"\b3 CPU\b.*\b2\b"), ({"CPU": 0.5, "NPU": 2}, r"\b6 NPU\b.*\b0\b")],
+    ids=["too-few", "none-at-all"],
+)
+def test_too_much_is_refused_at_once(subject, cpus, bundle, words):
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match=words) as refused:
+        subject([bundle] * (cpus + 1), "PACK", 20)
+    assert time.monotonic() - begun < 5
+    assert "CPU" not in str(refused.value) or bundle == {"CPU": 1}, "names what is not short"
+    assert left() == []
+
+
+@pytest.mark.guards("placement-group-pending")
+def test_what_does_not_come_in_time(subject, cpus):
+    """Of CPUs that another group holds; afterwards they may be had."""
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    holder = placement_group([{"CPU": cpus}])
+    assert holder.wait(20)
+    with pytest.raises(RuntimeError, match=r"\b1 s\b.*\b2 CPU\b.*\b0\b"):
+        subject([{"CPU": 0.5}] * 4, "SPREAD", 1)
+    assert left() == ["CREATED"], "the group that did not come is still asked for"
+    threading.Timer(0.3, remove_placement_group, [holder]).start()
+    group = subject([{"CPU": cpus}], "PACK", 20)
+    assert ray.util.placement_group_table(group)["state"] == "CREATED", "did not wait for what becomes free"
+
+
+@pytest.mark.guards("placement-group-pending")
+def test_what_finds_no_room_on_one_node(subject, cpus):
+    with pytest.raises(RuntimeError, match=r"STRICT_SPREAD.*\b1 s\b.*\b2 CPU\b"):
+        subject([{"CPU": 1}] * 2, "STRICT_SPREAD", 0.5)
+    assert left() == []
+    assert wait_until_free(cpus) == cpus
