@@ -23,7 +23,6 @@ from pytest_rlregress.verdicts import Verdict
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
-_WIDTH = 100
 #: How pytest counts and shows a component's check: where it passed, in the summary only.
 _CHECKED = {
     "passed": ("components working", "", ""),
@@ -31,6 +30,7 @@ _CHECKED = {
     "skipped": ("skipped", "", ""),
 }
 _NOTE_LINES = 3  # what failed is printed in full above the table
+_GAP = "  "
 _COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "subject": 22}
 
 
@@ -181,12 +181,18 @@ def components(checked: Mapping[str, tuple[str, str]], versions: Mapping[str, st
 
 
 def table(rows: Collection[VerdictRow]) -> list[str]:
-    """Render the verdict table in at most 100 columns: a line a failure, its notes below it; nothing without rows."""
-    lines = [_line(list(_COLUMNS)), "-" * _WIDTH] if rows else []
+    """Render the verdict table, a line a failure, its notes below it; nothing without rows.
+
+    In 100 columns, but for ids that are longer than usual: they stay whole, to be copied.
+    """
+    if not rows:
+        return []
+    widths = [max(_COLUMNS["failure"], *(len(row.failure) for row in rows)), *list(_COLUMNS.values())[1:]]
+    lines = [_line(list(_COLUMNS), widths), "-" * (sum(widths) + len(_GAP) * (len(widths) - 1))]
     for row in rows:
         cells = [row.failure, row.seen_on, *(_cell(side) for side in row.verdicts.values()), ", ".join(row.subjects)]
-        columns = [_wrap(cell, width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)]
-        lines += [_line(list(parts)) for parts in zip_longest(*columns, fillvalue="")]
+        columns = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        lines += [_line(list(parts), widths) for parts in zip_longest(*columns, fillvalue="")]
         for note in filter(None, [*row.notes, row.on_card]):
             lines += wrapped(note, "    ", "    ")[:_NOTE_LINES]
     return lines
@@ -203,8 +209,8 @@ def _wrap(cell: str, width: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _line(cells: list[str]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, _COLUMNS.values(), strict=True)).rstrip()
+def _line(cells: list[str], widths: list[int]) -> str:
+    return _GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _cell(verdicts: Counter[str]) -> str:
