@@ -264,5 +264,19 @@ def test_the_document_shows_what_is_printed(raw, model, sharp_qwen, agreement, t
     assert without_measurements(" ".join(shown.split())) == without_measurements(" ".join(said)), "\n".join(said)
 
 
+@group("raw")
+def test_the_document_proves_a_sync(raw, sharp_qwen, synced, tmp_path, monkeypatch):
+    documents.write(documents.files("agreement.md"), tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "agreement"))
+    import test_sync
+
+    test_sync.test_sync(raw, sharp_qwen, synced)
+    with pytest.raises(AssertionError) as raised:
+        synced(raw, sharp_qwen.model(), test_sync.sync_as_it_was)
+    said = str(raised.value)
+    shown = next(block for block in documents.text("agreement.md").split("```\n") if block.startswith("not in sync"))
+    assert without_measurements(" ".join(shown.split())) == without_measurements(said), said
+
+
 def without_measurements(text):
     return re.sub(r"\d+(\.\d+)?(e-\d+)?(?=( nats|: ))", "…", text)
