@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.agreement.causes import FACTOR, Known, floor_of, gap_of
 from pytest_rlregress.agreement.computations import Row, Sampling
+from pytest_rlregress.agreement.engine_causes import explain
 from pytest_rlregress.agreement.explanation import Explanation
 from pytest_rlregress.agreement.unchanged import unchanged
 from pytest_rlregress.fixtures.vllm_engine import Completion, Engine
@@ -59,9 +60,7 @@ class Comparison:
         of Python, numpy and torch are those of before. Comparing weights, and another dtype, takes a copy of the
         model.
         """
-        from pytest_rlregress.agreement.live import explain
-
-        return explain(self)
+        return explain(self.engine, self.known, self.reported, self.engine_prompts, self.trainer, self.gap)
 
 
 def compare(

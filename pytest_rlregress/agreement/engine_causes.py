@@ -21,24 +21,39 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from pytest_rlregress.agreement.comparison import Comparison
     from pytest_rlregress.fixtures.vllm_engine import Engine
 
 NAMED_AT_MOST = 8
 SEED = 0
 
 
-def explain(about: Comparison) -> Explanation:
-    """Explain a comparison: by its numbers first, then with the engine."""
-    with unchanged(about.known.model), ExitStack() as stack:
-        engine_side = about.known.explain(about.reported, "the engine")
+def explain(
+    engine: Engine,
+    known: Known,
+    reported: Sequence[Sequence[float]],
+    engine_prompts: list[list[int]],
+    trainer: Sequence[Sequence[float]] | None,
+    gap: float,
+) -> Explanation:
+    """Explain the gap between an engine's numbers and a trainer's: by the numbers first, then with the engine.
+
+    Args:
+        engine: What reported the numbers; its prefix cache may be reset.
+        known: The model and the ids; its prompts are the trainer's.
+        reported: Log-probabilities of each completion in nats, as the engine had them.
+        engine_prompts: What the engine was given.
+        trainer: The trainer's own numbers, None: the model's.
+        gap: Mean |difference| in nats a token.
+    """
+    with unchanged(known.model), ExitStack() as stack:
+        engine_side = known.explain(reported, "the engine")
         if not engine_side.explained:
             # What the search leaves in the cache would outlive the next update of the weights.
-            stack.callback(about.engine.llm.reset_prefix_cache)
-            engine_side = _Search(about.engine, about.known, about.reported, engine_side, stack).explain(about)
-        if about.trainer is None:
+            stack.callback(engine.llm.reset_prefix_cache)
+            engine_side = _Search(engine, known, reported, engine_side, stack).explain(engine_prompts)
+        if trainer is None:
             return engine_side
-        return together(about.gap, [engine_side, about.known.explain(about.trainer, "the trainer")])
+        return together(gap, [engine_side, known.explain(trainer, "the trainer")])
 
 
 @dataclass
@@ -53,11 +68,13 @@ class _Search:
     causes: list[Cause] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def explain(self, about: Comparison) -> Explanation:
-        if list(map(list, self.known.prompts)) != about.engine_prompts:
-            found = replace(self.known, prompts=about.engine_prompts).explain(self.reported, "the engine")
+    def explain(self, engine_prompts: list[list[int]]) -> Explanation:
+        prompts = list(map(list, self.known.prompts))
+        if prompts != engine_prompts:
+            found = replace(self.known, prompts=engine_prompts).explain(self.reported, "the engine")
             if found.explained:
-                self.add("prompt-ids", "with the ids that the engine was given", *_difference(about), found.gap)
+                said = _difference(engine_prompts, prompts)
+                self.add("prompt-ids", "with the ids that the engine was given", *said, found.gap)
                 return self.answer(found)
         generated = self.generate(Sampling())  # first: whatever runs in the engine fills its cache
         self.scored = self.score(self.engine)
@@ -225,9 +242,9 @@ class _Search:
         return after
 
 
-def _difference(about: Comparison) -> tuple[str, str]:
-    pairs = zip(about.engine_prompts, about.known.prompts, strict=True)
-    engine, trainer = next((one, list(other)) for one, other in pairs if one != list(other))
+def _difference(engine_prompts: list[list[int]], prompts: list[list[int]]) -> tuple[str, str]:
+    pairs = zip(engine_prompts, prompts, strict=True)
+    engine, trainer = next((one, other) for one, other in pairs if one != other)
     place = next(
         (n for n, (a, b) in enumerate(zip(engine, trainer, strict=False)) if a != b), min(len(engine), len(trainer))
     )
