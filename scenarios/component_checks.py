@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,21 @@ def test_datasets():
 @pytest.mark.needs("vllm")
 def test_vllm_engine(vllm_engine):
     [completion] = vllm_engine.generate([TOKENS], max_tokens=2, temperature=0.0, ignore_eos=True)
+    assert len(completion.ids) == 2
+
+
+@pytest.mark.isolated(group="component check of LoRA")  # two engines in a process would share process groups
+@pytest.mark.needs("vllm-engine", "peft")
+def test_vllm_lora(tiny_qwen, tmp_path, progress):
+    from peft import LoraConfig, get_peft_model
+    from vllm.lora.request import LoRARequest
+
+    from pytest_rlregress.fixtures import vllm_engine
+
+    get_peft_model(tiny_qwen.model(), LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path)
+    with vllm_engine.start(tiny_qwen.directory, say=progress, enable_lora=True, max_loras=1) as engine:
+        adapted = replace(engine, lora=LoRARequest("adapter", 1, str(tmp_path)))
+        [completion] = adapted.generate([TOKENS], max_tokens=2, temperature=0.0, ignore_eos=True)
     assert len(completion.ids) == 2
 
 

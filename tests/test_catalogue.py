@@ -118,7 +118,6 @@ def test_shipped_entry_is_complete(failure):
     assert failure.seen
     assert failure.measured
     assert callable(getattr(remedies, failure.subject))
-    assert failure.subject in remedies.__dict__[failure.source.parent.name].__all__
     code = "".join(path.read_text() for path in failure.source.parent.glob("test_*.py"))
     for side in ("reproduces", "guards"):
         assert re.search(rf'{side}\("{failure.id}"\)', code), f"no test {side} it"

@@ -92,7 +92,7 @@ def test_fits(check, unloaded, subject, instead):
         ),
         ("mylab:", "'mylab:' is not allowed"),
         ("clamp_maxtokens", "has no function 'clamp_maxtokens'. Did you mean clamp_max_tokens?"),
-        ("visible_text", "has no function 'visible_text'. Allowed: align_batches, "),
+        ("visible_text", "has no function 'visible_text'. Allowed: adapter_request, "),
         ("rollout", "has no function 'rollout'"),
         (
             "nolab.rewards:f",

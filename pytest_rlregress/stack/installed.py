@@ -64,6 +64,7 @@ COMPONENTS: Mapping[str, Component] = {
 PARTS: Mapping[str, str] = {
     "verl-trainer": "verl",
     "vllm-engine": "vllm",
+    "vllm-lora": "vllm",
     "vllm-server": "vllm",
     "ray-cluster": "ray",
 }

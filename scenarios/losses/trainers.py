@@ -55,6 +55,7 @@ def trl_grpo_loss(qwen, folder, **settings):
     import torch
     import trl
     from datasets import Dataset
+    from packaging.version import Version
 
     try:
         from trl import GRPOConfig, GRPOTrainer
@@ -81,6 +82,8 @@ def trl_grpo_loss(qwen, folder, **settings):
     )
 
     def loss(batch):
+        if Version(trl.__version__) < Version("0.26") and batch.advantages.any():
+            raise InterfaceMissing(f"gives an advantage for each token, which trl {trl.__version__} does not take")
         trainer.current_gradient_accumulation_steps = batch.parts
         trainer.model.train()
         ids = torch.zeros_like(batch.mask)  # of two tokens the first is the sampled one

@@ -38,7 +38,7 @@ async def agent_loop(tokenizer, model_type, said):
         "tool_config_path": None, "interaction_config_path": None,
     }  # fmt: skip
     rollout = {"prompt_length": 512, "response_length": 512, "full_determinism": False, "multi_turn": turns}
-    data = OmegaConf.create({})
+    data = OmegaConf.create({"continuous_token": {"enable": False}})  # verl 0.9.0's switch, off as it is by default
     loop = ToolAgentLoop(
         trainer_config=DictConfigWrap(OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})),
         server_manager=Server(), tokenizer=tokenizer, processor=None, dataset_cls=None,

@@ -10,7 +10,7 @@ from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off, tolerance
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
-ENGINE = pytest.mark.needs("vllm-engine", "peft", "transformers")
+ENGINE = pytest.mark.needs("vllm-lora", "peft", "transformers")
 NUMBER = 123  # verl's VLLM_LORA_INT_ID
 KINDS = {
     "lora": {},

@@ -11,7 +11,7 @@ from pytest_rlregress.scenarios.weight_sync.policies import generated_off, score
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
-ENGINE = pytest.mark.needs("vllm-engine", "peft", "transformers")
+ENGINE = pytest.mark.needs("vllm-lora", "peft", "transformers")
 UNUSED = count(1)  # the engine outlives a test, and what it knows of an id
 
 
