@@ -7,8 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from pytest_rlregress.scenarios.sampling.rollouts import ENGINE, STARTS
+from pytest_rlregress.scenarios.sampling.rollouts import STARTS
 
+ENGINE = pytest.mark.needs("vllm-engine")
 TRAINER_SEED = 12345
 
 

@@ -6,7 +6,9 @@ from itertools import pairwise, product
 
 import pytest
 
-from pytest_rlregress.scenarios.sampling.rollouts import ENGINE, PROMPTS, RAW, STARTS, completions_of, run
+from pytest_rlregress.scenarios.sampling.rollouts import PROMPTS, RAW, STARTS, completions_of, run
+
+ENGINE = pytest.mark.needs("vllm-engine")
 
 COPIES = 4
 MANY = 64  # completions that one request may have, with seed, seed + 1, …

@@ -53,7 +53,7 @@ def check_serves(engine, policy):
 
 @ENGINE
 @pytest.mark.reproduces("lora-adapter-never-delivered")
-def test_base_weights_only(engine, adapted, tmp_path):
+def test_base_without_adapter(engine, adapted, tmp_path):
     """What verl's FSDP engine sends as long as it has not noted that the base was sent, and how its server asks."""
     from verl.utils.fsdp_utils import collect_lora_params
     from vllm.lora.request import LoRARequest
