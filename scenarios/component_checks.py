@@ -88,18 +88,16 @@ def test_vllm_engine(vllm_engine):
     assert len(completion.ids) == 2
 
 
-@pytest.mark.isolated(group="component check of LoRA")  # two engines in a process would share process groups
 @pytest.mark.needs("vllm-engine", "peft")
-def test_vllm_lora(tiny_qwen, tmp_path, progress):
+def test_vllm_lora(vllm_lora, sharp_qwen, tmp_path):
     from peft import LoraConfig, get_peft_model
     from vllm.lora.request import LoRARequest
 
-    from pytest_rlregress.fixtures import vllm_engine
-
-    get_peft_model(tiny_qwen.model(), LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path)
-    with vllm_engine.start(tiny_qwen.directory, say=progress, enable_lora=True, max_loras=1) as engine:
-        adapted = replace(engine, lora=LoRARequest("adapter", 1, str(tmp_path)))
-        [completion] = adapted.generate([TOKENS], max_tokens=2, temperature=0.0, ignore_eos=True)
+    get_peft_model(sharp_qwen.model(), LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path)
+    adapter = LoRARequest("component check", 1_000_000, str(tmp_path))
+    engine = replace(vllm_lora, lora=adapter)
+    [completion] = engine.generate([TOKENS], max_tokens=2, temperature=0.0, ignore_eos=True)
+    engine.llm.llm_engine.remove_lora(adapter.lora_int_id)
     assert len(completion.ids) == 2
 
 

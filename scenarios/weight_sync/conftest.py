@@ -59,16 +59,6 @@ def new(sharp_qwen):
 
 
 @pytest.fixture(scope="session")
-def lora_engine(sharp_qwen, progress):
-    """vLLM on ``sharp_qwen`` with room for one adapter. In a child of its own: there is one engine in a process."""
-    from pytest_rlregress.fixtures import vllm_engine
-
-    options = {"dtype": "float32", "max_model_len": 1024, "enable_lora": True, "max_lora_rank": 8, "max_loras": 1}
-    with vllm_engine.start(sharp_qwen.directory, say=progress, **options) as engine, vllm_engine.eager_helpers():
-        yield engine
-
-
-@pytest.fixture(scope="session")
 def adapted(sharp_qwen):
     """``adapted(seed, **config)``: the model with an adapter of PEFT on it that is not zero, in eval mode."""
 

@@ -10,7 +10,7 @@ from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off, tolerance
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
-ENGINE = pytest.mark.needs("vllm-lora", "peft", "transformers")
+PEFT = pytest.mark.needs("peft", "transformers")
 NUMBER = 123  # verl's VLLM_LORA_INT_ID
 KINDS = {
     "lora": {},
@@ -22,12 +22,12 @@ EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture
-def engine(lora_engine, sharp_qwen):
+def engine(vllm_lora, sharp_qwen):
     """The engine with adapters, which gets its base weights before and after."""
     weights = sharp_qwen.model().state_dict()
-    lora_engine.load_weights(weights.items())
-    yield lora_engine
-    lora_engine.load_weights(weights.items())
+    vllm_lora.load_weights(weights.items())
+    yield vllm_lora
+    vllm_lora.load_weights(weights.items())
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def check_serves(engine, policy):
     assert off <= tolerance(policy), f"silent: {off:.2g} nats a token from the policy with its adapter"
 
 
-@ENGINE
+@PEFT
 @pytest.mark.reproduces("lora-adapter-never-delivered")
 def test_base_without_adapter(engine, adapted, tmp_path):
     """What verl's FSDP engine sends as long as it has not noted that the base was sent, and how its server asks."""
@@ -66,7 +66,7 @@ def test_base_without_adapter(engine, adapted, tmp_path):
     check_serves(replace(engine, lora=request), policy)
 
 
-@ENGINE
+@PEFT
 @EACH_KIND
 @pytest.mark.guards("lora-adapter-never-delivered")
 def test_engine_has_the_adapter(engine, subject, policy):
@@ -74,7 +74,7 @@ def test_engine_has_the_adapter(engine, subject, policy):
     check_serves(engine, policy)
 
 
-@ENGINE
+@PEFT
 @pytest.mark.guards("lora-adapter-never-delivered")
 def test_next_update_arrives(engine, subject, adapted):
     for seed in (1, 2):

@@ -11,7 +11,7 @@ from pytest_rlregress.scenarios.weight_sync.policies import generated_off, score
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
-ENGINE = pytest.mark.needs("vllm-lora", "peft", "transformers")
+PEFT = pytest.mark.needs("peft", "transformers")
 UNUSED = count(1)  # the engine outlives a test, and what it knows of an id
 
 
@@ -31,22 +31,22 @@ def check_serves(engine, policy, request):
     assert off <= tolerance(policy), f"silent: {off:.2g} nats a token from the adapter that was asked for"
 
 
-@ENGINE
+@PEFT
 @pytest.mark.reproduces("lora-same-id-stale")
 @pytest.mark.parametrize("folder", ["another", "rewritten"])
-def test_same_id(lora_engine, policies, tmp_path, folder):
+def test_same_id(vllm_lora, policies, tmp_path, folder):
     from vllm.lora.request import LoRARequest
 
     number = next(UNUSED)
-    check_serves(lora_engine, policies[0], LoRARequest(f"policy {number}", number, saved(policies[0], tmp_path / "0")))
+    check_serves(vllm_lora, policies[0], LoRARequest(f"policy {number}", number, saved(policies[0], tmp_path / "0")))
     second = saved(policies[1], tmp_path / ("0" if folder == "rewritten" else "1"))
-    check_serves(lora_engine, policies[1], LoRARequest(f"policy {number}", number, second))
+    check_serves(vllm_lora, policies[1], LoRARequest(f"policy {number}", number, second))
 
 
-@ENGINE
+@PEFT
 @pytest.mark.reproduces("lora-same-id-stale")
 @pytest.mark.parametrize("way", ["new-id", "in-place"])
-def test_cached_prompt(lora_engine, policies, tmp_path, way):
+def test_cached_prompt(vllm_lora, policies, tmp_path, way):
     """The adapter's bytes are the new ones; of a prompt the cache has the old one's keys, by name and path."""
     from vllm.lora.request import LoRARequest
 
@@ -54,40 +54,40 @@ def test_cached_prompt(lora_engine, policies, tmp_path, way):
         raise InterfaceMissing(f"drives LoRARequest(load_inplace=True), which vllm {versions()['vllm']} has not")
     number = next(UNUSED)
     name, later = f"policy {number}", next(UNUSED)
-    check_serves(lora_engine, policies[0], LoRARequest(name, number, saved(policies[0], tmp_path)))
+    check_serves(vllm_lora, policies[0], LoRARequest(name, number, saved(policies[0], tmp_path)))
     saved(policies[1], tmp_path)
     if way == "in-place":
         request = LoRARequest(name, number, str(tmp_path), load_inplace=True)
     else:
         request = LoRARequest(name, later, str(tmp_path))
-    assert scored_off(replace(lora_engine, lora=request), policies[1]) <= tolerance(policies[1]), "old adapter"
-    check_serves(lora_engine, policies[1], LoRARequest(name, request.lora_int_id, str(tmp_path)))
+    assert scored_off(replace(vllm_lora, lora=request), policies[1]) <= tolerance(policies[1]), "old adapter"
+    check_serves(vllm_lora, policies[1], LoRARequest(name, request.lora_int_id, str(tmp_path)))
 
 
-@ENGINE
+@PEFT
 @pytest.mark.guards("lora-same-id-stale")
-def test_each_version_is_served(lora_engine, subject, policies, tmp_path):
+def test_each_version_is_served(vllm_lora, subject, policies, tmp_path):
     name = f"policy {next(UNUSED)}"
     folders = [saved(policy, tmp_path / str(number)) for number, policy in enumerate(policies)]
     for version in (0, 1, 0, 1):
-        check_serves(lora_engine, policies[version], subject(name, version, folders[version]))
+        check_serves(vllm_lora, policies[version], subject(name, version, folders[version]))
 
 
-@ENGINE
+@PEFT
 @pytest.mark.guards("lora-same-id-stale")
-def test_one_folder_for_all_versions(lora_engine, subject, policies, tmp_path):
+def test_one_folder_for_all_versions(vllm_lora, subject, policies, tmp_path):
     name = f"policy {next(UNUSED)}"
     for version in range(4):
         policy = policies[version % 2]
-        check_serves(lora_engine, policy, subject(name, version, saved(policy, tmp_path)))
+        check_serves(vllm_lora, policy, subject(name, version, saved(policy, tmp_path)))
 
 
-@ENGINE
+@PEFT
 @pytest.mark.guards("lora-same-id-stale")
-def test_two_adapters_of_one_version(lora_engine, subject, policies, tmp_path):
+def test_two_adapters_of_one_version(vllm_lora, subject, policies, tmp_path):
     number = next(UNUSED)
     for name, policy in zip(("actor", "reference"), policies, strict=True):
-        check_serves(lora_engine, policy, subject(f"{name} {number}", 3, saved(policy, tmp_path / name)))
+        check_serves(vllm_lora, policy, subject(f"{name} {number}", 3, saved(policy, tmp_path / name)))
 
 
 @pytest.mark.guards("lora-same-id-stale")
