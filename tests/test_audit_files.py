@@ -49,9 +49,12 @@ def batch():
     return good | {"half": torch.rand(8, 3).bfloat16(), "flags": torch.rand(8, 5) > 0.5}
 
 
+@pytest.mark.needs("numpy", "verl")
 @pytest.mark.parametrize("method", ["", "numpy"])
 def test_verls_own_file(batch, tmp_path, monkeypatch, method):
-    np, verl = pytest.importorskip("numpy"), pytest.importorskip("verl")
+    import numpy as np
+    import verl
+
     monkeypatch.setenv("VERL_DATAPROTO_SERIALIZATION_METHOD", method)
     columns = {
         "uid": np.array([f"p{row // 4}" for row in range(8)], dtype=object),
