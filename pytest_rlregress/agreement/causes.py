@@ -63,7 +63,7 @@ def explain(
     Raises:
         ValueError: Rows differ in number, a completion's numbers in number from its ids, or there is no token at all.
     """
-    about = Known(model, prompts, completions, sampling or Sampling(), bos_id, pad_id)
+    about = KnownRollouts(model, prompts, completions, sampling or Sampling(), bos_id, pad_id)
     with unchanged(model):
         sides = [about.explain(reported, "the engine")]
         if trainer is None:
@@ -86,7 +86,7 @@ def together(gap: float, sides: Sequence[Explanation]) -> Explanation:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRollouts:
     """What both sides speak of: see :func:`explain`. ``floor`` is measured at temperature 1 where it is not given."""
 
     model: PreTrainedModel

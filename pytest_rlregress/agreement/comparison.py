@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.agreement import logprobs
-from pytest_rlregress.agreement.causes import FACTOR, Known, floor_of, gap_of
+from pytest_rlregress.agreement.causes import FACTOR, KnownRollouts, floor_of, gap_of
 from pytest_rlregress.agreement.computations import Row, Sampling
 from pytest_rlregress.agreement.engine_causes import explain
 from pytest_rlregress.agreement.explanation import Explanation
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class AgreementComparison:
     """An engine's numbers beside a trainer's. True where they agree; ``str()`` of it says how far apart they are.
 
     Attributes:
@@ -37,7 +37,7 @@ class Comparison:
     agrees: bool
     per_token: list[list[float]] = field(repr=False)
     engine: Engine = field(repr=False)
-    known: Known = field(repr=False)
+    known: KnownRollouts = field(repr=False)
     engine_prompts: list[list[int]] = field(repr=False)
     reported: list[list[float]] = field(repr=False)
     trainer: list[list[float]] | None = field(repr=False)
@@ -74,7 +74,7 @@ def compare(
     bos_id: int | None = None,
     pad_id: int | None = None,
     **sampling: float,
-) -> Comparison:
+) -> AgreementComparison:
     """Compare what an engine said of the tokens that it drew with what the trainer says of them.
 
     Args:
@@ -104,7 +104,7 @@ def compare(
     engine_prompts = [one.prompt_ids for one in drawn]
     ids = [one.ids for one in drawn]
     given = engine_prompts if prompts is None else [list(prompt) for prompt in prompts]
-    known = Known(model, given, ids, Sampling(**sampling), bos_id, pad_id)  # type: ignore[arg-type]
+    known = KnownRollouts(model, given, ids, Sampling(**sampling), bos_id, pad_id)  # type: ignore[arg-type]
     reported = [one.logprobs for one in drawn]
     rows = [Row(p, c, n) for p, c, n in zip(given, ids, reported, strict=True) if c]
     if not rows:
@@ -121,10 +121,12 @@ def compare(
         Row([0], row, said_of)  # as many numbers as tokens
     gap = gap_of(reported, said)
     apart = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(reported, said, strict=True)]
-    return Comparison(gap, floor, gap <= FACTOR * floor, apart, engine, known, engine_prompts, reported, numbers)
+    return AgreementComparison(
+        gap, floor, gap <= FACTOR * floor, apart, engine, known, engine_prompts, reported, numbers
+    )
 
 
-def _own(known: Known) -> list[list[float]]:
+def _own(known: KnownRollouts) -> list[list[float]]:
     """The model's numbers of the completions."""
     sequences = [[*prompt, *ids] for prompt, ids in zip(known.prompts, known.completions, strict=True)]
     rows = logprobs.token_logprobs(known.model, sequences, known.sampling.temperature or 1.0)

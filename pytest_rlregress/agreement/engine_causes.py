@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.agreement import logprobs
-from pytest_rlregress.agreement.causes import FACTOR, Known, floor_of, together
+from pytest_rlregress.agreement.causes import FACTOR, KnownRollouts, floor_of, together
 from pytest_rlregress.agreement.computations import Row, Sampling
 from pytest_rlregress.agreement.engine_weights import engine_weights
 from pytest_rlregress.agreement.explanation import Cause, Explanation, nats
@@ -29,7 +29,7 @@ SEED = 0
 
 def explain(
     engine: Engine,
-    known: Known,
+    known: KnownRollouts,
     reported: Sequence[Sequence[float]],
     engine_prompts: list[list[int]],
     trainer: Sequence[Sequence[float]] | None,
@@ -61,7 +61,7 @@ class _Search:
     """The search: ``known.model`` is replaced by what the engine turns out to compute with."""
 
     engine: Engine
-    known: Known
+    known: KnownRollouts
     reported: Sequence[Sequence[float]]
     first: Explanation
     stack: ExitStack

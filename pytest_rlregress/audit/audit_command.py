@@ -12,8 +12,8 @@ from typing import Any
 from pytest_rlregress.audit import columns, formats, model_gap, rendering
 from pytest_rlregress.audit.batch import BatchError
 from pytest_rlregress.audit.rules import CHECKS
-from pytest_rlregress.audit.tables import Table
-from pytest_rlregress.audit.whole import Audit, Report, has_tokens
+from pytest_rlregress.audit.tables import BatchTable
+from pytest_rlregress.audit.whole import Audit, AuditReport, has_tokens
 from pytest_rlregress.util.arguments import count
 from pytest_rlregress.util.text import wrapped
 
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if report.findings else 0
 
 
-def _audit(options: argparse.Namespace) -> tuple[Report, dict[str, str]]:
+def _audit(options: argparse.Namespace) -> tuple[AuditReport, dict[str, str]]:
     try:
         import torch  # noqa: F401
     except ImportError as error:
@@ -141,7 +141,7 @@ def _on_one_thread(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]
         torch.set_num_threads(before)
 
 
-def _ends(table: Table, model: Path | None) -> list[int]:
+def _ends(table: BatchTable, model: Path | None) -> list[int]:
     """End tokens that the batch itself names, as verl's ``meta_info`` does, or its model."""
     said = table.meta.get("eos_token_id")
     found = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]

@@ -26,7 +26,7 @@ class _Pair:
     place: Place | None = None
 
 
-class Comparison:
+class ColumnComparison:
     """Of the log-probabilities that a trainer has of the same tokens, each two columns but the reference's."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pytest_rlregress.audit import names, torch_files
 from pytest_rlregress.audit.columns import BatchError
 from pytest_rlregress.audit.pickles import PickleError, RefusedName
-from pytest_rlregress.audit.tables import ParquetTable, Table, TensorTable
+from pytest_rlregress.audit.tables import BatchTable, ParquetTable, TensorTable
 
 FORMATS = (
     "a DataProto that verl wrote (save_to_disk), a TensorDict or a dict of tensors that torch.save wrote, safetensors, "
@@ -25,7 +25,7 @@ _SAFETENSORS = {
 }  # fmt: skip
 
 
-def open_table(path: Path) -> Table:
+def open_table(path: Path) -> BatchTable:
     """Open a batch.
 
     Raises:
@@ -55,7 +55,7 @@ def open_table(path: Path) -> Table:
         raise BatchError(f"{error}. A batch is {FORMATS}") from error
 
 
-def _tensors(data: memoryview, begin: bytes, file: mmap.mmap) -> Table:
+def _tensors(data: memoryview, begin: bytes, file: mmap.mmap) -> BatchTable:
     if begin[:4] == b"PK\x03\x04":
         return _table(torch_files.read_archive(data), "torch.save", file)
     if begin.startswith(_OLD_TORCH[: len(begin)]) and len(begin) > 2:
@@ -68,7 +68,7 @@ def _tensors(data: memoryview, begin: bytes, file: mmap.mmap) -> Table:
     raise PickleError("it is none of the formats that are known")
 
 
-def _table(content: Any, form: str, file: mmap.mmap) -> Table:
+def _table(content: Any, form: str, file: mmap.mmap) -> BatchTable:
     meta: dict[str, Any] = {}
     parts: Any = content
     if isinstance(content, names.DumpedProto):

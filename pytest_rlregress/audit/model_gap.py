@@ -11,7 +11,7 @@ from typing import Any
 from pytest_rlregress.audit.batch import TokenRows
 from pytest_rlregress.audit.columns import BatchError
 from pytest_rlregress.audit.findings import SHOWN, Finding, Place
-from pytest_rlregress.audit.whole import Report
+from pytest_rlregress.audit.whole import AuditReport
 
 _COLUMNS = ("old_log_probs", "rollout_log_probs")
 
@@ -51,7 +51,7 @@ def end_tokens(directory: Path) -> list[int]:
 
 
 def add(
-    report: Report, rows: Sequence[SampledRow], names: Mapping[str, str], directory: Path, temperature: float
+    report: AuditReport, rows: Sequence[SampledRow], names: Mapping[str, str], directory: Path, temperature: float
 ) -> None:
     """Add the gap of each column of log-probabilities to a report, as a finding where it is more than rounding.
 

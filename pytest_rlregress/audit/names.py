@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.audit.pickles import Known, PickleError, Stateful
+from pytest_rlregress.audit.pickles import AllowedName, PickleError, Stateful
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,9 @@ class Storage:
 
 
 def _tensor(storage: Storage, offset: int, size: Any, stride: Any, *rest: Any) -> torch.Tensor:
-    dtype = rest[2].name if len(rest) > 2 and isinstance(rest[2], Known) else storage.dtype  # of _rebuild_tensor_v3
+    dtype = (
+        rest[2].name if len(rest) > 2 and isinstance(rest[2], AllowedName) else storage.dtype
+    )  # of _rebuild_tensor_v3
     kind = dtype_of(dtype)
     flat = tensor_of(storage.data, dtype, (len(storage.data) // kind.itemsize,))
     return flat.as_strided(tuple(size), tuple(stride), offset) if math.prod(size) else flat.new_empty(tuple(size))
@@ -196,7 +198,7 @@ def _not_called(*_: Any) -> Any:
     raise PickleError("it calls what is only a name in a batch")
 
 
-def known_names() -> dict[str, Known]:
+def known_names() -> dict[str, AllowedName]:
     """The table."""
     functions: dict[str, Callable[..., Any]] = {
         "collections.OrderedDict": dict,
@@ -225,8 +227,8 @@ def known_names() -> dict[str, Known]:
         functions |= {f"{builtins}.{name}": _not_called for name in ("list", "dict", "int", "float", "str", "bool")}
     for storage in (*_STORAGES, "storage.UntypedStorage", "UntypedStorage"):
         functions[f"torch.{storage}"] = _not_called
-    table = {name: Known(name, make) for name, make in functions.items()}
-    return table | {f"torch.{name}": Known(name, _not_called) for name in _DTYPES}
+    table = {name: AllowedName(name, make) for name, make in functions.items()}
+    return table | {f"torch.{name}": AllowedName(name, _not_called) for name in _DTYPES}
 
 
 def storage_dtype(storage: Any) -> str:

@@ -21,7 +21,7 @@ class RefusedName(PickleError):
 
 
 @dataclass(frozen=True)
-class Known:
+class AllowedName:
     """A function or class that a pickle may name, and what is made in its place, by a function of ours."""
 
     name: str
@@ -90,7 +90,7 @@ _MARKED: dict[str, Callable[[list[Any]], Any]] = {
 class _Machine:
     """The stack and the memo of one pickle."""
 
-    def __init__(self, known: Mapping[str, Known], persistent: Callable[[Any], Any] | None) -> None:
+    def __init__(self, known: Mapping[str, AllowedName], persistent: Callable[[Any], Any] | None) -> None:
         self._known, self._persistent = known, persistent
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
@@ -174,7 +174,7 @@ class _Machine:
 
     def _do_reduce(self, _: Any) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
-        if not isinstance(function, Known):
+        if not isinstance(function, AllowedName):
             raise PickleError(f"it calls a {type(function).__name__}")
         self._stack.append(function.make(*arguments))
 
@@ -205,7 +205,7 @@ class _Machine:
         return self._stack[-1]
 
 
-def read(data: memoryview, known: Mapping[str, Known], persistent: Callable[[Any], Any] | None = None) -> Any:
+def read(data: memoryview, known: Mapping[str, AllowedName], persistent: Callable[[Any], Any] | None = None) -> Any:
     """The data in a pickle.
 
     Args:

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from itertools import groupby
 
 from pytest_rlregress.audit.findings import Finding
-from pytest_rlregress.audit.whole import Report
+from pytest_rlregress.audit.whole import AuditReport
 from pytest_rlregress.util.text import plural, wrapped
 
 
-def as_json(file: str, about: Mapping[str, str], report: Report) -> str:
+def as_json(file: str, about: Mapping[str, str], report: AuditReport) -> str:
     """Write one JSON object; rows and tokens are from 0."""
     return json.dumps(
         {
@@ -30,7 +30,7 @@ def as_json(file: str, about: Mapping[str, str], report: Report) -> str:
     )
 
 
-def as_text(file: str, about: Mapping[str, str], report: Report) -> str:
+def as_text(file: str, about: Mapping[str, str], report: AuditReport) -> str:
     """Write the findings, then what the batch is, what was measured, what was checked and what was not."""
     lines = []
     for one in report.findings:

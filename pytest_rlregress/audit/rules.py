@@ -31,7 +31,7 @@ CHECKS = {
 
 
 @dataclass(frozen=True)
-class RuleContext:
+class AuditContext:
     """What the rules know besides the rows.
 
     Attributes:
@@ -47,18 +47,18 @@ class RuleContext:
         return next((self.names[one] for one in known if one in self.names), known[0])
 
 
-class Unchecked(str):
+class UncheckedReason(str):
     """Why a check was not made."""
 
 
-Result: TypeAlias = "list[Finding] | Unchecked"
+Result: TypeAlias = "list[Finding] | UncheckedReason"
 
 
-def _lengths(rows: TokenRows, context: RuleContext) -> Result:
+def _lengths(rows: TokenRows, context: AuditContext) -> Result:
     return rows.findings
 
 
-def _ids(rows: TokenRows, context: RuleContext) -> Result:
+def _ids(rows: TokenRows, context: AuditContext) -> Result:
     ids, attention = rows.ids, rows.attention
     if ids is None or attention is None:
         return _none_of("input_ids", "responses")
@@ -75,17 +75,17 @@ def _ids(rows: TokenRows, context: RuleContext) -> Result:
     return found
 
 
-def _mask(rows: TokenRows, context: RuleContext) -> Result:
+def _mask(rows: TokenRows, context: AuditContext) -> Result:
     name = context.name("response_mask", "completion_mask")
     found = checks.mask_inside_attention(rows.mask, rows.attended, name)
     return found + checks.mask_has_tokens(rows.mask, name)
 
 
-def _reward(rows: TokenRows, context: RuleContext) -> Result:
+def _reward(rows: TokenRows, context: AuditContext) -> Result:
     names = ("token_level_scores", "token_level_rewards", "rewards")
     on_tokens = [one for one in names if one in rows.columns and rows.columns[one].shape == rows.mask.shape]
     if not on_tokens:
-        return Unchecked(
+        return UncheckedReason(
             "its rewards are of rows and not of tokens" if "rewards" in context.names else _none_of(*names)
         )
     return [
@@ -95,7 +95,7 @@ def _reward(rows: TokenRows, context: RuleContext) -> Result:
     ]
 
 
-def _not_a_number(rows: TokenRows, context: RuleContext) -> Result:
+def _not_a_number(rows: TokenRows, context: AuditContext) -> Result:
     values = {one: rows.columns[one] for one in (*OF_RESPONSES, "advantages", "rewards") if one in rows.columns}
     fitting = {one: value for one, value in values.items() if value.dim() == 1 or value.shape == rows.mask.shape}
     if not fitting:
@@ -103,14 +103,14 @@ def _not_a_number(rows: TokenRows, context: RuleContext) -> Result:
     return [f for one, value in fitting.items() for f in checks.finite(value, rows.mask, context.name(one))]
 
 
-def _log_probs(rows: TokenRows, context: RuleContext) -> Result:
+def _log_probs(rows: TokenRows, context: AuditContext) -> Result:
     columns = rows.log_probs()
     if not columns:
         return _none_of(*LOG_PROBS)
     return [f for one, value in columns.items() for f in checks.not_above_zero(value, rows.mask, context.name(one))]
 
 
-def _filled(rows: TokenRows, context: RuleContext) -> Result:
+def _filled(rows: TokenRows, context: AuditContext) -> Result:
     columns = rows.log_probs()
     if not columns:
         return _none_of(*LOG_PROBS)
@@ -122,10 +122,10 @@ def _filled(rows: TokenRows, context: RuleContext) -> Result:
     return found
 
 
-def _shifted(rows: TokenRows, context: RuleContext) -> Result:
+def _shifted(rows: TokenRows, context: AuditContext) -> Result:
     columns = list(rows.log_probs().items())
     if len(columns) < 2:
-        return Unchecked("it takes two columns of log-probabilities, or --model DIR")
+        return UncheckedReason("it takes two columns of log-probabilities, or --model DIR")
     (one, values), *others = columns
     return [
         finding
@@ -134,56 +134,56 @@ def _shifted(rows: TokenRows, context: RuleContext) -> Result:
     ]
 
 
-def _end(rows: TokenRows, context: RuleContext) -> Result:
+def _end(rows: TokenRows, context: AuditContext) -> Result:
     if not context.ends:
-        return Unchecked("no end token is known: --eos ID")
+        return UncheckedReason("no end token is known: --eos ID")
     if rows.responses is None:
         return _none_of("responses", "input_ids")
     columns = context.name("responses", "input_ids"), context.name("response_mask", "completion_mask")
     return checks.ends_kept(rows.responses, rows.attended, rows.mask, context.ends, columns)
 
 
-def _positions(rows: TokenRows, context: RuleContext) -> Result:
+def _positions(rows: TokenRows, context: AuditContext) -> Result:
     positions = rows.columns.get("position_ids")
     if positions is None:
         return _none_of("position_ids")
     if positions.dim() == 3:
-        return Unchecked(f"{context.name('position_ids')} has three dimensions, as models of images want it")
+        return UncheckedReason(f"{context.name('position_ids')} has three dimensions, as models of images want it")
     if rows.attention is None or positions.shape != rows.attention.shape:
-        return Unchecked(f"{context.name('position_ids')} is not as wide as the attention mask")
+        return UncheckedReason(f"{context.name('position_ids')} is not as wide as the attention mask")
     return checks.positions_count(positions, rows.attention, context.name("position_ids"))
 
 
-def _group_size(seen: SeenRows, context: RuleContext) -> Result:
+def _group_size(seen: SeenRows, context: AuditContext) -> Result:
     if not seen.groups:
         return _none_of("uid", "prompts")
     if max(map(len, seen.groups.values())) == 1:
-        return Unchecked("every row is a group of its own")
+        return UncheckedReason("every row is a group of its own")
     return group_checks.group_sizes(seen.groups, context.name("uid", "prompts"))
 
 
-def _group_spread(seen: SeenRows, context: RuleContext) -> Result:
+def _group_spread(seen: SeenRows, context: AuditContext) -> Result:
     if not seen.groups or max(map(len, seen.groups.values())) == 1:
-        return Unchecked("there are no groups")
+        return UncheckedReason("there are no groups")
     if not seen.rewards:
         return _none_of("token_level_scores", "rewards")
     return group_checks.group_spread(seen.groups, seen.rewards, seen.reward_column)
 
 
-def _duplicate(seen: SeenRows, context: RuleContext) -> Result:
+def _duplicate(seen: SeenRows, context: AuditContext) -> Result:
     if not seen.groups or max(map(len, seen.groups.values())) == 1:
-        return Unchecked("there are no groups")
+        return UncheckedReason("there are no groups")
     if not seen.samples:
         return _none_of("responses", "input_ids")
     column = context.name("responses", "input_ids")
     return group_checks.duplicates(seen.groups, seen.samples, seen.lengths, seen.log_probs or None, column)
 
 
-def _none_of(*names: str) -> Unchecked:
-    return Unchecked(f"there is none of {', '.join(column for name in names for column in NAMES[name])}")
+def _none_of(*names: str) -> UncheckedReason:
+    return UncheckedReason(f"there is none of {', '.join(column for name in names for column in NAMES[name])}")
 
 
-TOKEN_RULES: dict[str, Callable[[TokenRows, RuleContext], Result]] = {
+TOKEN_RULES: dict[str, Callable[[TokenRows, AuditContext], Result]] = {
     "lengths": _lengths,
     "ids": _ids,
     "mask": _mask,
@@ -195,7 +195,7 @@ TOKEN_RULES: dict[str, Callable[[TokenRows, RuleContext], Result]] = {
     "end": _end,
     "positions": _positions,
 }
-GROUP_RULES: dict[str, Callable[[SeenRows, RuleContext], Result]] = {
+GROUP_RULES: dict[str, Callable[[SeenRows, AuditContext], Result]] = {
     "group-size": _group_size,
     "group-spread": _group_spread,
     "duplicate": _duplicate,

@@ -19,7 +19,7 @@ PIECE_BYTES = 48 * 2**20
 _ROW_GROUP_BYTES = 2 * GIB
 
 
-class Table(Protocol):
+class BatchTable(Protocol):
     """A batch in a file.
 
     Attributes:

@@ -8,14 +8,14 @@ from typing import Any
 
 from pytest_rlregress.audit import columns
 from pytest_rlregress.audit.batch import TokenRows, token_rows
-from pytest_rlregress.audit.comparison import Comparison
+from pytest_rlregress.audit.comparison import ColumnComparison
 from pytest_rlregress.audit.findings import Finding, later, merged
-from pytest_rlregress.audit.rules import CHECKS, GROUP_RULES, TOKEN_RULES, Result, RuleContext, Unchecked
+from pytest_rlregress.audit.rules import CHECKS, GROUP_RULES, TOKEN_RULES, AuditContext, Result, UncheckedReason
 from pytest_rlregress.audit.seen import SeenRows
 
 
 @dataclass
-class Report:
+class AuditReport:
     """What the checks found.
 
     Attributes:
@@ -45,13 +45,13 @@ class Audit:
     """
 
     def __init__(self, names: Mapping[str, str], ends: Collection[int] = (), skip: Collection[str] = ()) -> None:
-        self._context = RuleContext(names, ends)
+        self._context = AuditContext(names, ends)
         self._skip = frozenset(skip)
         self._findings: list[Finding] = []
         self._done: set[str] = set()
         self._unchecked = dict.fromkeys(skip, "--skip")
         self._seen = SeenRows(names)
-        self._comparison = Comparison()
+        self._comparison = ColumnComparison()
         self._rows = self._tokens = 0
 
     def add(self, values: Mapping[str, Any]) -> TokenRows | None:
@@ -76,7 +76,7 @@ class Audit:
         self._rows += len(next(iter(values.values()))) if rows is None else len(rows.mask)
         return rows
 
-    def report(self) -> Report:
+    def report(self) -> AuditReport:
         """All findings, after the last rows."""
         self._findings = merged(self._findings)
         for name, rule in GROUP_RULES.items():
@@ -86,7 +86,7 @@ class Audit:
             self._findings += self._comparison.unrelated(self._context.names)
         order = list(CHECKS)
         self._findings.sort(key=lambda one: order.index(one.check))
-        return Report(
+        return AuditReport(
             self._findings,
             [name for name in CHECKS if name in self._done],
             {name: self._unchecked[name] for name in CHECKS if name not in self._done},
@@ -96,7 +96,7 @@ class Audit:
         )
 
     def _take(self, name: str, result: Result, start: int | None = None) -> None:
-        if isinstance(result, Unchecked):
+        if isinstance(result, UncheckedReason):
             self._unchecked.setdefault(name, result)
         else:
             self._done.add(name)
