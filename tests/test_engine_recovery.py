@@ -106,7 +106,7 @@ def test_exception_on_the_way_back(engine, monkeypatch):
 def test_refused_sampling_parameter(engine):
     from vllm import SamplingParams
 
-    with pytest.raises(ValueError, match="top_p"):
+    with pytest.raises(Exception, match="top_p must be in"):  # of vLLM's own class, in some releases a ValueError
         engine.generate([[5]], 4, top_p=7.0)
     engine.llm.generate([{"prompt_token_ids": [5]}], SamplingParams(max_tokens=1, detokenize=False), use_tqdm=False)
 
