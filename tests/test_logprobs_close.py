@@ -38,7 +38,7 @@ def test_rounding_is_allowed():
         (
             {"ids": [8, 8, 5], "logprobs": [-0.4, -1.0, -0.25], "top_logprobs": [{8: -0.4, 7: -0.6}, *TOP[1:]]},
             r"prompt 1, token 0: hf drew 7 at -0.500000 and gave vllm's token -2.000000; "
-            r"vllm drew 8 '<8>' at -0.400000 and gave hf's token -0.600000: more than a tie, which 3.2e-05 nats would be",
+            r"vllm drew 8 '<8>' at -0.400000 and gave hf's token -0.600000: more than a tie, which 3.2e-05 nats",
         ),
         ({"ids": [6, 8, 5], "top_logprobs": [{6: -0.5}, *TOP[1:]]}, "gave vllm's token less than its 2 best"),
         ({"ids": [6, 8, 5], "top_logprobs": None}, "gave hf's token something unknown: without top_logprobs="),

@@ -141,7 +141,7 @@ class TestRefusals:
         [
             (
                 {"max_modellen": 64},
-                r"max_modellen=…\): vLLM .* has no engine argument 'max_modellen'; there is max_model_len",
+                r"max_modellen=…\): vLLM .* has no engine argument 'max_modellen'; there is 'max_model_len'",
             ),
             ({"dtype": "float33"}, "with dtype='float33': "),
             ({"max_model_len": 10**6}, "with max_model_len=1000000: "),
@@ -155,6 +155,12 @@ class TestRefusals:
     def test_engine_argument(self, vllm_runner, arguments, message):
         with pytest.raises(ValueError, match=message):
             vllm_runner(**arguments)
+
+    def test_interface_of_another_release(self, vllm_runner):
+        from pytest_rlregress.stack import InterfaceMissing
+
+        with pytest.raises(InterfaceMissing, match=r"drives the engine argument 'of_2031', which vllm \d.* has not"):
+            vllm_runner(of_2031=True)
 
     def test_the_next_one_starts(self, vllm_runner):
         with pytest.raises(ValueError, match="tensor_parallel_size"):
