@@ -148,6 +148,7 @@ def raise_in_prefill(engine):
 
 
 def test_without_the_reset_the_next_numbers_are_wrong(engine, model, monkeypatch):
+    assert engine.llm.reset_prefix_cache()
     with monkeypatch.context() as patch:
         patch.setattr(engine.llm, "reset_prefix_cache", lambda: True)
         raise_in_prefill(engine)
