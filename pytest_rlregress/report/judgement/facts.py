@@ -49,8 +49,7 @@ class RecordedRun:
         components: Version of each component of the stack.
         selection: pytest's arguments.
         counts: Tests by word.
-        numbers: What the miniature step measured, by name: ``step_seconds`` (median), ``tokens_per_second`` (median),
-            ``peak_memory_bytes``, ``loss`` (of the last step), ``agreement`` (largest mean |Δ logprob|, nats).
+        numbers: What training steps measured, by name: ``goldens.step_numbers.read_numbers``.
         extra: What the record says of the run: all of the above is in it, and more.
     """
 
