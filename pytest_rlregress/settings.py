@@ -63,6 +63,7 @@ class Settings:
     memory: int | None
     stall: float
     inline: bool
+    long: bool
     record_dir: Path | None
     update_goldens: bool
     goldens: Path
@@ -175,6 +176,13 @@ OPTIONS = (
         False,
         "Run contained tests in pytest's own process, for debugging: no limits, no leak check, and a crash ends the "
         "session. --pdb and --trace imply it for a single test.",
+        takes="",
+    ),
+    Option(
+        "long",
+        _boolean,
+        False,
+        "Run the tests marked long too, which take a minute and more each; a nightly run wants them.",
         takes="",
     ),
     Option(

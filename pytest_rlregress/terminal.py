@@ -148,6 +148,8 @@ class Terminal:
                 part for reason, count in self._skips.items() for part in wrapped(f"{count} x {reason}", rest="    ")
             ],
         }
+        if self._run.left_out:
+            sections["not run here"].append(f"{self._run.left_out} x marked long: --rl-long runs them")
         for title, lines in sections.items():
             if lines:
                 terminalreporter.write_sep("=", title)
