@@ -38,6 +38,7 @@ COMPONENTS: Mapping[str, Component] = {
     "transformers": Component("transformers", ("transformers",), "pip install transformers"),
     "tensordict": Component("tensordict", ("tensordict",), "pip install tensordict"),
     "verl": Component("verl", ("verl",), "pip install verl"),
+    "transfer-queue": Component("transfer_queue", ("transferqueue",), "pip install TransferQueue"),
     "trl": Component("trl", ("trl",), "pip install trl"),
     "tokenizers": Component("tokenizers", ("tokenizers",), "pip install tokenizers"),
     "numpy": Component("numpy", ("numpy",), "pip install numpy"),
