@@ -69,10 +69,8 @@ def test_trl():
 
 @pytest.mark.needs("trl", "datasets")
 def test_trl_trainer():
-    from trl import GRPOConfig, GRPOTrainer
-
-    assert GRPOTrainer
-    assert GRPOConfig
+    importlib.import_module("trl.trainer.grpo_trainer")  # trl's own __init__ hides the reason where it fails
+    importlib.import_module("trl.trainer.grpo_config")
 
 
 @pytest.mark.needs("torch", "transformers", "tokenizers")

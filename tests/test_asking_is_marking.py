@@ -85,9 +85,9 @@ ASKING = {
     """,
 }
 ASKED = {
-    "test_signature": ["vllm_engine"],
-    "test_own_fixture": ["vllm_engine"],
-    "test_use": ["vllm_engine"],
+    "test_signature": ["vllm_engine", "vllm_runner"],
+    "test_own_fixture": ["vllm_engine", "vllm_runner"],
+    "test_use": ["vllm_engine", "vllm_runner"],
     "test_overridden": [],
     "test_overridden_below": [],
     "test_overridden_with_its_own": ["sharp_qwen"],
