@@ -79,7 +79,7 @@ class RecordableStep(Protocol):
 
 @dataclass(frozen=True)
 class RecordableMiniature:
-    """The miniature step at both levels."""
+    """The miniature step at both levels, and with random prompts."""
 
     step: TrainingStep
     cluster: Cluster
@@ -87,7 +87,7 @@ class RecordableMiniature:
     steps: int = 6
     repeats: Repeats = Repeats()
     name: str = MINIATURE
-    variants: Sequence[str] = ("token", "sequence")
+    variants: Sequence[str] = ("token", "sequence", "token, random")
 
     @property
     def key(self) -> Key:
@@ -96,15 +96,18 @@ class RecordableMiniature:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The step's, without level."""
-        return {name: value for name, value in asdict(self.step.settings).items() if name != "level"}
+        """The step's, without those that variants differ in."""
+        settings = asdict(self.step.settings)
+        return {name: value for name, value in settings.items() if name not in ("level", "prompt_kind")}
 
     def run(self, variant: str, *, seed: int = 0, alter: Alter | None = None, sound: bool = False) -> Run:
         """As RecordableStep says."""
         from pytest_rlregress.fixtures.step_record import check
 
         found: list[Run] = []
-        settings = replace(self.step.settings, level=variant, seed=self.step.settings.seed + seed)  # type: ignore[arg-type]
+        level, _, prompts = variant.partition(", ")
+        changes: dict[str, Any] = {"level": level, "prompt_kind": prompts or "text"}
+        settings = replace(self.step.settings, **changes, seed=self.step.settings.seed + seed)
         step = replace(
             self.step, settings=settings, ran=lambda settings, records: found.append(run_of(settings, records))
         )
