@@ -30,6 +30,7 @@ MARKERS = (
     "or with those of its group; timeout in seconds, memory like '4GiB', stall: seconds to go on after its engine "
     "logged an error; env or fresh=True: from an interpreter that has imported nothing.",
 )
+LONG = "long: a contained test of a minute and more, run with --rl-long only."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; where an option asks for it, look at the machine before anything is collected."""
-    for marker in MARKERS:
+    for marker in (*MARKERS, LONG):
         config.addinivalue_line("markers", marker)
     resolved = settings.resolve(config)
     if resolved.hw or resolved.require or resolved.record_dir or resolved.update_goldens:
@@ -60,7 +61,9 @@ def pytest_collection_modifyitems(
     with _usage_errors_shown(session, items):
         if any(map(_is_for_the_harness, items)):
             late = _open(config)
-            _session(config).adopt(items)
+            left_out = _session(config).adopt(items)
+            if left_out:
+                config.hook.pytest_deselected(items=left_out)
     with _usage_errors_shown(session, items):
         yield
         containment: Any = config.pluginmanager.get_plugin("rlregress-containment")

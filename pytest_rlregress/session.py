@@ -13,6 +13,7 @@ import pytest
 from pytest_rlregress import catalogue, hardware, properties, settings, stack, subjects
 from pytest_rlregress.containment import interface
 from pytest_rlregress.containment.child import Limits
+from pytest_rlregress.containment.grouping import group_of
 from pytest_rlregress.containment.inline import Inline
 from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.reports import add_to_text, make_skipped
@@ -53,6 +54,8 @@ class Session:
         self._config = config
         self._opened = False
         self._unavailable: dict[pytest.Item, str | None] = {}
+        #: How many tests marked long this run leaves out.
+        self.left_out = 0
 
     # -- what the run is about -------------------------------------------------------------------------------------
 
@@ -161,8 +164,16 @@ class Session:
                 )
             self._config.args[:] = [str(path) for path in (catalogue.SHIPPED, *self.settings.scenarios)]
 
-    def adopt(self, items: list[pytest.Item]) -> None:
-        """Check the markers of collected tests."""
+    def adopt(self, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Check the markers of collected tests; take the long ones out of ``items``, unless asked for, and return them.
+
+        Those are contained tests: a marker ``long`` on others is their own suite's.
+        """
+        left_out: list[pytest.Item] = []
+        if not self.settings.long and CHANNEL not in self._config.stash:
+            left_out = [item for item in items if item.get_closest_marker("long") and group_of(item)]
+            items[:] = [item for item in items if item not in left_out]
+        self.left_out = len(left_out)
         for item in items:
             side = self.side(item)
             if side is not None and side.name == "reproduces" and interface.expects_exception(item):
@@ -171,6 +182,7 @@ class Session:
                     "plugin judges what comes out, and an exception that the test catches would count as none."
                 )
             self.unavailable(item)
+        return left_out
 
     # -- what a test is, needs, and gives --------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class Settings:
     memory: int | None
     stall: float
     inline: bool
+    long: bool
     record_dir: Path | None
     update_goldens: bool
     goldens: Path
@@ -178,6 +179,13 @@ OPTIONS = (
         takes="",
     ),
     Option(
+        "long",
+        _boolean,
+        False,
+        "Run the tests marked long too, which take a minute and more each; a nightly run wants them.",
+        takes="",
+    ),
+    Option(
         "record_dir",
         _folder,
         None,
@@ -189,7 +197,7 @@ OPTIONS = (
         "update_goldens",
         _boolean,
         False,
-        "Record the numbers of the miniature training step on this hardware and stack as a golden, to be committed, if "
+        "Record the numbers of the training steps on this hardware and stack as a golden, to be committed, if "
         "the run has no failures; refused in a checkout with changes.",
         takes="",
     ),

@@ -67,6 +67,14 @@ def test_trl():
     assert trl.__version__
 
 
+@pytest.mark.needs("trl", "datasets")
+def test_trl_trainer():
+    from trl import GRPOConfig, GRPOTrainer
+
+    assert GRPOTrainer
+    assert GRPOConfig
+
+
 @pytest.mark.needs("torch", "transformers", "tokenizers")
 def test_vllm():
     from vllm import LLM, SamplingParams

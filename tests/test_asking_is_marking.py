@@ -12,7 +12,7 @@ from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
 #: What asks nothing of the stack.
-MARKS_NOTHING = {"hardware", "progress", "stack", "subject", "wait_for_condition", "watch_log"}
+MARKS_NOTHING = {"expected", "hardware", "progress", "stack", "subject", "wait_for_condition", "watch_log"}
 
 
 def test_every_fixture_is_in_the_table_or_marks_nothing():
