@@ -167,14 +167,18 @@ def _importing(package: str, module: str) -> str:
 
 
 def _say(failure_id: str, error: error_text.ErrorText, paths: Iterable[Path], named: list[str]) -> None:
-    print(f"{failure_id}: {error.headline[:_SHOWN]}")
+    print(f"{failure_id}: {_short(error.headline)}")
     for path in paths:
         print(f"  {os.path.relpath(path)}")
     for other in error.others:
-        print(f"not taken, another error of the text: {other[:_SHOWN]}")
+        print(f"not taken, another error of the text: {_short(other)}")
     if failure_id in named:
         print("rlregress diagnose names it in this text: the signature is right.")
     else:
         print("rlregress diagnose does not name it in this text: look at the signature.")
     print(f"Write what says {skeleton.MARK!r}, the act first, until it is REPRODUCED and HELD:")
     print(f"  pytest --hw=cpu -k {failure_id.replace('-', '_')}")
+
+
+def _short(headline: str) -> str:
+    return headline if len(headline) <= _SHOWN else f"{headline[:_SHOWN].rpartition(' ')[0]} …"

@@ -42,7 +42,8 @@ def entry(failure_id: str, error: ErrorText, subject: str | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f"'{text}'" if "'" not in text and text.isprintable() else json.dumps(text)
+    literal = "\\" in text and "'" not in text and text.isprintable()
+    return f"'{text}'" if literal else json.dumps(text, ensure_ascii=False)
 
 
 def tests(failure_id: str, error: ErrorText, subject: str | None) -> str:
