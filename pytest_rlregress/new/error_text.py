@@ -54,7 +54,6 @@ def read(text: bytes) -> ErrorText:
 
     Raises:
         ErrorTextError: It shows none.
-        LogError: It is no text.
     """
     chains = list(matching.read(reader.relevant_lines([text], Search(())), ()))
     found = [event for *_, event in chains if event.outcome.exceptions or event.outcome.signal or event.messages]

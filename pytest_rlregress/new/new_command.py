@@ -12,7 +12,6 @@ from typing import Any
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.catalogue import SHIPPED, CatalogueError
-from pytest_rlregress.diagnose.reader import LogError
 from pytest_rlregress.new import error_text, skeleton
 from pytest_rlregress.util import files
 
@@ -64,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     _check(options, known)
     try:
         error = error_text.read(text)
-    except (error_text.ErrorTextError, LogError) as problem:
+    except error_text.ErrorTextError as problem:
         print(f"rlregress new: standard input: {problem}", file=sys.stderr)
         return 2
     documented = error_text.named_in(text, known.values())
