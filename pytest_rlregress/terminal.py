@@ -225,5 +225,7 @@ def _golden(found: dict[str, Any]) -> list[str]:
     """Describe the comparison of a test's numbers with its golden, in lines."""
     words = {"max": "max |Δ|", "drift": "mean Δ"}
     used = [f"{words[name]} {share:.0%}" for name, share in found["used"].items() if share is not None]
-    about = f"{found['state']}: {Key(**found['key'])}" + (f"; of its tolerance used: {', '.join(used)}" if used else "")
+    about = f"{found['state']}: {found['step']}, {Key(**found['key'])}" + (
+        f"; of its tolerance used: {', '.join(used)}" if used else ""
+    )
     return [about, *(f"  {line}" for line in found["differences"]), *(f"  notice: {line}" for line in found["notes"])]

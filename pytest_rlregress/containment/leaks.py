@@ -11,8 +11,8 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -91,7 +91,7 @@ class Leaks:
     def __init__(self, reaper: int | None = None) -> None:
         self._root = reaper or os.getpid()
         self._known, self._begun = Resources(), 0
-        self._set_up: dict[object, FixtureResources] = {}
+        self._set_up: dict[Any, FixtureResources] = {}
         self._ended: list[FixtureResources] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -107,14 +107,28 @@ class Leaks:
         """Note what a fixture of a wider scope makes."""
         if fixturedef.scope == "function":
             return (yield)
+        with self._making(fixturedef):
+            return (yield)
+
+    @contextmanager
+    def made_by(self, argname: str) -> Iterator[None]:
+        """Count what is made, or given back, meanwhile as a fixture's of a wider scope: what a factory keeps."""
+        found = [fixturedef for fixturedef in self._set_up if fixturedef.argname == argname]
+        with self._making(found[-1]) if found else nullcontext():
+            yield
+
+    @contextmanager
+    def _making(self, fixturedef: Any) -> Iterator[None]:
         before = self._look().minus(self._known)
         try:
-            return (yield)
+            yield
         finally:
             # Fixtures that were set up by this one have had their things added to what is known.
             made = self._look().minus(self._known).minus(before)
             self._known = self._known.plus(made)
-            self._set_up[fixturedef] = FixtureResources(f"{fixturedef.scope} fixture {fixturedef.argname!r}", made)
+            earlier = self._set_up.get(fixturedef, FixtureResources("", Resources())).seen
+            name = f"{fixturedef.scope} fixture {fixturedef.argname!r}"
+            self._set_up[fixturedef] = FixtureResources(name, earlier.plus(made))
 
     def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
         """Note that a fixture was torn down."""

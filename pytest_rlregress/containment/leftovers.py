@@ -112,9 +112,13 @@ class SharedMemoryWatch:
         ours = [process.pid for process in descendants(os.getpid())]
         self._made |= {entry for entry, pids in shared_memory.holders(new, ours).items() if pids}
 
+    def left(self) -> frozenset[shared_memory.Entry]:
+        """What the descendants made that is there still."""
+        return shared_memory.files() & self._made
+
     def remove(self) -> None:
         """Remove what the descendants made, who are dead now, and no other process has taken over."""
-        left = self._made & shared_memory.files()
+        left = self.left()
         for entry, pids in shared_memory.holders(left).items() if left else ():
             if not pids:
                 entry.path.unlink(missing_ok=True)

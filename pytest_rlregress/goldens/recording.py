@@ -95,16 +95,16 @@ class Recording:
         )
         folder = self._run.settings.goldens.resolve()
         try:
-            before = find(folder, golden.key)
+            before = find(folder, golden.step, golden.key)
         except GoldenError as error:
             before, changes = None, [f"in place of what was none: {error}"]
         else:
             changes = changed(before, golden) if before else []
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / golden.key.file, json.dumps(as_json(golden), indent=1), sync=True)
+        write_whole(folder / golden.file, json.dumps(as_json(golden), indent=1), sync=True)
         wide = [name for name, (least, most) in golden.bands.items() if most / least > _WIDE]
         notice = f"notice: the bands of {', '.join(wide)} are wide: this machine was busy, record again when it is not"
-        return [f"recorded: {folder / golden.key.file}", *changes, *[notice] * bool(wide)]
+        return [f"recorded: {folder / golden.file}", *changes, *[notice] * bool(wide)]
 
 
 def changed(before: Golden, now: Golden) -> list[str]:
