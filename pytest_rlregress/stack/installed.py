@@ -60,9 +60,10 @@ COMPONENTS: Mapping[str, Component] = {
     "prime-rl": Component("prime_rl", ("prime-rl",), "from source: https://github.com/PrimeIntellect-ai/prime-rl"),
 }
 
-#: What may be broken of a component that can be imported, by component. A test that asks for the session fixture of the
-#: same name (``vllm_engine``) needs it; any other test says so.
+#: What may be broken of a component that can be imported, by component. A test that asks for the fixture that starts it
+#: needs it (``fixtures.stack_fixtures``); any other test says so.
 PARTS: Mapping[str, str] = {
+    "trl-trainer": "trl",
     "verl-trainer": "verl",
     "vllm-engine": "vllm",
     "vllm-lora": "vllm",

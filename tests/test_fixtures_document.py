@@ -1,0 +1,78 @@
+"""docs/fixtures.md: each fixture has an example, and each example does what the page says, as printed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import documents
+import needs
+import pytest
+
+from pytest_rlregress.fixtures import declare, declare_ray
+from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES
+
+PRINTED = documents.files("fixtures.md")
+TESTS = [path for path in PRINTED if path.rpartition("/")[2].startswith("test_")]
+#: What another fixture is made of, and what has its example in writing-a-scenario.md.
+INNER = {"shared_training_step"}
+ELSEWHERE = {"subject"}
+
+
+def asked_for():
+    """Every argument of a function in the examples, and what a marker names."""
+    nodes = [node for text in PRINTED.values() for node in ast.walk(ast.parse(text))]
+    names = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return names | {node.value for node in nodes if isinstance(node, ast.Constant)}
+
+
+def test_every_fixture_has_an_example():
+    assert {*declare.__all__, *declare_ray.__all__} - INNER - ELSEWHERE - asked_for() == set()
+
+
+def test_the_table_says_what_asking_marks():
+    text = documents.text("fixtures.md")
+    assert {
+        name for name in {*STACK_FIXTURES} - INNER if f"| `{name}`" not in text and f", `{name}` |" not in text
+    } == set()
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """By file of the page, what came of its tests: (test, "passed" or the report's text)."""
+    folder = tmp_path_factory.mktemp("page")
+    documents.write(PRINTED, folder)
+    folder.joinpath("pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    # One run: the stack is imported once, and the files of a folder share a process.
+    command = [sys.executable, "-m", "pytest", "--hw=cpu", "--junitxml=junit.xml", "-p", "no:cacheprovider", "suite"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    assert (folder / "junit.xml").exists(), done.stdout + done.stderr
+    found = {path: [] for path in TESTS}
+    for case in ET.parse(folder / "junit.xml").iter("testcase"):
+        path = next(
+            (path for path in TESTS if path.removesuffix(".py").replace("/", ".") in case.get("classname")), None
+        )
+        if path is not None:
+            said = " ".join(
+                f"{child.get('message')} {child.text}" for child in case if child.tag in ("failure", "error", "skipped")
+            )
+            found[path].append((case.get("name"), said or "passed"))
+    return found
+
+
+@needs.stack
+@pytest.mark.parametrize("path", TESTS)
+def test_example_runs_as_printed(outcomes, path):
+    assert outcomes[path], "no test of it ran"
+    assert {said for _, said in outcomes[path]} == {"passed"}
+
+
+def test_files_are_as_the_linter_wants_them(tmp_path):
+    documents.write(PRINTED, tmp_path)
+    config = documents.DOCS.parent / "pyproject.toml"
+    for command in (["check", "--no-cache", "--extend-ignore", "D1"], ["format", "--diff"]):
+        command = [sys.executable, "-m", "ruff", *command, "--config", str(config), "."]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
