@@ -11,6 +11,7 @@ import pytest
 
 from pytest_rlregress import properties, settings
 from pytest_rlregress.fixtures.declare import *  # noqa: F403
+from pytest_rlregress.fixtures.declare_ray import *  # noqa: F403
 from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by, is_ours
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ import os
 import pytest
 from test_sharing import TWO_CARDS
 
-from pytest_rlregress.fixtures import declare
+from pytest_rlregress.fixtures import declare, declare_ray
 from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
-#: Of what ``declare`` has, what asks nothing of the stack.
-MARKS_NOTHING = {"expected", "hardware", "progress", "stack", "subject", "watch_log"}
+#: What asks nothing of the stack.
+MARKS_NOTHING = {"expected", "hardware", "progress", "stack", "subject", "wait_for_condition", "watch_log"}
 
 
 def test_every_fixture_is_in_the_table_or_marks_nothing():
-    assert STACK_FIXTURES.keys() | MARKS_NOTHING == {*declare.__all__}
+    assert STACK_FIXTURES.keys() | MARKS_NOTHING == {*declare.__all__, *declare_ray.__all__}
     assert STACK_FIXTURES.keys().isdisjoint(MARKS_NOTHING)
 
 
