@@ -11,6 +11,8 @@ import pytest
 
 from pytest_rlregress import properties, settings
 from pytest_rlregress.fixtures.declare import *  # noqa: F403
+from pytest_rlregress.fixtures.declare_ray import *  # noqa: F403
+from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by, is_ours
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
@@ -54,10 +56,10 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def pytest_collection_modifyitems(
     session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Hand collected tests with a marker of ours to the harness."""
+    """Hand collected tests with a marker of ours, or that ask for a fixture of the stack, to the harness."""
     late = False
     with _usage_errors_shown(session, items):
-        if any(map(_has_marker, items)):
+        if any(map(_is_for_the_harness, items)):
             late = _open(config)
             left_out = _session(config).adopt(items)
             if left_out:
@@ -92,8 +94,17 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         terminal.pytest_runtest_logreport(report)  # registered while this very hook is being called
 
 
-def _has_marker(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(line.partition("(")[0]) for line in MARKERS)
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Keep the stack out of pytest's own process: a fixture that only shows when the test runs is refused there."""
+    if fixturedef.argname in STACK_FIXTURES and is_ours(fixturedef):
+        from pytest_rlregress.containment.inline import check_that_fixture_may_run
+
+        check_that_fixture_may_run(request)
+
+
+def _is_for_the_harness(item: pytest.Item) -> bool:
+    return bool(asked_by(item)) or any(item.get_closest_marker(line.partition("(")[0]) for line in MARKERS)
 
 
 def _open(config: pytest.Config) -> bool:

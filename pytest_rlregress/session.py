@@ -18,6 +18,7 @@ from pytest_rlregress.containment.inline import Inline
 from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.reports import add_to_text, make_skipped
 from pytest_rlregress.containment.worker import CHANNEL
+from pytest_rlregress.fixtures.stack_fixtures import asked_by
 from pytest_rlregress.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 
 T = TypeVar("T")
@@ -200,8 +201,7 @@ class Session:
         """Return the components, and parts of them, that a test needs: named, or because it asks for their fixtures."""
         side = self.side(item)
         named = [name for marker in item.iter_markers("needs") for name in marker.args]
-        fixtures = getattr(item, "fixturenames", ())
-        named += [name for name in stack.PARTS if name.replace("-", "_") in fixtures]
+        named += [name for fixture in asked_by(item).values() for name in fixture.components]
         whole = [stack.PARTS[name] for name in named if name in stack.PARTS]
         return tuple(dict.fromkeys([*(side.failure.components if side else ()), *whole, *named]))
 
@@ -233,7 +233,7 @@ class Session:
 
     def conclude(self, item: pytest.Item, outcome: Outcome, report: pytest.TestReport) -> None:
         """Judge a sided test and put the verdict on its report; name the documented failure a failed one looks like."""
-        if item.get_closest_marker("hw") is not None and not report.skipped:
+        if self._is_hardware_test(item) and not report.skipped:
             properties.add(report, hardware=self.profile.id)
         side = self.side(item)
         if side is not None and not hasattr(report, "wasxfail"):
@@ -245,6 +245,13 @@ class Session:
             named = name_test(outcome, self.catalogue.values())
             add_to_text(report, [_entry(failure) for failure in named])
         item.stash[CONCLUDED] = outcome, tuple(failure.id for failure in named)
+
+    def _is_hardware_test(self, item: pytest.Item) -> bool:
+        """Whether a test computes on the hardware of the run: marked so, or by a fixture that does where GPUs are."""
+        marked = item.get_closest_marker("hw") is not None
+        return marked or (
+            self.profile_id not in (None, "cpu") and any(fixture.hardware for fixture in asked_by(item).values())
+        )
 
     def documented(self, item: pytest.Item, outcome: Outcome) -> bool:
         """Whether an outcome bears a signature of the failure that a test is about."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import needs
 import pytest
 
 from pytest_rlregress.cli import COMMANDS
@@ -41,6 +42,23 @@ def test_contained_test_brings_no_stack_into_pytest(pytester):
         "import pytest\n@pytest.mark.needs('torch')\ndef test_it():\n    import sys\n    assert 'torch' in sys.modules"
     )
     assert set(imported(pytester)) <= {"pynvml", "psutil"}
+
+
+@needs.stack
+def test_fixture_of_the_stack_without_a_marker_brings_no_stack_into_pytest(pytester):
+    pytester.makepyfile(
+        """
+        def test_engine(vllm_engine):
+            import sys
+            assert "vllm" in sys.modules
+            assert vllm_engine.logprobs([[11, 12]])
+            open("ran", "x").close()
+
+        def test_by_name(request): request.getfixturevalue("vllm_engine")
+        """
+    )
+    assert set(imported(pytester)) <= {"pynvml", "psutil"}
+    assert (pytester.path / "ran").exists()
 
 
 def test_probe_sees_what_a_test_imports(pytester):

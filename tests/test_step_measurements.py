@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -67,7 +68,9 @@ def test_a_run_that_is_none_is_refused(item, change, message):
     assert item.user_properties == [("other", "kept")]
 
 
-def test_a_test_has_one_key(item):
+def test_a_run_on_another_engine_has_a_key_of_its_own(item):
     note_run(item, KEY, RUN)
-    with pytest.raises(ValueError, match=r"measured on NVIDIA H200.*, and before on NVIDIA H100"):
-        note_run(item, Key("NVIDIA H200", *list(vars(KEY).values())[1:]), RUN)
+    note_run(item, replace(KEY, engine="transformers 5.10", attention="sdpa"), {**RUN, "variant": "hf"})
+    measured = json.loads(dict(item.user_properties)["rlregress_measured"])
+    assert "key" not in measured["runs"][0]
+    assert (measured["key"]["engine"], measured["runs"][1]["key"]["engine"]) == ("vllm 0.31", "transformers 5.10")

@@ -75,7 +75,7 @@ def test_processes_may_build_at_once(tmp_path):
     with ThreadPoolExecutor(3) as pool:
         built = list(pool.map(lambda _: build("tiny", tmp_path), range(3)))
     assert len(set(built)) == 1
-    assert {path.name for path in tmp_path.iterdir()} == {built[0].directory.name, "tiny-qwen.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {built[0].directory.name, "models.lock"}
 
 
 def change_a_byte(path):

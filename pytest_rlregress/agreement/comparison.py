@@ -12,7 +12,8 @@ from pytest_rlregress.agreement.computations import Row, Sampling
 from pytest_rlregress.agreement.engine_causes import explain
 from pytest_rlregress.agreement.explanation import Explanation
 from pytest_rlregress.agreement.unchanged import unchanged
-from pytest_rlregress.fixtures.vllm_engine import Completion, Engine
+from pytest_rlregress.fixtures.completions import Completion
+from pytest_rlregress.fixtures.vllm_engine import Engine
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -97,7 +98,7 @@ def compare(
         TypeError: A sampling parameter has another name.
     """
     if not isinstance(engine, Engine):
-        engine = Engine(engine, engine.llm_engine.vllm_config.model_config.max_model_len)
+        engine = Engine.of(engine)
     drawn = [one for output in completions for one in _completions(output)]
     requests = [one for output in completions if (one := getattr(output, "lora_request", None))]
     engine = replace(engine, lora=lora or next(iter(requests), engine.lora))

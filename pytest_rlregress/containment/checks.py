@@ -17,6 +17,7 @@ import pytest
 from pytest_rlregress import properties
 from pytest_rlregress.containment.reports import decides, make_skipped, received
 from pytest_rlregress.containment.running import Ran
+from pytest_rlregress.fixtures.stack_fixtures import asked_by
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.scenarios.component_checks import FILE
 from pytest_rlregress.stack import COMPONENTS, PARTS, missing
@@ -87,8 +88,7 @@ class ComponentChecks:
         for other in needed:
             if not missing([other]) and (found := self._check(other, item)).outcome.kind != "passed":
                 return found
-        fixture = name.replace("-", "_") if name in PARTS else None
-        asks = fixture in getattr(item, "fixturenames", ())
+        asks = any(fixture.starts == name for fixture in asked_by(item).values())
         ran = self._execute(check, item if asks else None)
         outcome = next((ran.outcome(report) for report in ran.reports if decides(report)), Outcome("passed"))
         if outcome.lacks:

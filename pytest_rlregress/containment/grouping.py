@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_rlregress.containment.child import Limits
+from pytest_rlregress.fixtures.stack_fixtures import asked_by
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.
@@ -54,21 +55,21 @@ class ChildGroup:
     alone: bool = False
 
 
-#: Tests with one of these markers are contained.
+#: Tests with one of these markers are contained, and those that ask for a fixture of the stack.
 CONTAINED = ("reproduces", "guards", "needs", "hw", "isolated")
 #: Keywords of the marker ``isolated``; ``limits_of`` and ``group_of`` read them.
 _KEYWORDS = ("group", "env", "fresh", "timeout", "memory", "stall")
-#: Session fixtures that a run makes once: all their tests share a child, whichever folder they are in.
-SHARED_FIXTURES = ("ray_cluster",)
 
 
 def group_of(item: pytest.Item) -> ChildGroup | None:
     """The group that a test runs in; None for one that stays in the pytest process."""
     marker = item.get_closest_marker("isolated")
     if marker is None:
-        touches_stack = any(map(item.get_closest_marker, CONTAINED))
-        shared = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
-        return ChildGroup(" ".join(shared) or str(item.path.parent)) if touches_stack else None
+        asked = asked_by(item)
+        if not asked and not any(map(item.get_closest_marker, CONTAINED)):
+            return None
+        shared = [name for name, fixture in asked.items() if fixture.shared]
+        return ChildGroup(" ".join(shared) or str(item.path.parent))
     unknown = marker.kwargs.keys() - set(_KEYWORDS)
     if unknown or marker.args:
         what = ", ".join(sorted(unknown)) or "positional arguments"

@@ -9,7 +9,8 @@ import pytest
 
 from pytest_rlregress.containment.grouping import group_of
 from pytest_rlregress.containment.reports import decides, outcome_of
-from pytest_rlregress.containment.worker import describe_of
+from pytest_rlregress.containment.worker import CHANNEL, describe_of
+from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
@@ -44,6 +45,23 @@ def needed(config: pytest.Config, contained: int) -> bool:
         f"{given[0]} does not reach into contained tests, of which {contained} are selected: "
         + ("choose a single one, or " if debugger else "")
         + "run them in pytest's own process with --rl-inline."
+    )
+
+
+def check_that_fixture_may_run(request: pytest.FixtureRequest) -> None:
+    """Fail a test whose fixture would import the stack here, which only a child may, or this process if asked to."""
+    config = request.config
+    if CHANNEL in config.stash or config.pluginmanager.has_plugin("rlregress-inline"):
+        return
+    name, asking = request.fixturename, getattr(request, "_parent_request", None)
+    while asking is not None and asking.fixturename in STACK_FIXTURES:  # not what the one that was asked for needs
+        name, asking = asking.fixturename, getattr(asking, "_parent_request", None)
+    needs = ", ".join(f'"{component}"' for component in STACK_FIXTURES[str(name)].components)
+    pytest.fail(
+        f"the fixture {name!r} uses the stack, which is not imported into pytest's own process. What "
+        "request.getfixturevalue() asks for does not show before the test runs: name the fixture in the test's "
+        f'signature or in @pytest.mark.usefixtures("{name}"), or mark the test @pytest.mark.needs({needs}).',
+        pytrace=False,
     )
 
 

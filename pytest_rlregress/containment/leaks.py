@@ -11,15 +11,16 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import gpu_memory, leftovers
+from pytest_rlregress.containment import gpu_memory
+from pytest_rlregress.util import shared_memory
 from pytest_rlregress.util.processes import Process, command, descendants, is_housekeeper, living
 
 # What first uses leave open, measured: a connection to Ray and a task 29 (11 after ray.shutdown()), an asyncio loop
@@ -44,7 +45,7 @@ class Resources:
 
     processes: frozenset[Process] = frozenset()
     descriptors: frozenset[tuple[int, str]] = frozenset()
-    shared: frozenset[leftovers.Entry] = frozenset()
+    shared: frozenset[shared_memory.Entry] = frozenset()
     gpu: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
@@ -90,7 +91,7 @@ class Leaks:
     def __init__(self, reaper: int | None = None) -> None:
         self._root = reaper or os.getpid()
         self._known, self._begun = Resources(), 0
-        self._set_up: dict[object, FixtureResources] = {}
+        self._set_up: dict[Any, FixtureResources] = {}
         self._ended: list[FixtureResources] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -106,14 +107,28 @@ class Leaks:
         """Note what a fixture of a wider scope makes."""
         if fixturedef.scope == "function":
             return (yield)
+        with self._making(fixturedef):
+            return (yield)
+
+    @contextmanager
+    def made_by(self, argname: str) -> Iterator[None]:
+        """Count what is made, or given back, meanwhile as a fixture's of a wider scope: what a factory keeps."""
+        found = [fixturedef for fixturedef in self._set_up if fixturedef.argname == argname]
+        with self._making(found[-1]) if found else nullcontext():
+            yield
+
+    @contextmanager
+    def _making(self, fixturedef: Any) -> Iterator[None]:
         before = self._look().minus(self._known)
         try:
-            return (yield)
+            yield
         finally:
             # Fixtures that were set up by this one have had their things added to what is known.
             made = self._look().minus(self._known).minus(before)
             self._known = self._known.plus(made)
-            self._set_up[fixturedef] = FixtureResources(f"{fixturedef.scope} fixture {fixturedef.argname!r}", made)
+            earlier = self._set_up.get(fixturedef, FixtureResources("", Resources())).seen
+            name = f"{fixturedef.scope} fixture {fixturedef.argname!r}"
+            self._set_up[fixturedef] = FixtureResources(name, earlier.plus(made))
 
     def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
         """Note that a fixture was torn down."""
@@ -151,7 +166,7 @@ class Leaks:
     def _look(self) -> Resources:
         descriptors = _descriptors()
         processes = descendants(self._root, self._family)
-        shared = frozenset(entry for entry in leftovers.shared_memory() if not entry.name.startswith("sem."))
+        shared = frozenset(entry for entry in shared_memory.files() if not entry.name.startswith("sem."))
         return Resources(processes, descriptors, shared, {**gpu_memory.allocated(), **self._used()})
 
     def _used(self) -> dict[tuple[str, str], int]:
@@ -231,7 +246,7 @@ class Leaks:
             named = [f"{count} {kind}" for kind, count in kinds.most_common()]
             words["descriptors"] = f"{len(opened)} file descriptors: {_list(named)}"
         # Another program of this user may have made an entry: it has it mapped then, and this one's processes have not.
-        holders = leftovers.holders(seen.shared) if seen.shared else {}
+        holders = shared_memory.holders(seen.shared) if seen.shared else {}
         blamed = (entry for entry, pids in holders.items() if not pids or pids & set(ours))
         # One that its own program has just removed is nobody's any more.
         if entries := sorted(entry for entry in blamed if entry.path.exists()):

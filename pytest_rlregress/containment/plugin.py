@@ -31,12 +31,13 @@ from pytest_rlregress.containment.reruns import reruns_of
 from pytest_rlregress.containment.running import GROUP, TIMEOUT, Ran, Runner, contained
 from pytest_rlregress.containment.scheduling import ByGroup, write_groups
 from pytest_rlregress.containment.worker import key_of
+from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES
 from pytest_rlregress.verdicts import Outcome
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
-_OURS = re.compile(rf"\bmark\.({'|'.join(CONTAINED)})\b".encode())
+_OURS = re.compile(rf"\bmark\.({'|'.join(CONTAINED)})\b|\b({'|'.join(STACK_FIXTURES)})\b".encode())
 
 
 class Containment:

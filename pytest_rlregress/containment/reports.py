@@ -75,6 +75,8 @@ class ChildMessages:
     def __init__(self, item: pytest.Item, say: Callable[[str], None], note: Callable[[str], None]) -> None:
         self.reports: list[pytest.TestReport] = []
         self.errors: list[str] = []
+        #: Why the child is to be given up after this test; "" if it is not.
+        self.retired = ""
         self._item, self._say, self._note = item, say, note
         self._captured: list[tuple[str, str]] = []
 
@@ -105,6 +107,8 @@ class ChildMessages:
             if message is None:
                 raise KeyboardInterrupt(f"in {self._item.nodeid}")
             pytest.exit(message, returncode)
+        elif kind == "retire":
+            self.retired = value
         elif kind == "error":
             self.errors.append(value)
 

@@ -94,6 +94,9 @@ class Runner:
             again = reruns > 0 and (death is not None or any(wanted(item, report) for report in messages.reports))
             if death is not None:
                 self._pool.drop(group)
+            elif messages.retired:
+                self._say(f"{messages.retired}. Its process is given up, the next test gets a new one.")
+                self._pool.stop(group, lambda kind, value: None)  # whatever comes of its fixtures' teardown
             elif following is None or again:
                 death = self._pool.stop(group, messages)
         except (ContainmentError, OSError, ValueError) as error:  # such as a full disk

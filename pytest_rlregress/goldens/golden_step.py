@@ -34,11 +34,12 @@ def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[st
         GoldenError: The golden's file is none.
     """
     run = session.find(item.config)
-    key, folder, new = step.key, run.settings.goldens, run.settings.update_goldens
+    folder, new = run.settings.goldens, run.settings.update_goldens
+    runs = [step.run(variant, sound=new) for variant in step.variants]
+    key = step.key
+    for one in runs:
+        note_run(item, key, one)
     golden = None if new else find(folder, step.name, key)
-    runs: list[Run] = []
-    if new or golden or step.quick:
-        runs = [note_run(item, key, step.run(variant, sound=new)) for variant in step.variants]
     if new:
         draft = as_json(measure(step, key, runs, say))
         properties.add(item, golden_draft=json.dumps(draft, allow_nan=False), hardware=run.profile.id)

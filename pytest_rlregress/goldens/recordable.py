@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pytest_rlregress.fixtures.step_key import Key, key_of_step
@@ -12,6 +15,7 @@ from pytest_rlregress.fixtures.step_measurements import MINIATURE, Run, run_of
 
 if TYPE_CHECKING:
     from pytest_rlregress.fixtures.ray_cluster import Cluster
+    from pytest_rlregress.fixtures.tiny_qwen import TinyQwen
     from pytest_rlregress.fixtures.training_step import TrainingStep
 
 #: Changes a fresh model in place.
@@ -42,24 +46,22 @@ class RecordableStep(Protocol):
         name: Such as "trl-step".
         variants: Each is recorded.
         repeats: How many runs make a golden: fewer where a run takes long.
-        quick: Whether it runs also where there is no golden, for the numbers in the record alone.
     """
 
     name: str
     variants: Sequence[str]
     repeats: Repeats
-    quick: bool
 
     @property
     def key(self) -> Key:
-        """What it runs on."""
+        """What it runs on; asked for once it has run."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """What it was given, as JSON values, without variant."""
 
     def run(self, variant: str, *, seed: int = 0, alter: Alter | None = None, sound: bool = False) -> Run:
-        """Run it, or return what an earlier test measured, where nothing is asked but the variant.
+        """Run it; where nothing is asked for but the variant, what an earlier test measured may be returned.
 
         Args:
             variant: One of ``variants``.
@@ -77,7 +79,7 @@ class RecordableStep(Protocol):
 
 @dataclass(frozen=True)
 class RecordableMiniature:
-    """The miniature step at both levels."""
+    """The miniature step at both levels, and with random prompts."""
 
     step: TrainingStep
     cluster: Cluster
@@ -85,8 +87,7 @@ class RecordableMiniature:
     steps: int = 6
     repeats: Repeats = Repeats()
     name: str = MINIATURE
-    variants: Sequence[str] = ("token", "sequence")
-    quick: bool = True
+    variants: Sequence[str] = ("token", "sequence", "token, random")
 
     @property
     def key(self) -> Key:
@@ -95,15 +96,18 @@ class RecordableMiniature:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The step's, without level."""
-        return {name: value for name, value in asdict(self.step.settings).items() if name != "level"}
+        """The step's, without those that variants differ in."""
+        settings = asdict(self.step.settings)
+        return {name: value for name, value in settings.items() if name not in ("level", "prompt_kind")}
 
     def run(self, variant: str, *, seed: int = 0, alter: Alter | None = None, sound: bool = False) -> Run:
         """As RecordableStep says."""
         from pytest_rlregress.fixtures.step_record import check
 
         found: list[Run] = []
-        settings = replace(self.step.settings, level=variant, seed=self.step.settings.seed + seed)  # type: ignore[arg-type]
+        level, _, prompts = variant.partition(", ")
+        changes: dict[str, Any] = {"level": level, "prompt_kind": prompts or "text"}
+        settings = replace(self.step.settings, **changes, seed=self.step.settings.seed + seed)
         step = replace(
             self.step, settings=settings, ran=lambda settings, records: found.append(run_of(settings, records))
         )
@@ -119,3 +123,21 @@ class RecordableMiniature:
 
         with start(self.step.tiny_qwen, self.cluster, self.step.settings, self.say) as step:
             yield replace(self, step=step)
+
+
+@contextmanager
+def altered(model: TinyQwen, alter: Alter | None) -> Iterator[TinyQwen]:
+    """A copy of a model with altered weights, for trainers that load it from its folder; itself without ``alter``."""
+    if alter is None:
+        yield model
+        return
+    from safetensors.torch import load_file, save_file
+
+    with tempfile.TemporaryDirectory(prefix="rlregress-") as folder:
+        copy = Path(folder, "model")
+        shutil.copytree(model.directory, copy)
+        loaded = model.model()
+        alter(loaded)
+        weights, state = copy / "model.safetensors", loaded.state_dict()
+        save_file({name: state[name].contiguous() for name in load_file(weights)}, weights, {"format": "pt"})
+        yield replace(model, directory=copy)

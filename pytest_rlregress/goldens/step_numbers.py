@@ -12,8 +12,9 @@ from pytest_rlregress.fixtures.step_measurements import MINIATURE
 Run = Mapping[str, Any]
 
 #: The variant that a step's numbers are those of, where it was measured.
-_MAIN = {MINIATURE: "token"}
-_AGREEMENT = ("agreement", "disagreement_before", "disagreement_after")
+_MAIN = {MINIATURE: "token", "trl-step": "colocate", "verl-step": "legacy"}
+#: Names of what engine and trainer differ by.
+_AGREEMENT = ("agreement", "disagreement_before", "disagreement_after", "log_ppl_abs_diff")
 
 
 def read_numbers(tests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[str, float]:

@@ -38,6 +38,7 @@ COMPONENTS: Mapping[str, Component] = {
     "transformers": Component("transformers", ("transformers",), "pip install transformers"),
     "tensordict": Component("tensordict", ("tensordict",), "pip install tensordict"),
     "verl": Component("verl", ("verl",), "pip install verl"),
+    "transfer-queue": Component("transfer_queue", ("transferqueue",), "pip install TransferQueue"),
     "trl": Component("trl", ("trl",), "pip install trl"),
     "tokenizers": Component("tokenizers", ("tokenizers",), "pip install tokenizers"),
     "numpy": Component("numpy", ("numpy",), "pip install numpy"),
@@ -59,8 +60,8 @@ COMPONENTS: Mapping[str, Component] = {
     "prime-rl": Component("prime_rl", ("prime-rl",), "from source: https://github.com/PrimeIntellect-ai/prime-rl"),
 }
 
-#: What may be broken of a component that can be imported, by component. A test that asks for the session fixture of the
-#: same name (``vllm_engine``) needs it; any other test says so.
+#: What may be broken of a component that can be imported, by component. A test that asks for the fixture that starts it
+#: needs it (``fixtures.stack_fixtures``); any other test says so.
 PARTS: Mapping[str, str] = {
     "trl-trainer": "trl",
     "verl-trainer": "verl",

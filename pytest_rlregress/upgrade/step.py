@@ -102,7 +102,8 @@ def _judge(before: TrialRun, after: TrialRun, tests: list[str]) -> tuple[str, tu
         measured, now = before.observations[test].measured, after.observations[test].measured
         assert measured is not None
         assert now is not None
-        key, step = Key(**measured["key"]), now["runs"][0].get("step", MINIATURE)
+        first = measured["runs"][0]
+        key, step = Key(**first.get("key", measured["key"])), first.get("step", MINIATURE)
         try:
             found = golden.find(Path(before.goldens), step, key)
         except golden.GoldenError:  # its own test says so

@@ -6,52 +6,13 @@ import json
 
 import pytest
 
-IMAGE, VISION_START, VISION_END = 250, 252, 253
-TEXT = {
-    "vocab_size": 256,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "max_position_embeddings": 256,
-}
-ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}
-VISION = {
-    "depth": 2,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_heads": 2,
-    "patch_size": 4,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-    "out_hidden_size": 32,
-    "num_position_embeddings": 16,
-    "deepstack_visual_indexes": [0],
-}
+from pytest_rlregress.fixtures.tiny_model import IMAGE, VISION_END, VISION_START
 
 
 @pytest.fixture(scope="module")
-def tiny_qwen3_vl(tmp_path_factory):
-    """The folder of a Qwen3-VL of 0.1 M parameters, image tower included, its weights drawn with a seed."""
-    import torch
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
-
-    rope = "rope_parameters" if hasattr(Qwen3VLConfig().text_config, "rope_parameters") else "rope_scaling"  # before 5
-    config = Qwen3VLConfig(
-        text_config={**TEXT, rope: ROPE},
-        vision_config=VISION,
-        image_token_id=IMAGE,
-        video_token_id=251,
-        vision_start_token_id=VISION_START,
-        vision_end_token_id=VISION_END,
-    )
-    folder = tmp_path_factory.mktemp("models") / "tiny-qwen3-vl"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        Qwen3VLForConditionalGeneration(config).save_pretrained(folder)
-    return folder
+def tiny_qwen3_vl(tiny_model):
+    """The folder of a Qwen3-VL of 0.6 M parameters, image tower included."""
+    return tiny_model("qwen3-vl").directory
 
 
 def config_of(folder):
@@ -93,7 +54,7 @@ def test_loads_whole_and_sees_the_image(subject, tiny_qwen3_vl):
         ).logits
         for brightness in (0.1, 0.9)
     ]
-    assert seen[0].shape == (1, ids.shape[1], TEXT["vocab_size"])
+    assert seen[0].shape == (1, ids.shape[1], config_of(tiny_qwen3_vl)["text_config"]["vocab_size"])
     assert seen[0].isfinite().all()
     assert torch.equal(seen[0][:, :2], seen[1][:, :2]), "what comes before the image depends on it"
     assert not torch.allclose(seen[0][:, -1], seen[1][:, -1]), "the model does not see the image"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.fixtures import tiny_experts
+from pytest_rlregress.fixtures import tiny_model
 
 SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(32)] for start in range(8)]
 # Nats a token, mean. Measured: bfloat16 0.005 (Qwen3-MoE) and 0.011 (gpt-oss), other weights 0.7, old sinks 0.14.
@@ -15,6 +15,7 @@ CPU = pytest.mark.hw("cpu")  # where vLLM repacks dense layers and experts, and 
 # In a child of their own: an engine beside the folder's would share its process groups.
 EXPERTS = pytest.mark.isolated(group="rollout experts")
 ENGINE = pytest.mark.needs("vllm-engine")
+EXPERTS_AS_SENT = {"dtype": "bfloat16", "scale": 2.5}  # weights with a standard deviation of 0.05
 EVERY_KIND = pytest.mark.parametrize("experts", ["qwen3-moe", "gpt-oss"], indirect=True)
 
 
@@ -83,14 +84,14 @@ def trained(tiny_qwen):
 
 
 @pytest.fixture(scope="module")
-def experts(request, tmp_path_factory, progress):
+def experts(request, progress):
     """An engine on a mixture of experts; its weights and another seed's, each with what a model with them says."""
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
 
     from pytest_rlregress.fixtures import vllm_engine
 
-    folders = [tiny_experts.write(tmp_path_factory.mktemp("model"), request.param, seed) for seed in range(2)]
+    folders = [tiny_model.build(request.param, seed=seed, **EXPERTS_AS_SENT).directory for seed in range(2)]
     models = [AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval() for folder in folders]
     weights = [load_file(folder / "model.safetensors") for folder in folders]
     with vllm_engine.start(folders[0], say=progress, dtype="bfloat16") as engine:
@@ -153,13 +154,13 @@ def test_update_of_experts_arrives(experts, subject):
 @GPU
 @pytest.mark.isolated
 @pytest.mark.reproduces("weight-reload-weight-name")
-def test_quantised_experts(tmp_path, progress):
+def test_quantised_experts(progress):
     """As documented: a CPU takes MXFP4 only with AMX."""
     from safetensors.torch import load_file
 
     from pytest_rlregress.fixtures import vllm_engine
 
-    folder = tiny_experts.write(tmp_path / "model", "gpt-oss-mxfp4")
+    folder = tiny_model.build("gpt-oss-mxfp4", **EXPERTS_AS_SENT).directory
     with vllm_engine.start(folder, say=progress) as engine:
         before = engine.logprobs(SEQUENCES)
         load_raw(engine, load_file(folder / "model.safetensors").items())

@@ -30,21 +30,15 @@ def trainer(sharp_qwen):
 
 
 @pytest.fixture(scope="session")
-def raw_engine(sharp_qwen, progress):
+def raw_engine(sharp_qwen, vllm_runner):
     """An engine whose log-probabilities are as vLLM gives them by default."""
-    from pytest_rlregress.fixtures import vllm_engine
-
-    with vllm_engine.start(sharp_qwen.directory, say=progress) as engine:
-        yield engine
+    return vllm_runner(sharp_qwen, max_model_len=256)
 
 
 @pytest.fixture(scope="session")
-def processed_engine(sharp_qwen, progress):
+def processed_engine(sharp_qwen, vllm_runner):
     """An engine whose log-probabilities are to be those of the distribution that it samples from."""
-    from pytest_rlregress.fixtures import vllm_engine
-
-    with vllm_engine.start(sharp_qwen.directory, say=progress, logprobs_mode="processed_logprobs") as engine:
-        yield engine
+    return vllm_runner(sharp_qwen, max_model_len=256, logprobs_mode="processed_logprobs")
 
 
 def tokenizer_with(model, has):
@@ -84,16 +78,12 @@ def gapped_tokenizer(sharp_qwen):
 
 
 @pytest.fixture(scope="session")
-def published_engine(sharp_qwen, published_tokenizer, tmp_path_factory, progress):
+def published_engine(sharp_qwen, published_tokenizer, tmp_path_factory, vllm_runner):
     """An engine on a model folder as they are published: sampling defaults, a tokenizer, a padded vocabulary."""
-    from pytest_rlregress.fixtures import vllm_engine
-
     folder = tmp_path_factory.mktemp("model") / "published"
     folder.mkdir()
     for name in ("config.json", "model.safetensors"):
         shutil.copy(sharp_qwen.directory / name, folder)
     (folder / "generation_config.json").write_text(json.dumps(SAMPLING_DEFAULTS), encoding="utf-8")
     published_tokenizer.save_pretrained(folder)
-    options = {"skip_tokenizer_init": False, "logprobs_mode": "processed_logprobs"}
-    with vllm_engine.start(folder, say=progress, **options) as engine:
-        yield engine
+    return vllm_runner(folder, max_model_len=256, skip_tokenizer_init=False, logprobs_mode="processed_logprobs")

@@ -6,46 +6,20 @@ import contextlib
 
 import pytest
 
+from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import packed_logits
 
 SAMPLES = [[(start * 91 + step * 37) % 250 + 5 for step in range(20)] for start in range(2)]
-SIZES = {
-    "vocab_size": 256, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "num_key_value_heads": 2, "pad_token_id": 0,
-}  # fmt: skip
-DELTA_NET = {
-    "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 32,
-    "linear_value_head_dim": 32, "layer_types": ["linear_attention", "full_attention"], "attention_dropout": 0.1,
-}  # fmt: skip
-MAMBA = {"mamba_d_ssm": 64, "mamba_n_heads": 2, "mamba_d_head": 32, "mamba_d_state": 16}
-# Each with what transformers calls its configuration and its model.
-RECURRENT = {
-    "qwen3-next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", DELTA_NET | {"mlp_only_layers": [0, 1]}),
-    "qwen3.5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", DELTA_NET),
-    "lfm2": ("Lfm2Config", "Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"]}),
-    "falcon-h1": ("FalconH1Config", "FalconH1ForCausalLM", MAMBA),
-}
-ATTENTION = {
-    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {"attention_dropout": 0.1}),
-    "gemma2": ("Gemma2Config", "Gemma2ForCausalLM", {"head_dim": 32, "sliding_window": 8}),
-}
+RECURRENT = ("qwen3-next", "qwen3.5", "lfm2", "falcon-h1")
+ATTENTION = ("qwen2", "gemma2")
 # Beyond the rounding that one sample alone shows: a pack is another shape, its sums are in another order.
 FACTOR = 10
 
 
 def built(kind):
     """A model of two layers with weights of four times the size, so that what a sample was not given shows."""
-    import torch
-    import transformers
-
-    config_name, model_name, sizes = (RECURRENT | ATTENTION)[kind]
-    config = getattr(transformers, config_name)(**SIZES | sizes)
-    torch.manual_seed(0)
-    model = getattr(transformers, model_name)(config).eval()
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.data *= 4
-    return model
+    dropout = {"attention_dropout": 0.1} if kind in ("qwen2", "qwen3-next", "qwen3.5") else {}
+    return tiny_model.build(kind, scale=4, **dropout).model()
 
 
 def leak(model, logits_of):

@@ -6,6 +6,7 @@ import contextlib
 
 import pytest
 
+from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import cast_parameters
 
 ROWS = [[(start * 91 + step * 37) % 500 + 5 for step in range(48)] for start in range(8)]
@@ -18,18 +19,10 @@ def built(dense=()):
     ``dense`` are the layers that have no experts.
     """
     import torch
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    config = Qwen3MoeConfig(
-        vocab_size=512, hidden_size=64, intermediate_size=64, moe_intermediate_size=64, num_hidden_layers=LAYERS,
-        num_attention_heads=2, num_key_value_heads=2, head_dim=32, num_experts=EXPERTS, num_experts_per_tok=CHOSEN,
-        norm_topk_prob=True, mlp_only_layers=list(dense),
-    )  # fmt: skip
-    torch.manual_seed(0)
-    trainer, rollout = Qwen3MoeForCausalLM(config).eval(), Qwen3MoeForCausalLM(config).eval()
-    for parameter in trainer.parameters():
-        parameter.data = (parameter.data * (4 if parameter.dim() > 1 else 1)).bfloat16().float()
-    rollout.load_state_dict(trainer.state_dict())
+    sizes = {"num_experts": EXPERTS, "num_experts_per_tok": CHOSEN, "mlp_only_layers": list(dense)}
+    stored = tiny_model.build("qwen3-moe", dtype="bfloat16", scale=4, **sizes)
+    trainer, rollout = stored.model(), stored.model()
     return trainer, cast_parameters(rollout, torch.bfloat16)
 
 

@@ -14,12 +14,9 @@ def checkpoint(sharp_qwen, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def started_engine(checkpoint, progress):
+def started_engine(checkpoint, vllm_runner):
     """The engine as it runs for the whole folder; tests ask for ``engine``."""
-    from pytest_rlregress.fixtures import vllm_engine
-
-    with vllm_engine.start(checkpoint, say=progress, dtype="float32", max_model_len=1024) as engine:
-        yield engine
+    return vllm_runner(checkpoint, dtype="float32", max_model_len=1024)
 
 
 @pytest.fixture
