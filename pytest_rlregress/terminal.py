@@ -160,7 +160,8 @@ class Terminal:
         if self.empty_hardware_run():
             write(
                 f"FAILED: --hw={self._run.profile.id} ran no hardware test: nothing was proved about this hardware "
-                "(hardware tests carry the marker hw; see 'not run here' for what was skipped).",
+                "(hardware tests carry the marker hw, or ask for a fixture that computes there; see 'not run here' for "
+                "what was skipped).",
                 red=True,
             )
 

@@ -101,8 +101,7 @@ def trainer():
 @pytest.mark.slow
 def test_broken_syncs_show_in_their_step(trainer):
     receiver = {"actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls": "verl_mutants.MutantReceiver"}
-    path = os.pathsep.join([str(Path(__file__).parent), str(Path(verl_process.__file__).parents[1])])
-    run = trainer.run(6, settings=receiver, environment={"PYTHONPATH": path})
+    run = trainer.run(6, settings=receiver, environment={"PYTHONPATH": str(Path(__file__).parent)})
     found = {}
     for step in run.steps:
         try:
@@ -117,10 +116,10 @@ def test_broken_syncs_show_in_their_step(trainer):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", verl_process.PARTS)
 def test_a_part_is_killed_in_the_middle_of_a_step(trainer, part):
-    killed, seen = [], set()
+    killed, seen = [], []
 
     def kill(process):
-        seen.add(process)
+        seen[:] = [process]
         if not killed and verl_record.read(process.folder) and (pid := process.part(part)):
             os.kill(pid, signal.SIGKILL)
             killed.append((pid, process.seconds))

@@ -16,7 +16,7 @@ class MutantReceiver(WeightReceiver):
         self.syncs += 1
         broken = BROKEN_SYNCS.get(self.syncs)
         if broken == "stale head":
-            self.reload_weights(weights_iterator=iter(weights.items()))  # the tied head has a name of its own
+            super().load({name: tensor for name, tensor in weights.items() if name != "lm_head.weight"})
         elif broken == "half a sync":
             names = list(weights)[: len(weights) // 2]
             super().load({**self.loaded, **{name: weights[name] for name in names}})

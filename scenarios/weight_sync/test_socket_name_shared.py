@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_rlregress.scenarios.weight_sync import transfers
+from pytest_rlregress.stack import InterfaceMissing
 
 pytestmark = [pytest.mark.isolated(group="weight transfers"), pytest.mark.needs("verl-trainer", "vllm", "torch")]
 LONGEST = 107  # bytes of the path of a Unix socket
@@ -35,7 +36,11 @@ def handle_of(monkeypatch, tmp_path, stack):
 
     def handle_of(rank=0):
         worker = SimpleNamespace(local_rank=rank, model_runner=SimpleNamespace())
-        made.append(vLLMColocateWorkerExtension._get_zmq_handle(worker))
+        try:
+            made.append(vLLMColocateWorkerExtension._get_zmq_handle(worker))
+        except AttributeError:  # by the GPU's own name
+            version = stack.versions["verl"]
+            raise InterfaceMissing(f"drives verl's socket of a Ray job, which verl {version} has not") from None
         return made[-1]
 
     yield handle_of

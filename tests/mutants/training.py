@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mutants import mutant
 
 ALGOS = "verl.trainer.ppo.core_algos"
@@ -61,27 +63,26 @@ def upper_clip_is_the_lower(monkeypatch):
     monkeypatch.setattr(f"{STEP}.policy_loss", policy_loss)
 
 
-@mutant("building-blocks", "regressed", only="test_verl_loss[gspo")
+@mutant("building-blocks", "regressed", only="test_verl_loss")
 def ratio_of_the_whole_sequence(monkeypatch):
     """GSPO's without the length that it is normalised by."""
     original = sound(f"{STEP}.policy_loss")
 
     def policy_loss(logprobs, old_logprobs, advantages, mask, level, *clips):
-        by_length = mask.sum(dim=1, keepdim=True)
-        moved = old_logprobs + (logprobs - old_logprobs) * by_length
-        return original(moved, old_logprobs, advantages, mask, level, *clips)
+        if level == "sequence":
+            logprobs = old_logprobs + (logprobs - old_logprobs) * mask.sum(dim=1, keepdim=True)
+        return original(logprobs, old_logprobs, advantages, mask, level, *clips)
 
     monkeypatch.setattr(f"{STEP}.policy_loss", policy_loss)
 
 
 @mutant("building-blocks", "regressed", only="test_verl_stops")
-def dual_clip_for_every_advantage(monkeypatch):
-    """As if the second bound were one of the ratio."""
+def second_bound_at_two(monkeypatch):
     losses = sound(f"{ALGOS}.POLICY_LOSS_REGISTRY")
     original = losses["vanilla"]
 
     def vanilla(old_log_prob, log_prob, **rest):
-        return original(old_log_prob, old_log_prob + (log_prob - old_log_prob).clamp(max=1), **rest)
+        return original(old_log_prob, old_log_prob + (log_prob - old_log_prob).clamp(max=math.log(2)), **rest)
 
     monkeypatch.setitem(losses, "vanilla", vanilla)
 
