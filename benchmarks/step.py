@@ -1,4 +1,4 @@
-"""The miniature step (generate + train + sync) against TRL's GRPOTrainer on the same model, prompts and lengths.
+"""The miniature step (generate + train + sync) against TRL's GRPOTrainer on the same model, questions and lengths.
 
 TRL generates with transformers, its default; both make two optimizer steps a rollout of 16 completions of 16 tokens.
 The two alternate in one process: TRL's callback runs one of our steps after each of its own.
@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 WARM, STEPS = 3, 15
-PROMPTS = ["one", "one two three", "a longer prompt of some more words than the rest", "and one"]
 
 
 def main() -> None:
@@ -25,16 +24,16 @@ def main() -> None:
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from pytest_rlregress.fixtures import ray_cluster, tiny_qwen, training_step
+    from pytest_rlregress.fixtures import arithmetic, ray_cluster, step_prompts, tiny_qwen, training_step
 
     torch.set_num_threads(1)  # a model this small gains nothing from a second one, and Ray gives the engine one too
     qwen = tiny_qwen.build()
     tokenizer = qwen.tokenizer()
-    vocab_size = qwen.model().config.vocab_size
-    prompt_ids = tokenizer(PROMPTS)["input_ids"]
-    settings = training_step.StepSettings(prompt_length=max(map(len, prompt_ids)))
-    training_step.sample_prompts = lambda *_: prompt_ids
-    training_step.END_EVERY = vocab_size  # only the model's own eos ends a completion; in TRL below nothing does
+    settings = training_step.StepSettings()
+    questions = arithmetic.problems(settings.prompts, settings.response_length)
+    prompts = [step_prompts.text_prompt(question, tokenizer) for question in questions]
+    training_step.draw_prompts = lambda *_: prompts
+    training_step.ending_ids = lambda *_: [tokenizer.eos_token_id]  # in TRL below nothing ends a completion
     ours: list[dict[str, float]] = []
     theirs: list[float] = []
 
@@ -82,13 +81,15 @@ def main() -> None:
         )
         GRPOTrainer(
             model=qwen.model(),
-            reward_funcs=lambda completion_ids, **_: [
-                training_step.completion_reward(ids, vocab_size) for ids in completion_ids
+            reward_funcs=lambda completions, answer, **_: [
+                arithmetic.reward(turn["content"], wanted) for [turn], wanted in zip(completions, answer, strict=True)
             ],
             args=arguments,
-            train_dataset=Dataset.from_dict({"prompt": PROMPTS}),
+            train_dataset=Dataset.from_list([{"prompt": q.messages, "answer": q.answer} for q in questions]),
             processing_class=tokenizer,
-            callbacks=[Alternate(training_step.train(qwen.model().train(), step.engine, settings, WARM + STEPS))],
+            callbacks=[
+                Alternate(training_step.train(qwen.model().train(), tokenizer, step.engine, settings, WARM + STEPS))
+            ],
         ).train()
 
     theirs_median = statistics.median(theirs[WARM:])
@@ -96,7 +97,8 @@ def main() -> None:
     phases = {
         phase: statistics.median(seconds[phase] for seconds in ours[WARM:]) for phase in ("generate", "train", "sync")
     }
-    print(f"\nA warm step, median of {STEPS}, alternating; prompts of up to {settings.prompt_length} tokens:")
+    longest = max(len(prompt.ids) for prompt in prompts)
+    print(f"\nA warm step, median of {STEPS}, alternating; prompts of up to {longest} tokens:")
     print(f"  TRL GRPOTrainer   {1000 * theirs_median:7.1f} ms")
     print(
         f"  miniature step    {1000 * ours_median:7.1f} ms  "

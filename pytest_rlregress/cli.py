@@ -9,6 +9,7 @@ from importlib import import_module
 #: The sub-commands, each a package with a module ``NAME_command``, and what ``rlregress --help`` says of it.
 COMMANDS = {
     "list": "every documented failure, with cause and remedy",
+    "new": "write the skeleton of a scenario from an error text",
     "diagnose": "the documented failures that logs show",
     "preflight": "check a trainer's configuration for the documented failures, before a GPU is rented",
     "audit": "check a batch that a trainer dumped: masks, log-probabilities, rewards, groups",

@@ -197,7 +197,7 @@ OPTIONS = (
         "update_goldens",
         _boolean,
         False,
-        "Record the numbers of the miniature training step on this hardware and stack as a golden, to be committed, if "
+        "Record the numbers of the training steps on this hardware and stack as a golden, to be committed, if "
         "the run has no failures; refused in a checkout with changes.",
         takes="",
     ),

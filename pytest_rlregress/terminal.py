@@ -160,7 +160,8 @@ class Terminal:
         if self.empty_hardware_run():
             write(
                 f"FAILED: --hw={self._run.profile.id} ran no hardware test: nothing was proved about this hardware "
-                "(hardware tests carry the marker hw; see 'not run here' for what was skipped).",
+                "(hardware tests carry the marker hw, or ask for a fixture that computes there; see 'not run here' for "
+                "what was skipped).",
                 red=True,
             )
 
@@ -225,5 +226,7 @@ def _golden(found: dict[str, Any]) -> list[str]:
     """Describe the comparison of a test's numbers with its golden, in lines."""
     words = {"max": "max |Δ|", "drift": "mean Δ"}
     used = [f"{words[name]} {share:.0%}" for name, share in found["used"].items() if share is not None]
-    about = f"{found['state']}: {Key(**found['key'])}" + (f"; of its tolerance used: {', '.join(used)}" if used else "")
+    about = f"{found['state']}: {found['step']}, {Key(**found['key'])}" + (
+        f"; of its tolerance used: {', '.join(used)}" if used else ""
+    )
     return [about, *(f"  {line}" for line in found["differences"]), *(f"  notice: {line}" for line in found["notes"])]

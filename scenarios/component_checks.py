@@ -67,6 +67,12 @@ def test_trl():
     assert trl.__version__
 
 
+@pytest.mark.needs("trl", "datasets")
+def test_trl_trainer():
+    importlib.import_module("trl.trainer.grpo_trainer")  # trl's own __init__ hides the reason where it fails
+    importlib.import_module("trl.trainer.grpo_config")
+
+
 @pytest.mark.needs("torch", "transformers", "tokenizers")
 def test_vllm():
     from vllm import LLM, SamplingParams

@@ -317,7 +317,8 @@ def _measured(platform: str, drawn: random.Random, factors: Mapping[str, float])
     device, host = (9 * 2**30, 4 * 2**30) if on_gpu else (0, 3 * 2**30)
     runs = [
         {
-            "level": level,
+            "step": "miniature-step",
+            "variant": variant,
             "steps": 2,
             "loss": some("loss", 0.031),
             "grad_norm": some("grad_norm", 1.7),
@@ -329,7 +330,7 @@ def _measured(platform: str, drawn: random.Random, factors: Mapping[str, float])
             "device_memory_bytes": round(device * factors.get("device_memory_bytes", 1)),
             "host_memory_bytes": round(host * factors.get("host_memory_bytes", 1)),
         }
-        for level in ("token", "sequence")
+        for variant in ("token", "sequence")
     ]
     key = {"torch": "2.13", "engine": "vllm 0.31", "dtype": "bfloat16" if on_gpu else "float32"}
     model, attention = (DEVICES[platform], "FLASH_ATTN") if on_gpu else ("AMD EPYC 9454, 48 cores", "CPU_ATTN")

@@ -12,21 +12,23 @@ from pytest_rlregress.goldens.golden import Golden, as_json
 KEY = Key("NVIDIA H100 80GB HBM3", "2.13", "vllm 0.31", "FLASH_ATTN 3", "bfloat16")
 SETTINGS = {"learning_rate": 2e-3, "dtype": "bfloat16"}
 STEPS = 6
-LEVELS = ("token", "sequence")
+VARIANTS = ("token", "sequence")
+STEP = "miniature-step"
 
 
-def run(level="token", tokens="abcdef", off=0.0, up=0.0, **changes):
+def run(variant="token", tokens="abcdef", off=0.0, up=0.0, **changes):
     """A run: each number of step i is i + 1 + ``up``, then ``off`` more or less in turn; a letter a step for tokens."""
     numbers = [i + 1 + up + off * (-1) ** i for i in range(STEPS)]
-    found = {"level": level, "steps": STEPS, **{name: list(numbers) for name in NUMBERS}, "sampled": list(tokens)}
+    found = {"step": STEP, "variant": variant, "steps": STEPS, **{name: list(numbers) for name in NUMBERS}}
     usage = {"step_seconds": [0.3] * STEPS, "tokens_per_second": [1000.0] * STEPS}
-    return {**found, **usage, "device_memory_bytes": 0, "host_memory_bytes": 10**9, **changes}
+    return {**found, "sampled": list(tokens), **usage, "device_memory_bytes": 0, "host_memory_bytes": 10**9, **changes}
 
 
-RECORDED = [run(level) for level in LEVELS]
+RECORDED = [run(variant) for variant in VARIANTS]
 PERTURBED = [run(off=0.01), run("sequence", up=0.001)]
 OTHERS = [run(tokens="ghijkl", off=1.0), run("sequence", tokens="ghijkl", up=0.1)]
 GOLDEN = Golden(
+    STEP,
     KEY,
     SETTINGS,
     RECORDED,
@@ -42,6 +44,6 @@ def but(**changes):
 
 
 def keep(folder, golden=GOLDEN, name=None):
-    path = folder / (name or golden.key.file)
+    path = folder / (name or golden.file)
     path.write_text(json.dumps(as_json(golden)))
     return path

@@ -11,8 +11,11 @@ from pytest_rlregress.fixtures import declare
 from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
-#: Of what ``declare`` has, what asks nothing of the stack.
-MARKS_NOTHING = {"hardware", "progress", "stack", "subject", "watch_log"}
+#: What asks nothing of the stack.
+MARKS_NOTHING = {
+    *("expected", "hardware", "kept_runs", "progress", "stack", "subject", "watch_log"),
+    *("check_logprobs_close", "wait_for_condition"),
+}
 
 
 def test_every_fixture_is_in_the_table_or_marks_nothing():
@@ -97,7 +100,7 @@ ASKED = {
     "test_direct_of_mine[1]": [],
     "test_none": [],
     "test_several": ["agreement", "ray_cluster"],
-    "TestClass::test_method": ["ray_cluster", "shared_training_step", "training_step"],
+    "TestClass::test_method": ["ray_cluster", "shared_training_step", "trainer_step", "training_step"],
     "TestClass::test_overridden": [],
     "test_it": ["vllm_server"],
     "TestCase::test_unittest": ["vllm_server"],
@@ -240,6 +243,12 @@ def test_without_containment_the_stack_stays_out_all_the_same(light):
     result = light(ASKS, "-p", "no:rlregress-containment", "-k", "signature or plain")
     result.assert_outcomes(errors=1, passed=1, deselected=3)
     result.stdout.fnmatch_lines(["the fixture 'gradient_of' uses the stack, which is not imported*"])
+
+
+def test_without_the_plugin_there_is_no_such_fixture(run):
+    result = run("def test_it(vllm_engine): pass\ndef test_plain(): pass", "-p", "no:rlregress")
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines(["*fixture 'vllm_engine' not found*"])
 
 
 def test_inline_runs_it_here(light):

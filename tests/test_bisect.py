@@ -100,6 +100,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
         inspect.cleandoc("""
         import pytest
 
+        @pytest.mark.long  # named, it is run
         @pytest.mark.reproduces("wrong-answer")
         def test_answer():
             import thing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -16,8 +17,9 @@ from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES
 
 PRINTED = documents.files("fixtures.md")
 TESTS = [path for path in PRINTED if path.rpartition("/")[2].startswith("test_")]
+LONG = [path for path in TESTS if "pytest.mark.long" in PRINTED[path]]
 #: What another fixture is made of, and what has its example in writing-a-scenario.md.
-INNER = {"shared_training_step"}
+INNER = {"kept_runs", "rank_server", "shared_training_step"}
 ELSEWHERE = {"subject"}
 
 
@@ -33,40 +35,45 @@ def test_every_fixture_has_an_example():
 
 
 def test_the_table_says_what_asking_marks():
-    text = documents.text("fixtures.md")
-    assert {
-        name for name in {*STACK_FIXTURES} - INNER if f"| `{name}`" not in text and f", `{name}` |" not in text
-    } == set()
+    section = documents.text("fixtures.md").partition("## Asking is marking")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {*STACK_FIXTURES} - INNER
+
+
+def outcomes_of(folder, *options):
+    """By file of the page, what came of its tests: "passed" or the report's text."""
+    documents.write(PRINTED, folder)
+    folder.joinpath("pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    command = [sys.executable, "-m", "pytest", "--hw=cpu", "--junitxml=junit.xml", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580)
+    assert (folder / "junit.xml").exists(), done.stdout + done.stderr
+    found = {path: [] for path in TESTS}
+    for case in ET.parse(folder / "junit.xml").iter("testcase"):
+        path = case.get("classname").replace(".", "/") + ".py"
+        other = [
+            f"{child.get('message')} {child.text}" for child in case if child.tag in ("failure", "error", "skipped")
+        ]
+        found.get(path, []).append(" ".join(other) or "passed")
+    return found
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """By file of the page, what came of its tests: (test, "passed" or the report's text)."""
-    folder = tmp_path_factory.mktemp("page")
-    documents.write(PRINTED, folder)
-    folder.joinpath("pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
-    # One run: the stack is imported once, and the files of a folder share a process.
-    command = [sys.executable, "-m", "pytest", "--hw=cpu", "--junitxml=junit.xml", "-p", "no:cacheprovider", "suite"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
-    assert (folder / "junit.xml").exists(), done.stdout + done.stderr
-    found = {path: [] for path in TESTS}
-    for case in ET.parse(folder / "junit.xml").iter("testcase"):
-        path = next(
-            (path for path in TESTS if path.removesuffix(".py").replace("/", ".") in case.get("classname")), None
-        )
-        if path is not None:
-            said = " ".join(
-                f"{child.get('message')} {child.text}" for child in case if child.tag in ("failure", "error", "skipped")
-            )
-            found[path].append((case.get("name"), said or "passed"))
-    return found
+    """What came of all but the long ones, in one run: the stack is imported once, a folder's files share a process."""
+    return outcomes_of(tmp_path_factory.mktemp("page"), "suite")
 
 
 @needs.stack
-@pytest.mark.parametrize("path", TESTS)
+@pytest.mark.parametrize("path", [path for path in TESTS if path not in LONG])
 def test_example_runs_as_printed(outcomes, path):
-    assert outcomes[path], "no test of it ran"
-    assert {said for _, said in outcomes[path]} == {"passed"}
+    assert {*outcomes[path]} == {"passed"}
+
+
+@needs.stack
+@pytest.mark.slow
+@pytest.mark.parametrize("path", LONG)
+def test_long_example_runs_as_printed(tmp_path, path):
+    assert {*outcomes_of(tmp_path, "--rl-long", path)[path]} == {"passed"}
 
 
 def test_files_are_as_the_linter_wants_them(tmp_path):

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_goldens import GOLDEN, KEY, LEVELS, OTHERS, RECORDED, SETTINGS, STEPS, but, keep, run
+from made_goldens import GOLDEN, KEY, OTHERS, RECORDED, SETTINGS, STEP, STEPS, VARIANTS, but, keep, run
 
-from pytest_rlregress.fixtures.step_measurements import NUMBERS
+from pytest_rlregress.fixtures.step_measurements import NUMBERS, numbers_of
 from pytest_rlregress.goldens.comparison import compare
 from pytest_rlregress.goldens.differences import FACTOR, tolerances
 from pytest_rlregress.goldens.golden import FORMAT, GoldenError, as_json, find, nearest, read
+from pytest_rlregress.goldens.recordable import RecordableMiniature
 from pytest_rlregress.hardware.profiles import SHIPPED
 
 
@@ -53,22 +54,22 @@ SHORT = {name: RECORDED[0][name][:5] for name in (*NUMBERS, "sampled")}
         (
             having("loss", 4, 4.05),
             [
-                "token level: loss of step 4 is 4.05, the golden's 4: |Δ| 0.05, tolerance 0.04",
-                "token level: loss drifts: mean Δ +0.0083, tolerance 0.004",
+                "token: loss of step 4 is 4.05, the golden's 4: |Δ| 0.05, tolerance 0.04",
+                "token: loss drifts: mean Δ +0.0083, tolerance 0.004",
             ],
         ),
-        (but(up=0.03), [f"token level: {n} drifts: mean Δ +0.03, tolerance 0.004" for n in NUMBERS]),
-        (but(up=-0.005), [f"token level: {n} drifts: mean Δ -0.005, tolerance 0.004" for n in NUMBERS]),
-        (having("grad_norm", 6, None, 1), ["sequence level: grad_norm of step 6 is not finite, the golden's is 6"]),
-        (but(steps=5, **SHORT), ["token level: 5 steps, the golden has 6"]),
-        ([RECORDED[0]], ["sequence level: was not measured"]),
-        ([*RECORDED, run("word")], ["word level: there is none in the golden"]),
-        (but(off=3.0), [f"token level: {n} of step 1 is 4, the golden's 1: |Δ| 3, tolerance 0.04" for n in NUMBERS]),
+        (but(up=0.03), [f"token: {n} drifts: mean Δ +0.03, tolerance 0.004" for n in NUMBERS]),
+        (but(up=-0.005), [f"token: {n} drifts: mean Δ -0.005, tolerance 0.004" for n in NUMBERS]),
+        (having("grad_norm", 6, None, 1), ["sequence: grad_norm of step 6 is not finite, the golden's is 6"]),
+        (but(steps=5, **SHORT), ["token: 5 steps, the golden has 6"]),
+        ([RECORDED[0]], ["sequence: was not measured"]),
+        ([*RECORDED, run("word")], ["word: there is none in the golden"]),
+        (but(off=3.0), [f"token: {n} of step 1 is 4, the golden's 1: |Δ| 3, tolerance 0.04" for n in NUMBERS]),
         (
             but(tokens="ghijkl", off=5.0),
-            [f"token level: {n} of step 1 is 6, the golden's 1: |Δ| 5, tolerance 4" for n in NUMBERS],
+            [f"token: {n} of step 1 is 6, the golden's 1: |Δ| 5, tolerance 4" for n in NUMBERS],
         ),
-        (but(tokens="ghijkl", up=0.5), [f"token level: {n} drifts: mean Δ +0.5, tolerance 0.4" for n in NUMBERS]),
+        (but(tokens="ghijkl", up=0.5), [f"token: {n} drifts: mean Δ +0.5, tolerance 0.4" for n in NUMBERS]),
     ],
     ids=["outlier", "drift", "down", "not-finite", "step-less", "level-less", "level-more", "all", "tokens", "drift-2"],
 )
@@ -80,15 +81,15 @@ def test_where_other_tokens_are_drawn_numbers_may_differ_more_from_there():
     numbers = {name: [1, 2, 3.01, 4 - 3, 5 + 3, 6] for name in NUMBERS}
     found = told(*but(tokens="abcxyz", **numbers))
     assert found.differences == ()
-    assert found.notes == ("token level: in step 4 or after it other tokens were drawn; it is compared as such",)
+    assert found.notes == ("token: in step 4 or after it other tokens were drawn; it is compared as such",)
     assert found.used["max"] == pytest.approx(0.75)
     early = told(*but(tokens="abcxyz", **{**numbers, "loss": [1, 2, 3.1, 1, 8, 6]}))
-    assert early.differences[0].startswith("token level: loss of step 3 is 3.1, the golden's 3: |Δ| 0.1, tolerance")
+    assert early.differences[0].startswith("token: loss of step 3 is 3.1, the golden's 3: |Δ| 0.1, tolerance")
 
 
 def test_in_a_coarse_dtype_rounding_alone_may_draw_other_tokens():
     """Every perturbed run did: how far numbers go with the same tokens is not known, and nothing narrow is made up."""
-    coarse = [run(level, tokens="uvwxyz", off=0.5, up=0.2) for level in LEVELS]
+    coarse = [run(variant, tokens="uvwxyz", off=0.5, up=0.2) for variant in VARIANTS]
     limits = tolerances(RECORDED, RECORDED, coarse, OTHERS)
     assert list(limits) == ["other"]
     golden = replace(GOLDEN, tolerances=limits)
@@ -96,13 +97,13 @@ def test_in_a_coarse_dtype_rounding_alone_may_draw_other_tokens():
     assert told(*but(off=5.0), golden=golden).differences != ()
 
 
-@given(st.lists(st.tuples(st.sampled_from(LEVELS), *[st.floats(-0.1, 0.1)] * 2), min_size=1, max_size=4))
+@given(st.lists(st.tuples(st.sampled_from(VARIANTS), *[st.floats(-0.1, 0.1)] * 2), min_size=1, max_size=4))
 @settings(max_examples=40, deadline=None)
 def test_runs_that_a_golden_was_measured_from_agree_with_it(drawn):
-    perturbed = [run(level, off=off, up=up) for level, off, up in drawn]
+    perturbed = [run(variant, off=off, up=up) for variant, off, up in drawn]
     golden = replace(GOLDEN, tolerances=tolerances(RECORDED, RECORDED, perturbed, OTHERS))
     for one in perturbed:
-        pair = [one if one["level"] == level else run(level) for level in LEVELS]
+        pair = [one if one["variant"] == variant else run(variant) for variant in VARIANTS]
         found = told(*pair, golden=golden)
         assert found.differences == ()
         assert max(found.used.values()) <= 1 / FACTOR * (1 + 1e-9)
@@ -111,12 +112,12 @@ def test_runs_that_a_golden_was_measured_from_agree_with_it(drawn):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"step_seconds": [0.9] * 5 + [0.1]}, "token level: slower: step_seconds 0.9, usual is 0.2143 to 0.42"),
+        ({"step_seconds": [0.9] * 5 + [0.1]}, "token: slower: step_seconds 0.9, usual is 0.2143 to 0.42"),
         (
             {"tokens_per_second": [2000.0] * STEPS},
-            "token level: faster: tokens_per_second 2000, usual is 909.1 to 1100",
+            "token: faster: tokens_per_second 2000, usual is 909.1 to 1100",
         ),
-        ({"host_memory_bytes": 10**8}, "token level: less: host_memory_bytes 1e+08, usual is 9.091e+08 to 1.1e+09"),
+        ({"host_memory_bytes": 10**8}, "token: less: host_memory_bytes 1e+08, usual is 9.091e+08 to 1.1e+09"),
     ],
 )
 def test_unusual_speed_and_memory_are_no_difference(changes, line):
@@ -135,10 +136,10 @@ def test_another_step_is_said_and_not_compared(now):
 
 
 def test_a_golden_is_that_of_exactly_its_key(tmp_path):
-    assert find(tmp_path, KEY) is None
+    assert find(tmp_path, STEP, KEY) is None
     path = keep(tmp_path)
-    assert path.name == "nvidia-h100-80gb-hbm3_torch-2.13_vllm-0.31_flash-attn-3_bfloat16.json"
-    assert compare(find(tmp_path, KEY), SETTINGS, RECORDED).differences == ()
+    assert path.name == "miniature-step_nvidia-h100-80gb-hbm3_torch-2.13_vllm-0.31_flash-attn-3_bfloat16.json"
+    assert compare(find(tmp_path, STEP, KEY), SETTINGS, RECORDED).differences == ()
     others = [
         replace(KEY, device="NVIDIA H100 PCIe"),
         replace(KEY, torch="2.12"),
@@ -146,8 +147,8 @@ def test_a_golden_is_that_of_exactly_its_key(tmp_path):
         replace(KEY, attention="FLASH_ATTN 2"),
         replace(KEY, dtype="float32"),
     ]
-    assert [find(tmp_path, other) for other in others] == [None] * 5
-    assert [nearest(tmp_path, other) for other in others] == [None, *[KEY] * 4]
+    assert [find(tmp_path, STEP, other) for other in others] == [None] * 5
+    assert [nearest(tmp_path, STEP, other) for other in others] == [None, *[KEY] * 4]
 
 
 def test_the_nearest_has_most_in_common(tmp_path):
@@ -155,7 +156,7 @@ def test_the_nearest_has_most_in_common(tmp_path):
     near = replace(KEY, torch="2.12")
     keep(tmp_path, replace(GOLDEN, key=near))
     (tmp_path / "broken.json").write_text("{")
-    assert nearest(tmp_path, KEY) == near
+    assert nearest(tmp_path, STEP, KEY) == near
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_the_nearest_has_most_in_common(tmp_path):
         ),
         (
             lambda path: keep(path.parent, replace(GOLDEN, key=replace(KEY, torch="2.12")), path.name),
-            "of NVIDIA .* torch 2.12",
+            "of miniature-step, NVIDIA .* torch 2.12",
         ),
         (lambda path: keep(path.parent, replace(GOLDEN, key=replace(KEY, attention="Flash-Attn 3"))), "Flash-Attn 3"),
     ],
@@ -180,7 +181,7 @@ def test_the_nearest_has_most_in_common(tmp_path):
 def test_another_file_in_its_place_is_said(tmp_path, spoil, message):
     spoil(keep(tmp_path))
     with pytest.raises(GoldenError, match=message):
-        find(tmp_path, KEY)
+        find(tmp_path, STEP, KEY)
 
 
 def test_the_shipped_goldens_can_be_read():
@@ -188,7 +189,9 @@ def test_the_shipped_goldens_can_be_read():
     assert paths
     for path in paths:
         golden = read(path)
-        assert (golden.key.file, {run["level"] for run in golden.runs}) == (path.name, set(LEVELS))
+        assert golden.file == path.name
+        assert golden.step != STEP or {run["variant"] for run in golden.runs} == set(RecordableMiniature.variants)
         assert compare(golden, golden.settings, golden.runs).differences == ()
-        assert set(golden.tolerances["other"]) == set(NUMBERS)
+        assert {run["step"] for run in golden.runs} == {golden.step}
+        assert set(golden.tolerances["other"]) == set(numbers_of(golden.runs[0]))
         assert golden.origin.keys() >= {"date", "commit", "driver", "versions"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from cards import cards, fake_nvml, h200
-from made_goldens import GOLDEN, KEY, but, keep
+from made_goldens import GOLDEN, but, keep
 
 from pytest_rlregress import stack
 from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
@@ -30,11 +30,12 @@ import json
 from pytest_rlregress.goldens import golden_step
 from pytest_rlregress.goldens.golden import of_json
 
+class Step:
+    variants, key = (), None
+
 def test_settles(request, monkeypatch):
-    for name in ("key_of", "_settings", "_run"):
-        monkeypatch.setattr(golden_step, name, lambda *args, **keywords: None)
     monkeypatch.setattr(golden_step, "measure", lambda *args: of_json(json.loads({draft!r})))
-    golden_step.compare_or_record(None, None, request.node, print)
+    golden_step.compare_or_record(Step, request.node, print)
 """
 PLUGINS = ("-p", "pytest_rlregress.plugin", "-p", "xdist")
 RECORD = (*PLUGINS, "--hw=cpu", "--rl-update-goldens", ".")
@@ -65,7 +66,7 @@ def test_what_was_measured_is_written_with_its_origin(checkout, run):
     """Measured in a contained child of a worker of xdist, written once by the process that is neither."""
     folder = checkout(mark="@pytest.mark.isolated")
     result = run({}, *RECORD, "-n2", "--rl-record-dir=records")
-    path = folder / "kept" / "here" / KEY.file
+    path = folder / "kept" / "here" / GOLDEN.file
     assert result.ret == 0
     assert f"recorded: {path}" in " ".join(result.stdout.str().split())
     golden = read(path)
@@ -83,12 +84,14 @@ def test_on_a_card_a_golden_alone_is_a_hardware_test(checkout, run, cards):
     folder = checkout(body=SETTLES)
     result = run({}, *PLUGINS, "--hw=h200", "--rl-update-goldens", "test_it.py")
     assert result.ret == 0, result.stdout.str()
-    assert written(folder) == [f"kept/here/{KEY.file}"]
+    assert written(folder) == [f"kept/here/{GOLDEN.file}"]
 
 
 def test_recording_again_says_what_changed(checkout, run):
     """The first one, not yet committed, does not make the checkout a dirty one."""
-    folder = checkout(replace(GOLDEN, runs=but(up=0.03), bands={"step_seconds": (0.1, 0.5)}))
+    folder = checkout(
+        replace(GOLDEN, runs=but(up=0.03), bands={"step_seconds": (0.1, 0.5), "host_memory_bytes": (1, 2)})
+    )
     (folder / "kept" / "here").mkdir(parents=True)
     path = keep(folder / "kept" / "here")
     subprocess.run([*GIT, "add", "."], check=True, cwd=folder)
@@ -99,12 +102,13 @@ def test_recording_again_says_what_changed(checkout, run):
             "*== goldens ==*",
             "recorded: *",
             "its numbers are not those of the one before (2027-03-14T02:15:00Z, commit 3f9a1c):",
-            "token level: loss drifts: mean Δ +0.03, tolerance 0.004",
+            "token: loss drifts: mean Δ +0.03, tolerance 0.004",
             "installed since then: torch 2.13.0 -> *",
-            "notice: the bands of step_seconds are wide: *",
+            "notice: without bands of step_seconds: this machine was busy*",
         ]
     )
     assert read(path).runs[0]["loss"] == but(up=0.03)[0]["loss"]
+    assert set(read(path).bands) == {"host_memory_bytes"}
     path.write_text("{")
     again = run({}, *RECORD)
     again.stdout.fnmatch_lines(["recorded: *", "in place of what was none:*"])
@@ -166,7 +170,7 @@ def test_where_goldens_may_be_written(checkout, tmp_path):
     keep(folder / "kept")
     subprocess.run([*GIT, "add", "."], check=True, cwd=folder)
     assert commit_for(folder / "kept", shipped) == head
-    with pytest.raises(UncleanCheckout, match=r"not clean.*: kept/nvidia.*json changed"):
+    with pytest.raises(UncleanCheckout, match=r"not clean.*: kept/miniature-step_nvidia.*json changed"):
         commit_for(folder, shipped)
     subprocess.run([*GIT, "reset", "-q"], check=True, cwd=folder)
 

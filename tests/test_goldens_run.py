@@ -13,9 +13,12 @@ from pytest_rlregress.goldens.golden import read
 
 # As few runs and steps as there can be; the shipped golden is measured from more.
 PLUGIN = """
-from pytest_rlregress.goldens import golden_step
+from functools import partial
 
-golden_step.STEPS, golden_step.REPEATED, golden_step.PERTURBED, golden_step.OTHER_SEEDS = 2, 1, 1, 1
+from pytest_rlregress.goldens import recordable
+
+few = recordable.Repeats(repeated=1, perturbed=1, other_seeds=1)
+recordable.RecordableMiniature = partial(recordable.RecordableMiniature, steps=2, repeats=few)
 """
 MUTANTS = """
 import dataclasses
@@ -30,10 +33,11 @@ PROPERTY = "rlregress_golden"
 def settled(training_step, ray_cluster, request, progress):
     \"\"\"``settled()``: what came of a comparison.\"\"\"
     from pytest_rlregress.goldens.golden_step import compare_or_record
+    from pytest_rlregress.goldens.recordable import RecordableMiniature
 
     def settled():
         try:
-            compare_or_record(training_step, ray_cluster, request.node, progress)
+            compare_or_record(RecordableMiniature(training_step, ray_cluster, progress), request.node, progress)
         finally:
             properties = request.node.user_properties
             found = json.loads(dict(properties)[PROPERTY])
@@ -48,7 +52,7 @@ def test_loss_that_is_off_by_a_thousandth(settled, monkeypatch):
 
     sound = module.policy_loss
     monkeypatch.setattr(module, "policy_loss", lambda *args: sound(*args) * (1 + 1e-3))
-    with pytest.raises(AssertionError, match=r"not as in the golden: token level: loss of step [12] is .*: \\|Δ\\|"):
+    with pytest.raises(AssertionError, match=r"not as in the golden: token: loss of step [12] is .*: \\|Δ\\|"):
         settled()
 
 
@@ -64,23 +68,23 @@ def test_engine_that_rounds(settled, monkeypatch):
         ray.get(engine.load_weights.remote(coarse))
 
     monkeypatch.setattr(module, "sync", rounding)
-    with pytest.raises(AssertionError, match="level: disagreement_before of step [12] is"):
+    with pytest.raises(AssertionError, match="(token|sequence): disagreement_before of step [12] is"):
         settled()
 
 
 def test_strict_in_speed(settled, monkeypatch, pytestconfig):
     from pytest_rlregress import session
     from pytest_rlregress.fixtures import step_measurements as measured
-    from pytest_rlregress.goldens import golden_step
+    from pytest_rlregress.goldens import recordable
 
     slow = lambda *args: {**measured.run_of(*args), "step_seconds": [9e9] * 2}
-    monkeypatch.setattr(golden_step, "run_of", slow)
+    monkeypatch.setattr(recordable, "run_of", slow)
     found = settled()
     assert found["state"] == "agrees"
     assert "slower: step_seconds 9e+09" in " ".join(found["notes"])
     run = session.find(pytestconfig)
     monkeypatch.setitem(vars(run), "settings", dataclasses.replace(run.settings, strict=True))
-    with pytest.raises(AssertionError, match="not as in the golden: token level: slower: step_seconds 9e"):
+    with pytest.raises(AssertionError, match="not as in the golden: token: slower: step_seconds 9e"):
         settled()
 
 
@@ -138,7 +142,7 @@ def test_recorded_then_compared(run, tmp_path):
     compared = tests.pop("test_the_numbers_are_the_recorded_ones")["extra"]
     assert (compared["verdict"], compared["golden"]["state"]) == ("held", "agrees")
     assert compared["golden"]["used"] == {"max": 0.0, "drift": 0.0}
-    assert f"agrees: {golden.key}; of its tolerance used: max |Δ| 0%, mean Δ 0%" in " ".join(done.stdout.split())
+    assert f"agrees: {golden}; of its tolerance used: max |Δ| 0%, mean Δ 0%" in " ".join(done.stdout.split())
     tests = {name: test for name, test in tests.items() if test["name"].startswith("test_mutants.py")}
     assert len(tests) == 4
     assert {test["status"] for test in tests.values()} == {"passed"}

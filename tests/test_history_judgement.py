@@ -27,6 +27,7 @@ from pytest_rlregress.report.history.selection import selecting
 from pytest_rlregress.report.judgement import classify, flakes, night, upgrades
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
+from pytest_rlregress.settings import OPTIONS
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -257,6 +258,10 @@ def test_what_comes_later_is_not_known_yet():
         ((), ("--lf",), None),
         ((), ("-m", "not slow"), None),
         (("tests/test_mine.py",), (), None),
+        (("--rl-long",), ("--rl-long",), "missing"),
+        ((), ("--rl-long",), "missing"),
+        (("--rl-long",), (), None),
+        (("--rl-long", "-k", "step"), ("--rl-long",), None),
     ],
 )
 def test_a_run_of_some_tests_makes_no_others_missing(before, tonight, expected):
@@ -278,6 +283,19 @@ def test_what_chooses_tests():
         "-k",
         "one or two",
     )
+    for option in OPTIONS:
+        if option.takes is not None:
+            value = ["value"] if option.takes else []
+            chosen = ("--rl-long",) if option.name == "long" else ()
+            assert selecting([option.flag, *value, "a.py"]) == (*chosen, "a.py")
+
+
+@pytest.mark.parametrize(("selection", "long"), [((), []), (("--rl-long",), ["--rl-long"])])
+def test_a_test_is_run_again_as_it_was(selection, long):
+    _, runs, _ = history("g b")
+    _, *rest = upgrades.again(replace(runs[0], selection=selection), ["a.py::test_one"])[1:]
+    assert rest[: len(long)] == long
+    assert rest[-1] == "a.py::test_one"
 
 
 # -- laws ------------------------------------------------------------------------------------------------------------

@@ -128,12 +128,12 @@ def test_runs_are_in_order_with_what_they_ran_on(tmp_path):
 
 RUNS = [
     {
-        "level": "sequence",
+        "variant": "sequence",
         "loss": [9.0],
         "step_seconds": [9.0],
     },
     {
-        "level": "token",
+        "variant": "token",
         "loss": [0.5, 0.25],
         "step_seconds": [3.0, 1.0, 2.0],
         "tokens_per_second": [10, None, 30],
@@ -143,6 +143,7 @@ RUNS = [
         "host_memory_bytes": 77,
     },
 ]
+TRL = [{"step": "trl-step", "variant": "colocate", "loss": [1.0, 0.5], "agreement": [1e-8, 1e-7]}]
 REDUCED = {"loss": 0.25, "step_seconds": 2.0, "tokens_per_second": 20.0, "agreement": 0.3, "peak_memory_bytes": 77}
 
 
@@ -153,8 +154,9 @@ REDUCED = {"loss": 0.25, "step_seconds": 2.0, "tokens_per_second": 20.0, "agreem
         ([("test_learns", RUNS[:1]), ("test_golden", RUNS)], REDUCED),
         ([("test_learns", RUNS[:1]), ("test_step", RUNS)], {"loss": 9.0, "step_seconds": 9.0}),
         ([("test_step", [{**RUNS[1], "device_memory_bytes": 5}])], {**REDUCED, "peak_memory_bytes": 5}),
-        ([("test_step", [{"level": "token", "loss": [None]}])], {}),
+        ([("test_step", [{"variant": "token", "loss": [None]}])], {}),
         ([("test_step", [])], {}),
+        ([("test_trl", TRL), ("test_golden", RUNS)], {**REDUCED, "trl-step loss": 0.5, "trl-step agreement": 1e-7}),
         ([], {}),
     ],
 )

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.containment import leftovers
+from pytest_rlregress.util import shared_memory
 
 HOLDS_A_FOLDER = """
 import sys, time
@@ -61,7 +62,7 @@ def start():
 def entry(monkeypatch):
     """``entry()``: a new entry of shared memory, apart from what others on this machine make and remove meanwhile."""
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rlr-test-") as folder:
-        monkeypatch.setattr(leftovers, "_SHARED_MEMORY", Path(folder))
+        monkeypatch.setattr(shared_memory, "FOLDER", Path(folder))
 
         def entry():
             path = Path(folder, secrets.token_hex(4))
@@ -177,11 +178,11 @@ def test_entry_from_before_stays(start, entry):
 
 def test_entry_that_was_made_anew_is_another_one(entry):
     path = entry()
-    before = leftovers.shared_memory()
+    before = shared_memory.files()
     entry()  # else the file system may hand out the number of the removed file again
     path.unlink()
     path.write_bytes(b"new")
-    assert path.name in {entry.name for entry in leftovers.shared_memory() - before}
+    assert path.name in {entry.name for entry in shared_memory.files() - before}
 
 
 def test_entry_of_somebody_else_does_not_count(entry):
@@ -190,15 +191,15 @@ def test_entry_of_somebody_else_does_not_count(entry):
         os.chown(path, os.getuid() + 1, -1)
     if path.stat().st_uid == os.getuid():
         pytest.skip("only root can make a file of another user")
-    assert path.name not in {entry.name for entry in leftovers.shared_memory()}
+    assert path.name not in {entry.name for entry in shared_memory.files()}
 
 
 def test_holder_of_a_semaphore_is_known_though_its_file_had_another_name():
-    before = leftovers.shared_memory()
+    before = shared_memory.files()
     lock = multiprocessing.get_context("spawn").Lock()
     name = lock._semlock.name.removeprefix("/")
-    (made,) = (entry for entry in leftovers.shared_memory() - before if entry.name == f"sem.{name}")
-    assert leftovers.holders([made], [os.getpid()]) == {made: {os.getpid()}}
+    (made,) = (entry for entry in shared_memory.files() - before if entry.name == f"sem.{name}")
+    assert shared_memory.holders([made], [os.getpid()]) == {made: {os.getpid()}}
 
 
 def test_a_temporary_folder_too_deep_for_sockets_is_not_used(monkeypatch, tmp_path):

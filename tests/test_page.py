@@ -258,6 +258,16 @@ def test_numbers_that_are_none_are_not_drawn(rich):
     assert charts.platform(run.platform, [replace(run, numbers={})], ()) is None
 
 
+def test_another_step_has_plots_of_what_it_measured(rich):
+    run = replace(rich[1].runs[0], numbers={"loss": 1.0, "trl-step agreement": 1e-7, "trl-step step_seconds": 1.5})
+    metrics = charts.metrics_of([run])
+    assert [one.name for one in metrics[len(charts.METRICS) :]] == ["trl-step step_seconds", "trl-step agreement"]
+    plot = charts.platform(run.platform, [run], (), metrics)
+    assert plot.columns.keys() - {"t"} == run.numbers.keys()
+    assert plot.labels["trl-step step_seconds"].startswith("trl-step: Step time on ")
+    assert charts.specs(metrics).keys() >= run.numbers.keys()
+
+
 def test_noise_looks_small(rich):
     runs = [replace(rich[1].runs[0], numbers={"step_seconds": value}) for value in (1.0, 1.01)]
     low, high = charts.platform("cpu", runs, ()).domains["step_seconds"]

@@ -29,7 +29,7 @@ from pytest_rlregress.util.files import write_whole
 PROPERTIES = {
     "rlregress_measured": {
         "key": {"device": 'a <b> & "c"', "torch": "2.13", "engine": "vllm 0.31", "attention": "x", "dtype": "float32"},
-        "runs": [{"level": "token", "steps": 2, "loss": [0.5, math.nan], "grad_norm": [math.inf, 1]}],
+        "runs": [{"variant": "token", "steps": 2, "loss": [0.5, math.nan], "grad_norm": [math.inf, 1]}],
     },
     "rlregress_libraries": {"libcublas": [{"path": "/a/libcublas.so.12", "version": "12.4.5.8"}]},
 }

@@ -60,11 +60,13 @@ TEST = {
         },
         "hardware": "h100",
         "component": "torch",
+        "fidelity": "stand-in: s",
         "measured": {
             "key": KEY,
             "runs": [
                 {
-                    "level": "token",
+                    "step": "miniature-step",
+                    "variant": "token",
                     "steps": 2,
                     **SERIES,
                     "sampled": ["ab"],
@@ -106,7 +108,7 @@ def at(record, where):
     return record
 
 
-# The numbers of the miniature step are of its own.
+# The numbers of a step are of its own.
 FREE = [("results", "tests", 0, "extra", name) for name in ("measured", "golden")]
 PLACES = [where for where in places(full()) if where and not any(where != one and where[:5] == one for one in FREE)]
 

@@ -31,7 +31,7 @@ import json, os, sys
 from pytest_rlregress.fixtures import ray_cluster
 
 cards = [{"accelerator_type:CARD-A": 1}, {"accelerator_type:CARD-B": 1}]
-with ray_cluster.start(nodes=2, num_cpus=4, resources=cards, dashboard=True) as started:
+with ray_cluster.start([{"resources": card} for card in cards], num_cpus=4, dashboard=True) as started:
     import ray
     from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager as nvidia
     from ray.job_submission import JobSubmissionClient

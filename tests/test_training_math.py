@@ -23,7 +23,7 @@ def off_policy(lengths, scale, seed):
     """Log-probabilities before and after some updates that moved them by about ``scale``, advantages and a mask."""
     import torch
 
-    from pytest_rlregress.fixtures.training_step import completion_mask
+    from pytest_rlregress.fixtures.step_batch import completion_mask
 
     draw = torch.Generator().manual_seed(seed)
     mask = completion_mask(lengths, max(lengths))
@@ -48,7 +48,8 @@ def test_group_advantages_are_verls(drawn):
     import torch
     from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
 
-    from pytest_rlregress.fixtures.training_step import completion_mask, group_advantages
+    from pytest_rlregress.fixtures.step_batch import completion_mask
+    from pytest_rlregress.fixtures.training_step import group_advantages
 
     group_size, groups = drawn
     rewards = torch.tensor(groups).flatten() / 16
@@ -135,7 +136,8 @@ def test_policy_loss_and_its_gradient_are_verls(level, lengths, scale, clip, see
 def test_clipping_stops_only_what_went_too_far(level):
     import torch
 
-    from pytest_rlregress.fixtures.training_step import completion_mask, policy_loss
+    from pytest_rlregress.fixtures.step_batch import completion_mask
+    from pytest_rlregress.fixtures.training_step import policy_loss
 
     ratios = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1])
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
@@ -180,13 +182,13 @@ def grpo_trainer(tiny_qwen, tmp_path_factory):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    from pytest_rlregress.fixtures.training_step import completion_reward
+    from pytest_rlregress.fixtures.step_prompts import lower_half
 
     vocab_size = tiny_qwen.model().config.vocab_size
     rewards = []
 
     def reward(completion_ids, **_):
-        rewards[:] = [completion_reward(ids, vocab_size) for ids in completion_ids]
+        rewards[:] = [lower_half(ids, vocab_size) for ids in completion_ids]
         return list(rewards)
 
     arguments = GRPOConfig(
@@ -271,28 +273,27 @@ def test_batch_is_laid_out_as_in_verl(with_verl, monkeypatch):
 
     import torch
 
-    from pytest_rlregress.fixtures.training_step import StepSettings, tensors_of, to_batch
+    from pytest_rlregress.fixtures.step_batch import tensors_of, to_batch
+    from pytest_rlregress.fixtures.step_settings import StepSettings
     from pytest_rlregress.fixtures.vllm_engine import Completion
 
     if not with_verl:
         monkeypatch.setitem(sys.modules, "verl", None)
     completions = [
         Completion([7, 8], [1, 900], [-1.0, -2.0], "stop"),
-        Completion([7, 8], [901, 902, 903], [-3.0, -4.0, -5.0], "length"),
+        Completion([6, 7, 8], [901, 902, 903], [-3.0, -4.0, -5.0], "length"),
     ]
-    budget = StepSettings(prompt_length=3, response_length=3, prompts=1, samples_per_prompt=2)
-    batch = to_batch(completions, budget, vocab_size=1024)
+    batch = to_batch(completions, torch.tensor([0.5, 0.0]), torch.tensor([0.7, -0.7]), StepSettings(response_length=3))
     assert type(batch).__name__ == ("DataProto" if with_verl else "TensorDict")
-    assert {key: value.tolist() for key, value in tensors_of(batch).items() if key != "advantages"} == {
-        "prompts": [[0, 7, 8], [0, 7, 8]],
+    tensors = tensors_of(batch)
+    torch.testing.assert_close(tensors.pop("advantages"), torch.tensor([0.7, -0.7]))
+    assert {key: value.tolist() for key, value in tensors.items()} == {
+        "prompts": [[0, 7, 8], [6, 7, 8]],
         "responses": [[1, 900, 0], [901, 902, 903]],
-        "input_ids": [[0, 7, 8, 1, 900, 0], [0, 7, 8, 901, 902, 903]],
-        "attention_mask": [[0, 1, 1, 1, 1, 0], [0, 1, 1, 1, 1, 1]],
-        "position_ids": [[0, 0, 1, 2, 3, 3], [0, 0, 1, 2, 3, 4]],
+        "input_ids": [[0, 7, 8, 1, 900, 0], [6, 7, 8, 901, 902, 903]],
+        "attention_mask": [[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]],
+        "position_ids": [[0, 0, 1, 2, 3, 3], [0, 1, 2, 3, 4, 5]],
         "response_mask": [[1, 1, 0], [1, 1, 1]],
         "rollout_log_probs": [[-1.0, -2.0, 0.0], [-3.0, -4.0, -5.0]],
         "rewards": [0.5, 0.0],
     }
-    torch.testing.assert_close(
-        tensors_of(batch)["advantages"], torch.tensor([0.5**0.5, -(0.5**0.5)]), atol=1e-5, rtol=0
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -15,20 +16,31 @@ STALE = "engine and trainer disagree after the update: .* stale or incomplete"
 DISAGREE = "engine and trainer disagree before the update"
 
 
+KINDS = ["text", "random"]
+
+
 @pytest.fixture
-def mutant(training_step, monkeypatch):
-    """``mutant(message, name=function)``: put a faulty function in the step's module and expect that complaint."""
+def text_mutant(training_step, monkeypatch):
+    """``text_mutant(message, name=function)``: put a faulty function in its module and expect that complaint."""
+    from pytest_rlregress.fixtures import step_prompts
     from pytest_rlregress.fixtures import training_step as module
     from pytest_rlregress.fixtures.step_record import check
 
-    def mutant(message, **faults):
+    def mutant(message, kind="text", step=training_step, **faults):
         for name, fault in faults.items():
-            monkeypatch.setattr(module, name, fault)
-        [record] = training_step.run(steps=1)
+            owner = step_prompts if name in ("text_prompts", "text_reward") else module
+            monkeypatch.setattr(owner, name, fault)
+        [record] = step.run(steps=1, prompt_kind=kind)
         with pytest.raises(AssertionError, match=message):
-            check(record, training_step.settings)
+            check(record, step.settings)
 
     return mutant
+
+
+@pytest.fixture(params=KINDS)
+def mutant(text_mutant, request):
+    """``text_mutant``, and the same with random prompts."""
+    return partial(text_mutant, kind=request.param)
 
 
 @pytest.fixture
@@ -54,12 +66,14 @@ def with_mask(to_batch, fault, module):
     return faulty
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_the_sound_step_passes(training_step, level):
+def test_the_sound_step_passes(training_step, level, kind):
     from pytest_rlregress.fixtures.step_record import check
 
-    [record] = training_step.run(steps=1, level=level)
+    [record] = training_step.run(steps=1, level=level, prompt_kind=kind)
     check(record, training_step.settings)
+    assert record.ended_early, "no completion ended early: mutants of the ending would go unseen"
 
 
 def test_no_sync(mutant, module):
@@ -86,6 +100,16 @@ def test_one_tensor_missing_from_the_sync(mutant, module, missing):
     mutant(STALE, sync=after_the_first(sync, module.sync))
 
 
+def test_half_a_sync(mutant, module):
+    import ray
+
+    def sync(model, engine):
+        first = {n: p.numpy() for n, p in model.state_dict().items() if "layers.1." not in n and "norm" not in n}
+        ray.get(engine.load_weights.remote(first))
+
+    mutant(STALE, sync=after_the_first(sync, module.sync))
+
+
 def test_mask_without_the_ending_token(mutant, module):
     mutant("the mask of completion", to_batch=with_mask(module.to_batch, lambda mask: mask * mask.roll(-1, 1), module))
 
@@ -95,6 +119,11 @@ def test_mask_with_the_first_padding(mutant, module):
 
 
 def test_attention_to_padding(mutant, module):
+    sound = module.token_logprobs
+    mutant(DISAGREE, token_logprobs=lambda model, ids, mask, last: sound(model, ids, mask.clone().fill_(1), last))
+
+
+def test_padding_that_passes_for_prompt(mutant, module):
     def to_batch(*args):
         batch = sound(*args)
         tensors = module.tensors_of(batch)
@@ -102,7 +131,75 @@ def test_attention_to_padding(mutant, module):
         return batch
 
     sound = module.to_batch
-    mutant(DISAGREE, to_batch=to_batch)
+    mutant("the prompt of completion .* has the tokens", to_batch=to_batch)
+
+
+def test_prompt_mask_without_the_first_token(mutant, module):
+    def to_batch(*args):
+        batch = sound(*args)
+        mask = module.tensors_of(batch)["attention_mask"]
+        mask[range(len(mask)), mask.argmax(dim=1)] = 0
+        return batch
+
+    sound = module.to_batch
+    mutant("the prompt of completion 0 has the tokens", to_batch=to_batch)
+
+
+@pytest.mark.parametrize("fault", [lambda ids: [ids[0], *ids], lambda ids: ids[:-3]], ids=["doubled", "no answer turn"])
+def test_prompt_that_is_not_the_templates(text_mutant, fault):
+    from pytest_rlregress.fixtures import step_prompts
+
+    def text_prompts(*args):
+        return [replace(prompt, ids=fault(prompt.ids)) for prompt in sound(*args)]
+
+    sound = step_prompts.text_prompts
+    text_mutant("the prompt of completion 0 has the tokens", text_prompts=text_prompts)
+
+
+def test_reward_of_control_tokens(text_mutant):
+    from pytest_rlregress.fixtures import arithmetic
+
+    def text_reward(ids, tokenizer, answer):
+        return arithmetic.reward(tokenizer.decode(ids), answer)
+
+    text_mutant("the reward of completion .* is", text_reward=text_reward)
+
+
+def test_reward_of_another_prompt(text_mutant):
+    from pytest_rlregress.fixtures import step_prompts
+
+    def text_prompts(*args):
+        prompts = sound(*args)
+        rotated = [*prompts[1:], prompts[0]]
+        return [replace(prompt, reward=other.reward) for prompt, other in zip(prompts, rotated, strict=True)]
+
+    sound = step_prompts.text_prompts
+    text_mutant("the reward of completion .* is", text_prompts=text_prompts)
+
+
+class WithoutEnding:
+    """A rollout actor whose completions lack the token that ended them."""
+
+    def __init__(self, engine):
+        self.engine, self.load_weights, self.resident, self.generate = (
+            engine,
+            engine.load_weights,
+            engine.resident,
+            self,
+        )
+
+    def remote(self, *args, **sampling):
+        import ray
+
+        return ray.put([self.cut(one) for one in ray.get(self.engine.generate.remote(*args, **sampling))])
+
+    def cut(self, one):
+        kept = len(one.ids) - (one.finish_reason == "stop")
+        return replace(one, ids=one.ids[:kept], logprobs=one.logprobs[:kept]) if kept else one
+
+
+def test_engine_that_leaves_out_the_ending_token(mutant, training_step):
+    mutant("completion .* ended, and of its", step=replace(training_step, engine=WithoutEnding(training_step.engine)))
 
 
 def test_log_probabilities_at_another_temperature(mutant):

@@ -21,12 +21,19 @@ def files():
     return found
 
 
-@pytest.fixture(scope="module")
-def project(files, tmp_path_factory):
-    copy = tmp_path_factory.mktemp("project")
+def copied_project(folder):
+    """A copy of this project, in which pytest and the command are those of the copy."""
+    copy = folder / "project"
+    copy.mkdir()
     for name in ("pytest_rlregress", "scenarios", "fixtures", "hardware_markers", "tests"):
         shutil.copytree(CHECKOUT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CHECKOUT / "pyproject.toml", copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def project(files, tmp_path_factory):
+    copy = copied_project(tmp_path_factory.mktemp("checkout"))
     documents.write(files, copy)
     with (copy / "pytest_rlregress" / "remedies" / "__init__.py").open("a") as file:
         file.write("from pytest_rlregress.remedies.checkpoints import *\n")

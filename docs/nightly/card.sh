@@ -4,5 +4,5 @@ set -eu
 cd "$(dirname "$0")"
 card=$1
 shift
-run() { pytest --hw="$card" --rl-record-dir=records "$@"; }
+run() { pytest --hw="$card" --rl-long --rl-record-dir=records "$@"; }
 run "$@" || run "$@"

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import gpu_memory, leftovers
+from pytest_rlregress.containment import gpu_memory
+from pytest_rlregress.util import shared_memory
 from pytest_rlregress.util.processes import Process, command, descendants, is_housekeeper, living
 
 # What first uses leave open, measured: a connection to Ray and a task 29 (11 after ray.shutdown()), an asyncio loop
@@ -44,7 +45,7 @@ class Resources:
 
     processes: frozenset[Process] = frozenset()
     descriptors: frozenset[tuple[int, str]] = frozenset()
-    shared: frozenset[leftovers.Entry] = frozenset()
+    shared: frozenset[shared_memory.Entry] = frozenset()
     gpu: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
@@ -165,7 +166,7 @@ class Leaks:
     def _look(self) -> Resources:
         descriptors = _descriptors()
         processes = descendants(self._root, self._family)
-        shared = frozenset(entry for entry in leftovers.shared_memory() if not entry.name.startswith("sem."))
+        shared = frozenset(entry for entry in shared_memory.files() if not entry.name.startswith("sem."))
         return Resources(processes, descriptors, shared, {**gpu_memory.allocated(), **self._used()})
 
     def _used(self) -> dict[tuple[str, str], int]:
@@ -245,7 +246,7 @@ class Leaks:
             named = [f"{count} {kind}" for kind, count in kinds.most_common()]
             words["descriptors"] = f"{len(opened)} file descriptors: {_list(named)}"
         # Another program of this user may have made an entry: it has it mapped then, and this one's processes have not.
-        holders = leftovers.holders(seen.shared) if seen.shared else {}
+        holders = shared_memory.holders(seen.shared) if seen.shared else {}
         blamed = (entry for entry, pids in holders.items() if not pids or pids & set(ours))
         # One that its own program has just removed is nobody's any more.
         if entries := sorted(entry for entry in blamed if entry.path.exists()):

@@ -6,12 +6,11 @@ import ctypes
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlregress.util import files
+from pytest_rlregress.util import files, shared_memory
 from pytest_rlregress.util.processes import descendants
 
 _PREFIX = "rlr-"
@@ -20,7 +19,6 @@ _PREFIX = "rlr-"
 _LONGEST = 107 - 21 - 37
 _SHORT = "/tmp"
 _LOCK = "lock"
-_SHARED_MEMORY = Path("/dev/shm")
 _IN_MOVED_TO, _IN_CREATE = 0x80, 0x100  # linux/inotify.h
 
 
@@ -86,63 +84,6 @@ def _lock(folder: Path) -> int | None:
     return None
 
 
-@dataclass(frozen=True, order=True)
-class Entry:
-    """A file in ``/dev/shm``. One that was removed and made anew is another one; one that was written to is not."""
-
-    name: str
-    inode: int
-
-    @property
-    def path(self) -> Path:
-        """Its path."""
-        return _SHARED_MEMORY / self.name
-
-    @property
-    def size(self) -> int:
-        """Bytes; 0 when it is gone."""
-        with suppress(OSError):
-            return self.path.lstat().st_size
-        return 0
-
-
-def shared_memory() -> frozenset[Entry]:
-    """This user's files in ``/dev/shm``."""
-    found = []
-    with suppress(FileNotFoundError), os.scandir(_SHARED_MEMORY) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
-                    found.append(Entry(entry.name, entry.inode()))
-    return frozenset(found)
-
-
-def holders(entries: Collection[Entry], pids: Collection[int] | None = None) -> dict[Entry, set[int]]:
-    """The processes, of ``pids`` or of all this user's, that have each entry mapped or open."""
-    found: dict[Entry, set[int]] = {entry: set() for entry in entries}
-    if pids is None:
-        pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
-    for pid in pids:
-        with suppress(OSError):  # ended meanwhile, or not this user's to look into
-            inodes = set(_inodes(Path("/proc", str(pid))))
-            for entry in entries:
-                if entry.inode in inodes:
-                    found[entry].add(pid)
-    return found
-
-
-def _inodes(process: Path) -> Iterator[int]:
-    """Those of the shared memory that a process has mapped or open: a semaphore's file has another name by then."""
-    for line in (process / "maps").read_text(errors="replace").splitlines():
-        if str(_SHARED_MEMORY) in line:
-            yield int(line.split(maxsplit=5)[4])
-    for link in (process / "fd").iterdir():
-        with suppress(OSError):
-            # By name first: to ask for the file behind a descriptor may block, on a network file system that is gone.
-            if os.readlink(link).startswith(str(_SHARED_MEMORY)):
-                yield link.stat().st_ino
-
-
 class SharedMemoryWatch:
     """Notes what the descendants of this process make in ``/dev/shm``, while they have it mapped or open.
 
@@ -152,12 +93,12 @@ class SharedMemoryWatch:
     """
 
     def __init__(self) -> None:
-        self._before, self._made = shared_memory(), set[Entry]()
+        self._before, self._made = shared_memory.files(), set[shared_memory.Entry]()
         self._events = -1
-        if _SHARED_MEMORY.is_dir():
+        if shared_memory.FOLDER.is_dir():
             libc = ctypes.CDLL(None)
             self._events = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            libc.inotify_add_watch(self._events, os.fsencode(_SHARED_MEMORY), _IN_CREATE | _IN_MOVED_TO)
+            libc.inotify_add_watch(self._events, os.fsencode(shared_memory.FOLDER), _IN_CREATE | _IN_MOVED_TO)
 
     def sources(self) -> list[int]:
         """Descriptors that can be read when there is something to ``look`` at."""
@@ -167,13 +108,17 @@ class SharedMemoryWatch:
         """See who made what is new."""
         with suppress(BlockingIOError):
             os.read(self._events, 65536)
-        new = shared_memory() - self._before - self._made
+        new = shared_memory.files() - self._before - self._made
         ours = [process.pid for process in descendants(os.getpid())]
-        self._made |= {entry for entry, pids in holders(new, ours).items() if pids}
+        self._made |= {entry for entry, pids in shared_memory.holders(new, ours).items() if pids}
+
+    def left(self) -> frozenset[shared_memory.Entry]:
+        """What the descendants made that is there still."""
+        return shared_memory.files() & self._made
 
     def remove(self) -> None:
         """Remove what the descendants made, who are dead now, and no other process has taken over."""
-        left = self._made & shared_memory()
-        for entry, pids in holders(left).items() if left else ():
+        left = self.left()
+        for entry, pids in shared_memory.holders(left).items() if left else ():
             if not pids:
                 entry.path.unlink(missing_ok=True)

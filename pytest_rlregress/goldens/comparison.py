@@ -1,4 +1,4 @@
-"""Compare the step's runs with their golden. Pure functions."""
+"""Compare a step's runs with their golden. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_rlregress.fixtures.step_measurements import Run
+from pytest_rlregress.fixtures.step_measurements import Run, numbers_of
 from pytest_rlregress.goldens.differences import Difference, agreeing, differences, unusual
 from pytest_rlregress.goldens.golden import Golden
 
@@ -30,7 +30,7 @@ class GoldenComparison:
 
 
 def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) -> GoldenComparison:
-    """Compare runs of the step, one a level, with the golden of their key."""
+    """Compare runs of a step, one a variant, with the golden of their key."""
     was = golden.settings
     moved = [f"{name} {was.get(name)} -> {settings.get(name)}" for name in settings if settings[name] != was.get(name)]
     if moved or settings.keys() != was.keys():
@@ -39,25 +39,25 @@ def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) ->
     outside: list[str] = []
     notes: list[str] = []
     used = {"max": 0.0, "drift": 0.0}
-    measured = {run["level"]: run for run in runs}
-    recorded = {run["level"]: run for run in golden.runs}
-    for level in sorted(measured.keys() ^ recorded.keys()):
-        told.append(f"{level} level: {'there is none in the golden' if level in measured else 'was not measured'}")
-    for level in [level for level in recorded if level in measured]:
-        before, now = recorded[level], measured[level]
+    measured = {run["variant"]: run for run in runs}
+    recorded = {run["variant"]: run for run in golden.runs}
+    for variant in sorted(measured.keys() ^ recorded.keys()):
+        told.append(f"{variant}: {'there is none in the golden' if variant in measured else 'was not measured'}")
+    for variant in [variant for variant in recorded if variant in measured]:
+        before, now = recorded[variant], measured[variant]
+        for name in sorted({*numbers_of(before)} ^ {*numbers_of(now)}):
+            told.append(f"{variant}: {name} {'is not in the golden' if name in now else 'was not measured'}")
         if now["steps"] != before["steps"]:
-            told.append(f"{level} level: {now['steps']} steps, the golden has {before['steps']}")
+            told.append(f"{variant}: {now['steps']} steps, the golden has {before['steps']}")
         same = agreeing(before, now)
         if same < min(now["steps"], before["steps"]):
-            notes.append(
-                f"{level} level: in step {same + 1} or after it other tokens were drawn; it is compared as such"
-            )
+            notes.append(f"{variant}: in step {same + 1} or after it other tokens were drawn; it is compared as such")
         for one in differences(before, now):
             limits = golden.tolerances.get(one.tokens, golden.tolerances["other"])[one.number]
-            told += [f"{level} level: {line}" for line in _exceeds(one, limits)]
+            told += [f"{variant}: {line}" for line in _exceeds(one, limits)]
             shares = {"max": _share(one.largest, limits["max"]), "drift": _share(abs(one.drift), limits["drift"])}
             used = {name: max(used[name], share) for name, share in shares.items()}
-        outside += [f"{level} level: {line}" for line in unusual(now, golden.bands)]
+        outside += [f"{variant}: {line}" for line in unusual(now, golden.bands)]
     return GoldenComparison(tuple(told), tuple(outside), tuple(notes), used)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from pytest_rlregress.fixtures.step_measurements import NUMBERS, Run
+from pytest_rlregress.fixtures.step_measurements import Run, numbers_of
 
 #: A tolerance is so many times the largest difference between the runs of a recording, and a band of speed or memory
 #: reaches so many times as far from its middle as they did. docs/goldens.md has what was measured about it.
@@ -49,9 +49,10 @@ def differences(recorded: Run, run: Run) -> list[Difference]:
     """Measure each number's difference over the common steps, those with the same tokens and the others apart."""
     steps = min(recorded["steps"], run["steps"])
     same = agreeing(recorded, run)
+    common = [name for name in numbers_of(recorded) if name in numbers_of(run)]
     found = []
     for tokens, part in (("same", range(same)), ("other", range(same, steps))):
-        for number in NUMBERS if part else ():
+        for number in common if part else ():
             expected, values = recorded[number], run[number]
             deltas = {index: _delta(expected[index], values[index]) for index in part}
             worst = max(deltas, key=lambda index: abs(deltas[index]))
@@ -63,8 +64,8 @@ def differences(recorded: Run, run: Run) -> list[Difference]:
 
 
 def agreeing(recorded: Run, run: Run) -> int:
-    """Count the first steps in which both runs drew the same tokens."""
-    pairs = zip(recorded["sampled"], run["sampled"], strict=False)
+    """Count the first steps in which both runs drew the same tokens; none where that is not known."""
+    pairs = zip(recorded.get("sampled", ()), run.get("sampled", ()), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
@@ -78,7 +79,7 @@ def tolerances(
     """Derive the tolerances: FACTOR times the largest difference that was measured.
 
     Args:
-        recorded: The runs of a golden, one a level.
+        recorded: The runs of a golden, one a variant.
         repeated: The same again.
         perturbed: The same from weights that differ in the last bit.
         others: Runs with another seed, which drew other tokens from the start.
@@ -87,10 +88,10 @@ def tolerances(
         As ``Golden.tolerances``; without ``same`` where no perturbed run drew the same tokens, as in a coarse dtype:
         how far rounding alone takes the numbers is not known then.
     """
-    by_level = {run["level"]: run for run in recorded}
+    by_variant = {run["variant"]: run for run in recorded}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for runs in (perturbed, others, repeated):
-        for one in [one for run in runs for one in differences(by_level[run["level"]], run)]:
+        for one in [one for run in runs for one in differences(by_variant[run["variant"]], run)]:
             if runs is repeated and one.tokens not in found:
                 continue
             limits = found.setdefault(one.tokens, {}).setdefault(one.number, {"max": 0.0, "drift": 0.0})
@@ -103,8 +104,8 @@ def bands(runs: Sequence[Run]) -> dict[str, tuple[float, float]]:
     """Derive the band in which speed and memory are usual; none for what was not measured."""
     found = {}
     for name in USAGE:
-        values = [usage(run, name) for run in runs]
-        middle = statistics.median(values)
+        values = [usage(run, name) for run in runs if name in run]
+        middle = statistics.median(values) if values else 0
         if middle > 0:
             furthest = max(max(value / middle, middle / value) for value in values)
             reach = max(LEAST_BAND, 1 + FACTOR * (furthest - 1))
@@ -122,8 +123,8 @@ def unusual(run: Run, limits: Mapping[str, Sequence[float]]) -> list[str]:
     """Describe the speed and memory of a run that are outside their bands."""
     told = []
     for name, (least, most) in limits.items():
-        value = usage(run, name)
-        if not least <= value <= most:
+        value = usage(run, name) if name in run else None
+        if value is not None and not least <= value <= most:
             above, below = USAGE[name]
             told.append(f"{above if value > most else below}: {name} {value:.4g}, usual is {least:.4g} to {most:.4g}")
     return told

@@ -1,4 +1,4 @@
-"""A golden and its file: the step's numbers on one key, with their tolerances."""
+"""A golden and its file: one step's numbers on one key, with their tolerances."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class GoldenError(ValueError):
 
 @dataclass(frozen=True)
 class Golden:
-    """The step's numbers on one key.
+    """One step's numbers on one key.
 
     Attributes:
+        step: Its name, such as "miniature-step".
         settings: The step's.
-        runs: One for each level.
+        runs: One for each variant.
         tolerances: For steps up to which the ``same`` tokens were drawn, and for ``other`` ones, those after that: by
             number, how large |Δ| of any step may be, ``max``, and the mean Δ, ``drift``.
         bands: By what was measured of speed and memory, between which two values a run is as usual.
@@ -32,6 +33,7 @@ class Golden:
         origin: Date, commit, driver and versions.
     """
 
+    step: str
     key: Key
     settings: Mapping[str, Any]
     runs: Sequence[Run]
@@ -39,6 +41,15 @@ class Golden:
     bands: Mapping[str, Sequence[float]]
     repeats: Mapping[str, int]
     origin: Mapping[str, Any]
+
+    @property
+    def file(self) -> str:
+        """Name of its file."""
+        return self.key.file(self.step)
+
+    def __str__(self) -> str:
+        """The step and the key in words."""
+        return f"{self.step}, {self.key}"
 
 
 def as_json(golden: Golden) -> dict[str, Any]:
@@ -72,35 +83,38 @@ def read(path: Path) -> Golden:
         ) from None
     if golden is None:
         raise GoldenError(f"{path} has format {form!r}, known here is {FORMAT}: pip install -U pytest-rlregress")
-    if golden.key.file != path.name:
-        raise GoldenError(f"{path} is the golden of {golden.key}: its name would be {golden.key.file}")
+    if golden.file != path.name:
+        raise GoldenError(f"{path} is the golden of {golden}: its name would be {golden.file}")
     return golden
 
 
-def find(folder: Path, key: Key) -> Golden | None:
-    """Find the golden of exactly this key; None if there is none.
+def find(folder: Path, step: str, key: Key) -> Golden | None:
+    """Find the golden of exactly this step and key; None if there is none.
 
     Raises:
         GoldenError: As ``read``.
     """
-    path = folder / key.file
+    path = folder / key.file(step)
     if not path.exists():
         return None
     golden = read(path)
-    if golden.key != key:
-        raise GoldenError(f"{path} is the golden of {golden.key}, not of {key}, which it is to be named like: move it")
+    if (golden.step, golden.key) != (step, key):
+        raise GoldenError(f"{path} is the golden of {golden}, not of {step}, {key}, which it is named like: move it")
     return golden
 
 
-def nearest(folder: Path, key: Key) -> Key | None:
-    """Find the closest key of another golden for the same device."""
+def nearest(folder: Path, step: str, key: Key) -> Key | None:
+    """Find the closest key of another golden of the step for the same device."""
     wanted = asdict(key)
     best: tuple[int, Key | None] = 0, None
     for path in sorted(folder.glob("*.json")):
         try:
-            other = read(path).key
+            found = read(path)
         except GoldenError:
             continue
+        if found.step != step:
+            continue
+        other = found.key
         common = sum(value == wanted[name] for name, value in asdict(other).items())
         if other.device == key.device and common > best[0]:
             best = common, other

@@ -22,7 +22,7 @@ from pytest_rlregress.util.text import wrapped
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
-#: From the least to the largest usual value: a regression of speed by half is to be seen.
+#: From the least to the largest usual value at most: a regression of speed by half is to be seen.
 _WIDE = 4
 
 
@@ -83,8 +83,10 @@ class Recording:
     def _write(self, draft: Golden) -> list[str]:
         """Write one golden; return what is to be said of it."""
         versions = self._run.stack.versions
+        wide = [name for name, (least, most) in draft.bands.items() if most / least > _WIDE]
         golden = replace(
             draft,
+            bands={name: band for name, band in draft.bands.items() if name not in wide},
             origin={
                 "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "commit": self._commit,
@@ -95,16 +97,15 @@ class Recording:
         )
         folder = self._run.settings.goldens.resolve()
         try:
-            before = find(folder, golden.key)
+            before = find(folder, golden.step, golden.key)
         except GoldenError as error:
             before, changes = None, [f"in place of what was none: {error}"]
         else:
             changes = changed(before, golden) if before else []
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / golden.key.file, json.dumps(as_json(golden), indent=1), sync=True)
-        wide = [name for name, (least, most) in golden.bands.items() if most / least > _WIDE]
-        notice = f"notice: the bands of {', '.join(wide)} are wide: this machine was busy, record again when it is not"
-        return [f"recorded: {folder / golden.key.file}", *changes, *[notice] * bool(wide)]
+        write_whole(folder / golden.file, json.dumps(as_json(golden), indent=1), sync=True)
+        notice = f"notice: without bands of {', '.join(wide)}: this machine was busy, record again when it is not"
+        return [f"recorded: {folder / golden.file}", *changes, *[notice] * bool(wide)]
 
 
 def changed(before: Golden, now: Golden) -> list[str]:

@@ -29,7 +29,8 @@ State = Literal["complete", "interrupted", "killed", "running"]
 class HarnessProperties(msgspec.Struct, omit_defaults=True):
     """What the harness says of a test: its reports' properties that begin with ``rlregress_``.
 
-    ``measured`` are the miniature step's numbers, null where there is none, and ``golden`` is how they compare.
+    ``measured`` are a training step's numbers, null where there is none, and ``golden`` is how they compare;
+    ``fidelity`` says what took a real part's place in it.
     """
 
     failure: str = ""
@@ -40,6 +41,7 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     components: str = ""  # of the failure, with commas
     hardware: str = ""
     component: str = ""  # that a check tried, in place of a failure
+    fidelity: str = ""
     measured: dict[str, Any] = {}
     golden: dict[str, Any] = {}
 

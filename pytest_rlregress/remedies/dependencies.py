@@ -6,15 +6,18 @@ import re
 import subprocess
 import sys
 import tarfile
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
+from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 __all__ = [
     "cuda_arch_list",
+    "hide_trl_from_verl",
     "import_attempts",
     "install_without_moves",
     "linux_only_marked",
@@ -223,3 +226,36 @@ def too_long_paths(sdist: str | Path, prefix: str, limit: int = 260) -> list[str
         inside = [name.partition("/")[2] for name in archive.getnames()]
     paths = [f"{prefix}/{name}" for name in inside]
     return sorted((path for path in paths if len(path) >= limit), key=len, reverse=True)
+
+
+def hide_trl_from_verl() -> str | None:
+    """Let verl in this process go on as if TRL were not installed, where TRL has not the class that verl takes from it.
+
+    verl needs the class for critics with a value head alone, and imports it for every actor. To be called in each
+    process of verl: in a module that ``VERL_USE_EXTERNAL_MODULES`` names, say. Others still import TRL.
+
+    Returns:
+        What was done, with both versions; None where TRL has the class, or is not installed.
+    """
+    name = "AutoModelForCausalLMWithValueHead"
+    if find_spec("trl") is None or any(_has(module, name) for module in ("trl.experimental.ppo", "trl")):
+        return None
+    from verl.utils import import_utils
+
+    asked = import_utils.is_trl_available
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "verl"]:
+        if getattr(module, "is_trl_available", None) is asked:
+            module.is_trl_available = lambda: False  # type: ignore[attr-defined]
+    return (
+        f"trl {metadata.version('trl')} has no {name}, which verl {metadata.version('verl')} imports for every actor: "
+        "verl now takes TRL for not installed. A critic with a value head needs trl<1.13"
+    )
+
+
+def _has(module: str, name: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # trl.experimental warns of itself
+        try:
+            return hasattr(import_module(module), name)
+        except Exception:  # whatever a module raises that does not suit the rest of the stack
+            return False

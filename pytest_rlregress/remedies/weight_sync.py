@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
     import torch
     from peft import PeftModel
@@ -19,6 +20,9 @@ __all__ = [
     "forget_cached_prefixes",
     "load_checked",
     "merged_weights",
+    "remove_left_shared_memory",
+    "run_socket",
+    "send_weights_answered",
     "step_if_finite",
 ]
 
@@ -183,3 +187,100 @@ def step_if_finite(optimizer: torch.optim.Optimizer, max_norm: float) -> float:
         optimizer.step()
     optimizer.zero_grad()
     return norm
+
+
+async def send_weights_answered(sender: Any, weights: Iterable[tuple[str, torch.Tensor]], seconds: float) -> None:
+    """Send weights by verl's sender, and raise where its receiver has died or does not answer.
+
+    verl's own wait has no limit, and holds up the event loop as well.
+
+    Args:
+        sender: ``BucketedWeightSender`` of verl, not yet used.
+        weights: Pairs of name and tensor, as ``async_send_weights`` takes them.
+        seconds: For each bucket: as long as the engine may take to load one, and for the first to begin.
+
+    Raises:
+        RuntimeError: The receiver closed the connection, which is seen at once, or gave no answer in time; the message
+            has the socket's name, which has replica and rank. The engine then has a part of the weights: start it anew.
+    """
+    import time
+
+    import zmq
+
+    told: list[str] = []
+
+    class AnsweredSocket(zmq.Socket[bytes]):
+        def send(self, *args: Any, **options: Any) -> Any:
+            self._wait(zmq.POLLOUT)
+            return super().send(*args, **options)
+
+        def recv(self, *args: Any, **options: Any) -> Any:
+            self._wait(zmq.POLLIN)
+            return super().recv(*args, **options)
+
+        def _wait(self, event: int) -> None:
+            gone = self.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            end = time.monotonic() + seconds
+            while not self.poll(20, event):
+                if gone.poll(0) and not self.poll(200, event):  # an answer may come just before the end
+                    told.append("has gone: it died or failed")
+                elif time.monotonic() > end:
+                    told.append(f"gave no answer in {seconds:g} s")
+                if told:
+                    raise TimeoutError
+
+    context = sender.zmq_context = zmq.Context()
+    context._socket_class = AnsweredSocket
+    try:
+        await sender.async_send_weights(weights)
+    except Exception as error:
+        if told:  # whatever verl's own end then fails of: a dead receiver's memory may be gone
+            raise RuntimeError(f"weight sync: the receiver at {sender.zmq_handle} {told[0]}") from error
+        raise
+    finally:
+        context.destroy(linger=0)
+
+
+def run_socket(handle: str, run: str) -> str:
+    """Give a Unix socket a name of this run alone: verl's has the number of a Ray job, which each cluster counts anew.
+
+    To be called at both ends: by the trainer for ``sender.zmq_handle``, by ``_get_zmq_handle`` of a worker extension.
+
+    Args:
+        handle: Of ZeroMQ, such as ``ipc:///tmp/rl-colocate-zmq-01000000-replica-0-rank-0.sock``.
+        run: What tells this run from all others on the machine, the same at both ends, such as Ray's session folder.
+
+    Returns:
+        The handle in the same folder, with 16 digits made from its name and the run, in every process the same. A
+        handle of another kind (tcp) is returned as it is.
+    """
+    import hashlib
+
+    scheme, separator, path = handle.partition("://")
+    if scheme != "ipc":
+        return handle
+    folder, slash, name = path.rpartition("/")
+    digits = hashlib.sha256(f"{run}\0{name}".encode()).hexdigest()[:16]
+    return f"{scheme}{separator}{folder}{slash}weights-{digits}.sock"
+
+
+def remove_left_shared_memory(prefixes: Sequence[str]) -> list[str]:
+    """Remove this user's shared memory that no process has mapped or open any more, and name it.
+
+    To be called on each machine when a run has ended, or before the next begins. Ray ends an actor together with the
+    process that would have tidied up after it, and what engine or sender had in ``/dev/shm`` then stays. Not where
+    containers share ``/dev/shm`` and not their processes: those of another one are not seen.
+
+    Args:
+        prefixes: Of the names to look at: ``psm_`` is Python's, of vLLM's queues too; ``verl_weights_`` is verl's.
+
+    Returns:
+        The names of what was removed, in order; empty where there is no ``/dev/shm``.
+    """
+    from pytest_rlregress.util import shared_memory
+
+    named = [file for file in shared_memory.files() if file.name.startswith(tuple(prefixes))]
+    left = sorted(file for file, pids in shared_memory.holders(named).items() if not pids)
+    for file in left:
+        file.path.unlink(missing_ok=True)
+    return [file.name for file in left]

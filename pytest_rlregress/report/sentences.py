@@ -162,14 +162,14 @@ def platform(night: PlatformNight) -> str:
         return f"NO RUN: {last}"
     counted = ", ".join(f"{count} {word}" for word, count in night.tally)
     runs = ", ".join(f"{_clock(one)}{_odd(one)}" for one in night.runs)
-    asked = {clean(" ".join(one.asked)) for one in night.runs}
+    asked = {clean(" ".join(one.only)) for one in night.runs}
     only = f"; only {' and '.join(sorted(asked))}" if "" not in asked else ""
     return f"{plural(len(night.results), 'test')}: {counted or 'none'} ({plural(len(night.runs), 'run')}: {runs}{only})"
 
 
 def run(recorded: RecordedRun) -> str:
     """Describe when a run began, and what is unusual about it."""
-    asked = clean(" ".join(recorded.asked))
+    asked = clean(" ".join(recorded.only))
     return f"{moment(recorded)}{_odd(recorded)}{f', only {asked}' if asked else ''}"
 
 

@@ -38,6 +38,7 @@ COMPONENTS: Mapping[str, Component] = {
     "transformers": Component("transformers", ("transformers",), "pip install transformers"),
     "tensordict": Component("tensordict", ("tensordict",), "pip install tensordict"),
     "verl": Component("verl", ("verl",), "pip install verl"),
+    "transfer-queue": Component("transfer_queue", ("transferqueue",), "pip install TransferQueue"),
     "trl": Component("trl", ("trl",), "pip install trl"),
     "tokenizers": Component("tokenizers", ("tokenizers",), "pip install tokenizers"),
     "numpy": Component("numpy", ("numpy",), "pip install numpy"),
@@ -62,6 +63,7 @@ COMPONENTS: Mapping[str, Component] = {
 #: What may be broken of a component that can be imported, by component. A test that asks for the fixture that starts it
 #: needs it (``fixtures.stack_fixtures``); any other test says so.
 PARTS: Mapping[str, str] = {
+    "trl-trainer": "trl",
     "verl-trainer": "verl",
     "vllm-engine": "vllm",
     "vllm-lora": "vllm",

@@ -134,6 +134,8 @@ def _make_request(tests: Sequence[str], options: argparse.Namespace, known: cata
     shipped = tuple(
         test for test in tests if not _path_of(test).exists() and (catalogue.SHIPPED / _path_of(test)).exists()
     )
+    if any("::" in test for test in tests):
+        more = (*more, "--rl-long")  # what is asked for by name is to run, however long it takes
     given = tuple(test for test in tests if test not in shipped)
     missing = [test for test in given if not _path_of(test).exists()]
     if not missing:
@@ -144,7 +146,7 @@ def _make_request(tests: Sequence[str], options: argparse.Namespace, known: cata
     failure = known.find(failure_id, f"rlregress {options.command}")
     if folder and failure.source.parent.name != folder:
         raise RequestError(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
-    return TrialRequest(failure=failure.id, options=more)
+    return TrialRequest(failure=failure.id, options=(*more, "--rl-long"))
 
 
 def _hash_contents(request: TrialRequest, known: catalogue.Catalogue) -> str:

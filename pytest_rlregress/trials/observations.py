@@ -32,7 +32,7 @@ class Observation:
         failure: Id of the documented failure whose side it is, or None.
         side: ``reproduces``, ``guards`` or None.
         named: Ids of the documented failures that what came out looks like.
-        measured: What the miniature step measured in it: docs/record.md; None for any other test.
+        measured: What a training step measured in it: docs/record.md; None for any other test.
     """
 
     test: str

@@ -1,4 +1,4 @@
-"""Compare what the miniature step measured before an upgrade and after it."""
+"""Compare what training steps measured before an upgrade and after it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_measurements import MINIATURE, Run
 from pytest_rlregress.goldens import golden, step_numbers
 from pytest_rlregress.goldens.comparison import compare
 from pytest_rlregress.trials.observations import Trial, TrialRun
@@ -14,7 +15,7 @@ from pytest_rlregress.util.units import GIB
 
 @dataclass(frozen=True)
 class StepNumber:
-    """A number of the training step before and after an upgrade, in words and as it was measured.
+    """A number of a training step before and after an upgrade, in words and as it was measured.
 
     Attributes:
         name: In words, with its unit.
@@ -29,12 +30,12 @@ class StepNumber:
 
 @dataclass(frozen=True)
 class StepChange:
-    """What an upgrade does to the numbers of the training step.
+    """What an upgrade does to the numbers of the training steps.
 
     Attributes:
         numbers: Those that were measured before and after.
-        outside: What is outside the tolerances and bands of the golden of before, each in a line.
-        judged_by: That golden's key in words; "" where there is none, so that nothing says what is usual.
+        outside: What is outside the tolerances and bands of the goldens of before, each in a line.
+        judged_by: Their steps and keys in words; "" where there is none, so that nothing says what is usual.
     """
 
     numbers: tuple[StepNumber, ...]
@@ -55,7 +56,7 @@ _SHOWN = {
 def compare_steps(before: Trial, after: Trial) -> StepChange | None:
     """Compare the numbers of the tests that measured some in both trials, in the first run of each; None for none.
 
-    The golden of the hardware and stack of before says what is usual. It decides nothing: on another stack the tests
+    The goldens of the hardware and stack of before say what is usual. They decide nothing: on another stack the tests
     have their own tolerances, and where the key is the same the golden's own test has its verdict.
     """
     if not (before.runs and after.runs):
@@ -68,26 +69,53 @@ def compare_steps(before: Trial, after: Trial) -> StepChange | None:
     ]
     was, is_ = (step_numbers.read_numbers([(test, run.observations[test].measured) for test in common]) for run in runs)
     numbers = tuple(
-        StepNumber(words, was[name] / unit, is_[name] / unit)
-        for name, (words, unit) in _SHOWN.items()
-        if name in was and name in is_
+        StepNumber(_words(name), was[name] / _unit(name), is_[name] / _unit(name))
+        for name in sorted(was.keys() & is_.keys(), key=_rank)
     )
-    key, outside = _judge(*runs, [test for test in common if "test_golden" in test])
+    key, outside = _judge(*runs, common)
     return StepChange(numbers, outside, key) if numbers else None
 
 
+def _words(name: str) -> str:
+    step, number = step_numbers.split_name(name)
+    words, _ = _SHOWN[number]
+    return words if step == MINIATURE else f"{step}: {words}"
+
+
+def _unit(name: str) -> int:
+    return _SHOWN[step_numbers.split_name(name)[1]][1]
+
+
+def _rank(name: str) -> tuple[bool, str, int]:
+    step, number = step_numbers.split_name(name)
+    return step != MINIATURE, step, list(_SHOWN).index(number)
+
+
 def _judge(before: TrialRun, after: TrialRun, tests: list[str]) -> tuple[str, tuple[str, ...]]:
-    """Compare the golden's test after an upgrade with the golden of before: its key, and what is outside."""
+    """Compare what a test measured after an upgrade with the golden of before: its keys, and what is outside.
+
+    Of each step that has one: the first test whose runs are of as many steps as the golden's.
+    """
+    judged: dict[str, Key] = {}
+    outside: list[str] = []
     for test in tests:
         measured, now = before.observations[test].measured, after.observations[test].measured
         assert measured is not None
         assert now is not None
-        key = Key(**measured["key"])
+        first = measured["runs"][0]
+        key, step = Key(**first.get("key", measured["key"])), first.get("step", MINIATURE)
         try:
-            found = golden.find(Path(before.goldens), key)
+            found = golden.find(Path(before.goldens), step, key)
         except golden.GoldenError:  # its own test says so
             continue
-        if found is not None:
-            result = compare(found, found.settings, now["runs"])
-            return str(key), (*result.differences, *result.unusual)
-    return "", ()
+        if found is None or step in judged or not _comparable(found, now["runs"]):
+            continue
+        result = compare(found, found.settings, now["runs"])
+        judged[step] = key
+        outside += [f"{step}, {line}" for line in (*result.differences, *result.unusual)]
+    return "; ".join(f"{step}, {key}" for step, key in judged.items()), tuple(outside)
+
+
+def _comparable(recorded: golden.Golden, runs: list[Run]) -> bool:
+    """Whether runs are what a golden was recorded from: each of its variants, with as many steps."""
+    return {(run["variant"], run["steps"]) for run in runs} == {(run["variant"], run["steps"]) for run in recorded.runs}

@@ -9,5 +9,6 @@ import pytest
 @pytest.mark.needs("vllm-engine")
 def test_the_numbers_are_the_recorded_ones(training_step, ray_cluster, progress, request):
     from pytest_rlregress.goldens.golden_step import compare_or_record
+    from pytest_rlregress.goldens.recordable import RecordableMiniature
 
-    compare_or_record(training_step, ray_cluster, request.node, progress)
+    compare_or_record(RecordableMiniature(training_step, ray_cluster, progress), request.node, progress)

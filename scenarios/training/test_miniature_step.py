@@ -8,14 +8,16 @@ pytestmark = [pytest.mark.guards("miniature-step"), pytest.mark.needs("vllm-engi
 MEBIBYTE = 1024**2
 
 
+@pytest.mark.parametrize("prompts", ["text", "random"])
 @pytest.mark.parametrize("level", [pytest.param("token", id="GRPO"), pytest.param("sequence", id="GSPO")])
-def test_two_steps_agree(training_step, level):
+def test_two_steps_agree(training_step, level, prompts):
     from pytest_rlregress.fixtures.step_record import check
 
-    records = training_step.run(steps=2, level=level)
+    records = training_step.run(steps=2, level=level, prompt_kind=prompts)
     for record in records:
         check(record, training_step.settings)
     assert sum(record.ended_early for record in records), "no completion ended early: their masks went untested"
+    assert any(len({len(prompt) for prompt in record.prompts}) > 1 for record in records), "no prompt was padded"
 
 
 def test_forty_more_learn(training_step):

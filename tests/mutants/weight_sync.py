@@ -534,3 +534,44 @@ def loader_reads_nothing(monkeypatch):
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
     monkeypatch.setattr(DefaultModelLoader, "get_all_weights", failing(NotImplementedError("Model reloading")))
+
+
+@broken("trl-colocate-load-weights")
+def without_the_tied_head(llm, weights):
+    reload_by_worker(llm, weights)
+    llm.reset_prefix_cache()
+
+
+@broken("trl-colocate-load-weights")
+def nothing_is_sent(llm, weights):
+    llm.reset_prefix_cache()
+
+
+@broken("trl-colocate-load-weights")
+def first_sync_only(llm, weights):
+    if not hasattr(llm, "was_sent"):
+        llm.was_sent = True
+        reload_weights(llm, weights)
+
+
+@broken("trl-colocate-load-weights")
+def half_a_sync(llm, weights):
+    reload_weights(llm, ((name, tensor) for name, tensor in weights if not name.endswith("o_proj.weight")))
+
+
+@mutant("trl-colocate-load-weights", "absent")
+def sync_takes_the_weights(monkeypatch):
+    """TRL sends them as it should, and a sync of its names brings the tied head, too."""
+    monkeypatch.setattr(
+        "trl.generation.vllm_generation.VLLMGeneration.sync_weights",
+        lambda self: reload_weights(self.llm, self.model.named_parameters()),
+    )
+    monkeypatch.setattr(f"{SCENARIOS}.test_trl_colocate_load_weights.reload_by_worker", reload_weights)
+
+
+@mutant("trl-colocate-load-weights", "changed", only="test_sync_as_released")
+def sync_fails_otherwise(monkeypatch):
+    monkeypatch.setattr(
+        "trl.generation.vllm_generation.VLLMGeneration.sync_weights",
+        failing(RuntimeError("The size of tensor a (384) must match the size of tensor b (128)")),
+    )

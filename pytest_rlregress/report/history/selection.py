@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_SELECT = ("-k", "-m", "--deselect", "--ignore", "--lf", "--last-failed", "--sw", "--stepwise")
+#: Adds tests to those that are chosen, where the others take some out.
+LONG = "--rl-long"
+_SELECT = (LONG, "-k", "-m", "--deselect", "--ignore", "--lf", "--last-failed", "--sw", "--stepwise")
 #: Options that choose no tests and whose value may be the next argument.
 _OTHER = re.compile(
-    "-[npocrW]|--(hw|rl-(?!strict|update)[a-z-]+|numprocesses|dist|tx|maxfail|tb|durations|color|timeout|log-[a-z-]+|"
+    "-[npocrW]|--(hw|rl-(?!strict|inline|long|update)[a-z-]+|numprocesses|dist|tx|maxfail|tb|durations|color|timeout|log-[a-z-]+|"
     "override-ini|config-file|rootdir|basetemp|confcutdir|junit-?xml)"
 )
 
 
 def selecting(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The arguments that choose tests: paths, ``-k``, ``-m`` and their like. Empty for a run of all.
+    """The arguments that choose tests: paths, ``-k``, ``-m``, ``--rl-long`` and their like. Empty for the default run.
 
     A value of an option that is not known here counts too: that is no harm where every night has the same.
     """
@@ -26,3 +28,13 @@ def selecting(arguments: Sequence[str]) -> tuple[str, ...]:
         elif not argument.startswith("-") or argument.startswith(_SELECT):
             found.append(argument)
     return tuple(found)
+
+
+def narrowing(asked: Sequence[str]) -> tuple[str, ...]:
+    """Those of the arguments that choose tests which leave some out."""
+    return tuple(argument for argument in asked if argument != LONG)
+
+
+def covers(asked: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether a run by the first arguments has every test of one by the others, as far as arguments say."""
+    return narrowing(asked) == narrowing(other) and (LONG in asked or LONG not in other)

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from pytest_rlregress.report.history.selection import covers
 from pytest_rlregress.report.judgement.facts import Change, Point, RecordedRun, by_night
 from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.verdicts import Rank, Verdict
@@ -67,8 +68,8 @@ def missing_change(
 ) -> Change | None:
     """Classify a test without result tonight: missing, or lost coverage, if it had one in the run before.
 
-    The run before is the last that asked for the same tests, or in which the test was if it is there tonight too. One
-    that ended early counts only if it came to the test.
+    The run before is the last that asked for the same tests or fewer, or in which the test was if it is there tonight
+    too. One that ended early counts only if it came to the test.
 
     Args:
         earlier: What came of the test before tonight.
@@ -76,11 +77,10 @@ def missing_change(
         before: The platform's runs before tonight.
         runs: Those of tonight.
     """
-    asked = {run.asked for run in runs}
     points = {point.run.id: point for point in earlier[-len(before) :]} if runs else {}
     for run in reversed(before):
         point = points.get(run.id)
-        if run.asked not in asked and not (point and tonight):
+        if not any(covers(one.asked, run.asked) for one in runs) and not (point and tonight):
             continue
         if point is not None and says_something(point):
             now = tonight[-1] if tonight else None

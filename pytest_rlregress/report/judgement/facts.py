@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_rlregress.records.record_types import RunExtra, State
-from pytest_rlregress.report.history.selection import selecting
+from pytest_rlregress.report.history.selection import narrowing, selecting
 from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
 from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.verdicts import Rank, rank
@@ -49,8 +49,7 @@ class RecordedRun:
         components: Version of each component of the stack.
         selection: pytest's arguments.
         counts: Tests by word.
-        numbers: What the miniature step measured, by name: ``step_seconds`` (median), ``tokens_per_second`` (median),
-            ``peak_memory_bytes``, ``loss`` (of the last step), ``agreement`` (largest mean |Δ logprob|, nats).
+        numbers: What training steps measured, by name: ``goldens.step_numbers.read_numbers``.
         extra: What the record says of the run: all of the above is in it, and more.
     """
 
@@ -78,8 +77,13 @@ class RecordedRun:
 
     @cached_property
     def asked(self) -> tuple[str, ...]:
-        """What chose its tests among pytest's arguments; empty for a run of all."""
+        """What chose its tests among pytest's arguments; empty for the default run."""
         return selecting(self.selection)
+
+    @property
+    def only(self) -> tuple[str, ...]:
+        """What of that left tests out."""
+        return narrowing(self.asked)
 
     @cached_property
     def hardware(self) -> tuple[object, ...]:

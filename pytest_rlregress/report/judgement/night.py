@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from pytest_rlregress.report.history.selection import covers
 from pytest_rlregress.report.judgement import flakes, upgrades
 from pytest_rlregress.report.judgement.classify import classify_test, says_something, varies, worst_of_night
 from pytest_rlregress.report.judgement.facts import Cell, Change, Night, PlatformNight, Point, RecordedRun, by_night
@@ -84,8 +85,11 @@ def _platform_night(
         cells.append(_cell(day, nightly.get(day, ()), shown[day], _changes(runs, told, day)))
     tonight = nightly.get(date, ())
     before = runs[: len(runs) - len(tonight)]
-    asked = {run.asked for run in tonight}
-    good = (run for run in reversed(before) if _good(run) and (not tonight or run.asked in asked))
+    good = (
+        run
+        for run in reversed(before)
+        if _good(run) and (not tonight or any(covers(run.asked, one.asked) for one in tonight))
+    )
     return PlatformNight(
         platform,
         tonight,

@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from pytest_rlregress import catalogue
+from pytest_rlregress.report.history.selection import LONG
 from pytest_rlregress.report.judgement.classify import varies
 from pytest_rlregress.report.judgement.facts import Flip, Point, RecordedRun, Upgrade
 from pytest_rlregress.stack import COMPONENTS
@@ -99,7 +100,8 @@ def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
     hw = () if run.platform == "unknown" else (f"--hw={run.platform}",)
     named = [_module(test) if _shipped(test) else test for test in tests]
     packages = ("--pyargs",) if any(map(_shipped, tests)) else ()
-    return "pytest", *hw, f"--rl-record-dir={near(run.path.parent)}", *packages, *named
+    long = (LONG,) if LONG in run.asked else ()
+    return "pytest", *hw, *long, f"--rl-record-dir={near(run.path.parent)}", *packages, *named
 
 
 def near(path: Path) -> str:

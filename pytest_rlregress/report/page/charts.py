@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
+from pytest_rlregress.fixtures.step_measurements import MINIATURE
+from pytest_rlregress.goldens.step_numbers import split_name
 from pytest_rlregress.report.judgement.facts import RecordedRun, Upgrade
 from pytest_rlregress.report.page import formatting
 from pytest_rlregress.util import cache
@@ -29,6 +31,7 @@ class Metric:
     format: str = ".3~g"  # of d3
 
 
+#: The miniature step's.
 METRICS = (
     Metric("step_seconds", "Step time", "s"),
     Metric("tokens_per_second", "Generation speed", "tokens/s", format=".3~s"),
@@ -61,7 +64,19 @@ class PlatformSeries:
     left_out: int
 
 
-def platform(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]) -> PlatformSeries | None:
+def metrics_of(runs: Sequence[RecordedRun]) -> tuple[Metric, ...]:
+    """The plots of a platform: the miniature step's, then those of each other step that a run measured."""
+    steps = sorted({split_name(name)[0] for run in runs for name in run.numbers} - {MINIATURE})
+    others = [
+        replace(one, name=f"{step} {one.name}", title=f"{step}: {one.title}") for step in steps for one in METRICS
+    ]
+    measured = {name for run in runs for name in run.numbers}
+    return (*METRICS, *(one for one in others if one.name in measured))
+
+
+def platform(
+    name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade], metrics: Sequence[Metric] = METRICS
+) -> PlatformSeries | None:
     """Collect the numbers of a platform's runs, ascending; None if they have none."""
     measured = [run for run in runs if run.numbers]
     if not measured:
@@ -75,21 +90,21 @@ def platform(name: str, runs: Sequence[RecordedRun], upgrades: Sequence[Upgrade]
     before = None
     for run in measured:
         if before and (run.night - before.night).days > 1:
-            rows.append((round((before.start + run.start) / 120), [None] * len(METRICS)))
-        rows.append((round(run.start / 60), [_number(run, metric) for metric in METRICS]))
+            rows.append((round((before.start + run.start) / 120), [None] * len(metrics)))
+        rows.append((round(run.start / 60), [_number(run, metric) for metric in metrics]))
         before = run
-    columns = {metric.name: [values[index] for _, values in rows] for index, metric in enumerate(METRICS)}
+    columns = {metric.name: [values[index] for _, values in rows] for index, metric in enumerate(metrics)}
     columns = {key: values for key, values in columns.items() if any(value is not None for value in values)}
     return PlatformSeries(
         name,
         {"t": [t for t, _ in rows], **columns},
         list(changes.values()),
         {key: _domain(values) for key, values in columns.items()},
-        {metric.name: _label(name, metric, measured) for metric in METRICS},
+        {metric.name: _label(name, metric, measured) for metric in metrics},
         [
             (
                 formatting.moment(run.start),
-                [_number(run, metric) for metric in METRICS],
+                [_number(run, metric) for metric in metrics],
                 changes.get(run.id, (0, ""))[1],
             )
             for run in measured[: -TABLE_ROWS - 1 : -1]
@@ -105,12 +120,12 @@ def span(plots: Sequence[PlatformSeries]) -> tuple[float, float]:
     return min(end - 7 * 24 * 60, *times, end), end
 
 
-def specs() -> dict[str, Any]:
+def specs(metrics: Sequence[Metric] = METRICS) -> dict[str, Any]:
     """A Vega-Lite spec for each metric, over the data ``runs`` and ``changes``, both with ``t`` in ms since 1970.
 
     Colours are styles, which the page defines for light and dark: ``value``, ``change``.
     """
-    return {metric.name: _spec(metric) for metric in METRICS}
+    return {metric.name: _spec(metric) for metric in metrics}
 
 
 def _spec(metric: Metric) -> dict[str, Any]:

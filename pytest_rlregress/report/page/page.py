@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,9 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
     cases, more_cases = evidence.cases(night, history, known)
     anchors = {(case.point.run.platform, case.test): case.anchor for case in cases}
     by_platform = {name: [run for run in history.runs if run.platform == name] for name in history.platforms}
-    plots = [plot for name, runs in by_platform.items() if (plot := charts.platform(name, runs, night.upgrades))]
+    metrics = charts.metrics_of(history.runs)
+    platforms = (charts.platform(name, runs, night.upgrades, metrics) for name, runs in by_platform.items())
+    plots = [plot for plot in platforms if plot]
     upgrades, more_upgrades = tables.upgrades(night, _MOST)
     newest = max(history.runs, key=lambda run: run.start, default=None)
     styles, scripts = _text("style.css"), [_text("script.js")]
@@ -65,7 +68,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         upgrades=upgrades,
         more_upgrades=more_upgrades,
         plots=plots,
-        data=_data(plots),
+        data=_data(plots, metrics),
         kinds=[kind for kind in Kind if kind in {change.kind for change in night.changes}],
         all_kinds=tuple(Kind),
         flake=Kind.FLAKE,
@@ -75,7 +78,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         formatting=formatting,
         verdicts=tuple(Verdict),
         tables=tables,
-        metrics=charts.METRICS,
+        metrics=metrics,
         most=_MOST,
         policy=_policy(styles, scripts),
         styles=styles,
@@ -90,9 +93,9 @@ def _text(name: str) -> Markup:
     return Markup((_HERE / name).read_text(encoding="utf-8"))
 
 
-def _data(plots: list[charts.PlatformSeries]) -> dict[str, Any]:
+def _data(plots: list[charts.PlatformSeries], metrics: Sequence[charts.Metric]) -> dict[str, Any]:
     return {
-        "specs": charts.specs(),
+        "specs": charts.specs(metrics),
         "span": charts.span(plots),
         "platforms": {
             plot.platform: {"columns": plot.columns, "changes": plot.changes, "domains": plot.domains} for plot in plots

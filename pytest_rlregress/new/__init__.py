@@ -1,0 +1,1 @@
+"""``rlregress new``: write the skeleton of a scenario from the text of an error."""

@@ -1,0 +1,124 @@
+"""verl's and TRL's advantages, losses, means and divergences are the miniature step's, or differ as they must."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.scenarios.training.blocks import (
+    CLOSE,
+    bias_correction,
+    check_loss,
+    gradient,
+    grpo,
+    off_policy,
+    ours,
+    verls,
+)
+from pytest_rlregress.stack import InterfaceMissing, versions
+
+pytestmark = pytest.mark.guards("building-blocks")
+
+
+@pytest.mark.needs("verl")
+def test_verl_advantages():
+    import numpy as np
+    import torch
+
+    from pytest_rlregress.fixtures import training_step
+
+    rewards = torch.rand(16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rewards[4:8] = 0.5  # a group with nothing to tell apart has no advantage
+    advantages, _ = trainers.core_algos().compute_grpo_outcome_advantage(
+        rewards.unsqueeze(1).clone(), torch.ones(16, 1), np.arange(16) // 4
+    )
+    torch.testing.assert_close(advantages.squeeze(1), training_step.group_advantages(rewards, 4), **CLOSE)
+
+
+@pytest.mark.needs("verl")
+@pytest.mark.parametrize(
+    ("name", "mode", "level", "mean"),
+    [
+        ("vanilla", "seq-mean-token-mean", "token", "sequence-mean"),
+        ("gspo", "seq-mean-token-mean", "sequence", "sequence-mean"),
+        ("vanilla", "token-mean", "token", "token-mean"),
+        ("vanilla", "seq-mean-token-sum", "token", "sum"),
+    ],
+)
+def test_verl_loss(name, mode, level, mean):
+    batch = off_policy(0.25)
+    check_loss(verls(batch, name, mode), batch, level, mean)
+
+
+@pytest.mark.needs("verl")
+def test_verl_stops_what_got_three_times_likelier_and_is_worse():
+    """The second bound of a dual clip, which GRPO's paper has not; all other tokens are as ours."""
+    import torch
+
+    batch = off_policy(1.5)
+    ratio = (batch.log_probs - batch.old_log_probs).exp()
+    stopped = (ratio > 3) & (batch.advantages < 0) & batch.mask.bool()
+    mine, theirs = gradient(ours(batch), batch), gradient(verls(batch), batch)
+    assert stopped.any(), "no token is beyond the bound"
+    assert mine[stopped].all(), "a token beyond the bound has no gradient to lose"
+    torch.testing.assert_close(theirs, mine.masked_fill(stopped, 0), **CLOSE)
+
+
+@pytest.mark.needs("verl")
+@pytest.mark.parametrize("name", ["low_var_kl", "low_var_kl+"])
+def test_verl_divergence(name):
+    """Of k3 verl takes 10 at most; "+" gives it the gradient of k2, as the remedy has it."""
+    import torch
+
+    from pytest_rlregress.remedies.losses import kl_term
+
+    batch = off_policy(0.25)
+    far = batch.ref_log_probs + torch.linspace(0, 4, batch.mask.numel()).view_as(batch.mask)
+    expected = kl_term(batch.log_probs, far)
+    try:
+        found = trainers.core_algos().kl_penalty(batch.log_probs, far, name)
+    except NotImplementedError:  # verl 0.7 describes "+", and then knows no such name
+        raise InterfaceMissing(f"drives kl_penalty(…, {name!r}), which verl {versions()['verl']} has not") from None
+    assert expected.max() > 10 > expected.min(), "nothing is on both sides of the bound"
+    torch.testing.assert_close(found.detach(), expected.detach().clamp(max=10), **CLOSE)
+    slope = gradient(found.sum(), batch)
+    wanted = gradient(expected.sum(), batch) if name.endswith("+") else 1 - (far - batch.log_probs).exp()
+    bound = (expected > 10) if not name.endswith("+") else torch.zeros_like(batch.mask, dtype=torch.bool)
+    torch.testing.assert_close(slope, wanted.detach().masked_fill(bound, 0), **CLOSE)
+
+
+@pytest.mark.needs("trl")
+@pytest.mark.parametrize(
+    ("loss_type", "level", "mean"),
+    [
+        ("grpo", "token", "sequence-mean"),
+        ("grpo", "sequence", "sequence-mean"),
+        ("bnpo", "token", "token-mean"),
+        ("dapo", "token", "token-mean"),
+        ("dr_grpo", "token", "constant"),
+    ],
+)
+def test_trl_loss(tiny_qwen, tmp_path, loss_type, level, mean):
+    settings = grpo(loss_type=loss_type, importance_sampling_level=level, max_completion_length=20)
+    theirs = trainers.trl_grpo_loss(tiny_qwen, tmp_path, **settings)
+    batch = off_policy(0.25)
+    check_loss(theirs(batch), batch, level, mean, longest=20)
+
+
+@pytest.mark.needs("trl")
+@pytest.mark.parametrize("corrected", [False, True])
+def test_trl_divergence(tiny_qwen, tmp_path, corrected):
+    """beta times k3, of which TRL takes all; corrected it weighs by the ratio to the policy that sampled."""
+    import torch
+
+    batch = off_policy(0.25)
+    with_it, without = (
+        trainers.trl_grpo_loss(tiny_qwen, tmp_path, **grpo(beta=beta, **bias_correction(corrected)))(batch)
+        for beta in (0.1, 0.0)
+    )
+    apart = batch.ref_log_probs - batch.log_probs
+    ratio = (batch.log_probs - batch.old_log_probs).exp() if corrected else 1
+    k3 = (apart.exp() - apart - 1) * ratio
+    expected = 0.1 * ((k3 * batch.mask).sum(dim=1) / batch.mask.sum(dim=1)).mean()
+    torch.testing.assert_close((with_it - without).detach(), expected.detach(), **CLOSE)
+    torch.testing.assert_close(gradient(with_it - without, batch), gradient(expected, batch), **CLOSE)

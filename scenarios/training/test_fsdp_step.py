@@ -1,0 +1,50 @@
+"""A step by two processes must be the step of one: FSDP2, LoRA, KL, micro batches, no padding, gathered weights."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [
+    pytest.mark.guards("fsdp-step"),
+    pytest.mark.needs("vllm-engine"),
+    pytest.mark.isolated(group="fsdp-step"),
+]
+ALL = pytest.param({}, id="all-parameters")
+LORA = pytest.param({"lora_rank": 8}, id="lora", marks=pytest.mark.needs("peft"))
+
+
+def steps_agree(fsdp_step, steps=2, **settings):
+    from dataclasses import replace
+
+    from pytest_rlregress.fixtures.fsdp_record import check
+
+    for record in fsdp_step.run(steps, **settings):
+        check(record, replace(fsdp_step.settings, **settings))
+
+
+@pytest.mark.parametrize("trained", [ALL, LORA])
+def test_two_processes_do_what_one_does(fsdp_step, trained):
+    steps_agree(fsdp_step, **trained, packed="lora_rank" not in trained)
+
+
+@pytest.mark.parametrize("trained", [ALL, LORA])
+def test_resumed_step_is_the_same(fsdp_step, trained, tmp_path):
+    from pytest_rlregress.fixtures.fsdp_record import check_resumed
+
+    check_resumed(fsdp_step.resume(tmp_path / "checkpoint", **trained, dropout=0.1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trained", [ALL, LORA])
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+@pytest.mark.parametrize(("world_size", "micro_batch_rows"), [(2, 1), (2, 8), (4, 3)])
+def test_every_variant(fsdp_step, trained, packed, world_size, micro_batch_rows):
+    settings = {"packed": packed, "world_size": world_size, "micro_batch_rows": micro_batch_rows}
+    steps_agree(fsdp_step, steps=4, **trained, **settings)
+
+
+@pytest.mark.hw(count=2)
+@pytest.mark.parametrize("trained", [ALL, LORA])
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_two_gpus_do_what_one_does(fsdp_step, trained, packed):
+    steps_agree(fsdp_step, **trained, packed=packed, device="cuda")

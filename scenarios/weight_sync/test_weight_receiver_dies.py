@@ -1,0 +1,97 @@
+"""verl's sender waits for the receiver's answer without a limit: a receiver that fails stops the run without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_rlregress.scenarios.weight_sync import transfers
+
+pytestmark = [pytest.mark.isolated(group="weight transfers"), pytest.mark.needs("verl-trainer", "vllm", "torch")]
+# What a transfer of these weights takes is 0.1 s.
+SECONDS = 2.0
+WAITS_IN = ("recv", "send", "_init_buffer", "async_send_weights")
+
+
+def dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raises():
+    """As a loader does that does not know a name; the worker goes on after the error."""
+    raise KeyError("layers.0.self_attn.qkv_proj.weight")
+
+
+def hangs():
+    time.sleep(60)
+
+
+def received(handle, fault):
+    """A worker's part; one that could not load the weights says so by its RPC, and lives."""
+    try:
+        return transfers.receive(handle, fault)
+    except Exception:
+        time.sleep(60)
+
+
+@pytest.fixture
+def handle(monkeypatch, tmp_path, stack):
+    """The name of a socket, where verl's sender and receiver can be had."""
+    transfers.prepare(monkeypatch, tmp_path, stack.versions["vllm"])
+    return f"ipc://{tmp_path}/weights.sock"
+
+
+@pytest.mark.reproduces("weight-receiver-dies")
+@pytest.mark.parametrize("fault", [dies, raises, None], ids=["dies", "raises", "never-came"])
+def test_sender_waits(handle, fault):
+    with transfers.forks() as start:
+        sender = start(lambda: transfers.send(handle), SECONDS)
+        if fault:
+            start(lambda: received(handle, fault), 60)
+        came = sender.came()
+    assert "value" not in came, f"the weights count as sent, and nobody has them: {came}"
+    waits_in = [name for name in WAITS_IN if name in came.get("waits", ())]
+    assert not waits_in, f"silent for {SECONDS:g} s: the sender waits in {waits_in[-1]} for a receiver that is gone"
+
+
+def sent_by(subject, handle, seconds):
+    begun = time.monotonic()
+    try:
+        asyncio.run(subject(transfers.sender(handle), transfers.weights(1.0), seconds))
+    except Exception as error:
+        return {"told": str(error), "seconds": time.monotonic() - begun}
+    return {"seconds": time.monotonic() - begun}
+
+
+@pytest.mark.guards("weight-receiver-dies")
+@pytest.mark.parametrize("slow", [0.0, 0.4], ids=["at-once", "slowly"])
+def test_weights_arrive(subject, handle, slow):
+    """Three buckets, each loaded within the limit, which all of them together exceed."""
+    with transfers.forks() as start:
+        sender = start(lambda: sent_by(subject, handle, 1.0))
+        receiver = start(lambda: transfers.receive(handle, lambda: time.sleep(slow)))
+        assert receiver.came() == {"value": dict.fromkeys(transfers.NAMES, 1.0)}
+        assert "told" not in sender.came()["value"]
+
+
+@pytest.mark.guards("weight-receiver-dies")
+@pytest.mark.parametrize(
+    ("fault", "seconds"),
+    [(dies, 30.0), (raises, 0.5), (hangs, 0.5), (None, 0.5)],
+    ids=["dies", "raises", "hangs", "never-came"],
+)
+def test_sender_is_told(subject, handle, fault, seconds):
+    """Of a receiver that died at once, however long the limit; the name of the socket says which it is."""
+    with transfers.forks() as start:
+        sender = start(lambda: sent_by(subject, handle, seconds))
+        if fault:
+            start(lambda: received(handle, fault), 60)
+        came = sender.came().get("value", {})
+    assert handle in came.get("told", ""), came
+    assert came["seconds"] < 5, "told long after the receiver was gone"
+    assert not Path(handle.removeprefix("ipc://")).exists(), "the socket is left"

@@ -1,0 +1,119 @@
+"""Mutants of scenarios/training: trainers' functions, or the miniature step's, that compute something near."""
+
+from __future__ import annotations
+
+import math
+
+from mutants import mutant
+
+ALGOS = "verl.trainer.ppo.core_algos"
+STEP = "pytest_rlregress.fixtures.training_step"
+
+
+def sound(path):
+    """The function at ``package.module.name``."""
+    from importlib import import_module
+
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_advantages")
+def deviation_of_the_population(monkeypatch):
+    import torch
+
+    std = torch.std
+    monkeypatch.setattr(torch, "std", lambda values: std(values, correction=0))
+
+
+@mutant("building-blocks", "regressed", only="test_verl_advantages")
+def trls_epsilon(monkeypatch):
+    original = sound(f"{STEP}.group_advantages")
+    monkeypatch.setattr(f"{STEP}.group_advantages", lambda rewards, size: original(rewards, size, epsilon=1e-4))
+
+
+@mutant("building-blocks", "regressed", only="test_verl_loss")
+def mean_over_padding_too(monkeypatch):
+    original = sound(f"{ALGOS}.agg_loss")
+
+    def agg_loss(loss_mat, loss_mask, loss_agg_mode, **settings):
+        return original(loss_mat, loss_mask.new_ones(loss_mask.shape), loss_agg_mode, **settings)
+
+    monkeypatch.setattr(f"{ALGOS}.agg_loss", agg_loss)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_loss")
+def every_mean_is_of_tokens(monkeypatch):
+    original = sound(f"{ALGOS}.agg_loss")
+
+    def agg_loss(loss_mat, loss_mask, loss_agg_mode, **settings):
+        return original(loss_mat, loss_mask, "token-mean", **settings)
+
+    monkeypatch.setattr(f"{ALGOS}.agg_loss", agg_loss)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_loss")
+@mutant("building-blocks", "regressed", only="test_trl_loss")
+def upper_clip_is_the_lower(monkeypatch):
+    original = sound(f"{STEP}.policy_loss")
+
+    def policy_loss(logprobs, old_logprobs, advantages, mask, level, low, high):
+        return original(logprobs, old_logprobs, advantages, mask, level, low, low)
+
+    monkeypatch.setattr(f"{STEP}.policy_loss", policy_loss)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_loss")
+def ratio_of_the_whole_sequence(monkeypatch):
+    """GSPO's without the length that it is normalised by."""
+    original = sound(f"{STEP}.policy_loss")
+
+    def policy_loss(logprobs, old_logprobs, advantages, mask, level, *clips):
+        if level == "sequence":
+            logprobs = old_logprobs + (logprobs - old_logprobs) * mask.sum(dim=1, keepdim=True)
+        return original(logprobs, old_logprobs, advantages, mask, level, *clips)
+
+    monkeypatch.setattr(f"{STEP}.policy_loss", policy_loss)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_stops")
+def second_bound_at_two(monkeypatch):
+    losses = sound(f"{ALGOS}.POLICY_LOSS_REGISTRY")
+    original = losses["vanilla"]
+
+    def vanilla(old_log_prob, log_prob, **rest):
+        return original(old_log_prob, old_log_prob + (log_prob - old_log_prob).clamp(max=math.log(2)), **rest)
+
+    monkeypatch.setitem(losses, "vanilla", vanilla)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_stops")
+def no_second_bound(monkeypatch):
+    import torch
+
+    where = torch.where
+    # The second bound is chosen by torch.where(advantages < 0, …).
+    monkeypatch.setattr(torch, "where", lambda chosen, yes, no: where(chosen.new_zeros(chosen.shape), yes, no))
+
+
+@mutant("building-blocks", "regressed", only="test_verl_divergence")
+def reference_and_policy_swapped(monkeypatch):
+    original = sound(f"{ALGOS}.kl_penalty")
+    monkeypatch.setattr(f"{ALGOS}.kl_penalty", lambda one, other, name: original(other, one, name))
+
+
+@mutant("building-blocks", "regressed", only="test_trl")
+def off_by_a_millionth(monkeypatch):
+    original = sound("trl.GRPOTrainer").compute_loss
+    monkeypatch.setattr("trl.GRPOTrainer.compute_loss", lambda *args: original(*args) * (1 + 1e-6))
+
+
+@mutant("building-blocks", "regressed", only="test_trl_divergence")
+def half_the_penalty(monkeypatch):
+    original = sound("trl.GRPOTrainer").compute_loss
+
+    def compute_loss(trainer, *args):
+        trainer.beta /= 2
+        return original(trainer, *args)
+
+    monkeypatch.setattr("trl.GRPOTrainer.compute_loss", compute_loss)

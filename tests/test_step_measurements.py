@@ -1,0 +1,76 @@
+"""What a training step measured, on its way to a test's reports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_measurements import note_run, note_stand_ins, numbers_of
+
+KEY = Key("NVIDIA H100 80GB HBM3", "2.13", "vllm 0.31", "FLASH_ATTN 3", "bfloat16")
+RUN = {
+    "step": "trl-step",
+    "variant": "colocate",
+    "steps": 2,
+    "loss": [0.5, 0.25],
+    "agreement": (1e-7, float("nan")),
+    "step_seconds": [1.0, 1.5],
+    "sampled": ["ab", "cd"],
+    "host_memory_bytes": 77,
+    "stand_ins": ["a weight receiver", "a platform for verl"],
+}
+
+
+@pytest.fixture
+def item():
+    return SimpleNamespace(nodeid="test_it.py::test_it", user_properties=[("other", "kept")])
+
+
+def test_runs_are_kept_one_after_the_other_with_what_stood_in(item):
+    note_stand_ins(item, ["a logical GPU"])
+    noted = note_run(item, KEY, RUN)
+    note_run(item, KEY, {**RUN, "variant": "generate", "stand_ins": []})
+    found = dict(item.user_properties)
+    measured = json.loads(found["rlregress_measured"])
+    assert measured["key"]["torch"] == "2.13"
+    assert [run["variant"] for run in measured["runs"]] == ["colocate", "generate"]
+    assert measured["runs"][0] == noted == {**RUN, "agreement": [1e-7, None]}
+    assert found["rlregress_fidelity"] == "stand-in: a logical GPU; a weight receiver; a platform for verl"
+    assert found["other"] == "kept"
+    assert len(item.user_properties) == 3
+
+
+def test_where_nothing_stood_in_nothing_is_said(item):
+    note_run(item, KEY, {**RUN, "stand_ins": []})
+    assert "rlregress_fidelity" not in dict(item.user_properties)
+
+
+def test_numbers_are_the_lists_that_are_no_speed():
+    assert numbers_of(RUN | {"agreement": [1.0, 2.0]}) == ("loss", "agreement")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss": [1.0]}, "trl-step: loss has 1 values, not one for each of 2 steps"),
+        ({"sampled": ["ab"]}, "trl-step: sampled has 1 values"),
+        ({"variant": None}, "has the field 'variant'"),
+    ],
+)
+def test_a_run_that_is_none_is_refused(item, change, message):
+    run = {name: value for name, value in {**RUN, **change}.items() if value is not None}
+    with pytest.raises(ValueError, match=message):
+        note_run(item, KEY, run)
+    assert item.user_properties == [("other", "kept")]
+
+
+def test_a_run_on_another_engine_has_a_key_of_its_own(item):
+    note_run(item, KEY, RUN)
+    note_run(item, replace(KEY, engine="transformers 5.10", attention="sdpa"), {**RUN, "variant": "hf"})
+    measured = json.loads(dict(item.user_properties)["rlregress_measured"])
+    assert "key" not in measured["runs"][0]
+    assert (measured["key"]["engine"], measured["runs"][1]["key"]["engine"]) == ("vllm 0.31", "transformers 5.10")
