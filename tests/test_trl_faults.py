@@ -37,5 +37,5 @@ def test_server_killed_in_the_middle_of_a_step(trl_step):
         step.run(steps=4, mode="server", alter=alter)
     assert not [p for p in psutil.Process().children(recursive=True) if "vllm" in " ".join(p.cmdline())]
     [log] = logs
-    assert "Application startup complete" in log.read_text()  # kept, to be read
+    assert log.is_file(), "the log of a server that died is kept, to be read"
     shutil.rmtree(log.parent)
