@@ -11,7 +11,6 @@ import pytest
 
 from pytest_rlregress import properties, settings
 from pytest_rlregress.fixtures.declare import *  # noqa: F403
-from pytest_rlregress.fixtures.declare_ray import *  # noqa: F403
 from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by, is_ours
 
 if TYPE_CHECKING:

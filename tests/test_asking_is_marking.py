@@ -7,7 +7,7 @@ import os
 import pytest
 from test_sharing import TWO_CARDS
 
-from pytest_rlregress.fixtures import declare, declare_ray
+from pytest_rlregress.fixtures import declare
 from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
@@ -19,7 +19,7 @@ MARKS_NOTHING = {
 
 
 def test_every_fixture_is_in_the_table_or_marks_nothing():
-    assert STACK_FIXTURES.keys() | MARKS_NOTHING == {*declare.__all__, *declare_ray.__all__}
+    assert STACK_FIXTURES.keys() | MARKS_NOTHING == {*declare.__all__}
     assert STACK_FIXTURES.keys().isdisjoint(MARKS_NOTHING)
 
 
@@ -100,7 +100,7 @@ ASKED = {
     "test_direct_of_mine[1]": [],
     "test_none": [],
     "test_several": ["agreement", "ray_cluster"],
-    "TestClass::test_method": ["ray_cluster", "shared_training_step", "training_step"],
+    "TestClass::test_method": ["ray_cluster", "shared_training_step", "trainer_step", "training_step"],
     "TestClass::test_overridden": [],
     "test_it": ["vllm_server"],
     "TestCase::test_unittest": ["vllm_server"],

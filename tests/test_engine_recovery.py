@@ -126,3 +126,63 @@ def test_requests_that_are_aborted(engine):
     assert engine.llm.llm_engine.has_unfinished_requests()
     abort_requests(engine.llm)
     assert not engine.llm.llm_engine.has_unfinished_requests()
+
+
+# -- mutants: what each part of the recovery is for --------------------------------------------------------------------
+
+
+def raise_in_prefill(engine):
+    """An exception in the model while it computes the long prompt, whose blocks are in the prefix cache by then."""
+
+    def put(model):
+        def raising(*args, **kwargs):
+            del model.forward
+            raise ZeroDivisionError("in the model")
+
+        model.forward = raising
+
+    engine.llm.reset_prefix_cache()
+    engine.llm.apply_model(put)
+    with pytest.raises(ZeroDivisionError):
+        engine.generate([LONG], 4)
+
+
+def test_without_the_reset_the_next_numbers_are_wrong(engine, model, monkeypatch):
+    assert engine.llm.reset_prefix_cache()
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.llm, "reset_prefix_cache", lambda: True)
+        raise_in_prefill(engine)
+    with pytest.raises(AssertionError):
+        check_right(engine, model)
+    assert engine.llm.reset_prefix_cache()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "message"),
+    [
+        ("abort", "requests remain that cannot be aborted"),
+        ("reset", "blocks of its cache are held"),
+        ("step", "two tokens did not come in 20 steps"),
+    ],
+)
+def test_what_does_not_come_back_is_broken(engine, monkeypatch, mutant, message):
+    """The next generate says so, and does not spin."""
+    from pytest_rlregress.fixtures import engine_recovery
+
+    llm = engine.llm
+    with monkeypatch.context() as patch:
+        if mutant == "abort":
+            patch.setattr(engine_recovery, "abort_requests", lambda llm: None)
+        elif mutant == "reset":
+            patch.setattr(llm, "reset_prefix_cache", lambda: False)
+        else:
+            prove = engine_recovery._prove
+            patch.setattr(
+                engine_recovery, "_prove", lambda llm: (setattr(llm.llm_engine, "step", lambda: []), prove(llm))
+            )
+        raise_in_prefill(engine)
+    with pytest.raises(engine_recovery.EngineBroken, match=f"broken: after ZeroDivisionError: .*: {message}"):
+        engine.generate([[5]], 1)
+    del engine_recovery._BROKEN[llm]
+    engine_recovery.recover(llm, "the mutant")
+    assert engine_recovery.why_broken(llm) is None

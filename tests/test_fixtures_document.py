@@ -12,7 +12,7 @@ import documents
 import needs
 import pytest
 
-from pytest_rlregress.fixtures import declare, declare_ray
+from pytest_rlregress.fixtures import declare
 from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES
 
 PRINTED = documents.files("fixtures.md")
@@ -31,7 +31,7 @@ def asked_for():
 
 
 def test_every_fixture_has_an_example():
-    assert {*declare.__all__, *declare_ray.__all__} - INNER - ELSEWHERE - asked_for() == set()
+    assert {*declare.__all__} - INNER - ELSEWHERE - asked_for() == set()
 
 
 def test_the_table_says_what_asking_marks():

@@ -15,6 +15,7 @@ from pytest_rlregress.fixtures.step_measurements import NUMBERS, numbers_of
 from pytest_rlregress.goldens.comparison import compare
 from pytest_rlregress.goldens.differences import FACTOR, tolerances
 from pytest_rlregress.goldens.golden import FORMAT, GoldenError, as_json, find, nearest, read
+from pytest_rlregress.goldens.recordable import RecordableMiniature
 from pytest_rlregress.hardware.profiles import SHIPPED
 
 
@@ -189,7 +190,7 @@ def test_the_shipped_goldens_can_be_read():
     for path in paths:
         golden = read(path)
         assert golden.file == path.name
-        assert golden.step != STEP or {run["variant"] for run in golden.runs} == set(VARIANTS)
+        assert golden.step != STEP or {run["variant"] for run in golden.runs} == set(RecordableMiniature.variants)
         assert compare(golden, golden.settings, golden.runs).differences == ()
         assert {run["step"] for run in golden.runs} == {golden.step}
         assert set(golden.tolerances["other"]) == set(numbers_of(golden.runs[0]))

@@ -89,7 +89,9 @@ def test_on_a_card_a_golden_alone_is_a_hardware_test(checkout, run, cards):
 
 def test_recording_again_says_what_changed(checkout, run):
     """The first one, not yet committed, does not make the checkout a dirty one."""
-    folder = checkout(replace(GOLDEN, runs=but(up=0.03), bands={"step_seconds": (0.1, 0.5)}))
+    folder = checkout(
+        replace(GOLDEN, runs=but(up=0.03), bands={"step_seconds": (0.1, 0.5), "host_memory_bytes": (1, 2)})
+    )
     (folder / "kept" / "here").mkdir(parents=True)
     path = keep(folder / "kept" / "here")
     subprocess.run([*GIT, "add", "."], check=True, cwd=folder)
@@ -102,10 +104,11 @@ def test_recording_again_says_what_changed(checkout, run):
             "its numbers are not those of the one before (2027-03-14T02:15:00Z, commit 3f9a1c):",
             "token: loss drifts: mean Δ +0.03, tolerance 0.004",
             "installed since then: torch 2.13.0 -> *",
-            "notice: the bands of step_seconds are wide: *",
+            "notice: without bands of step_seconds: this machine was busy*",
         ]
     )
     assert read(path).runs[0]["loss"] == but(up=0.03)[0]["loss"]
+    assert set(read(path).bands) == {"host_memory_bytes"}
     path.write_text("{")
     again = run({}, *RECORD)
     again.stdout.fnmatch_lines(["recorded: *", "in place of what was none:*"])

@@ -176,6 +176,15 @@ def test_unknown(ray_cluster): pass
 @pytest.mark.parametrize("ray_cluster", [3], indirect=True)
 def test_no_mapping(ray_cluster): pass
 
+def test_disconnects(ray_cluster):
+    import ray
+    ray.shutdown()
+
+def test_connected(ray_cluster):
+    import ray
+    assert ray.is_initialized()
+    assert ray.get_runtime_context().gcs_address == ray_cluster.address
+
 def test_default(ray_cluster): assert len(ray_cluster.nodes) == 1
 """
 
@@ -183,7 +192,8 @@ def test_default(ray_cluster): assert len(ray_cluster.nodes) == 1
 @needs.stack
 def test_parameters_of_the_shared_cluster(run):
     result = run(PARAMETERS)
-    result.assert_outcomes(passed=3, errors=2)
+    result.assert_outcomes(passed=5, errors=2, warnings=1)
+    result.stdout.fnmatch_lines(["*test_it.py::test_disconnects called ray.shutdown(), which disconnects all*"])
     result.stdout.fnmatch_lines_random(
         ["*num_cpu not allowed; allowed: num_cpus, *", "*3 is not allowed; allowed: mappings of*"]
     )

@@ -8,7 +8,6 @@ STEPS = 2
 pytestmark = [
     pytest.mark.guards("verl-step"),
     pytest.mark.long,
-    pytest.mark.needs("verl-trainer", "vllm-engine", "ray-cluster"),
     pytest.mark.isolated(timeout=900),
 ]
 

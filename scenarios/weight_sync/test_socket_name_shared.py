@@ -28,7 +28,11 @@ def no_rename(handle, run):
 def handle_of(monkeypatch, tmp_path, stack):
     """``handle_of(rank)``: the name that verl's worker takes, of a job whose number no run here has."""
     transfers.prepare(monkeypatch, tmp_path, stack.versions["vllm"])
-    from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+    verl, vllm = (f"{name} {stack.versions[name]}" for name in ("verl", "vllm"))
+    try:
+        from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+    except ImportError as error:
+        raise InterfaceMissing(f"drives the worker of {verl}, which does not load beside {vllm}: {error}") from None
 
     # Ray counts its jobs in each cluster from 1 on: the first is 01000000 in all of them. That name is for real runs.
     monkeypatch.setenv("VERL_RAY_JOB_ID", f"{os.getpid():08x}")
@@ -39,8 +43,7 @@ def handle_of(monkeypatch, tmp_path, stack):
         try:
             made.append(vLLMColocateWorkerExtension._get_zmq_handle(worker))
         except AttributeError:  # by the GPU's own name
-            version = stack.versions["verl"]
-            raise InterfaceMissing(f"drives verl's socket of a Ray job, which verl {version} has not") from None
+            raise InterfaceMissing(f"drives verl's socket of a Ray job, which {verl} has not") from None
         return made[-1]
 
     yield handle_of
