@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -166,6 +167,23 @@ def frozen_parameter():
     sound, fsdp_rank.make_policy = fsdp_rank.make_policy, make_policy
 
 
+def killed_between_micro_batches():
+    import os
+    import signal
+
+    import torch.distributed as dist
+
+    from pytest_rlregress.fixtures import fsdp_rank
+
+    def token_mean(*arguments):
+        if dist.get_rank() == 1 and next(calls):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sound(*arguments)
+
+    calls, sound = iter([False, True]), fsdp_rank.token_mean
+    fsdp_rank.token_mean = token_mean
+
+
 # -- and the complaint meant for each ----------------------------------------------------------------------------------
 
 
@@ -229,8 +247,18 @@ def test_adapters_left_out_of_the_sync_are_seen(complaint, monkeypatch):
 def test_unequal_ranks_are_what_the_step_has(fsdp_step):
     """Else a mean of the ranks' means would be the mean of all tokens."""
     [record] = fsdp_step.run(steps=1)
-    first, second = (sum(map(len, record.completions[rank::2])) for rank in range(2))
-    assert first != second
+    lengths = sorted(map(len, record.completions))
+    assert sum(lengths[: len(lengths) // 2]) < sum(lengths[len(lengths) // 2 :])
+
+
+def test_rank_killed_in_a_step_is_named_in_time(fsdp_step):
+    from pytest_rlregress.fixtures.rank_processes import RankError
+
+    begun = time.monotonic()
+    with pytest.raises(RankError, match="in train: rank 1 of 2 died of SIGKILL"):
+        fsdp_step.run(steps=1, prepare=killed_between_micro_batches)
+    assert time.monotonic() - begun < fsdp_step.settings.seconds
+    assert fsdp_step.run(steps=1), "the next run has ranks of its own"
 
 
 # -- a checkpoint without one of its parts -----------------------------------------------------------------------------
