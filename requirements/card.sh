@@ -9,7 +9,7 @@ card.sh: the stack, carried to a machine that has a GPU, torch for CUDA, and no 
 
   card.sh pack DIR [STACK [IMAGE]]    with an index: write the parts, each of at most 55 MiB, into DIR
   card.sh unpack DIR TARGET [GROUP…]  there: put all groups, or these, together in the folder TARGET
-  card.sh piece N [TARGET]            there: run the N-th of five pieces, each under 8 minutes
+  card.sh piece N [TARGET]            there: run the N-th of six pieces, each under 8 minutes
   card.sh pieces                      the test files of each piece
   card.sh bundle STAGE DIR            the second half of pack: every folder of STAGE becomes a group of parts
 
@@ -21,12 +21,12 @@ The groups are harness, rest, ray and vllm. Piece 1 needs no vllm, the others ne
 it has this script too. TARGET is a folder for PYTHONPATH; the image's own packages stay as they are.
 
 The pieces: 1 a first CUDA context, fork, FSDP, attention. 2 the engine. 3 the miniature step. 4 sleep mode, fork after
-CUDA, SIGFPE. 5 goldens. Each writes its record, log and measurements into $OUT (default ./card-out), and ends with what
-to run next. $HW is the profile (default auto), $PYTHON the interpreter (default python3).
+CUDA, SIGFPE. 5 the step on two processes, and TRL's and verl's own, with the long tests. 6 goldens. Each writes its
+record, log and measurements into $OUT (default ./card-out), and ends with what to run next. $HW is the profile (default auto), $PYTHON the interpreter (default python3).
 HELP
 }
 
-PIECES=5
+PIECES=6
 LIMIT=450  # seconds of a piece
 PART=${CARD_PART:-55M}  # at most, as `split -b` takes it
 PYTHON=${PYTHON:-python3}
@@ -217,7 +217,9 @@ tests_of() {
         rollout.test_stalled_rollout tokens.test_truncation_told_by_eos_id sampling.test_engine_resets_trainer_rng ;;
     3) say training.test_miniature_step cluster.test_worker_double_free cluster.test_raylet_crash ;;
     4) say memory.test_expandable_segments rollout.test_fork_after_cuda rollout.test_sigfpe_embedding ;;
-    5) say training.test_golden ;;
+    5) say training.test_fsdp_step training.test_trl_step training.test_verl_step \
+        weight_sync.test_trl_colocate_load_weights ;;
+    6) say training.test_golden training.test_fsdp_step_golden training.test_trl_step_golden ;;
     esac
 }
 
@@ -258,9 +260,10 @@ run_piece() {
     case $number in
     1) measure nvml context memory fork reclaim ;;
     2) measure warm-server ;;
-    5)
+    5) set -- --rl-long "$@" ;;
+    6)
         # A golden names the commit of the checkout that it is written into: that of the harness in the pack.
-        [ -n "$target" ] || { say "goldens are of what was unpacked: piece 5 TARGET"; return 2; }
+        [ -n "$target" ] || { say "goldens are of what was unpacked: piece 6 TARGET"; return 2; }
         git --version >/dev/null || { say "recording a golden takes git, which is not here"; return 2; }
         room=$(mktemp -d)
         trap 'rm -rf "$room"' EXIT
@@ -275,7 +278,7 @@ run_piece() {
     root=$("$PYTHON" -c 'import pytest_rlregress.scenarios as it; print(it.__path__[0])') || return 2
     ended=0
     timeout --foreground -k 20 -s INT $((end - $(date +%s))) "$PYTHON" -m pytest "--rootdir=$root" "$@" || ended=$?
-    if [ "$number" = 5 ]; then
+    if [ "$number" = $PIECES ]; then
         cd "$room/checkout" || return 2
         git ls-files --others --modified hardware_markers/goldens | while read -r golden; do cp "$golden" "$out"; done
     fi

@@ -22,7 +22,15 @@ __all__ = ["cards", "fake_nvml"]
 REQUIREMENTS = Path(__file__).parents[1] / "requirements"
 CARD = REQUIREMENTS / "card.sh"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-USES_THE_GPU = {"vllm_engine", "vllm_server", "training_step", "experts"}  # fixtures
+USES_THE_GPU = {
+    "vllm_engine",
+    "vllm_server",
+    "training_step",
+    "fsdp_step",
+    "trl_step",
+    "verl_step",
+    "experts",
+}  # fixtures
 
 
 def call(*command, code=0, script=CARD, **environment):
@@ -77,7 +85,7 @@ def test_help_teaches():
     ("command", "words"),
     [
         (["fly"], "no command 'fly'"),
-        (["piece", "6"], "no piece '6'; there are 1 to 5"),
+        (["piece", "7"], "no piece '7'; there are 1 to 6"),
         (["piece"], "no piece ''"),
         (["pack", "somewhere", "vllm-0.1"], "there are vllm-0.26 and vllm-0.31"),
         (["unpack", "somewhere"], "unpack DIR TARGET"),
@@ -243,9 +251,9 @@ def test_every_test_for_a_gpu_is_in_one_piece(pytester, cards):
     cards(h200())
     pytester.makepyfile(collect=COLLECT)
     pytester.syspathinsert()
-    command = ["--hw=h200", "--collect-only", "-q", "-p", "collect", "--pyargs"]
+    command = ["--hw=h200", "--rl-long", "--collect-only", "-q", "-p", "collect", "--pyargs"]
     pieces = {line[0]: line[2:].split() for line in call("pieces").splitlines()}
-    assert list(pieces) == list("12345")
+    assert list(pieces) == list("123456")
 
     def collected(*what):
         done = pytester.runpytest_subprocess(*command, *(f"pytest_rlregress.scenarios{one}" for one in what))
@@ -265,7 +273,7 @@ def test_every_test_for_a_gpu_is_in_one_piece(pytester, cards):
     assert len(modules) == len(set(modules)), "in two pieces"
 
 
-@pytest.mark.parametrize("number", "12345")
+@pytest.mark.parametrize("number", "123456")
 def test_a_piece_says_that_there_is_no_cuda(number, tmp_path):
     out = tmp_path / "out"
     said = call("piece", number, code=2, OUT=str(out), CUDA_VISIBLE_DEVICES="")
@@ -316,9 +324,9 @@ def test_goldens_are_written_into_the_packs_checkout_and_come_home(target, tmp_p
         "import os, pathlib, sys\nassert '--rl-update-goldens' in sys.argv\n"
         "(pathlib.Path(os.environ['RLREGRESS_GOLDENS']) / 'new.json').write_text('1')\n"
     )
-    said = call("piece", "5", script=target / "card.sh", OUT=str(tmp_path / "out"))
+    said = call("piece", "6", script=target / "card.sh", OUT=str(tmp_path / "out"))
     assert "hardware_markers/goldens" in said.splitlines()[-1]
-    assert {path.name for path in (tmp_path / "out" / "piece-5").iterdir()} == {"log.txt", "new.json"}
+    assert {path.name for path in (tmp_path / "out" / "piece-6").iterdir()} == {"log.txt", "new.json"}
 
 
 @pytest.fixture
