@@ -19,7 +19,7 @@ PRINTED = documents.files("fixtures.md")
 TESTS = [path for path in PRINTED if path.rpartition("/")[2].startswith("test_")]
 LONG = [path for path in TESTS if "pytest.mark.long" in PRINTED[path]]
 #: What another fixture is made of, and what has its example in writing-a-scenario.md.
-INNER = {"kept_runs", "shared_training_step"}
+INNER = {"kept_runs", "rank_server", "shared_training_step"}
 ELSEWHERE = {"subject"}
 
 
