@@ -22,7 +22,8 @@ def off_policy(noise):
     batch = drawn_batch((8, 3, 6, 2, 7, 5))
     draw = torch.Generator().manual_seed(1)
     advantages = torch.randn(len(batch.mask), 1, generator=draw).expand(batch.mask.shape)
-    log_probs = batch.old_log_probs + noise * torch.randn(batch.mask.shape, generator=draw)
+    moved = batch.old_log_probs + noise * torch.randn(batch.mask.shape, generator=draw)
+    log_probs = moved.clamp(max=-0.01)  # no token is likelier than certain
     batch = replace(batch, advantages=advantages, log_probs=log_probs).with_floats(lambda tensor: tensor.double())
     return replace(batch, log_probs=batch.log_probs.requires_grad_())
 
