@@ -115,7 +115,7 @@ def run_lock(lock_file: Path, only: Sequence[str] = ()) -> ShortRecord:
     activated = {**outer, "PATH": os.pathsep.join([str(python.parent), outer["PATH"]])}
     log = ENVIRONMENTS / f"{lock_file.stem}.log"
     with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
-        command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-record-dir=records"]
+        command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-long", "--rl-record-dir=records"]
         command += ["--pyargs", *(f"pytest_rlregress.scenarios.{folder}" for folder in only)] if only else []
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, cwd=folder, env=activated, stdout=output, stderr=output, timeout=LIMIT_SECONDS)
