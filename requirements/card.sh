@@ -98,7 +98,7 @@ pack() {
     printf '%s\n' $LEFT_OUT >"$room/left-out"
     printf '%s\n' $ANY_VERSION >"$room/any-version"
     harness="pytest-rlregress @ file://$room/checkout"
-    printf '%s\n' "vllm==$vllm" "torch==$torch" ray tensordict verl trl peft "$harness" |
+    printf '%s\n' "vllm==$vllm" "torch==$torch" ray tensordict verl trl peft TransferQueue "$harness" |
         "$uv" pip compile --quiet --no-header --no-annotate --python-version 3.12 --python-platform $PLATFORM \
             --excludes "$room/left-out" --overrides "$room/any-version" --output-file "$room/resolved" - >/dev/null
     pins "$room/resolved" | grep '==' >"$room/pins"
