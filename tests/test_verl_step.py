@@ -91,6 +91,19 @@ def test_a_verl_without_platforms(tmp_path, monkeypatch):
         verl_step.check_interface("legacy")
 
 
+def test_a_verl_that_wants_flash_attn(tmp_path, monkeypatch):
+    package = tmp_path / "verl"
+    (package / "plugin" / "platform").mkdir(parents=True)
+    (package / "utils").mkdir()
+    (package / "__init__.py").touch()
+    (package / "utils" / "attention_utils.py").write_text("from flash_attn.bert_padding import unpad_input\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "verl", raising=False)
+    with pytest.raises(InterfaceMissing, match=r"attention_utils without flash-attn, which verl [\d.]+ has not"):
+        verl_step.check_interface("legacy")
+    verl_step.check_interface("legacy", on_cpu=False)
+
+
 @pytest.fixture
 def trainer():
     with verl_step.start(SETTINGS, on_cpu=True) as trainer:
