@@ -5,7 +5,7 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 
-.PHONY: help run test test-slow matrix stacks lint docs lock bench clean
+.PHONY: help run test test-slow test-long matrix stacks lint docs lock bench clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -17,6 +17,9 @@ test: $(INSTALLED) ## the harness' own tests
 
 test-slow: $(INSTALLED) ## those of them that take minutes: real bisects, a Ray cluster, a golden recorded
 	$(BIN)/pytest -n 2 -m slow $(ARGS)
+
+test-long: $(INSTALLED) ## whole runs of TRL's and verl's trainers, sound, broken and with a part killed: a nightly's
+	$(BIN)/pytest --rl-long -m long tests scenarios/training $(ARGS)
 
 matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
 	$(BIN)/python requirements/support_matrix.py $(ARGS)

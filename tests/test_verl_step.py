@@ -19,6 +19,12 @@ SETTINGS = StepSettings(prompts=4, samples_per_prompt=4)
 COMPLETIONS = 16
 
 
+def long_run(test):
+    """A run of verl's trainer, in a process of its own and with ``--rl-long`` only."""
+    needed = pytest.mark.needs("verl-trainer", "ray-cluster", "vllm-engine")
+    return pytest.mark.long(pytest.mark.isolated(timeout=900)(needed(test)))
+
+
 def made_step(number=1, **changes):
     texts = ["abcde" * n for n in range(1, COMPLETIONS + 1)]
     completions = tuple(verl_record.ScoredText(text, 40, arithmetic.reward(text, 40)) for text in texts)
@@ -111,7 +117,7 @@ def trainer():
     assert not trainer.folder.exists()
 
 
-@pytest.mark.slow
+@long_run
 def test_broken_syncs_show_in_their_step(trainer):
     receiver = {"actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls": "verl_mutants.MutantReceiver"}
     run = trainer.run(6, settings=receiver, environment={"PYTHONPATH": str(Path(__file__).parent)})
@@ -126,7 +132,7 @@ def test_broken_syncs_show_in_their_step(trainer):
     assert all("engine and trainer disagree" in message for message in found.values())
 
 
-@pytest.mark.slow
+@long_run
 @pytest.mark.parametrize("part", verl_process.PARTS)
 def test_a_part_is_killed_in_the_middle_of_a_step(trainer, part):
     killed, seen = [], []
