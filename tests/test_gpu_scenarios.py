@@ -24,7 +24,8 @@ class Collected:
 def scenarios():
     """Every shipped test."""
     collected = Collected()
-    options = ["--collect-only", "-qq", "-p", "no:cacheprovider", "--hw=cpu", "--pyargs", "pytest_rlregress.scenarios"]
+    options = ["--collect-only", "-qq", "-p", "no:cacheprovider", "--hw=cpu", "--rl-long"]
+    options += ["--pyargs", "pytest_rlregress.scenarios"]
     assert pytest.main(options, [collected]) == pytest.ExitCode.OK
     return collected.items
 
