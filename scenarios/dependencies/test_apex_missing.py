@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.scenarios.dependencies.megatron_engine import one_rank
 
 EXTENSION = "fused_weight_gradient_mlp_cuda"
 PYTHON_ONLY = {"apex/__init__.py": "", "apex/optimizers/__init__.py": ""}
@@ -25,18 +26,14 @@ WHOLE = {**PYTHON_ONLY, f"{EXTENSION}.py": "def wgrad_gemm_accum_fp32(input, gra
 def gradient_of_column_parallel(fusion):
     """The weight's gradient of Megatron's linear layer on one rank, of ones (4, 8) and two rows of ones."""
     import torch
-    from megatron.core import ModelParallelConfig, parallel_state
+    from megatron.core import ModelParallelConfig
     from megatron.core.tensor_parallel import ColumnParallelLinear
 
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    parallel_state.initialize_model_parallel()
-    try:
+    with one_rank() as parallel_state:
+        parallel_state.initialize_model_parallel()
         config = ModelParallelConfig(gradient_accumulation_fusion=fusion, use_cpu_initialization=True)
         layer = ColumnParallelLinear(8, 4, config=config, init_method=torch.nn.init.ones_, bias=False)
         layer(torch.ones(2, 1, 8))[0].sum().backward()
-    finally:
-        parallel_state.destroy_model_parallel()
-        torch.distributed.destroy_process_group()
     return layer.weight.grad
 
 
