@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mutants import CATALOGUE, CHOSEN, MUTANTS
+from mutants import CATALOGUE, MUTANTS
+from promises.broken import SHARED
 from promises.equivalent import EQUIVALENT
 
 # Every id, but for the row of the miniature step, whose mutants are in test_training_mutants.py.
@@ -35,13 +36,13 @@ def verdicts(request, tmp_path_factory):
         if item.path == request.path:
             chosen += [item.callspec.params.get("mutant")] if "mutant" in item.fixturenames else []
             chosen += PROMISED[item.callspec.params["subject"]] if "subject" in item.fixturenames else []
-    folders = sorted({mutant.folder for mutant in chosen})
+    names = sorted({mutant.folder for mutant in chosen})
     folder = tmp_path_factory.mktemp("mutants")
-    junit, keys = folder / "junit.xml", folder / "chosen"
-    keys.write_text("\n".join({mutant.key for mutant in chosen}))
+    junit = folder / "junit.xml"
+    (folder / "chosen").write_text("\n".join({mutant.key for mutant in chosen}))
     command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "mutants", f"--junitxml={junit}"]
-    command += ["--pyargs", *(f"pytest_rlregress.scenarios.{folder}" for folder in folders)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), CHOSEN: str(keys)}
+    command += ["--pyargs", *(f"pytest_rlregress.scenarios.{name}" for name in names)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), SHARED: str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600)
     assert junit.exists(), done.stdout + done.stderr
     found = defaultdict(Counter)

@@ -4,7 +4,8 @@ Loaded into a run of the scenarios with ``-p mutants``, this runs each sided tes
 else; ``tests/test_mutants.py`` looks at the verdicts. A mutant that brought its verdict is not tried further.
 
 One module per scenario folder holds those written by hand. The others are derived (``promises``): each breaks one
-promise of a remedy's docstring.
+promise of a remedy's docstring. In the folder that the environment variable ``SHARED`` names, a file ``chosen`` has the
+keys of those to run, a line each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 from promises import Promise, promises_of
+from promises.broken import SHARED
 from pytest_rlregress import catalogue, remedies
 from pytest_rlregress.containment.worker import CHANNEL
 from pytest_rlregress.session import find
@@ -117,16 +119,13 @@ for failure in CATALOGUE.values():
     if failure.subject and ":" not in failure.subject:
         MUTANTS += [derived(failure.id, promise) for promise in promises_of(getattr(remedies, failure.subject))]
 
-#: File with the keys of the mutants to run, a line each.
-CHOSEN = "RLREGRESS_TEST_MUTANTS"
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = _chosen()
     found = [
         mutant
         for mutant in MUTANTS
-        if mutant.failure in _ids(metafunc.definition, mutant.side) and (chosen is None or mutant.key in chosen)
+        if mutant.failure in _ids(metafunc.definition, mutant.side) and mutant.key in chosen
     ]
     if found:
         metafunc.fixturenames.append("mutant_applied")
@@ -187,9 +186,8 @@ def mutant_applied(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @functools.cache
-def _chosen() -> frozenset[str] | None:
-    file = os.environ.get(CHOSEN)
-    return frozenset(Path(file).read_text().splitlines()) if file else None
+def _chosen() -> frozenset[str]:
+    return frozenset(Path(os.environ[SHARED], "chosen").read_text().splitlines())
 
 
 def _mutant(item: pytest.Item) -> Mutant | None:

@@ -12,7 +12,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from docstring_parser import DocstringStyle, parse
@@ -59,7 +59,7 @@ def promises_of(function: Function) -> list[Promise]:
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
-_LEFT = re.compile(r"left as (it|they) (is|are|was|were)\b|(are|is) left as (it|they)")
+_LEFT = re.compile(r"left as (it|they) (is|are|was|were)\b|(are|is) left as (it|they)", re.IGNORECASE)
 _PLAIN = re.compile(r"(bool|int|float|str|tuple\[.*\]|str \| Path|str \| PathLike\[str\])( \| None)?")
 
 
@@ -71,7 +71,12 @@ def _of_arguments(function: Function, described: dict[str, str], rest: str) -> I
         if has_default or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             yield Promise(f"ignores-{name}", f"{name}: {words}", broken.without_argument(name), must_show=True)
         elif _PLAIN.fullmatch(str(parameter.annotation)):
-            yield Promise(f"keeps-first-{name}", f"{name}: {words}", broken.with_first(name), must_show=True)
+            yield Promise(
+                f"keeps-first-{name}",
+                f"{name}: {words}",
+                broken.with_first(f"{function.__name__} {name}", name),
+                must_show=True,
+            )
         annotation = str(parameter.annotation)
         if every or _LEFT.search(words) or (f"The {name} is left as it is" in rest):
             for kind, spoil in (
@@ -130,9 +135,11 @@ def _of_result(annotation: str, words: str, body: str, described: dict[str, str]
         return
     if not annotation.startswith("Iterator"):
         yield promise("returns-none", values.nothing)
-    yield promise("alters-last", lambda value: values.leaf_changed(value, values.other, -1))
+    # Of what is said the guards look for names and numbers: one letter more is no lie.
+    other = values.unsaid if re.search(r"[Ss]entence|[Ww]hat was done|advice", words) else values.other
+    yield promise("alters-last", lambda value: values.leaf_changed(value, other, -1))
     if not single:
-        first = functools.partial(values.other, place=0)
+        first = functools.partial(other, place=0)
         yield promise("alters-first", lambda value: values.leaf_changed(value, first, 0))
         if re.match(r"list|Iterator|dict|torch.Tensor|np.ndarray|Data|TensorDict|Masked|MathScores", annotation):
             yield promise("drops-last", rows.without_last)
@@ -152,9 +159,10 @@ def _of_result(annotation: str, words: str, body: str, described: dict[str, str]
     if re.match(r"list|dict|Data|TensorDict", annotation) and (
         re.search(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b", words) or _LEFT.search(everything)
     ):
-        yield Promise("aliases", told, broken.returning(rows.aliased))
+        new = bool(re.search(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b", words))
+        yield Promise("aliases", told, broken.returning(rows.aliased), must_show=new)
     if "DataProto" in annotation:
-        yield promise("loses-meta-info", rows.without_meta)
+        yield replace(promise("loses-meta-info", rows.without_meta), must_show=True)
     if re.match(r"dict|[A-Z]\w+$", annotation) or "DataProto" in annotation:
         for name in dict.fromkeys(re.findall(r"``(\w+)``", words if not annotation.startswith("dict") else everything)):
             if name not in described:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from promises.in_place import spoil_itself
@@ -40,18 +43,20 @@ def without_argument(name: str) -> Break:
     return broken
 
 
-#: Of each remedy and argument, the value that it had first in this process.
-_FIRST: dict[tuple[Function, str], Any] = {}
+#: Variable with a folder that the processes of a run share.
+SHARED = "RLREGRESS_TEST_MUTANTS"
 
 
-def with_first(name: str) -> Break:
-    """An argument keeps the value that it had first."""
+def with_first(key: str, name: str) -> Break:
+    """An argument keeps the value that it had first in this run, whichever process that was in."""
 
     def broken(function: Function, note: Note) -> Function:
         def call(*args: Any, **kwargs: Any) -> Any:
             bound = inspect.signature(function).bind(*args, **kwargs)
-            given = bound.arguments[name]
-            bound.arguments[name] = _FIRST.setdefault((function, name), given)
+            given, file = bound.arguments[name], Path(os.environ[SHARED], key)
+            if not file.exists():
+                file.write_bytes(pickle.dumps(given))
+            bound.arguments[name] = pickle.loads(file.read_bytes())
             if bound.arguments[name] != given:
                 note()
             return function(*bound.args, **bound.kwargs)
@@ -221,7 +226,8 @@ def is_context(function: Function) -> bool:
     return hasattr(function, "__wrapped__") and inspect.isgeneratorfunction(inspect.unwrap(function))
 
 
-_ENTERED: list[Any] = []  # kept, or the end of a generator would undo
+#: Contexts that are not undone: the end of their generators would do it.
+ENTERED: list[Any] = []
 
 
 def leaving(function: Function, note: Note, undone: tuple[bool, bool]) -> Function:
@@ -230,7 +236,7 @@ def leaving(function: Function, note: Note, undone: tuple[bool, bool]) -> Functi
 
     def call(*args: Any, **kwargs: Any) -> Iterator[Any]:
         context = function(*args, **kwargs)
-        _ENTERED.append(context)
+        ENTERED.append(context)
         value = context.__enter__()
         try:
             yield value

@@ -105,14 +105,13 @@ def aliased(value: Any, arguments: tuple[Any, ...]) -> Any:
 def _equal(one: Any, two: Any) -> bool:
     if type(one) is not type(two):
         return False
-    if is_a(one, "Tensor"):
-        shared = one.data_ptr() == two.data_ptr()
-        return not shared and one.dtype == two.dtype and one.shape == two.shape and bool((one == two).all())
-    if is_a(one, "ndarray"):
-        return (
-            one.dtype == two.dtype and one.tolist() == two.tolist() and not sys.modules["numpy"].shares_memory(one, two)
-        )
     try:
+        if is_a(one, "Tensor"):
+            shared = one.data_ptr() == two.data_ptr()
+            return not shared and one.dtype == two.dtype and one.shape == two.shape and bool((one == two).all())
+        if is_a(one, "ndarray"):
+            shared = sys.modules["numpy"].shares_memory(one, two)
+            return not shared and one.dtype == two.dtype and one.tolist() == two.tolist()
         return bool(one == two) and len(one) > 0
-    except Exception:  # of what is inside: a tensor's == is no bool
+    except Exception:  # of what is inside: a tensor's == is no bool, a jagged one has none
         return False

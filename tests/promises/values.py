@@ -133,6 +133,11 @@ def other(leaf: Any, place: int = -1) -> Any:
     raise NoChange
 
 
+def unsaid(leaf: Any, place: int = -1) -> Any:
+    """No word of a text."""
+    return "x" if isinstance(leaf, str) else no_change()
+
+
 def _other_tensor(tensor: Any, place: int) -> Any:
     if not tensor.numel():
         raise NoChange
