@@ -77,7 +77,7 @@ def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
 
 @pytest.mark.guards("vllm-missing")
 def test_a_setting_that_is_not_known(subject):
-    with pytest.raises(ValueError, match="'vllm-cpu'.*Allowed: .*vllm"):
+    with pytest.raises(ValueError, match=r"'vllm-cpu'.*Allowed: .*vllm"):
         subject("vllm-cpu")
 
 
