@@ -75,6 +75,12 @@ def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
     assert "vllm.LLM" in said
 
 
+@pytest.mark.guards("vllm-missing")
+def test_a_setting_that_is_not_known(subject):
+    with pytest.raises(ValueError, match=r"'vllm-cpu'.*Allowed: .*vllm"):
+        subject("vllm-cpu")
+
+
 @pytest.mark.guards("vllm-missing", fidelity="real")
 @pytest.mark.needs("vllm", "verl-trainer")
 def test_the_rollout_of_a_whole_install_loads(subject, monkeypatch, tmp_path, stack):

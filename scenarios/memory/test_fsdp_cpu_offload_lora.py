@@ -118,6 +118,14 @@ def test_checkpointing_keeps_less_and_changes_nothing(tiny_qwen, subject):
     assert before - after > layer, f"{after} of {before} bytes are still kept"
 
 
+@pytest.mark.guards("fsdp-cpu-offload-lora")
+def test_a_model_that_cannot_be_checkpointed(tiny_qwen, subject):
+    model = tiny_qwen.model()
+    model.supports_gradient_checkpointing = False
+    with pytest.raises(ValueError, match="gradient checkpointing"):
+        subject(model)
+
+
 def check_trains(model, mesh, subject):
     """A step on a sharded model that is not offloaded: LoRA moves, nothing else does, and all can be looked at."""
     import torch

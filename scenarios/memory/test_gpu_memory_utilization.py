@@ -108,6 +108,7 @@ def test_any_trainer_keeps_its_memory(subject, total, reserved):
     assume(free > total // 1000)
     share = subject(total, reserved)
     assert 0 < share <= 0.5
+    assert share == round(share, 4)
     request(free, total, share)
     assert share == 0.5 or share + 0.001 > free / total, f"{share} leaves more than the {reserved} bytes reserved"
 
