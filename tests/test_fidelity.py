@@ -84,7 +84,7 @@ def test_table_record_and_junit_say_it(pytester, run, entry_says, distributed):
     result.stdout.fnmatch_lines(
         [
             "failure * reproduces * guards * fidelity * subject",
-            "short-column * reproduced 2/2 * unavailable 1/3  real 2,*",
+            "short-column * reproduced 2/2 * held 2/3 * real 2,*",
             "* stand-in 1,*",
             "* injected 1*",
         ],
