@@ -21,15 +21,25 @@ from pytest_rlregress.remedies.launch import (
 )
 
 
-@broken("silent-exit-zero", only="test_what_did_not_train")
+@broken("silent-exit-zero", only="test_what_did_not_start")
 def trusts_the_exit_code(returncode, log, step_pattern):
     if returncode:
         raise RuntimeError(f"{log}: exit {returncode}")
 
 
-@broken("silent-exit-zero", only="test_what_did_not_train")
+@broken("silent-exit-zero", only="first_finished_step")
 def any_line_will_do(returncode, log, step_pattern):
     check_finished(returncode, log, "")
+
+
+@broken("silent-exit-zero", only="first_finished_step")
+def validation_is_a_step(returncode, log, step_pattern):
+    check_finished(returncode, log, r"step:\d+ -")
+
+
+@broken("silent-exit-zero", only="another-trainers")
+def knows_verl_alone(returncode, log, step_pattern):
+    check_finished(returncode, log, r"step:[1-9]\d* -")
 
 
 @broken("silent-exit-zero", only="test_neither_log_nor_code_alone")
@@ -55,12 +65,12 @@ def run_as(monkeypatch, changed):
     monkeypatch.setattr(subprocess, "run", patched)
 
 
-@mutant("silent-exit-zero", "absent", only="middle")
+@mutant("silent-exit-zero", "absent", only="another_interpreter[middle")
 def the_shell_stops_where_a_line_fails(monkeypatch):
     run_as(monkeypatch, lambda command, keywords: (["sh", "-e", *command[1:]], keywords))
 
 
-@mutant("silent-exit-zero", "changed")
+@mutant("silent-exit-zero", "changed", only="another_interpreter")
 def no_shell(monkeypatch):
     run_as(monkeypatch, lambda command, keywords: (["no-such-shell"], keywords))
 
