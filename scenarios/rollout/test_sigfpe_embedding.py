@@ -110,6 +110,15 @@ def test_contiguous_ids_mean_the_same(tiny_qwen, vllm_engine, subject, view):
     torch.testing.assert_close(engine_logits(vllm_engine, made), engine_logits(vllm_engine, ids))
 
 
+@pytest.mark.guards("sigfpe-embedding")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64", "complex64"])
+def test_numbers_that_are_no_ids(subject, dtype):
+    import torch
+
+    with pytest.raises(ValueError, match=dtype):
+        subject(torch.ones(4, 12, dtype=getattr(torch, dtype)))
+
+
 @GPU
 @pytest.mark.isolated
 @pytest.mark.reproduces("sigfpe-embedding", fidelity="real")

@@ -85,12 +85,6 @@ def strict_utf8(environ):
     return {**environ, "PYTHONIOENCODING": "utf-8"}
 
 
-@broken("console-encoding", only="test_the_rest")
-def in_place(environ):
-    environ.update(utf8_environment(environ))
-    return environ
-
-
 @mutant("console-encoding", "absent", only="test_printing_fails")
 def consoles_that_take_all(monkeypatch):
     run_as(monkeypatch, lambda command, keywords: (command, {**keywords, "env": utf8_environment(keywords["env"])}))
@@ -268,11 +262,6 @@ def writing_is_refused(monkeypatch):
     monkeypatch.setattr(transformers.Qwen2Config, "save_pretrained", save)
 
 
-@broken("dataset-root-not-file", only="test_the_one_file")
-def the_folder_itself(path):
-    return path
-
-
 @broken("dataset-root-not-file", only="test_two_files")
 def the_first_of_several(path):
     from pathlib import Path
@@ -312,11 +301,6 @@ def datasets_wants_a_list(monkeypatch):
         raise TypeError(f"data_files must be a list of files, not {data_files!r}")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-
-
-@broken("dataloader-resume-skips", only="test_other_data_is_refused")
-def loader_alone(loader, rows=None):
-    return loader
 
 
 @broken("dataloader-resume-skips", only="test_other_data_is_refused")
