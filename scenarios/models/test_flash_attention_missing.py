@@ -72,7 +72,7 @@ def test_value_head_with_what_is_chosen(subject, tiny_qwen):
     assert model.score.out_features == 1
 
 
-@pytest.mark.guards("flash-attention-missing")
+@pytest.mark.guards("flash-attention-missing", fidelity="stand-in")
 @pytest.mark.isolated
 @pytest.mark.parametrize(
     ("source", "chosen"),

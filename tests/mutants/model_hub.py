@@ -13,11 +13,6 @@ from pytest_rlregress.remedies.models import check_model_id, download_verified
 
 
 @broken("model-id-not-on-hub", only="test_the_documented_id")
-def every_id_is_there(model, endpoint=None):
-    pass
-
-
-@broken("model-id-not-on-hub", only="test_the_documented_id")
 def names_none_that_may_be_meant(model, endpoint=None):
     try:
         check_model_id(model, endpoint)
@@ -96,11 +91,6 @@ def only_sizes_are_compared(model, directory, revision, endpoint, attempts):
 
 
 @broken("truncated-download", only="test_the_revision")
-def always_main(model, directory, revision="main", endpoint=None, attempts=5):
-    return download_verified(model, directory, "main", endpoint, attempts)
-
-
-@broken("truncated-download", only="test_the_revision")
 def another_folder(model, directory, revision="main", endpoint=None, attempts=5):
     return download_verified(model, directory, revision, endpoint, attempts).parent
 
@@ -109,14 +99,6 @@ def another_folder(model, directory, revision="main", endpoint=None, attempts=5)
 def everything_each_time(model, directory, revision="main", endpoint=None, attempts=5):
     shutil.rmtree(directory, ignore_errors=True)
     return download_verified(model, directory, revision, endpoint, attempts)
-
-
-@broken("truncated-download", only="test_nothing")
-def one_error_for_all(model, directory, revision="main", endpoint=None, attempts=5):
-    try:
-        return download_verified(model, directory, revision, endpoint, attempts)
-    except OSError as error:
-        raise RuntimeError(f"{model} is not complete") from error
 
 
 @broken("truncated-download", only="test_the_last_error")

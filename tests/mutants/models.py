@@ -11,11 +11,6 @@ def fails_otherwise(*args, **kwargs):
 
 
 @broken("unrecognised-model-type", only="test_next_model")
-def every_type_is_known(config):
-    pass
-
-
-@broken("unrecognised-model-type", only="test_next_model")
 def only_the_outer_type(config):
     check_model_type({"model_type": config["model_type"]})
 
@@ -122,11 +117,6 @@ def causal_lm_fails_otherwise(monkeypatch):
 
     for name in ("from_pretrained", "from_config"):
         monkeypatch.setattr(AutoModelForCausalLM, name, fails_otherwise)
-
-
-@broken("flash-attention-missing", only="test_what_is_chosen")
-def what_was_wanted(wanted):
-    return wanted
 
 
 @broken("flash-attention-missing", only="stub")
