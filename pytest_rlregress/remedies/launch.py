@@ -35,8 +35,9 @@ def check_finished(returncode: int, log: Path, step_pattern: str) -> None:
 
     Args:
         returncode: Of the script that was to train.
-        log: What the training wrote; read line by line, of any size.
-        step_pattern: Regular expression found in the log line of a finished step, such as ``step:\d+ -`` for verl.
+        log: What the training wrote.
+        step_pattern: Regular expression found in the log line of a finished step, such as ``step:[1-9]\d* -`` for
+            verl, whose ``step:0 -`` is the validation before the first.
 
     Raises:
         RuntimeError: The exit code is not 0, or the log is missing, is blank or tells of no finished step.

@@ -72,7 +72,7 @@ def test_value_head_with_what_is_chosen(subject, tiny_qwen):
     assert model.score.out_features == 1
 
 
-@pytest.mark.guards("flash-attention-missing")
+@pytest.mark.guards("flash-attention-missing", fidelity="stand-in")
 @pytest.mark.isolated
 @pytest.mark.parametrize("source", ["", "raise ImportError('undefined symbol: _ZN3c105ErrorC2E')"], ids=["stub", "abi"])
 def test_a_package_without_its_symbols_counts_as_missing(subject, monkeypatch, tmp_path, source):

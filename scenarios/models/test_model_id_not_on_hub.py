@@ -82,6 +82,15 @@ def test_what_may_not_be_read_is_refused(hub, subject, tmp_path):
 
 
 @pytest.mark.guards("model-id-not-on-hub")
+def test_the_hub_that_is_named_is_asked(hub, subject, tiny_qwen):
+    """Not the one by default, which has the model."""
+    with loopback_hub.start({OTHER: tiny_qwen.directory}) as other:
+        subject(OTHER, other.endpoint)
+        with pytest.raises(ValueError, match=other.endpoint):
+            subject(MEANT, other.endpoint)
+
+
+@pytest.mark.guards("model-id-not-on-hub")
 def test_a_folder_needs_no_hub(subject, tiny_qwen, tmp_path):
     nowhere = "http://127.0.0.1:9"
     subject(str(tiny_qwen.directory), nowhere)

@@ -110,9 +110,18 @@ def test_contiguous_ids_mean_the_same(tiny_qwen, vllm_engine, subject, view):
     torch.testing.assert_close(engine_logits(vllm_engine, made), engine_logits(vllm_engine, ids))
 
 
+@pytest.mark.guards("sigfpe-embedding")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64", "complex64"])
+def test_numbers_that_are_no_ids(subject, dtype):
+    import torch
+
+    with pytest.raises(ValueError, match=dtype):
+        subject(torch.ones(4, 12, dtype=getattr(torch, dtype)))
+
+
 @GPU
 @pytest.mark.isolated
-@pytest.mark.reproduces("sigfpe-embedding")
+@pytest.mark.reproduces("sigfpe-embedding", fidelity="real")
 @pytest.mark.parametrize("name", GEMMS)
 def test_gemm(name):
     print({family: [str(path) for path in paths] for family, paths in mapped_libraries().items()})
@@ -121,7 +130,7 @@ def test_gemm(name):
 
 @GPU
 @pytest.mark.isolated
-@pytest.mark.guards("sigfpe-embedding")
+@pytest.mark.guards("sigfpe-embedding", fidelity="real")
 def test_fault_follows_cublas_and_not_strides():
     """Contiguity, mapped cuBLAS, shape and dtype: each product in a process of its own."""
     ended = {}
@@ -139,7 +148,7 @@ def test_fault_follows_cublas_and_not_strides():
 
 @GPU
 @pytest.mark.isolated
-@pytest.mark.guards("sigfpe-embedding")
+@pytest.mark.guards("sigfpe-embedding", fidelity="real")
 def test_mapped_cublas_is_the_installed_one():
     gemm("matmul-8x1024x4096", strided=False)
     mapped = {path.resolve() for family in ("libcublas", "libcublasLt") for path in mapped_libraries()[family]}

@@ -20,11 +20,6 @@ def fails_otherwise(*args, **kwargs):
 
 
 @broken("unrecognised-model-type", only="test_next_model")
-def every_type_is_known(config):
-    pass
-
-
-@broken("unrecognised-model-type", only="test_next_model")
 def only_the_outer_type(config):
     check_model_type({"model_type": config["model_type"]})
 
@@ -101,11 +96,6 @@ def causal_lm_fails_otherwise(monkeypatch):
 
     for name in ("from_pretrained", "from_config"):
         monkeypatch.setattr(AutoModelForCausalLM, name, fails_otherwise)
-
-
-@broken("model-id-not-on-hub", only="test_the_documented_id")
-def every_id_is_there(model, endpoint=None):
-    pass
 
 
 @broken("model-id-not-on-hub", only="test_the_documented_id")
@@ -232,11 +222,6 @@ def the_client_fails_otherwise(monkeypatch):
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fails_otherwise)
-
-
-@broken("flash-attention-missing", only="test_what_is_chosen")
-def what_was_wanted(wanted):
-    return wanted
 
 
 @broken("flash-attention-missing", only="test_a_package")

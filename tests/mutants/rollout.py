@@ -22,11 +22,6 @@ def failing(error):
 
 
 @broken("max-tokens-overflow", only="test_arithmetic")
-def no_clamp(max_tokens, prompt_length, max_model_len):
-    return max_tokens
-
-
-@broken("max-tokens-overflow", only="test_arithmetic")
 def one_too_many(max_tokens, prompt_length, max_model_len):
     return clamp_max_tokens(max_tokens, prompt_length - 1, max_model_len)
 

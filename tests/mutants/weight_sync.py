@@ -23,11 +23,6 @@ def failing(error):
 
 
 @broken("prefix-cache-stale-weights", only="test_every_update")
-def nothing_is_reset(llm):
-    pass
-
-
-@broken("prefix-cache-stale-weights", only="test_every_update")
 def first_update_only(llm):
     if not hasattr(llm, "was_reset"):
         llm.was_reset = True
