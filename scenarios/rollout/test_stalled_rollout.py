@@ -102,7 +102,7 @@ def write(log, text):
 def check_watchdog(watch, log, logged, cause):
     """What holds of a watchdog: it quotes an error that nothing took back, and says nothing of anything else."""
     log.write_text(COMPLETED + REFUSED)
-    check = watch(log, 0.2)
+    check, patient = watch(log, 0.2), watch(log, 60)
     assert words_of(check, 0.3) is None, "an error was logged before the watchdog began"
     write(log, HARMLESS)
     assert words_of(check, 0.3) is None, "nothing is wrong with the engine"
@@ -113,6 +113,7 @@ def check_watchdog(watch, log, logged, cause):
         check()
     write(log, logged[len(logged) // 2 :])
     assert cause in str(words_of(check, 3.0)), "the engine's words are missing"
+    assert words_of(patient, 0.1) is None, "less patient than asked"
 
 
 @pytest.mark.guards("stalled-rollout")
