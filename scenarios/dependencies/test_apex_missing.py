@@ -37,7 +37,7 @@ def gradient_of_column_parallel(fusion):
     return layer.weight.grad
 
 
-@pytest.mark.reproduces("apex-missing")
+@pytest.mark.reproduces("apex-missing", fidelity="stand-in")
 @pytest.mark.isolated
 def test_the_symbol_that_megatron_wants():
     from fused_weight_gradient_mlp_cuda import wgrad_gemm_accum_fp32
@@ -64,7 +64,7 @@ def test_megatron_with_what_can_be_had(subject):
     assert torch.equal(gradient, torch.full((4, 8), 2.0))
 
 
-@pytest.mark.guards("apex-missing")
+@pytest.mark.guards("apex-missing", fidelity="injected")
 @pytest.mark.isolated
 def test_nothing_installed_is_said(subject, monkeypatch):
     monkeypatch.setitem(sys.modules, EXTENSION, None)
@@ -73,7 +73,7 @@ def test_nothing_installed_is_said(subject, monkeypatch):
     assert "gradient_accumulation_fusion=False" in said, "it does not say which setting to change"
 
 
-@pytest.mark.guards("apex-missing")
+@pytest.mark.guards("apex-missing", fidelity="stand-in")
 @pytest.mark.isolated
 @pytest.mark.parametrize("files", PARTIAL.values(), ids=PARTIAL)
 def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
@@ -83,7 +83,7 @@ def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
     assert f"{EXTENSION}.wgrad_gemm_accum_fp32" in said
 
 
-@pytest.mark.guards("apex-missing")
+@pytest.mark.guards("apex-missing", fidelity="stand-in")
 @pytest.mark.isolated
 def test_a_whole_install_is_none_of_its_business(subject, monkeypatch, tmp_path):
     wheel_index.put_in_front(monkeypatch, wheel_index.wheel(tmp_path, "apex", "0.1", files=WHOLE), EXTENSION)

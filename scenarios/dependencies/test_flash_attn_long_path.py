@@ -70,7 +70,7 @@ def test_pip_unpacks_beyond_the_limit(tmp_path, monkeypatch):
     unpacked_by_pip(sdist, tmp_path, temporary, monkeypatch)
 
 
-@pytest.mark.reproduces("flash-attn-long-path")
+@pytest.mark.reproduces("flash-attn-long-path", fidelity="real")
 @pytest.mark.needs("windows")
 def test_pip_unpacks_the_documented_path(tmp_path, monkeypatch):
     sdist = released_sdist.released_sdist(RELEASE, SHA256)
@@ -91,7 +91,7 @@ def test_what_the_system_refuses_of_the_release_is_found(tmp_path, subject):
     assert sorted(subject(sdist, prefix, LIMIT)) == sorted(expected)
 
 
-@pytest.mark.guards("flash-attn-long-path")
+@pytest.mark.guards("flash-attn-long-path", fidelity="real")
 def test_the_documented_path_of_the_release_is_found(subject):
     sdist = released_sdist.released_sdist(RELEASE, SHA256)
     found = subject(sdist, PREFIX)

@@ -75,7 +75,7 @@ def test_a_bridge_is_not_blamed_for_megatron(subject, monkeypatch, tmp_path, set
     assert "strategy=fsdp" in said, "it does not say which setting to change"
 
 
-@pytest.mark.guards("mbridge-missing")
+@pytest.mark.guards("mbridge-missing", fidelity="stand-in")
 @pytest.mark.parametrize(("files", "symbol"), PARTIAL.values(), ids=PARTIAL)
 def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files, symbol):
     put_in_front(monkeypatch, tmp_path, files)
@@ -84,7 +84,7 @@ def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files, symbol
     assert symbol in said
 
 
-@pytest.mark.guards("mbridge-missing")
+@pytest.mark.guards("mbridge-missing", fidelity="stand-in")
 def test_a_whole_install_is_none_of_its_business(subject, monkeypatch, tmp_path):
     put_in_front(monkeypatch, tmp_path, WHOLE)
     assert subject("mbridge") is None

@@ -56,7 +56,7 @@ def test_the_strategy_that_it_names_does_without(subject, monkeypatch, tmp_path)
     assert engine.FSDPEngineWithLMHead
 
 
-@pytest.mark.guards("megatron-core-missing")
+@pytest.mark.guards("megatron-core-missing", fidelity="stand-in")
 @pytest.mark.parametrize("files", PARTIAL.values(), ids=PARTIAL)
 def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
     files = {"megatron/__init__.py": "", **files}

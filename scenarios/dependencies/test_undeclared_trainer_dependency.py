@@ -77,7 +77,7 @@ def test_other_settings_are_said(subject, monkeypatch, tmp_path, config, key, mo
     assert f" {module} " in advice.why
 
 
-@pytest.mark.guards("undeclared-trainer-dependency")
+@pytest.mark.guards("undeclared-trainer-dependency", fidelity="stand-in")
 def test_what_is_installed_is_looked_for_and_not_imported(subject, monkeypatch, tmp_path):
     wheel = wheel_index.wheel(tmp_path, "swanlab", "0.7.0", files={"swanlab/__init__.py": "raise OSError"})
     wheel_index.put_in_front(monkeypatch, wheel, "swanlab")
@@ -85,7 +85,7 @@ def test_what_is_installed_is_looked_for_and_not_imported(subject, monkeypatch, 
     assert "swanlab" not in sys.modules
 
 
-@pytest.mark.guards("undeclared-trainer-dependency")
+@pytest.mark.guards("undeclared-trainer-dependency", fidelity="stand-in")
 def test_what_verl_declares_is_not_its_business(subject, monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path / "rest", "swanlab", "swanlab-*.dist-info")
     requires = ["Swanlab>=0.7", 'trackio; extra == "track"']

@@ -52,13 +52,19 @@ def test_nothing_installed_is_said(subject, monkeypatch, tmp_path):
     assert "rollout.name" in said, "it does not say which setting to change"
 
 
-@pytest.mark.guards("vllm-missing")
+@pytest.mark.guards("vllm-missing", fidelity="stand-in")
 @pytest.mark.parametrize("files", PARTIAL.values(), ids=PARTIAL)
 def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
     wheel_index.put_in_front(monkeypatch, wheel_index.wheel(tmp_path, "vllm", "0.31.0", files=files), "vllm")
     said = subject("vllm")
     assert said, "vllm.LLM cannot be imported and nothing is said"
     assert "vllm.LLM" in said
+
+
+@pytest.mark.guards("vllm-missing")
+def test_a_setting_that_is_not_known(subject):
+    with pytest.raises(ValueError, match=r"'vllm-cpu'.*Allowed: .*vllm"):
+        subject("vllm-cpu")
 
 
 @pytest.mark.guards("vllm-missing")

@@ -66,14 +66,6 @@ def waiting_fails_otherwise(monkeypatch):
     monkeypatch.setattr(ray, "get", timed_out)
 
 
-@broken("worker-double-free", only="test_probe")
-def any_end_is_a_no(code="print(False)", timeout=120.0):
-    try:
-        return probe_cuda(code, timeout)
-    except RuntimeError:
-        return False
-
-
 @broken("worker-double-free", only="test_probe_frees_twice")
 def signal_not_named(code="print(False)", timeout=120.0):
     try:

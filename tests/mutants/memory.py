@@ -33,14 +33,6 @@ def all_that_is_left(total_bytes, reserved_bytes):
     return (total_bytes - reserved_bytes) / total_bytes
 
 
-@broken("gpu-memory-utilization", only="test_any_trainer")
-def never_without_a_share(total_bytes, reserved_bytes):
-    try:
-        return engine_memory_share(total_bytes, reserved_bytes)
-    except ValueError:
-        return 0.01
-
-
 @mutant("gpu-memory-utilization", "absent", only="test_default_beside_a_trainer")
 def takes_what_is_free(monkeypatch):
     from vllm.v1.worker import utils
@@ -182,14 +174,6 @@ def both_unset(environ):
 @broken("expandable-segments", only="test_cleared_environment")
 def by_text(environ):
     return {name: value.replace("expandable_segments:True", "") for name, value in environ.items()}
-
-
-@broken("expandable-segments", only="test_cleared_environment")
-def in_place(environ):
-    cleared = without_expandable_segments(environ)
-    environ.clear()
-    environ.update(cleared)
-    return environ
 
 
 @mutant("expandable-segments", "absent", only="test_refused")

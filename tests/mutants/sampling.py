@@ -44,12 +44,6 @@ def computed_in_bfloat16(logits, ids, temperature):
 
 
 @broken("sampling-logprobs-temperature", only="test_as_in_float64")
-def logits_divided_in_place(logits, ids, temperature):
-    logits.detach().div_(temperature)
-    return sampled_logprobs(logits, ids, 1.0)
-
-
-@broken("sampling-logprobs-temperature", only="test_as_in_float64")
 def without_gradient(logits, ids, temperature):
     return sampled_logprobs(logits.detach(), ids, temperature).requires_grad_()
 

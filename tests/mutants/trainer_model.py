@@ -160,11 +160,6 @@ def a_dtype_is_asked_for(monkeypatch):
 
 
 @broken("bf16-update-vanishes", only="all_steps")
-def optimizer_as_it_is(optimizer):
-    return optimizer
-
-
-@broken("bf16-update-vanishes", only="all_steps")
 def copies_taken_anew_at_each_step(optimizer):
     """Steps in float32, of weights that were rounded after the step before."""
     optimizer = float32_masters(optimizer)
@@ -354,11 +349,6 @@ def frequencies_cast_back(model, dtype):
 
 
 @broken("rope-buffer-cast", only="are_cast")
-def nothing_cast(model, dtype):
-    return model
-
-
-@broken("rope-buffer-cast", only="are_cast")
 def head_untied(model, dtype):
     import torch
 
@@ -412,11 +402,6 @@ def cast_is_refused(monkeypatch):
 
     for name in ("to", "bfloat16", "half"):
         monkeypatch.setattr(PreTrainedModel, name, refusing)
-
-
-@broken("gdn-state-leaks-across-pack", only="refused_where")
-def nothing_refused(model, forward=None):
-    pass
 
 
 @broken("gdn-state-leaks-across-pack", only="refused_where")
