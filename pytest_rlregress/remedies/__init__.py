@@ -13,6 +13,7 @@ importing them is light, what a remedy needs it imports when called.
 ``masks``         which tokens are trained on
 ``memory``        trainer and engine on one GPU
 ``models``        models that do not load
+``resume``        checkpoints that a run goes on from
 ``rewards``       what an answer is worth
 ``rollout``       the engine that generates
 ``sampling``      what an engine samples from, and the log-probabilities it gives
@@ -30,6 +31,7 @@ from pytest_rlregress.remedies.losses import *  # noqa: F403
 from pytest_rlregress.remedies.masks import *  # noqa: F403
 from pytest_rlregress.remedies.memory import *  # noqa: F403
 from pytest_rlregress.remedies.models import *  # noqa: F403
+from pytest_rlregress.remedies.resume import *  # noqa: F403
 from pytest_rlregress.remedies.rewards import *  # noqa: F403
 from pytest_rlregress.remedies.rollout import *  # noqa: F403
 from pytest_rlregress.remedies.sampling import *  # noqa: F403

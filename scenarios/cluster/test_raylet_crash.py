@@ -111,7 +111,7 @@ def test_folder_that_is_none(subject, tmp_path):
         subject(tmp_path / "logs")
 
 
-@pytest.mark.reproduces("raylet-crash")
+@pytest.mark.reproduces("raylet-crash", fidelity="real")
 @pytest.mark.needs("windows", "ray-cluster")
 @pytest.mark.isolated(timeout=180)
 def test_native_windows():

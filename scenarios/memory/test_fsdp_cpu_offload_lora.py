@@ -55,7 +55,7 @@ def loss_of(model):
 
 
 @pytest.mark.isolated
-@pytest.mark.reproduces("fsdp-cpu-offload-lora")
+@pytest.mark.reproduces("fsdp-cpu-offload-lora", fidelity="stand-in")
 @LORA
 def test_offloaded_parameters_of_another_device(tiny_qwen, lora):
     import torch

@@ -111,7 +111,7 @@ def test_contiguous_ids_mean_the_same(tiny_qwen, vllm_engine, subject, view):
 
 @GPU
 @pytest.mark.isolated
-@pytest.mark.reproduces("sigfpe-embedding")
+@pytest.mark.reproduces("sigfpe-embedding", fidelity="real")
 @pytest.mark.parametrize("name", GEMMS)
 def test_gemm(name):
     print({family: [str(path) for path in paths] for family, paths in mapped_libraries().items()})
@@ -120,7 +120,7 @@ def test_gemm(name):
 
 @GPU
 @pytest.mark.isolated
-@pytest.mark.guards("sigfpe-embedding")
+@pytest.mark.guards("sigfpe-embedding", fidelity="real")
 def test_fault_follows_cublas_and_not_strides():
     """Contiguity, mapped cuBLAS, shape and dtype: each product in a process of its own."""
     ended = {}
@@ -138,7 +138,7 @@ def test_fault_follows_cublas_and_not_strides():
 
 @GPU
 @pytest.mark.isolated
-@pytest.mark.guards("sigfpe-embedding")
+@pytest.mark.guards("sigfpe-embedding", fidelity="real")
 def test_mapped_cublas_is_the_installed_one():
     gemm("matmul-8x1024x4096", strided=False)
     mapped = {path.resolve() for family in ("libcublas", "libcublasLt") for path in mapped_libraries()[family]}

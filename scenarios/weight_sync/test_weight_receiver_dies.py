@@ -68,7 +68,7 @@ def sent_by(subject, handle, seconds):
     return {"seconds": time.monotonic() - begun}
 
 
-@pytest.mark.guards("weight-receiver-dies")
+@pytest.mark.guards("weight-receiver-dies", fidelity="stand-in")
 @pytest.mark.parametrize("slow", [0.0, 0.4], ids=["at-once", "slowly"])
 def test_weights_arrive(subject, handle, slow):
     """Three buckets, each loaded within the limit, which all of them together exceed."""

@@ -117,6 +117,8 @@ def _run_folder(folder: str, mutants: Iterable[RemedyMutant], stop: threading.Ev
             raise RuntimeError(f"the guards of {folder} do not run: see {place / 'pytest.log'}")
         if stop.is_set():
             break
+    if stop.is_set():
+        return entries
     useless = [f"{entry['guard']}: {entry['useless']}" for entry in entries if "useless" in entry]
     print(f"{folder}: done" + "".join(f"\n  not used: {line}" for line in useless), flush=True)
     return entries
@@ -157,13 +159,18 @@ def _entries(journal: Path) -> list[dict[str, Any]]:
 def _report(mutants: list[RemedyMutant], tried: dict[str, list[dict[str, Any]]], seconds: float) -> int:
     """Print and write the score and the survivors."""
     listed = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", []) if EQUIVALENT.exists() else []
-    reasons = {(one["module"], one["function"], one["removed"], one["added"]): one["reason"] for one in listed}
+    reasons = {
+        (one["module"], one["function"], one["removed"], added): one["reason"]
+        for one in listed
+        for added in one["added"]
+    }
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     living: dict[str, list[str]] = defaultdict(list)
-    notes = []
+    notes, used = [], set()
     for mutant in mutants:
         key = mutant.module, mutant.function, mutant.removed, mutant.added
-        reason = reasons.pop(key, None)
+        reason = reasons.get(key)
+        used.add(key)
         runs = tried.get(mutant.name, [])
         killed = any(one["verdict"] == "killed" for one in runs)
         if reason and killed:
@@ -182,7 +189,7 @@ def _report(mutants: list[RemedyMutant], tried: dict[str, list[dict[str, Any]]],
     notes += [
         f"{EQUIVALENT.name}: no such mutant any more: {'.'.join(key[:2])}: {key[3]}"
         for key in reasons
-        if key[0] in counts
+        if key[0] in counts and key not in used
     ]
     counts["all"] = sum(counts.values(), Counter())
     rows = ["| module | mutants | killed | equivalent | survived | score |", "|---|---|---|---|---|---|"]
