@@ -74,7 +74,7 @@ def named_altered(value: Any, name: str) -> Any:
 
 
 def aliased(value: Any, arguments: tuple[Any, ...], within: bool = True) -> Any:
-    """With containers and arrays of the arguments, or ``within`` it of other rows, where its own have equal contents."""
+    """With containers and arrays of the arguments, or ``within`` it of other rows, where its own are equal."""
     pool: list[Any] = []
 
     def known(one: Any) -> Any:
