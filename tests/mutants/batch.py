@@ -42,11 +42,6 @@ def wrong_provenance(batches, from_memory_db):
     return align_batches(batches, [not flag for flag in from_memory_db])
 
 
-@broken("dataproto-concat-keys", only="test_aligned")
-def reordered(batches, from_memory_db):
-    return align_batches(batches, from_memory_db)[::-1]
-
-
 @mutant("dataproto-concat-keys", "absent")
 def concat_takes_the_union(monkeypatch):
     from verl.protocol import DataProto
