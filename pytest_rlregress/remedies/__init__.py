@@ -9,6 +9,7 @@ importing them is light, what a remedy needs it imports when called.
 ``cluster``       Ray clusters
 ``dependencies``  what an install changes and a setting needs
 ``launch``        what is wrong before the first step
+``launch_environment`` the interpreter and the cluster that a run finds
 ``losses``        rewards, advantages and losses
 ``masks``         which tokens are trained on
 ``memory``        trainer and engine on one GPU
@@ -28,6 +29,7 @@ from pytest_rlregress.remedies.batch import *  # noqa: F403
 from pytest_rlregress.remedies.cluster import *  # noqa: F403
 from pytest_rlregress.remedies.dependencies import *  # noqa: F403
 from pytest_rlregress.remedies.launch import *  # noqa: F403
+from pytest_rlregress.remedies.launch_environment import *  # noqa: F403
 from pytest_rlregress.remedies.losses import *  # noqa: F403
 from pytest_rlregress.remedies.masks import *  # noqa: F403
 from pytest_rlregress.remedies.memory import *  # noqa: F403

@@ -19,7 +19,7 @@ VERL_KEYS = {
 LORA_OF_MODEL = "output_dir: runs\nuse_cpu: true\nbf16: false\nlora_r: 8\n"
 
 
-@pytest.mark.reproduces("config-key-placement")
+@pytest.mark.reproduces("config-key-placement", fidelity="real")
 @pytest.mark.needs("verl", "hydra")
 @pytest.mark.parametrize("written", VERL_KEYS.values(), ids=VERL_KEYS)
 def test_verl_has_no_such_key(written):
@@ -30,7 +30,7 @@ def test_verl_has_no_such_key(written):
         compose("ppo_trainer", overrides=[written])
 
 
-@pytest.mark.reproduces("config-key-placement")
+@pytest.mark.reproduces("config-key-placement", fidelity="real")
 @pytest.mark.needs("trl-trainer")
 @pytest.mark.parametrize("how", ["keyword", "argument", "file"])
 def test_trl_has_no_such_key(how, tmp_path):
