@@ -5,7 +5,7 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 
-.PHONY: help run test test-slow test-long matrix stacks lint docs lock bench clean
+.PHONY: help run test test-slow test-long mutants matrix stacks lint docs lock bench clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -20,6 +20,10 @@ test-slow: $(INSTALLED) ## those of them that take minutes: real bisects, a Ray 
 
 test-long: $(INSTALLED) ## whole runs of TRL's and verl's trainers, sound, broken and with a part killed: a nightly's
 	$(BIN)/pytest --rl-long -m long tests scenarios/training $(ARGS)
+
+mutants: $(INSTALLED) ## mutation testing of the remedies, the guards being the tests; ARGS="batch losses" for some modules
+	UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip install --quiet --python $(BIN)/python --constraint requirements/cpu.txt --group mutants
+	PYTHONPATH=tests $(BIN)/python -m mutation $(ARGS)
 
 matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and with other plugins; ARGS="lowest plugins"
 	$(BIN)/python requirements/support_matrix.py $(ARGS)
@@ -47,7 +51,7 @@ lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the 
 	    --output-file requirements/gpu.txt $(ARGS)
 
 clean: ## remove the environments
-	rm -rf $(VENV) .matrix .stacks
+	rm -rf $(VENV) .matrix .mutants .stacks
 
 $(INSTALLED): pyproject.toml requirements/cpu.txt requirements/install.sh
 	requirements/install.sh $(VENV)

@@ -35,8 +35,9 @@ def check_finished(returncode: int, log: Path, step_pattern: str) -> None:
 
     Args:
         returncode: Of the script that was to train.
-        log: What the training wrote; read line by line, of any size.
-        step_pattern: Regular expression found in the log line of a finished step, such as ``step:\d+ -`` for verl.
+        log: What the training wrote.
+        step_pattern: Regular expression found in the log line of a finished step, such as ``step:[1-9]\d* -`` for
+            verl, whose ``step:0 -`` is the validation before the first.
 
     Raises:
         RuntimeError: The exit code is not 0, or the log is missing, is blank or tells of no finished step.
@@ -185,20 +186,27 @@ def dataset_file(path: str) -> str:
 
     Args:
         path: A file, or the root folder of a dataset, such as ``…/dapo-math-17k`` for
-            ``…/dapo-math-17k/data/dapo-math-17k.parquet``.
+            ``…/dapo-math-17k/data/dapo-math-17k.parquet``; here, or on the hub as ``hf://datasets/OWNER/NAME``.
 
     Raises:
-        ValueError: There is nothing at ``path``, or not exactly one parquet file below it; names those there are.
+        ValueError: There is nothing at ``path``, or not exactly one parquet file below it; names those there are. A hub
+            that cannot be asked raises the client's own errors: it says nothing of the path.
     """
-    root = Path(path)
-    if root.is_file():
+    from fsspec.core import url_to_fs
+
+    files, root = url_to_fs(path)
+    try:
+        kind = files.info(root)["type"]
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file or folder") from None
+    if kind == "file":
         return path
-    if not root.is_dir():
-        raise ValueError(f"{path}: no such file or folder")
-    found = [str(file) for file in sorted(root.rglob("*.parquet")) if file.is_file()]
+    found = [file for file in files.find(root) if file.endswith(".parquet")]
+    if "://" in path:
+        found = [files.unstrip_protocol(file) for file in found]
     if len(found) != 1:
         raise ValueError(f"{path} is a folder: name the one parquet file meant. Below it: {', '.join(found) or 'none'}")
-    return found[0]
+    return str(found[0])
 
 
 @dataclass(frozen=True)

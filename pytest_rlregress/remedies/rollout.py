@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +18,13 @@ from pytest_rlregress.stack import InterfaceMissing
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedTokenizerBase
     from vllm import LLM
 
 __all__ = [
     "clamp_max_tokens",
     "contiguous_ids",
-    "matching_tool_parser",
     "reload_weights",
+    "reload_weights_by_server",
     "watch_engine_log",
     "worker_start_method",
 ]
@@ -163,6 +164,45 @@ def reload_by_worker(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> N
         ) from error
 
 
+def reload_weights_by_server(
+    address: str, weights: Iterable[tuple[str, torch.Tensor]], folder: str | Path | None = None
+) -> None:
+    """Give a running vLLM server new weights by its endpoints, and let it forget what it cached under the old ones.
+
+    By a file and the worker's ``reload_weights``; a tied head, which ``save_pretrained`` leaves out, is written too. No
+    request may be under way. For dense models: what ``reload_weights`` does for experts is not done here.
+
+    Args:
+        address: Of a server started with ``VLLM_SERVER_DEV_MODE=1``, such as ``http://127.0.0.1:8000``.
+        weights: Every tensor of the checkpoint by the name ``save_pretrained`` gives it, any float dtype and device.
+        folder: Where the file lies meanwhile, one that the server sees too; None for the system's temporary one.
+
+    Raises:
+        RuntimeError: The server refused; with its words. Give it all weights again before it generates.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights}
+    embeddings = [name for name in tensors if name.endswith("embed_tokens.weight")]
+    if embeddings:  # without a head of its own the model's is tied
+        tensors.setdefault("lm_head.weight", tensors[embeddings[0]].clone())
+    with tempfile.TemporaryDirectory(dir=folder) as written:
+        save_file(tensors, Path(written, "model.safetensors"))
+        _post(f"{address}/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": written}})
+    _post(f"{address}/reset_prefix_cache", {})
+
+
+def _post(url: str, body: Mapping[str, Any]) -> None:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request):
+            return
+    except urllib.error.HTTPError as error:
+        why = error.read().decode(errors="replace")
+        advice = ". Was it started with VLLM_SERVER_DEV_MODE=1?" if error.code == HTTPStatus.NOT_FOUND else ""
+        raise RuntimeError(f"{url} answered {error.code}: {why}{advice}") from None
+
+
 def _forget_expert_kernels(model: torch.nn.Module) -> None:
     """Let vLLM lay out the experts as at the first load: it does so only where there is no kernel yet."""
     for layer in model.modules():
@@ -181,103 +221,3 @@ def worker_start_method() -> str:
     if torch is None:
         return "fork"
     return "spawn" if torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork() else "fork"
-
-
-_TOOL = {
-    "type": "function",
-    "function": {
-        "name": "population",
-        "description": "Number of people in a city",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
-_QUESTION = {"role": "user", "content": "How many people live in Lisbon?"}
-_ARGUMENTS = {"city": "Lisbon"}
-
-
-def matching_tool_parser(tokenizer: PreTrainedTokenizerBase, name: str) -> str:
-    """Check vLLM's tool-call parser of that name against the model's chat template, before a server is started with it.
-
-    The template renders a call; the parser must find it in what the model would have written: one call, with its name
-    and its arguments. With another one the server answers as if the model called no tool, and says nothing.
-
-    Args:
-        tokenizer: Of the model, with the chat template that the server will use.
-        name: As in ``--tool-call-parser``.
-
-    Returns:
-        ``name``.
-
-    Raises:
-        ValueError: vLLM has no such parser, or it does not find the call: the message names those that do. Or the
-            template renders no call: it says nothing about the parser.
-    """
-    manager, request = _tool_parsing()
-    known = manager.list_registered()
-    if name not in known:
-        raise ValueError(f"vLLM has no tool-call parser {name!r}; it has {', '.join(known)}")
-    written = _written_call(tokenizer)
-    log = logging.getLogger("vllm")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)  # parsers log a traceback for each text that is not theirs
-    try:
-        found = _finds_call(manager, name, tokenizer, written, request)
-        right = [other for other in known if not found and _finds_call(manager, other, tokenizer, written, request)]
-    finally:
-        log.setLevel(level)
-    if not found:
-        raise ValueError(
-            f"the tool-call parser {name} finds no call in what the model's chat template writes, "
-            f"{tokenizer.decode(written)!r}; those that do: {', '.join(right) or 'none of vLLM'}"
-        )
-    return name
-
-
-def _tool_parsing() -> tuple[Any, Any]:
-    """vLLM's registry of parsers, and a request with a tool."""
-    try:
-        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-        from vllm.tool_parsers import ToolParserManager
-    except ImportError:  # up to vLLM 0.13
-        from vllm.entrypoints.openai.protocol import ChatCompletionRequest
-        from vllm.entrypoints.openai.tool_parsers import ToolParserManager
-    return ToolParserManager, lambda: ChatCompletionRequest(model="", messages=[_QUESTION], tools=[_TOOL])
-
-
-def _written_call(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids of a call as the model would sample them: behind the generation prompt, up to the end of the turn."""
-    call = {"id": "call00001", "type": "function", "function": {"name": "population", "arguments": _ARGUMENTS}}
-    turn = {"role": "assistant", "content": "", "tool_calls": [call]}
-
-    def encoded(messages: list[dict[str, Any]], add_generation_prompt: bool) -> list[int]:
-        text = tokenizer.apply_chat_template(
-            messages, tools=[_TOOL], tokenize=False, add_generation_prompt=add_generation_prompt
-        )
-        return tokenizer.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
-
-    prompt, whole = encoded([_QUESTION], True), encoded([_QUESTION, turn], False)
-    common = next((at for at, pair in enumerate(zip(prompt, whole, strict=False)) if pair[0] != pair[1]), len(prompt))
-    written = whole[common:]
-    if tokenizer.eos_token_id in written:
-        written = written[: written.index(tokenizer.eos_token_id)]
-    text = tokenizer.decode(written)
-    if "population" not in text or "Lisbon" not in text:
-        raise ValueError("the chat template renders no tool call: it does not tell how the model writes one")
-    return written
-
-
-def _finds_call(manager: Any, name: str, tokenizer: Any, written: list[int], request: Any) -> bool:
-    """Whether the parser makes of the text just the one call that was rendered."""
-    try:
-        asked = request()
-        parser_class = manager.get_tool_parser(name)
-        takes_tools = len(inspect.signature(parser_class).parameters) > 1
-        parser = parser_class(tokenizer, asked.tools) if takes_tools else parser_class(tokenizer)
-        asked = parser.adjust_request(asked)
-        text = tokenizer.decode(written, skip_special_tokens=asked.skip_special_tokens)
-        found = parser.extract_tool_calls(text, asked).tool_calls
-        return [(one.function.name, json.loads(one.function.arguments)) for one in found] == [
-            ("population", _ARGUMENTS)
-        ]
-    except Exception:  # a parser that wants another tokenizer or another text may raise whatever it likes
-        return False

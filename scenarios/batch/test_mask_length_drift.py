@@ -65,7 +65,7 @@ def losses_of(tiny_qwen, pairs, *loss_functions):
         yield losses[0].tolist(), [loss(losses, torch.tensor([mask])).item() for loss in loss_functions]
 
 
-@pytest.mark.reproduces("mask-length-drift")
+@pytest.mark.reproduces("mask-length-drift", fidelity="stand-in")
 @COMPILED
 def test_recorded_lengths(tiny_qwen, compiled):
     pairs = []
@@ -80,7 +80,7 @@ def test_recorded_lengths(tiny_qwen, compiled):
     list(losses_of(tiny_qwen, pairs, loss_function(compiled)))
 
 
-@pytest.mark.reproduces("mask-length-drift")
+@pytest.mark.reproduces("mask-length-drift", fidelity="stand-in")
 @COMPILED
 @pytest.mark.parametrize(
     ("template", "limit"),
@@ -93,7 +93,7 @@ def test_ids_and_mask_made_apart(tiny_qwen, template, limit, compiled):
     list(losses_of(tiny_qwen, [ids_and_mask_apart(tokenizer, generated, limit)], loss_function(compiled)))
 
 
-@pytest.mark.reproduces("mask-length-drift")
+@pytest.mark.reproduces("mask-length-drift", fidelity="stand-in")
 def test_one_token_broadcasts(tiny_qwen):
     tokenizer = tiny_qwen.tokenizer("qwen2.5")
     pair = ids_and_mask_apart(tokenizer, [tokenizer.eos_token_id], LIMIT)

@@ -63,7 +63,7 @@ def test_key_in_the_wrong_place(key):
     load(written(key))
 
 
-@pytest.mark.reproduces("config-key-placement")
+@pytest.mark.reproduces("config-key-placement", fidelity="real")
 @pytest.mark.needs("prime-rl")
 @pytest.mark.parametrize("key", WRONG)
 def test_prime_rl_itself(key):
