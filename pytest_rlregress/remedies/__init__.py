@@ -19,6 +19,7 @@ importing them is light, what a remedy needs it imports when called.
 ``sampling``      what an engine samples from, and the log-probabilities it gives
 ``tokens``        text to ids and back
 ``trainer_model`` the model as the trainer runs it: packing, positions, precision
+``undeclared``    packages that a trainer imports and does not declare
 ``weight_sync``   new weights and adapters on their way to the engine
 """
 
@@ -37,4 +38,5 @@ from pytest_rlregress.remedies.rollout import *  # noqa: F403
 from pytest_rlregress.remedies.sampling import *  # noqa: F403
 from pytest_rlregress.remedies.tokens import *  # noqa: F403
 from pytest_rlregress.remedies.trainer_model import *  # noqa: F403
+from pytest_rlregress.remedies.undeclared import *  # noqa: F403
 from pytest_rlregress.remedies.weight_sync import *  # noqa: F403

@@ -75,7 +75,10 @@ def test_rollouts_experts_in_the_trainer(subject, models):
         (alone, own), (wanted, experts) = forward(trainer), forward(rollout)
         with subject(trainer, experts):
             found, replayed = forward(trainer)
+        with subject(rollout, experts):  # in bfloat16 too
+            again = forward(rollout)[1]
     assert not others(replayed, experts).any()
+    assert not others(again, experts).any()
     same = others(own, experts).cumsum(-1)[:, :-1] == 0  # here and before: what it attends to is the same, too
     floor = (alone - wanted)[same].abs().mean()
     # Twice, for it is the mean over other tokens; and the last digit, where both compute alike.

@@ -143,3 +143,5 @@ def test_wrong_lengths_are_refused(subject, model, lengths):
 
     with pytest.raises(ValueError, match="39"):
         subject(model, torch.tensor(IDS), lengths)
+    with pytest.raises(ValueError, match="0"):
+        subject(model, torch.tensor(IDS[:0]), [])
