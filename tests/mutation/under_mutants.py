@@ -77,6 +77,7 @@ class UnderMutants:
     def __init__(self, folder: Path) -> None:
         plan = json.loads((folder / "plan.json").read_text())
         self._mutants: dict[str, str] = plan["mutants"]
+        self._longest: float = plan["longest"]
         self._subjects: set[str] = set(plan["failures"])
         self._journal = Journal(folder / "journal.jsonl")
         self._failed = ""
@@ -115,10 +116,12 @@ class UnderMutants:
         begun = time.monotonic()
         passed = self._run_under("stats", item, item.session, 0.0)
         seconds, reached = round(time.monotonic() - begun, 3), sorted(reach.take())
-        if passed and not self._skipped:
+        if passed and not self._skipped and seconds <= self._longest:
             self._journal.write(guard=item.nodeid, seconds=seconds, reached=reached)
         else:
-            self._journal.write(guard=item.nodeid, useless=self._failed or "skipped")
+            self._journal.write(
+                guard=item.nodeid, useless=self._failed or ("skipped" if self._skipped else f"takes {seconds:.0f} s")
+            )
 
     def _try(self, item: pytest.Item, mutants: list[str]) -> None:
         journal = self._journal
