@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from mutation.generation import REMEDIES, RemedyMutant, write_package
-from mutation.under_mutants import VARIABLE
+from mutation.under_mutants import ENDED, VARIABLE
 from pytest_rlregress import catalogue, remedies
 
 OUT = Path(".mutants")
@@ -217,7 +217,10 @@ def _report(mutants: list[RemedyMutant], tried: dict[str, list[dict[str, Any]]],
             survivors.write_text(
                 f"# Mutants of {REMEDIES}/{module}.py that no guard fails for\n\n" + "\n".join(living[module])
             )
-    text = "\n".join([*rows, "", f"{seconds / 60:.0f} minutes", *notes])
+    late = sum("MutantTakesTooLong" in one["why"] for runs in tried.values() for one in runs)
+    ended = sum(one["why"] == ENDED for runs in tried.values() for one in runs)
+    how = f"Of the killed {late} took too long and {ended} ended the process. {seconds / 60:.0f} minutes."
+    text = "\n".join([*rows, "", how, *notes])
     (OUT / "score.md").write_text(text + "\n")
     print(f"\n{text}\nSurvivors: {OUT / 'survivors'}")
     return int(bool(notes))

@@ -19,6 +19,7 @@ from mutation import reach
 
 VARIABLE = "MUTANT_UNDER_TEST"
 LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds
+ENDED = "ended the process"
 RESTART = 77  # exit code: another process has to go on
 
 
@@ -49,9 +50,9 @@ class Journal:
             last = json.loads(line)
             self._take(last)
         if "begins" in last:
-            self.write(mutant=last["begins"], guard=last["guard"], verdict="killed", why="ended the process")
+            self.write(mutant=last["begins"], guard=last["guard"], verdict="killed", why=ENDED)
         elif "looks" in last:
-            self.write(guard=last["looks"], useless="ended the process")
+            self.write(guard=last["looks"], useless=ENDED)
 
     def write(self, **entry: Any) -> None:
         """Add a line, at once."""
