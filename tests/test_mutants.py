@@ -90,7 +90,7 @@ def test_every_promise_is_held(verdicts, subject):
 
 @pytest.mark.parametrize("failure", DOCUMENTED)
 def test_every_failure_has_its_mutants(failure):
-    verdicts = {mutant.verdict for mutant in WRITTEN if mutant.failure == failure}
+    verdicts = {mutant.verdict for mutant in MUTANTS if mutant.failure == failure}
     assert "regressed" in verdicts, "no mutant breaks the remedy"
     assert "changed" in verdicts, "no mutant makes it fail otherwise"
     # What is absent on the locked stack must be seen where it is not.

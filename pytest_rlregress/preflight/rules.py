@@ -143,15 +143,32 @@ def apex_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
             yield from _needs(run, key, "apex", run.config.write(key, "false"))
 
 
+def megatron_core_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """The strategy megatron without megatron-core, which verl does not bring."""
+    for key, value in run.config.leaves():
+        if key.endswith(".strategy") and value == "megatron":
+            yield from _needs(run, key, "megatron", run.config.write(key, "fsdp"))
+
+
 def mbridge_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """A bridge between Megatron's weights and Hugging Face's that is not installed."""
     for key, value in run.config.leaves():
         if not key.endswith(".use_mbridge") or value is not True:
             continue
         vanilla = run.config.get(f"{key.rpartition('.')[0]}.vanilla_mbridge")
-        if vanilla is None:  # verl 0.9 brought the choice, and its default
-            vanilla = not Stack.installed().satisfies("verl", ">=0.9")
-        yield from _needs(run, key, "mbridge" if vanilla else "megatron-bridge", run.config.write(key, "false"))
+        only_with_bridge = Stack.installed().satisfies("verl", ">=0.9")  # and with the choice of one
+        bridge = "mbridge" if vanilla or (vanilla is None and not only_with_bridge) else "megatron-bridge"
+        instead = f"pip install {bridge}" if only_with_bridge else run.config.write(key, "false")
+        if run.packages_unknown or remedies.missing_symbol(bridge) != remedies.missing_symbol("megatron"):
+            yield from _needs(run, key, bridge, instead)  # else it is Megatron's
+
+
+def undeclared_dependency(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Packages that verl imports for a setting, or by default, and does not declare."""
+    if run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
+    else:
+        yield from remedies.undeclared_dependencies(run.config.tree)
 
 
 def _uses_vllm(run: RuleContext) -> bool:
@@ -187,6 +204,8 @@ RULES: dict[str, dict[str, Rule]] = {
         "dataset-root-not-file": dataset_root_not_file,
         "expandable-segments": expandable_segments,
         "apex-missing": apex_missing,
+        "megatron-core-missing": megatron_core_missing,
         "mbridge-missing": mbridge_missing,
+        "undeclared-trainer-dependency": undeclared_dependency,
     },
 }

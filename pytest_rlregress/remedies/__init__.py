@@ -13,11 +13,13 @@ importing them is light, what a remedy needs it imports when called.
 ``masks``         which tokens are trained on
 ``memory``        trainer and engine on one GPU
 ``models``        models that do not load
+``resume``        checkpoints that a run goes on from
 ``rewards``       what an answer is worth
 ``rollout``       the engine that generates
 ``sampling``      what an engine samples from, and the log-probabilities it gives
 ``tokens``        text to ids and back
 ``trainer_model`` the model as the trainer runs it: packing, positions, precision
+``undeclared``    packages that a trainer imports and does not declare
 ``weight_sync``   new weights and adapters on their way to the engine
 """
 
@@ -30,9 +32,11 @@ from pytest_rlregress.remedies.losses import *  # noqa: F403
 from pytest_rlregress.remedies.masks import *  # noqa: F403
 from pytest_rlregress.remedies.memory import *  # noqa: F403
 from pytest_rlregress.remedies.models import *  # noqa: F403
+from pytest_rlregress.remedies.resume import *  # noqa: F403
 from pytest_rlregress.remedies.rewards import *  # noqa: F403
 from pytest_rlregress.remedies.rollout import *  # noqa: F403
 from pytest_rlregress.remedies.sampling import *  # noqa: F403
 from pytest_rlregress.remedies.tokens import *  # noqa: F403
 from pytest_rlregress.remedies.trainer_model import *  # noqa: F403
+from pytest_rlregress.remedies.undeclared import *  # noqa: F403
 from pytest_rlregress.remedies.weight_sync import *  # noqa: F403

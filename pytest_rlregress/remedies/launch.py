@@ -186,20 +186,27 @@ def dataset_file(path: str) -> str:
 
     Args:
         path: A file, or the root folder of a dataset, such as ``…/dapo-math-17k`` for
-            ``…/dapo-math-17k/data/dapo-math-17k.parquet``.
+            ``…/dapo-math-17k/data/dapo-math-17k.parquet``; here, or on the hub as ``hf://datasets/OWNER/NAME``.
 
     Raises:
-        ValueError: There is nothing at ``path``, or not exactly one parquet file below it; names those there are.
+        ValueError: There is nothing at ``path``, or not exactly one parquet file below it; names those there are. A hub
+            that cannot be asked raises the client's own errors: it says nothing of the path.
     """
-    root = Path(path)
-    if root.is_file():
+    from fsspec.core import url_to_fs
+
+    files, root = url_to_fs(path)
+    try:
+        kind = files.info(root)["type"]
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file or folder") from None
+    if kind == "file":
         return path
-    if not root.is_dir():
-        raise ValueError(f"{path}: no such file or folder")
-    found = [str(file) for file in sorted(root.rglob("*.parquet")) if file.is_file()]
+    found = [file for file in files.find(root) if file.endswith(".parquet")]
+    if "://" in path:
+        found = [files.unstrip_protocol(file) for file in found]
     if len(found) != 1:
         raise ValueError(f"{path} is a folder: name the one parquet file meant. Below it: {', '.join(found) or 'none'}")
-    return found[0]
+    return str(found[0])
 
 
 @dataclass(frozen=True)

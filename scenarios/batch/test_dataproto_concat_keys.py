@@ -46,9 +46,11 @@ def test_concat_of_differing_keys(extra_key, tensors):
 
 
 def contents(batches):
-    tensors = [{key: one.batch[key].tolist() for key in one.batch.keys()} if one.batch else {} for one in batches]  # noqa: SIM118
-    columns = [{key: column.tolist() for key, column in one.non_tensor_batch.items()} for one in batches]
-    return tensors, columns, [dict(one.meta_info) for one in batches]
+    tensors = [
+        {key: one.tolist() for key, one in ({} if batch.batch is None else batch.batch).items()} for batch in batches
+    ]
+    columns = [{key: column.tolist() for key, column in batch.non_tensor_batch.items()} for batch in batches]
+    return tensors, columns, [dict(batch.meta_info) for batch in batches]
 
 
 def check_aligned(align, columns_of, replayed, tensors):

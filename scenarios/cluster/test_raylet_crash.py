@@ -95,6 +95,16 @@ def test_the_raylet_is_blamed(two_nodes, subject, whose):
 
 
 @pytest.mark.guards("raylet-crash")
+def test_raylets_come_first(subject, tmp_path):
+    for name in ("gcs_server", "raylet"):
+        (tmp_path / f"{name}.err").write_text("*** SIGSEGV received at time=1764200000 on cpu 0 ***\n")
+    first, second = subject(tmp_path)
+    assert "raylet" in first
+    assert "gcs_server" in second
+    assert all("SIGSEGV" in sentence for sentence in (first, second))
+
+
+@pytest.mark.guards("raylet-crash")
 def test_folder_that_is_none(subject, tmp_path):
     assert subject(tmp_path) == []
     with pytest.raises(ValueError, match="logs"):

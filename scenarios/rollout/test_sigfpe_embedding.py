@@ -76,13 +76,12 @@ def gemm(name, strided):
 
 def check_contiguous(make_contiguous, ids):
     """What holds of the remedy: int64, contiguous, the same ids."""
-    import torch
-
     made = make_contiguous(ids)
-    assert made.dtype == torch.int64, f"{made.dtype} ids: an index has 64 bits"
+    assert made.dtype == ids.long().dtype, f"{made.dtype} ids: an index has 64 bits"
     assert made.is_contiguous(), f"strides {made.stride()} of shape {tuple(made.shape)}"
-    assert made.shape == ids.shape, f"shape {tuple(made.shape)}, was {tuple(ids.shape)}"
-    assert made.tolist() == ids.tolist(), "not the same ids"
+    assert made.equal(ids.long()), "not the same ids"
+    with pytest.raises(ValueError, match="bfloat16"):  # which does not hold every id
+        make_contiguous(ids.bfloat16())
     return made
 
 

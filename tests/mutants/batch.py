@@ -42,19 +42,6 @@ def wrong_provenance(batches, from_memory_db):
     return align_batches(batches, [not flag for flag in from_memory_db])
 
 
-@broken("dataproto-concat-keys", only="test_aligned")
-def reordered(batches, from_memory_db):
-    return align_batches(batches, from_memory_db)[::-1]
-
-
-@broken("dataproto-concat-keys", only="test_aligned")
-def in_place(batches, from_memory_db):
-    aligned = align_batches(batches, from_memory_db)
-    for one, new in zip(batches, aligned, strict=True):
-        one.non_tensor_batch.update(new.non_tensor_batch)
-    return aligned
-
-
 @mutant("dataproto-concat-keys", "absent")
 def concat_takes_the_union(monkeypatch):
     from verl.protocol import DataProto

@@ -85,12 +85,6 @@ def strict_utf8(environ):
     return {**environ, "PYTHONIOENCODING": "utf-8"}
 
 
-@broken("console-encoding", only="test_the_rest")
-def in_place(environ):
-    environ.update(utf8_environment(environ))
-    return environ
-
-
 @mutant("console-encoding", "absent", only="test_printing_fails")
 def consoles_that_take_all(monkeypatch):
     run_as(monkeypatch, lambda command, keywords: (command, {**keywords, "env": utf8_environment(keywords["env"])}))
@@ -268,31 +262,82 @@ def writing_is_refused(monkeypatch):
     monkeypatch.setattr(transformers.Qwen2Config, "save_pretrained", save)
 
 
-@broken("dataset-root-not-file", only="test_the_one_file")
-def the_folder_itself(path):
-    return path
+@broken("dataset-root-not-file", only="test_the_one_file_on_the_hub_is_loaded[folders_of_this_machine-")
+@broken("dataset-root-not-file", only="test_a_file_stays")
+def folders_of_this_machine(path):
+    from pathlib import Path
+
+    if Path(path).is_file():
+        return path
+    if not Path(path).is_dir():
+        raise ValueError(f"{path}: no such file or folder")
+    return dataset_file(path)
+
+
+@broken("dataset-root-not-file", only="revision-datasets")
+def the_newest_revision(path):
+    return dataset_file(path.replace("@main", ""))
 
 
 @broken("dataset-root-not-file", only="test_two_files")
 def the_first_of_several(path):
-    from pathlib import Path
-
-    return str(min(Path(path).rglob("*.parquet")))
+    try:
+        return dataset_file(path)
+    except ValueError as error:
+        return str(error).partition("Below it: ")[2].partition(", ")[0]
 
 
 @broken("dataset-root-not-file", only="test_two_files")
-def a_pattern_for_all(path):
-    return f"{path}/**/*.parquet"
+def names_none_of_several(path):
+    try:
+        return dataset_file(path)
+    except ValueError:
+        raise ValueError(f"{path} is a folder") from None
+
+
+@broken("dataset-root-not-file", only="test_no_parquet")
+def an_empty_folder_is_itself(path):
+    try:
+        return dataset_file(path)
+    except ValueError as error:
+        if str(error).endswith("none"):
+            return path
+        raise
+
+
+@broken("dataset-root-not-file", only="test_nothing_there")
+def what_is_not_there_is_itself(path):
+    try:
+        return dataset_file(path)
+    except ValueError as error:
+        if "no such" in str(error):
+            return path
+        raise
+
+
+@broken("dataset-root-not-file", only="test_a_hub_that")
+def blames_the_path(path):
+    try:
+        return dataset_file(path)
+    except Exception as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+@broken("dataset-root-not-file", only="test_a_snapshot")
+def files_that_are_no_links(path):
+    from pathlib import Path
+
+    if any(file.is_symlink() for file in Path(path).rglob("*.parquet")):
+        raise ValueError(f"{path} is a folder: name the one parquet file meant. Below it: none")
+    return dataset_file(path)
 
 
 @broken("dataset-root-not-file", only="test_a_file_stays")
 def its_folder_searched(path):
-    from pathlib import Path
-
-    return dataset_file(str(Path(path).parent)) if path.endswith(".parquet") else dataset_file(path)
+    return dataset_file(path.rpartition("/")[0]) if path.endswith(".parquet") else dataset_file(path)
 
 
-@mutant("dataset-root-not-file", "absent", only="test_root_of_a_dataset")
+@mutant("dataset-root-not-file", "absent", only="dapo-math-17k-datasets")
 def datasets_takes_the_file(monkeypatch):
     import datasets
 
@@ -300,23 +345,18 @@ def datasets_takes_the_file(monkeypatch):
     monkeypatch.setattr(
         datasets,
         "load_dataset",
-        lambda kind, data_files, **more: load(kind, data_files=dataset_file(data_files), **more),
+        lambda *kind, data_files, **more: load(*kind, data_files=dataset_file(data_files), **more),
     )
 
 
-@mutant("dataset-root-not-file", "changed")
+@mutant("dataset-root-not-file", "changed", only="dapo-math-17k-datasets")
 def datasets_wants_a_list(monkeypatch):
     import datasets
 
-    def load(kind, data_files, **more):
+    def load(*kind, data_files, **more):
         raise TypeError(f"data_files must be a list of files, not {data_files!r}")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-
-
-@broken("dataloader-resume-skips", only="test_other_data_is_refused")
-def loader_alone(loader, rows=None):
-    return loader
 
 
 @broken("dataloader-resume-skips", only="test_other_data_is_refused")

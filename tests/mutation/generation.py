@@ -60,7 +60,7 @@ def _write_module(target: Path, module: str) -> Iterator[RemedyMutant]:
     texts = _texts(tree)
     kept = [one for one in mutations if id(one.original_node) not in texts and not _unseen(one)]
     written = file_mutation.combine_mutations_to_source(tree, kept, *ignored)
-    target.write_text(written.code)
+    target.write_text(f"{written.code}\nimport mutation.reach\n")
     begins, lines, copies = _functions(source), written.code.splitlines(), _functions(written.code)
     for name in written.mutant_names:
         mangled = name.rpartition("__mutmut_")[0]
@@ -108,6 +108,8 @@ def _texts(tree: cst.Module) -> set[int]:
     nodes: list[cst.CSTNode] = [
         one for one in m.findall(tree, m.SimpleString()) if " " in cst.ensure_type(one, cst.SimpleString).raw_value
     ]
+    unseen = m.Arg(keyword=m.MatchIfTrue(lambda one: one is not None and one.value in UNSEEN_ARGUMENTS))
+    nodes += m.findall(tree, unseen)
     nodes += [one.exc for one in m.findall(tree, m.Raise(exc=m.Call())) if isinstance(one, cst.Raise) and one.exc]
     found = set()
     while nodes:

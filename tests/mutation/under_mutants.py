@@ -10,14 +10,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mutmut.mutation import trampoline
 
-FOLDER = os.environ.get("RLREGRESS_MUTATION", "")  #: With plan.json, and the journal.
+from mutation import reach
+
 VARIABLE = "MUTANT_UNDER_TEST"
 LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds
 RESTART = 77  # exit code: another process has to go on
@@ -35,6 +34,7 @@ class Journal:
         tried: Pairs of mutant and guard.
         killed: Mutants that need no other guard.
         suspects: Mutants after which a guard failed unmutated, once.
+        restarted: Guards that failed unmutated.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,13 +43,15 @@ class Journal:
         self.tried: set[tuple[str, str]] = set()
         self.killed: set[str] = set()
         self.suspects: set[str] = set()
-        begun = None
+        self.restarted: set[str] = set()
+        last: dict[str, Any] = {}
         for line in path.read_text().splitlines() if path.exists() else ():
-            entry = json.loads(line)
-            self._take(entry)
-            begun = entry if "begins" in entry else None
-        if begun:
-            self.write(mutant=begun["begins"], guard=begun["guard"], verdict="killed", why="ended the process")
+            last = json.loads(line)
+            self._take(last)
+        if "begins" in last:
+            self.write(mutant=last["begins"], guard=last["guard"], verdict="killed", why="ended the process")
+        elif "looks" in last:
+            self.write(guard=last["looks"], useless="ended the process")
 
     def write(self, **entry: Any) -> None:
         """Add a line, at once."""
@@ -63,6 +65,8 @@ class Journal:
             {"killed": self.killed, "suspect": self.suspects}.get(entry["verdict"], set()).add(entry["mutant"])
             if entry["verdict"] == "suspect":
                 self.tried.discard((entry["mutant"], entry["guard"]))
+        elif "restarts" in entry:
+            self.restarted.add(entry["restarts"])
         elif "seconds" in entry or "useless" in entry:
             self.guards[entry["guard"]] = entry
 
@@ -77,8 +81,6 @@ class UnderMutants:
         self._journal = Journal(folder / "journal.jsonl")
         self._failed = ""
         self._skipped = False
-        self._hits: set[str] = set()
-        trampoline.record_trampoline_hit = lambda name, caller: self._hits.add(name)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the guards of failures that have a remedy."""
@@ -99,49 +101,39 @@ class UnderMutants:
                 self._look_at(item)
         known = [item for item in session.items if "seconds" in journal.guards[item.nodeid]]
         for item in sorted(known, key=lambda item: float(journal.guards[item.nodeid]["seconds"])):
-            mutants = [name for name in self._of(item) if (name, item.nodeid) not in journal.tried]
+            reached = journal.guards[item.nodeid]["reached"]
+            mutants = [name for name, function in self._mutants.items() if function in reached]
+            mutants = [name for name in mutants if (name, item.nodeid) not in journal.tried]
             if any(name not in journal.killed for name in mutants):
                 self._try(item, mutants)
         journal.write(finished=True)
         return True
 
     def _look_at(self, item: pytest.Item) -> None:
-        self._hits.clear()
+        reach.take()
         self._journal.write(looks=item.nodeid)
-        trampoline._mutant_under_test = "stats"
         begun = time.monotonic()
-        self._run(item, item.session)
-        seconds = time.monotonic() - begun
-        trampoline._mutant_under_test = None
-        if self._failed or self._skipped:
-            self._journal.write(guard=item.nodeid, useless=self._failed or "skipped")
+        passed = self._run_under("stats", item, item.session, 0.0)
+        seconds, reached = round(time.monotonic() - begun, 3), sorted(reach.take())
+        if passed and not self._skipped:
+            self._journal.write(guard=item.nodeid, seconds=seconds, reached=reached)
         else:
-            self._journal.write(guard=item.nodeid, seconds=round(seconds, 3), reached=sorted(self._hits))
-
-    def _of(self, item: pytest.Item) -> Iterator[str]:
-        """The mutants for a guard: of functions that it reaches, and of those of their modules that none is seen to.
-
-        What runs in another process is not seen.
-        """
-        reached = {name for one in self._journal.guards.values() for name in one.get("reached", ())}
-        here = set(self._journal.guards[item.nodeid]["reached"])
-        modules = {name.rpartition(".")[0] for name in here}
-        for name, function in self._mutants.items():
-            if function in here or (function not in reached and function.rpartition(".")[0] in modules):
-                yield name
+            self._journal.write(guard=item.nodeid, useless=self._failed or "skipped")
 
     def _try(self, item: pytest.Item, mutants: list[str]) -> None:
         journal = self._journal
         begun = time.monotonic()
         if not self._run(item, item.parent):
-            self._restart(f"{item.nodeid} fails by now: {self._failed}")
+            if item.nodeid in journal.restarted:
+                journal.write(guard=item.nodeid, useless=f"does not pass each time: {self._failed}")
+            self._restart(item, self._failed)
         limit = LIMIT_TIMES * max(time.monotonic() - begun, journal.guards[item.nodeid]["seconds"]) + LIMIT_MORE
         for name in mutants:
             if name in journal.killed:
                 continue
             journal.write(begins=name, guard=item.nodeid, limit=limit)
             begun = time.monotonic()
-            passed = self._run_under(name, item, limit)
+            passed = self._run_under(name, item, item.parent, limit)
             seconds, why = round(time.monotonic() - begun, 3), self._failed
             if passed or self._run(item, item.parent):
                 verdict = "survived" if passed else "killed"
@@ -149,10 +141,12 @@ class UnderMutants:
             else:  # what fails now may have failed because of an earlier mutant: once more in a new process
                 verdict = "killed" if name in journal.suspects else "suspect"
                 journal.write(mutant=name, guard=item.nodeid, verdict=verdict, why=why, seconds=seconds)
-                self._restart(f"{item.nodeid} fails after {name}: {self._failed}")
+                self._restart(item, self._failed)
         self._run(item, item.session)
 
-    def _run_under(self, name: str, item: pytest.Item, limit: float) -> bool:
+    def _run_under(self, name: str, item: pytest.Item, after: pytest.Collector | None, limit: float) -> bool:
+        """Run a test under a mutant, and say whether it did not fail; a limit of 0 is none."""
+
         def too_long(number: int, frame: object) -> None:
             raise MutantTakesTooLong(f"not done in {limit:.0f} s")
 
@@ -160,7 +154,7 @@ class UnderMutants:
         os.environ[VARIABLE] = name
         signal.setitimer(signal.ITIMER_REAL, limit, 5.0)
         try:
-            self._run(item, item.parent)
+            self._run(item, after)
             return not self._failed
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -173,11 +167,11 @@ class UnderMutants:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         return not self._failed and not self._skipped
 
-    def _restart(self, why: str) -> None:
-        self._journal.write(restarts=why)
-        pytest.exit(why, returncode=RESTART)
+    def _restart(self, item: pytest.Item, why: str) -> None:
+        self._journal.write(restarts=item.nodeid, why=why)
+        pytest.exit(f"{item.nodeid} fails unmutated: {why}", returncode=RESTART)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take pytest's loop over."""
-    config.pluginmanager.register(UnderMutants(Path(FOLDER)), "rlregress-mutation")
+    config.pluginmanager.register(UnderMutants(reach.FOLDER), "rlregress-mutation")

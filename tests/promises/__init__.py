@@ -41,20 +41,24 @@ class Promise:
 def promises_of(function: Function) -> list[Promise]:
     """The promises of a remedy, in the order of its docstring."""
     document = parse(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
-    body = " ".join(filter(None, [document.short_description, document.long_description]))
     returns = document.returns
-    result = " ".join(filter(None, [returns.type_name, returns.description])) if returns else ""
-    described = {one.arg_name: " ".join((one.description or "").split()) for one in document.params}
+    body = _one_line(document.short_description, document.long_description)
+    result = _one_line(returns.type_name, returns.description) if returns else ""
+    described = {one.arg_name: _one_line(one.description) for one in document.params}
     found = [Promise("does-nothing", document.short_description or "", broken.left_out)]
     found += _of_arguments(function, described, f"{body} {result}")
     for raised in document.raises:
         names = [name.strip().rpartition(".")[2] for name in (raised.type_name or "").split(",")]
-        found += _of_raises(names, " ".join((raised.description or "").split()))
+        found += _of_raises(names, _one_line(raised.description))
     annotation = str(inspect.signature(function).return_annotation)
     found += _of_result(annotation, result or body, body, described)
     if broken.is_context(function):
         found += _of_context(body)
     return found
+
+
+def _one_line(*texts: str | None) -> str:
+    return " ".join(" ".join(filter(None, texts)).split())
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
@@ -143,12 +147,13 @@ def _of_result(annotation: str, words: str, body: str, described: dict[str, str]
         yield promise("alters-first", lambda value: values.leaf_changed(value, first, 0))
         if re.match(r"list|Iterator|dict|torch.Tensor|np.ndarray|Data|TensorDict|Masked|MathScores", annotation):
             yield promise("drops-last", rows.without_last)
-        if re.match(r"list|Iterator|torch.Tensor|np.ndarray", annotation):
+        if re.match(r"list(?!\[Advice)|Iterator|torch.Tensor|np.ndarray", annotation):
             yield promise("reorders", rows.in_reverse)
     if annotation.startswith("Iterator"):
         yield promise("repeats-last", rows.with_last_twice)
     if re.search(r"float|Tensor|Model|Iterator|dict|ndarray|Any|Scores", annotation) and annotation != "dict[str, str]":
-        yield promise("rounds", every(values.rounded))
+        floating = bool(re.search(r"float|dtype of|s' dtype|model's dtype|nats", words))
+        yield replace(promise("rounds", every(values.rounded)), must_show=floating)
     if re.search(r"Tensor|ndarray", annotation):
         yield promise("retypes", every(values.retyped))
     if re.search(r"gradient", words):
@@ -156,14 +161,15 @@ def _of_result(annotation: str, words: str, body: str, described: dict[str, str]
         yield promise("other-gradient", every(change))
     if re.search(r"(same|own) (storage|tensors)", words):
         yield promise("clones", every(values.cloned))
-    if re.match(r"list|dict|Data|TensorDict", annotation) and (
+    if re.match(r"list|dict|Data", annotation) and (
         re.search(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b", words) or _LEFT.search(everything)
     ):
         new = bool(re.search(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b", words))
-        yield Promise("aliases", told, broken.returning(rows.aliased), must_show=new)
+        change = functools.partial(rows.aliased, within=new)
+        yield Promise("aliases", told, broken.returning(change), must_show=new)
     if "DataProto" in annotation:
         yield replace(promise("loses-meta-info", rows.without_meta), must_show=True)
-    if re.match(r"dict|[A-Z]\w+$", annotation) or "DataProto" in annotation:
+    if re.match(r"dict|(?!Any)[A-Z]\w+$", annotation) or "DataProto" in annotation:
         for name in dict.fromkeys(re.findall(r"``(\w+)``", words if not annotation.startswith("dict") else everything)):
             if name not in described:
                 yield promise(f"alters-{name}", functools.partial(rows.named_altered, name=name))
