@@ -26,7 +26,9 @@ from mutation.under_mutants import VARIABLE
 from pytest_rlregress import catalogue, remedies
 
 OUT = Path(".mutants")
+#: Survivors that no guard can fail for, with the reason; an entry without ``added`` is for every change to its lines.
 EQUIVALENT = Path(__file__).parent / "equivalent.toml"
+EVERY = "*"
 FAILURES = [failure for failure in catalogue.load([catalogue.SHIPPED]).values() if failure.subject]
 SILENT_SECONDS = 900.0  # an engine's start, a cluster's, the imports of a stack
 MORE_SECONDS = 30.0  # for a mutant that the guard's process cannot end by itself
@@ -107,7 +109,10 @@ def _run_folder(folder: str, mutants: Iterable[RemedyMutant], stop: threading.Ev
     while not any("finished" in entry for entry in entries):
         before = len(entries)
         with (place / "pytest.log").open("a") as log:
-            process = psutil.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            # In a folder without the package: what a process runs by -c or -m it looks for there first.
+            process = psutil.Popen(
+                command, cwd=place, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
             try:
                 _watch(process, journal, stop)
             finally:
@@ -162,18 +167,18 @@ def _report(mutants: list[RemedyMutant], tried: dict[str, list[dict[str, Any]]],
     reasons = {
         (one["module"], one["function"], one["removed"], added): one["reason"]
         for one in listed
-        for added in one["added"]
+        for added in one.get("added", [EVERY])
     }
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     living: dict[str, list[str]] = defaultdict(list)
     notes, used = [], set()
     for mutant in mutants:
-        key = mutant.module, mutant.function, mutant.removed, mutant.added
-        reason = reasons.get(key)
-        used.add(key)
+        keys = [(mutant.module, mutant.function, mutant.removed, added) for added in (mutant.added, EVERY)]
+        used.update(keys)
+        reason = next((reasons[key] for key in keys if key in reasons), None)
         runs = tried.get(mutant.name, [])
         killed = any(one["verdict"] == "killed" for one in runs)
-        if reason and killed:
+        if killed and keys[0] in reasons:
             notes.append(
                 f"{EQUIVALENT.name}: {mutant.module}.{mutant.function} is killed, so not equivalent: {mutant.added}"
             )
