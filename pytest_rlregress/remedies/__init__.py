@@ -19,6 +19,7 @@ importing them is light, what a remedy needs it imports when called.
 ``rollout``       the engine that generates
 ``sampling``      what an engine samples from, and the log-probabilities it gives
 ``tokens``        text to ids and back
+``tool_calls``    what an engine's server finds in a completion
 ``trainer_model`` the model as the trainer runs it: packing, positions, precision
 ``undeclared``    packages that a trainer imports and does not declare
 ``weight_sync``   new weights and adapters on their way to the engine
@@ -39,6 +40,7 @@ from pytest_rlregress.remedies.rewards import *  # noqa: F403
 from pytest_rlregress.remedies.rollout import *  # noqa: F403
 from pytest_rlregress.remedies.sampling import *  # noqa: F403
 from pytest_rlregress.remedies.tokens import *  # noqa: F403
+from pytest_rlregress.remedies.tool_calls import *  # noqa: F403
 from pytest_rlregress.remedies.trainer_model import *  # noqa: F403
 from pytest_rlregress.remedies.undeclared import *  # noqa: F403
 from pytest_rlregress.remedies.weight_sync import *  # noqa: F403
