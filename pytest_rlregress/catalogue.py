@@ -13,6 +13,7 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from pytest_rlregress.fidelity import FIDELITIES
 from pytest_rlregress.stack import COMPONENTS, Stack
 from pytest_rlregress.util import toml_table
 
@@ -27,9 +28,6 @@ OWN_FUNCTION = re.compile(f"{_DOTTED}:{_DOTTED}")
 
 #: How a test can end that bears a signature: with an exception, by its process' death, or not at all.
 KINDS = ("failed", "crashed", "hung")
-
-#: The documented component does the failing act, something else takes its place, or the test puts the fault in.
-FIDELITIES = ("real", "stand-in", "injected")
 
 
 class CatalogueError(ValueError):
@@ -65,6 +63,18 @@ class ExpectedWhere:
 
 
 @dataclass(frozen=True)
+class RefutedRemedy:
+    """Something that people tried against a failure, and why it does not help."""
+
+    remedy: str
+    why: str
+
+    def __str__(self) -> str:
+        """Both, in a line."""
+        return f"{self.remedy}: {self.why}"
+
+
+@dataclass(frozen=True)
 class Failure:
     """One documented way the stack breaks.
 
@@ -72,8 +82,9 @@ class Failure:
         components: What its tests need, each with the versions in which the failure is known: ``<0.8``, or ``any``.
         subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
             ``package.module:function``. ``subjects.check`` looks it up.
+        refuted: What was tried besides and did nothing, or not enough, or made it worse.
         seen: When and where, in words.
-        fidelity: How real its tests are: one of ``FIDELITIES``.
+        fidelity: How real its tests are, but for those whose markers say otherwise: one of ``FIDELITIES``.
         measured: What its tests show on the locked stack, and where that differs from what was documented.
         on_card: What came of its tests that need a GPU: on which card, stack and day, or that none has run yet.
     """
@@ -85,6 +96,7 @@ class Failure:
     cause: str
     remedy: str
     source: Path
+    refuted: tuple[RefutedRemedy, ...] = ()
     seen: str = ""
     fidelity: str = ""
     measured: str = ""
@@ -162,11 +174,13 @@ _OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
         lambda value: isinstance(value, str) and (value.isidentifier() or OWN_FUNCTION.fullmatch(value)),
         "a function of pytest_rlregress.remedies, or package.module:function",
     ),
+    "refuted": toml_table.tables,
     "expected": _VERDICT,
     "expected_where": toml_table.tables,
     "absent_since": _versions(Version, "0.9"),
     "signature": toml_table.tables,
 }
+_REFUTED = dict.fromkeys(("remedy", "why"), toml_table.text)
 _WHERE = {"hardware": toml_table.texts, "stack": _CONDITIONS}
 _SIGNATURE: dict[str, toml_table.Rule] = {
     "kind": toml_table.one_of(*KINDS),
@@ -182,7 +196,10 @@ _SIGNATURE: dict[str, toml_table.Rule] = {
 def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
     place = f"{path}: failure {table.get('id', f'number {number}')}"
     values = toml_table.check(table, place, CatalogueError, _REQUIRED, _OPTIONAL)
-    wheres, signatures = [], []
+    wheres, signatures, refuted = [], [], []
+    for index, one in enumerate(values.pop("refuted", ()), 1):
+        where = f"{place}, refuted {index}"
+        refuted.append(RefutedRemedy(**toml_table.check(one, where, CatalogueError, _REFUTED)))
     for index, one in enumerate(values.pop("expected_where", ()), 1):
         where = f"{place}, expected_where {index}"
         wheres.append(ExpectedWhere(**toml_table.check(one, where, CatalogueError, {"verdict": _VERDICT}, _WHERE)))
@@ -191,7 +208,13 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
         signatures.append(Signature(**toml_table.check(one, where, CatalogueError, {}, _SIGNATURE)))
         if not any(key in one for key in _IDENTIFYING):
             raise CatalogueError(f"{where}: identifies nothing; give {', '.join(_IDENTIFYING)}")
-    return Failure(source=path, expected_where=tuple(wheres), signatures=tuple(signatures), **values)
+    return Failure(
+        source=path,
+        refuted=tuple(refuted),
+        expected_where=tuple(wheres),
+        signatures=tuple(signatures),
+        **values,
+    )
 
 
 def declare(parser: Any) -> None:

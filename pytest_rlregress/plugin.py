@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite("pytest_rlregress.scenarios")
 
 MARKERS = (
-    "reproduces(id): the test does the failing act of the documented failure; the plugin judges what comes out.",
-    "guards(id): the same act with the remedy; must pass.",
+    "reproduces(id, fidelity=None): the test does the failing act of the documented failure; the plugin judges what "
+    "comes out. fidelity: 'real', 'stand-in' or 'injected', where the test differs from its failure's entry.",
+    "guards(id, fidelity=None): the same act with the remedy; must pass.",
     "needs(*components): components of the stack a test needs (torch, vllm, ray, …) or parts of them (vllm-engine); "
     "missing ones make it unavailable, broken ones block it.",
     "hw(*profiles, capability=None, memory=None, count=None): a hardware test, run only where the profile of the run "
-    'fits, e.g. hw("h100", "h200") or hw(capability=">=9.0", memory=">=70GiB", count=2).',
+    'fits: hw(capability=">=9.0", memory=">=70GiB", count=2), or hw("h20") where no other model will do.',
     "isolated(group=None, timeout=None, memory=None, stall=None, env=None, fresh=False): run in a process of its own, "
     "or with those of its group; timeout in seconds, memory like '4GiB', stall: seconds to go on after its engine "
     "logged an error; env or fresh=True: from an interpreter that has imported nothing.",

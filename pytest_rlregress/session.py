@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeVar
 
 import pytest
 
-from pytest_rlregress import catalogue, hardware, properties, settings, stack, subjects
+from pytest_rlregress import catalogue, fidelity, hardware, properties, settings, stack, subjects
 from pytest_rlregress.containment import interface
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.grouping import group_of
@@ -19,13 +18,12 @@ from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.reports import add_to_text, make_skipped
 from pytest_rlregress.containment.worker import CHANNEL
 from pytest_rlregress.fixtures.stack_fixtures import asked_by
+from pytest_rlregress.sides import Side, side_of
 from pytest_rlregress.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 
 T = TypeVar("T")
-
 #: Without any of these there is no stack.
 _JUDGED = ("torch", "vllm", "ray", "transformers")
-
 _KEY: pytest.StashKey[Session] = pytest.StashKey()
 #: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
 #: Not on its report, which xdist can only send with plain values.
@@ -37,14 +35,6 @@ def find(config: pytest.Config) -> Session:
     if _KEY not in config.stash:
         config.stash[_KEY] = Session(config)
     return config.stash[_KEY]
-
-
-@dataclass(frozen=True)
-class Side:
-    """The side of a test: ``reproduces`` or ``guards`` a failure."""
-
-    name: str
-    failure: catalogue.Failure
 
 
 class Session:
@@ -188,14 +178,7 @@ class Session:
 
     def side(self, item: pytest.Item) -> Side | None:
         """Return the side of a test; None for other tests."""
-        for name in ("reproduces", "guards"):
-            marker = item.get_closest_marker(name)
-            if marker is not None:
-                if len(marker.args) != 1 or marker.kwargs:
-                    raise pytest.UsageError(f"{item.nodeid}: {name}() takes one failure id.")
-                asked_by = f"{item.nodeid}: {name}"
-                return Side(name, _usage(partial(self.catalogue.find, marker.args[0], asked_by)))
-        return None
+        return _usage(partial(side_of, item, self.catalogue))
 
     def components(self, item: pytest.Item) -> tuple[str, ...]:
         """Return the components, and parts of them, that a test needs: named, or because it asks for their fixtures."""
@@ -282,6 +265,7 @@ class Session:
             note=judgement.note,
             subject=self.subject(item) or "",
             components=",".join(failure.components),
+            fidelity=fidelity.of_test(side.fidelity, stand_ins=properties.read(report).get("stand_ins", "")),
         )
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress import hardware, properties
+from pytest_rlregress import fidelity, hardware, properties
 from pytest_rlregress.containment.checks import log_reports
 from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.text import wrapped
-from pytest_rlregress.verdicts import Verdict
+from pytest_rlregress.verdicts import Rank, Verdict, rank
 
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
@@ -31,7 +31,7 @@ _CHECKED = {
 }
 _NOTE_LINES = 3  # what failed is printed in full above the table
 _GAP = "  "
-_COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "subject": 22}
+_COLUMNS = {"failure": 26, "seen on": 14, "reproduces": 16, "guards": 14, "fidelity": 12, "subject": 22}
 
 
 @dataclass
@@ -41,6 +41,7 @@ class VerdictRow:
     failure: str
     seen_on: str
     verdicts: dict[str, Counter[str]] = field(default_factory=lambda: {"reproduces": Counter(), "guards": Counter()})
+    fidelity: Counter[str] = field(default_factory=Counter)
     subjects: dict[str, None] = field(default_factory=dict)
     notes: dict[str, None] = field(default_factory=dict)
     on_card: str = ""
@@ -112,6 +113,8 @@ class Terminal:
         failure = self._run.catalogue[found["failure"]]
         row = self._rows.setdefault(failure.id, VerdictRow(failure.id, failure.seen_on))
         row.verdicts[found["side"]][found["verdict"]] += 1
+        if rank(found["verdict"]) is not Rank.NOTHING:  # of tests that did not run nothing was real
+            row.fidelity[found.get("fidelity", fidelity.NOT_SAID)] += 1
         for value, seen in ((found.get("subject"), row.subjects), (found.get("note"), row.notes)):
             if value:
                 seen[value] = None
@@ -186,14 +189,16 @@ def components(checked: Mapping[str, tuple[str, str]], versions: Mapping[str, st
 def table(rows: Collection[VerdictRow]) -> list[str]:
     """Render the verdict table, a line a failure, its notes below it; nothing without rows.
 
-    In 100 columns, but for ids that are longer than usual: they stay whole, to be copied.
+    In 114 columns, but for ids that are longer than usual: they stay whole, to be copied.
     """
     if not rows:
         return []
     widths = [max(_COLUMNS["failure"], *(len(row.failure) for row in rows)), *list(_COLUMNS.values())[1:]]
     lines = [_line(list(_COLUMNS), widths), "-" * (sum(widths) + len(_GAP) * (len(widths) - 1))]
     for row in rows:
-        cells = [row.failure, row.seen_on, *(_cell(side) for side in row.verdicts.values()), ", ".join(row.subjects)]
+        sides = [_cell(side) for side in row.verdicts.values()]
+        real = fidelity.summary(row.fidelity) or "-"
+        cells = [row.failure, row.seen_on, *sides, real, ", ".join(row.subjects)]
         columns = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
         lines += [_line(list(parts), widths) for parts in zip_longest(*columns, fillvalue="")]
         for note in filter(None, [*row.notes, row.on_card]):

@@ -286,6 +286,7 @@ def _entry(
     extra: dict[str, Any] = {}
     if test.side:
         extra = {"failure": test.failure, "side": test.side, "verdict": word, "components": "vllm,verl"}
+        extra["fidelity"] = "injected" if test.side == "reproduces" else "real"
         if status == "failed":
             extra["note"] = "AssertionError: 3 of 8 rows differ"
     if test.name == GOLDEN and status == "passed":

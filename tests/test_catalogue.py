@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -58,6 +59,9 @@ def read(tmp_path, text):
         ),
         (GOOD + '[[failure.signature]]\nmesage = "x"\n', "key 'mesage': unknown; allowed: kind, exception, message"),
         (GOOD + SIGNATURE + 'kind = "hangs"\n', "key 'kind': 'hangs' is not allowed; allowed: failed, crashed, hung"),
+        (GOOD + 'fidelity = "mock"\n', "key 'fidelity': 'mock' is not allowed; allowed: real, stand-in, injected"),
+        (GOOD + 'refuted = [{ remedy = "x" }]\n', "refuted 1: key 'why': missing; allowed: a text that is not empty"),
+        (GOOD + 'refuted = ["x"]\n', "key 'refuted': ['x'] is not allowed; allowed: tables"),
         (GOOD + "expected_where = [1]\n", "key 'expected_where': [1] is not allowed; allowed: tables"),
         ('failure = "x"\n', "key 'failure': 'x' is not allowed; allowed: tables"),
         (GOOD + GOOD, "failure short-column: id also given in"),
@@ -105,9 +109,9 @@ def test_every_shipped_failure_has_its_sides():
     sources = {path: path.read_text() for path in SHIPPED.glob("*/test_*.py")}
     for failure in load([SHIPPED]).values():
         text = "".join(code for path, code in sources.items() if path.parent == failure.source.parent)
-        assert f'guards("{failure.id}")' in text, failure.id
+        assert re.search(rf'guards\("{failure.id}"[,)]', text), failure.id
         if failure.signatures:
-            assert f'reproduces("{failure.id}")' in text, failure.id
+            assert re.search(rf'reproduces\("{failure.id}"[,)]', text), failure.id
 
 
 SHIPPED_FAILURES = [failure for failure in load([SHIPPED]).values() if failure.signatures]
@@ -120,7 +124,28 @@ def test_shipped_entry_is_complete(failure):
     assert callable(getattr(remedies, failure.subject))
     code = "".join(path.read_text() for path in failure.source.parent.glob("test_*.py"))
     for side in ("reproduces", "guards"):
-        assert re.search(rf'{side}\("{failure.id}"\)', code), f"no test {side} it"
+        assert re.search(rf'{side}\("{failure.id}"[,)]', code), f"no test {side} it"
+
+
+REFUTED = """refuted = [
+  { remedy = "Downgrade grpcio", why = "nothing changes." },
+  { remedy = "Start again", why = "it comes back." },
+]
+"""
+
+
+def test_what_does_not_help_is_listed(tmp_path, capsys):
+    read(tmp_path, GOOD + REFUTED)
+    asked = ["list", "short-column", "--scenarios", str(tmp_path)]
+    cli.main(asked)
+    told = capsys.readouterr().out
+    assert "  remedy: r\n  does not help: Downgrade grpcio: nothing changes.\n  does not help: Start again: it" in told
+    cli.main([*asked, "--json"])
+    [found] = json.loads(capsys.readouterr().out)
+    assert found["refuted"][0] == {"remedy": "Downgrade grpcio", "why": "nothing changes."}
+    cli.main([*asked, "--markdown"])
+    page = "- **Does not help**:\n  - Downgrade grpcio: nothing changes.\n  - Start again: it comes back.\n"
+    assert page in capsys.readouterr().out
 
 
 def test_page_is_the_catalogues(capsys):

@@ -26,6 +26,7 @@ seen_on = "any"
 components = {}
 cause = "nobody made it"
 remedy = "make one"
+refuted = [{ remedy = "Borrow one", why = "its ids are others." }]
   [[failure.signature]]
   exception = "TokenizerError"
   message = "no tokenizer called '[^']*'"
@@ -125,6 +126,16 @@ def test_several_logs_and_catalogues_of_ones_own(log, tmp_path, capsys):
     assert main(["diagnose", "--json", "--scenarios", str(tmp_path), own, shipped]) == 1
     found = {one["id"]: one["places"][0]["log"] for one in as_json(capsys)["documented"]}
     assert found == {"no-such-tokenizer": own, "unrecognised-model-type": shipped}
+
+
+def test_what_does_not_help_stands_beside_the_remedy(log, tmp_path, capsys):
+    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    asked = ["diagnose", "--scenarios", str(tmp_path), log("TokenizerError: no tokenizer called 'x'\n")]
+    assert main(asked) == 1
+    assert "  remedy: make one\n  does not help: Borrow one: its ids are others.\n" in capsys.readouterr().out
+    main([*asked, "--json"])
+    [found] = as_json(capsys)["documented"]
+    assert found["refuted"] == [{"remedy": "Borrow one", "why": "its ids are others."}]
 
 
 STALLED = ["INFO: Generating 0/8 rollouts"] * 5

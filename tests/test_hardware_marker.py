@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pytest_rlregress import hardware
+from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.hardware import Gpu, HardwareError, Machine
 
 PROFILES = hardware.load_profiles()
@@ -23,6 +26,14 @@ BOTH_A100 = machine(("NVIDIA A100-SXM4-80GB", (8, 0), 81920), ("NVIDIA A100-SXM4
 L4 = machine(("NVIDIA L4", (8, 9), 23034))
 UNKNOWN_MEMORY = machine(("NVIDIA L4", (8, 9), None))
 RTX_5070_TI = machine(("NVIDIA GeForce RTX 5070 Ti", (12, 0), 16303))
+
+
+def test_no_shipped_test_is_pinned_to_a_model_of_card():
+    """Capability and memory say what a test needs; only the CPU is asked for by name."""
+    pinned = re.compile(r"""\bmark\.hw\(\s*["'](?!cpu["'])""")
+    tests = {path: path.read_text(encoding="utf-8") for path in SHIPPED.glob("*/*.py")}
+    assert any("mark.hw(" in text for text in tests.values())
+    assert [str(path) for path, text in tests.items() if pinned.search(text)] == []
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ TEST = {
         },
         "hardware": "h100",
         "component": "torch",
-        "fidelity": "stand-in: s",
+        "fidelity": "stand-in",
+        "stand_ins": "s",
         "measured": {
             "key": KEY,
             "runs": [
@@ -198,6 +199,14 @@ def test_the_check_of_a_written_record_finds_what_reading_does_not(where, value)
     msgspec.convert(record, Record)
     with pytest.raises(AssertionError):
         checked(record)
+
+
+def test_what_stood_in_is_read_from_older_records_too():
+    record = full()
+    record["results"]["tests"][0]["extra"] |= {"fidelity": "stand-in: a logical GPU; a receiver"}
+    del record["results"]["tests"][0]["extra"]["stand_ins"]
+    read = msgspec.convert(record, Record).results.tests[0].extra
+    assert (read.fidelity, read.stand_ins) == ("stand-in", "a logical GPU; a receiver")
 
 
 def test_the_page_on_records_has_the_keys():

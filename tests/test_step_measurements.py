@@ -39,14 +39,14 @@ def test_runs_are_kept_one_after_the_other_with_what_stood_in(item):
     assert measured["key"]["torch"] == "2.13"
     assert [run["variant"] for run in measured["runs"]] == ["colocate", "generate"]
     assert measured["runs"][0] == noted == {**RUN, "agreement": [1e-7, None]}
-    assert found["rlregress_fidelity"] == "stand-in: a logical GPU; a weight receiver; a platform for verl"
+    assert found["rlregress_stand_ins"] == "a logical GPU; a weight receiver; a platform for verl"
     assert found["other"] == "kept"
     assert len(item.user_properties) == 3
 
 
 def test_where_nothing_stood_in_nothing_is_said(item):
     note_run(item, KEY, {**RUN, "stand_ins": []})
-    assert "rlregress_fidelity" not in dict(item.user_properties)
+    assert "rlregress_stand_ins" not in dict(item.user_properties)
 
 
 def test_numbers_are_the_lists_that_are_no_speed():

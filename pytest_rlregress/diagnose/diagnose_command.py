@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,8 @@ def _documented(finding: LogFinding) -> str:
     assert failure is not None
     lines = [f"{failure.id}: {failure.title}", f"  {finding.places[0]}{_times(finding)}"]
     lines += [f"    {number:>7}  {_short(text)}" for number, text in finding.places[0].lines]
-    for key, text in (("cause", failure.cause), ("remedy", failure.remedy)):
+    told = [("cause", failure.cause), ("remedy", failure.remedy)]
+    for key, text in [*told, *(("does not help", str(one)) for one in failure.refuted)]:
         lines.append(textwrap.fill(f"  {key}: {text}", _WIDTH, subsequent_indent="    "))
     return "\n".join(lines)
 
@@ -85,7 +87,9 @@ def _short(text: str) -> str:
 def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
     return {
         "documented": [
-            {key: getattr(finding.failure, key) for key in ("id", "title", "cause", "remedy")} | _counted(finding)
+            {key: getattr(finding.failure, key) for key in ("id", "title", "cause", "remedy")}
+            | {"refuted": [asdict(one) for one in finding.failure.refuted] if finding.failure else []}
+            | _counted(finding)
             for finding in diagnosis.documented
         ],
         "unknown": [{"what": finding.what} | _counted(finding) for finding in diagnosis.unknown],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
+from dataclasses import asdict
 from typing import Any
 
 from pytest_rlregress import catalogue
+from pytest_rlregress.fidelity import in_words, marked_tests
 from pytest_rlregress.list.scenarios_page import page
 from pytest_rlregress.stack import Stack
 
@@ -19,11 +21,14 @@ _KEYS = (
     "components",
     "cause",
     "remedy",
+    "refuted",
     "subject",
     "fidelity",
     "measured",
     "on_card",
 )
+
+_WORDS = {"refuted": "does not help"}
 
 
 def declare(commands: Any) -> None:
@@ -57,16 +62,30 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps([_as_json(failure, stack) for failure in chosen], indent=2))
         return 0
     for failure in chosen:
+        told = _as_json(failure, stack)
+        told["fidelity"] = in_words(failure.fidelity, told.pop("fidelity_of_tests"))
         print(textwrap.fill(f"{failure.id}: {failure.title}", 100, subsequent_indent="    "))
-        for key, value in _as_json(failure, stack).items():
+        for key, value in told.items():
             if key not in ("id", "title") and value:
-                text = ", ".join(map(" ".join, value.items())) if isinstance(value, dict) else str(value)
-                print(textwrap.fill(f"  {key.replace('_', ' ')}: {text}", 100, subsequent_indent="    "))
+                for text in _texts(value):
+                    print(
+                        textwrap.fill(
+                            f"  {_WORDS.get(key, key.replace('_', ' '))}: {text}", 100, subsequent_indent="    "
+                        )
+                    )
         print()
     print(f"{len(chosen)} failures")
     return 0
 
 
-def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, object]:
-    expected = failure.expects(None, stack) if failure.signatures else None
-    return {key: getattr(failure, key) for key in _KEYS} | {"expected_here": expected}
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [str(catalogue.RefutedRemedy(**one)) for one in value]
+    return [", ".join(map(" ".join, value.items())) if isinstance(value, dict) else str(value)]
+
+
+def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
+    found = {key: getattr(failure, key) for key in _KEYS}
+    found["refuted"] = [asdict(one) for one in failure.refuted]
+    found["fidelity_of_tests"] = marked_tests(failure.source.parent, failure.id)
+    return found | {"expected_here": failure.expects(None, stack) if failure.signatures else None}

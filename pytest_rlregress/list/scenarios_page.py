@@ -8,18 +8,21 @@ from itertools import groupby
 from pathlib import Path
 
 from pytest_rlregress.catalogue import Failure, Signature
+from pytest_rlregress.fidelity import FIDELITIES, in_words, marked_tests
 from pytest_rlregress.util.text import code_span
 
 _HEAD = """# The documented failures
 
 Generated from the catalogue: `rlregress list --markdown > docs/scenarios.md`. Each failure has a scenario in
-`scenarios/`; [writing-a-scenario.md](writing-a-scenario.md) says how one comes about.
+`scenarios/`; [writing-a-scenario.md](writing-a-scenario.md) says how one comes about. *Fidelity* is how real its tests
+are, but for those that are named beside another word:
+
 """
 
 
 def page(failures: Iterable[Failure]) -> str:
     """Return the page of ``failures``, by scenario folder in the order given."""
-    parts = [_HEAD]
+    parts = [_HEAD + "".join(f"- **{word}**: {meaning}\n" for word, meaning in FIDELITIES.items())]
     for folder, members in groupby(failures, key=lambda failure: failure.source.parent):
         parts += [f"## {folder.name}\n\n{_folder_text(folder)}\n", *map(_entry, members)]
     return "\n".join(parts)
@@ -44,12 +47,14 @@ def _entry(failure: Failure) -> str:
         "Remedy": failure.remedy + (f" (`{failure.subject_path}`)" if failure.subject else ""),
         "Known in": ", ".join(f"{name} ({versions})" for name, versions in failure.components.items()),
         "Expected": expected if failure.signatures else "",
-        "Fidelity": failure.fidelity,
+        "Fidelity": in_words(failure.fidelity, marked_tests(failure.source.parent, failure.id)),
         "Measured": " ".join(failure.measured.split()),
         "On a card": failure.on_card,
     }
     lines = [f"### {failure.id}", "", f"{failure.title}.", ""]
     lines += [f"- **{name}**: {text}" for name, text in facts.items() if text]
+    if failure.refuted:
+        lines += ["- **Does not help**:", *(f"  - {one}" for one in failure.refuted)]
     if failure.signatures:
         lines += ["- **Recognised by**:", *(f"  - {_signature(signature)}" for signature in failure.signatures)]
     return "\n".join([*lines, ""])

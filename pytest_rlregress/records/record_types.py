@@ -30,7 +30,7 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     """What the harness says of a test: its reports' properties that begin with ``rlregress_``.
 
     ``measured`` are a training step's numbers, null where there is none, and ``golden`` is how they compare;
-    ``fidelity`` says what took a real part's place in it.
+    ``stand_ins`` is what took a real part's place in it. ``fidelity`` says how real a side of a failure is.
     """
 
     failure: str = ""
@@ -42,8 +42,14 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     hardware: str = ""
     component: str = ""  # that a check tried, in place of a failure
     fidelity: str = ""
+    stand_ins: str = ""
     measured: dict[str, Any] = {}
     golden: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        """Take apart what older releases wrote as ``stand-in: `` and what it was."""
+        if ": " in self.fidelity:
+            self.fidelity, _, self.stand_ins = self.fidelity.partition(": ")
 
 
 class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):

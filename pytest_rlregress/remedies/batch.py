@@ -40,7 +40,8 @@ def align_batches(batches: Sequence[DataProto], from_memory_db: Sequence[bool]) 
         rows = len(batch)
         columns = {key: object_column(batch.non_tensor_batch.get(key, [None] * rows)) for key in keys}
         columns["from_memory_db"] = np.full(rows, replayed, dtype=object)
-        aligned.append(type(batch)(batch=batch.batch, non_tensor_batch=columns, meta_info=dict(batch.meta_info)))
+        tensors = None if batch.batch is None else batch.batch.clone(recurse=False)
+        aligned.append(type(batch)(batch=tensors, non_tensor_batch=columns, meta_info=dict(batch.meta_info)))
     return aligned
 
 

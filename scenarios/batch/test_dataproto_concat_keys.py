@@ -45,12 +45,23 @@ def test_concat_of_differing_keys(extra_key, tensors):
     concat_and_look([replayed, fresh] if extra_key == "first" else [fresh, replayed])
 
 
+def contents(batches):
+    tensors = [
+        {key: one.tolist() for key, one in ({} if batch.batch is None else batch.batch).items()} for batch in batches
+    ]
+    columns = [{key: column.tolist() for key, column in batch.non_tensor_batch.items()} for batch in batches]
+    return tensors, columns, [dict(batch.meta_info) for batch in batches]
+
+
 def check_aligned(align, columns_of, replayed, tensors):
     """Whether ``align`` makes batches of these columns concatenable without losing, moving or inventing a value."""
     batches = [batch(columns, tensors) for columns in columns_of]
-    before = [set(one.non_tensor_batch) for one in batches]
-    joined = concat_and_look(align(batches, replayed))
-    assert [set(one.non_tensor_batch) for one in batches] == before, "the remedy changed the caller's batches"
+    for one in batches:
+        one.meta_info["temperature"] = 0.5
+    before = contents(batches)
+    aligned = align(batches, replayed)
+    joined = concat_and_look(aligned)
+    assert contents(batches) == before, "the remedy changed the caller's batches"
     keys = {key for columns in columns_of for key in columns}
     assert set(joined.non_tensor_batch) == keys | {"from_memory_db"}
     rows = [
@@ -60,8 +71,25 @@ def check_aligned(align, columns_of, replayed, tensors):
     ]
     seen = [{key: joined.non_tensor_batch[key][row] for key in joined.non_tensor_batch} for row in range(len(joined))]
     assert seen == rows
+    assert joined.meta_info["temperature"] == 0.5
     if tensors:
-        assert joined.batch["responses"].shape == (len(rows), 3)
+        assert joined.batch["responses"].tolist() == [row for one in before[0] for row in one["responses"]]
+        for old, new in zip(batches, aligned, strict=True):
+            assert new.batch["responses"].data_ptr() == old.batch["responses"].data_ptr(), "copied"
+    check_apart(batches, aligned)
+
+
+def check_apart(batches, aligned):
+    """What is written to a new batch is in no other, old or new."""
+    for place, new in enumerate(aligned):
+        others = [*batches, *aligned[:place], *aligned[place + 1 :]]
+        before = contents(others)
+        new.meta_info["step"] = place
+        for column in new.non_tensor_batch.values():
+            column[:] = "written"
+        if new.batch is not None:
+            new.batch["written"] = new.batch["responses"]
+        assert contents(others) == before
 
 
 @pytest.mark.guards("dataproto-concat-keys")

@@ -65,7 +65,7 @@ def losses_of(tiny_qwen, pairs, *loss_functions):
         yield losses[0].tolist(), [loss(losses, torch.tensor([mask])).item() for loss in loss_functions]
 
 
-@pytest.mark.reproduces("mask-length-drift")
+@pytest.mark.reproduces("mask-length-drift", fidelity="stand-in")
 @COMPILED
 def test_recorded_lengths(tiny_qwen, compiled):
     pairs = []
@@ -80,7 +80,7 @@ def test_recorded_lengths(tiny_qwen, compiled):
     list(losses_of(tiny_qwen, pairs, loss_function(compiled)))
 
 
-@pytest.mark.reproduces("mask-length-drift")
+@pytest.mark.reproduces("mask-length-drift", fidelity="stand-in")
 @COMPILED
 @pytest.mark.parametrize(
     ("template", "limit"),
@@ -93,7 +93,7 @@ def test_ids_and_mask_made_apart(tiny_qwen, template, limit, compiled):
     list(losses_of(tiny_qwen, [ids_and_mask_apart(tokenizer, generated, limit)], loss_function(compiled)))
 
 
-@pytest.mark.reproduces("mask-length-drift")
+@pytest.mark.reproduces("mask-length-drift", fidelity="stand-in")
 def test_one_token_broadcasts(tiny_qwen):
     tokenizer = tiny_qwen.tokenizer("qwen2.5")
     pair = ids_and_mask_apart(tokenizer, [tokenizer.eos_token_id], LIMIT)
@@ -129,3 +129,16 @@ def test_loss_of_recorded_lengths(tiny_qwen, subject):
     for (losses, means), one in zip(losses_of(tiny_qwen, pairs, *both), masked, strict=True):
         trained = [value for value, use in zip(losses, one.completion_mask, strict=True) if use]
         assert means == pytest.approx([sum(trained) / len(trained)] * 2, rel=1e-5)
+
+
+@pytest.mark.guards("mask-length-drift")
+def test_what_cannot_be_masked_is_refused(tiny_qwen, subject, monkeypatch):
+    tokenizer = tiny_qwen.tokenizer("qwen2.5")
+    asked, said = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
+    for completion in ([], [asked, said], [said, asked], [{**said, "tool_calls": [{"function": {"name": "add"}}]}]):
+        with pytest.raises(ValueError, match="assistant"):
+            subject(tokenizer, [asked], completion, LIMIT, LIMIT)
+    counting = "{% for one in messages %}{{ loop.length }}{{ one.content }}" + tokenizer.eos_token + "{% endfor %}"
+    monkeypatch.setattr(tokenizer, "chat_template", counting)
+    with pytest.raises(ValueError, match="rewrites earlier turns"):
+        subject(tokenizer, [asked], [said, asked, said], LIMIT, LIMIT)

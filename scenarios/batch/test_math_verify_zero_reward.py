@@ -36,7 +36,7 @@ def test_parse_in_a_thread():
     assert in_a_thread(parse, RIGHT[0])
 
 
-@pytest.mark.reproduces("math-verify-zero-reward")
+@pytest.mark.reproduces("math-verify-zero-reward", fidelity="injected")
 def test_verl_score(monkeypatch):
     from verl.utils.reward_score import math_verify
 
@@ -56,10 +56,11 @@ def test_each_answer_is_judged_or_left_out(subject):
     assert judged.scores == [1.0, 0.0, None, 1.0, None, 0.0]
     assert judged.errors.keys() == {2, 4}
     assert all(judged.errors.values())
+    assert "1.0 s" in judged.errors[2]
     assert time.monotonic() - begun < 60, "an answer without end is not given up"
 
 
-@pytest.mark.guards("math-verify-zero-reward")
+@pytest.mark.guards("math-verify-zero-reward", fidelity="injected")
 def test_worker_is_killed(subject):
     """What was being judged is told, what comes after it is judged."""
     import psutil

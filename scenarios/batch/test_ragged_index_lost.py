@@ -69,7 +69,7 @@ def check(batch, rows):
     assert shape_of(batch["position_ids"]) == f"{len(rows)}, {len(rows[0])}, ragged"
     for tensor, wanted in (("position_ids", rows), ("input_ids", [row[0] for row in rows])):
         for came, row in zip(batch[tensor].unbind(), wanted, strict=True):
-            assert came.tolist() == row.tolist()
+            assert (came.tolist(), came.dtype) == (row.tolist(), row.dtype)
     assert batch["advantages"].tolist() == [*range(len(rows))]
 
 

@@ -43,8 +43,8 @@ def test_found_out_later(later):
 
 
 def state(one):
-    columns = {key: (id(column), len(column)) for key, column in one.non_tensor_batch.items()}
-    return set(one.batch.keys()), columns, dict(one.meta_info)
+    columns = {key: (id(column), column.tolist()) for key, column in one.non_tensor_batch.items()}
+    return {key: tensor.tolist() for key, tensor in one.batch.items()}, columns, dict(one.meta_info)
 
 
 SIZES = st.integers(1, 3)
@@ -61,6 +61,8 @@ def test_any_sizes(subject, rows, columns, which):
     before = state(first), state(second)
     if len(sizes) == 1:
         united = subject(first, second)
+        assert united is first
+        assert state(second) == before[1], "changes the other batch"
         assert set(united.batch.keys()) == {"prompts", "responses"}
         assert set(united.non_tensor_batch) == {["uid", "memory_id"][int(index)] for index in which}
     else:

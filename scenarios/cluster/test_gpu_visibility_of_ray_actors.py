@@ -86,7 +86,10 @@ CHOSEN = {"runtime_env": {"env_vars": {"CUDA_VISIBLE_DEVICES": "1"}}}
 )
 def test_options_that_stay(subject, options):
     """Of an actor with a GPU, or of one whose variable was chosen."""
-    assert subject(options) == options
+    made, before = subject(options), copy.deepcopy(options)
+    assert made == options
+    made["num_cpus"] = 7
+    assert options == before
 
 
 @pytest.mark.guards("gpu-visibility-of-ray-actors")

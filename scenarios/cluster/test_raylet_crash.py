@@ -108,13 +108,23 @@ def test_what_raylets_wrote_before_they_ended(subject, tmp_path):
 
 
 @pytest.mark.guards("raylet-crash")
+def test_raylets_come_first(subject, tmp_path):
+    for name in ("gcs_server", "raylet"):
+        (tmp_path / f"{name}.err").write_text("*** SIGSEGV received at time=1764200000 on cpu 0 ***\n")
+    first, second = subject(tmp_path)
+    assert "raylet" in first
+    assert "gcs_server" in second
+    assert all("SIGSEGV" in sentence for sentence in (first, second))
+
+
+@pytest.mark.guards("raylet-crash")
 def test_folder_that_is_none(subject, tmp_path):
     assert subject(tmp_path) == []
     with pytest.raises(ValueError, match="logs"):
         subject(tmp_path / "logs")
 
 
-@pytest.mark.reproduces("raylet-crash")
+@pytest.mark.reproduces("raylet-crash", fidelity="real")
 @pytest.mark.needs("windows", "ray-cluster")
 @pytest.mark.isolated(timeout=180)
 def test_native_windows():

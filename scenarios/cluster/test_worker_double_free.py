@@ -35,7 +35,7 @@ def test_worker_frees_twice(ray_cluster):
     in_worker(FREE_TWICE)
 
 
-@pytest.mark.reproduces("worker-double-free")
+@pytest.mark.reproduces("worker-double-free", fidelity="real")
 @pytest.mark.needs("wsl2", "torch", "tensordict")
 def test_worker_on_wsl2(ray_cluster):
     in_worker("import torch, tensordict; answer = torch.cuda.is_available()")
@@ -77,7 +77,7 @@ def test_what_is_printed_before_the_answer_may_be_no_text(subject):
     assert subject(r"import os; os.write(1, b'\xff\n'); print(True)", 60) is True
 
 
-@pytest.mark.guards("worker-double-free")
+@pytest.mark.guards("worker-double-free", fidelity="real")
 @pytest.mark.needs("torch", "tensordict")
 def test_this_stack(subject, hardware):
     assert subject() is (hardware.id != "cpu")
@@ -85,7 +85,7 @@ def test_this_stack(subject, hardware):
     assert torch is None or not torch.cuda.is_initialized(), "the probe is to spare this process CUDA"
 
 
-@pytest.mark.guards("worker-double-free")
+@pytest.mark.guards("worker-double-free", fidelity="real")
 @pytest.mark.needs("torch", "tensordict")
 @pytest.mark.hw(capability=">=7.0")
 def test_worker_after_the_probe(subject, ray_cluster):

@@ -61,7 +61,7 @@ def by_name():
         importlib.import_module("deepspeed.ops")
 
 
-@pytest.mark.guards("deepspeed-not-needed")
+@pytest.mark.guards("deepspeed-not-needed", fidelity="stand-in")
 @pytest.mark.parametrize("how", [by_statement, by_name])
 @pytest.mark.parametrize("installed", [True, False], ids=["installed", "left-out"])
 def test_an_import_is_seen_and_a_look_is_not(subject, monkeypatch, tmp_path, installed, how):
@@ -76,3 +76,24 @@ def test_an_import_is_seen_and_a_look_is_not(subject, monkeypatch, tmp_path, ins
     line = how.__code__.co_firstlineno + 2
     assert attempts == [f"{__file__}:{line}"]
     assert "deepspeed" in sys.modules or not installed, "it does not only watch"
+
+
+@pytest.mark.guards("deepspeed-not-needed")
+@pytest.mark.parametrize("error", [None, KeyError])
+def test_watches_one_package_until_the_end_of_the_block(subject, error):
+    before = list(sys.meta_path)
+    with pytest.raises(error) if error else contextlib.nullcontext(), subject("deepspeed") as attempts:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("deepspeed_of_another_name")
+        if error:
+            raise error
+    assert sys.meta_path == before
+    by_statement()
+    assert attempts == []
+
+
+@pytest.mark.guards("deepspeed-not-needed")
+def test_a_package_that_is_imported_already(subject, monkeypatch):
+    monkeypatch.setitem(sys.modules, "deepspeed", contextlib)
+    with pytest.raises(RuntimeError, match="deepspeed is imported already"), subject("deepspeed"):
+        pass

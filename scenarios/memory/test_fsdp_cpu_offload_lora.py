@@ -55,7 +55,7 @@ def loss_of(model):
 
 
 @pytest.mark.isolated
-@pytest.mark.reproduces("fsdp-cpu-offload-lora")
+@pytest.mark.reproduces("fsdp-cpu-offload-lora", fidelity="stand-in")
 @LORA
 def test_offloaded_parameters_of_another_device(tiny_qwen, lora):
     import torch
@@ -116,6 +116,14 @@ def test_checkpointing_keeps_less_and_changes_nothing(tiny_qwen, subject):
     assert set(checkpointed) == {name for name, _ in model.named_parameters() if "lora_" in name}
     layer = 4 * 128 * (8 * 128 + 4 * 256)  # bytes kept in float32 for 128 tokens of hidden size 128, 256 in the MLP
     assert before - after > layer, f"{after} of {before} bytes are still kept"
+
+
+@pytest.mark.guards("fsdp-cpu-offload-lora")
+def test_a_model_that_cannot_be_checkpointed(tiny_qwen, subject):
+    model = tiny_qwen.model()
+    model.supports_gradient_checkpointing = False
+    with pytest.raises(ValueError, match="gradient checkpointing"):
+        subject(model)
 
 
 def check_trains(model, mesh, subject):

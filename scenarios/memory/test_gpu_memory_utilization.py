@@ -108,6 +108,7 @@ def test_any_trainer_keeps_its_memory(subject, total, reserved):
     assume(free > total // 1000)
     share = subject(total, reserved)
     assert 0 < share <= 0.5
+    assert share == round(share, 4)
     request(free, total, share)
     steps = round(share * 10_000)
     assert share == steps / 10_000, f"{share} is no step of 0.0001"
@@ -120,7 +121,7 @@ def test_any_trainer_keeps_its_memory(subject, total, reserved):
 @ENGINE
 @GPU
 @pytest.mark.isolated
-@pytest.mark.reproduces("gpu-memory-utilization")
+@pytest.mark.reproduces("gpu-memory-utilization", fidelity="real")
 def test_default_beside_a_trainer_on_gpu(tiny_qwen):
     with co_tenant(0.4), vllm_engine.start(tiny_qwen.directory, gpu_memory_utilization=DEFAULT):
         pass
@@ -129,7 +130,7 @@ def test_default_beside_a_trainer_on_gpu(tiny_qwen):
 @ENGINE
 @GPU
 @pytest.mark.isolated
-@pytest.mark.reproduces("gpu-memory-utilization")
+@pytest.mark.reproduces("gpu-memory-utilization", fidelity="real")
 def test_co_tenant_releases_while_the_engine_profiles_on_gpu(tiny_qwen, monkeypatch):
     from vllm.v1.worker import gpu_worker
 
@@ -150,7 +151,7 @@ def test_co_tenant_releases_while_the_engine_profiles_on_gpu(tiny_qwen, monkeypa
 @ENGINE
 @GPU
 @pytest.mark.isolated
-@pytest.mark.guards("gpu-memory-utilization")
+@pytest.mark.guards("gpu-memory-utilization", fidelity="real")
 def test_engine_beside_a_trainer_on_gpu(tiny_qwen, subject):
     import torch
 

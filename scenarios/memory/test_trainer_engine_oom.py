@@ -62,11 +62,20 @@ def test_nothing_counts_beforehand():
 
 @pytest.mark.guards("trainer-engine-oom")
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointed"])
-@pytest.mark.parametrize(("size", "lora"), [(QWEN_7B, True), (QWEN_HALF_B, False)], ids=["7b-lora", "0.5b"])
-def test_prediction_is_what_is_counted(subject, size, lora, checkpointing):
-    size = {**size, "num_hidden_layers": 2}
-    predicted = subject(**known(size, lora), tokens=2048, checkpointing=checkpointing, bytes_per_weight=2)
-    assert predicted == pytest.approx(count(size, lora, checkpointing, 2048), rel=0.02)
+@pytest.mark.parametrize(
+    ("size", "lora", "tokens", "dtype"),
+    [
+        (QWEN_7B, True, 2048, "bfloat16"),
+        (QWEN_HALF_B, False, 2048, "bfloat16"),
+        ({**QWEN_HALF_B, "vocab_size": 32_000}, True, 4096, "float32"),
+    ],
+    ids=["7b-lora", "0.5b", "0.5b-lora-float32"],
+)
+def test_prediction_is_what_is_counted(subject, size, lora, tokens, dtype, checkpointing):
+    size, width = {**size, "num_hidden_layers": 2}, {"bfloat16": 2, "float32": 4}[dtype]
+    widths = {"bytes_per_weight": width, "bytes_per_activation": width}
+    predicted = subject(**known(size, lora), tokens=tokens, checkpointing=checkpointing, **widths)
+    assert predicted == pytest.approx(count(size, lora, checkpointing, tokens, dtype), rel=0.02)
 
 
 @pytest.mark.guards("trainer-engine-oom")

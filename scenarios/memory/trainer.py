@@ -68,7 +68,7 @@ def train(model: torch.nn.Module, tokens: int, steps: int = 1) -> None:
         optimizer.zero_grad()
 
 
-def count(size: Mapping[str, int], lora: bool, checkpointing: bool, tokens: int) -> int:
+def count(size: Mapping[str, int], lora: bool, checkpointing: bool, tokens: int, dtype: str = "bfloat16") -> int:
     """Peak bytes of that training: the real model over tensors that have a shape and no memory."""
     import weakref
 
@@ -91,7 +91,7 @@ def count(size: Mapping[str, int], lora: bool, checkpointing: bool, tokens: int)
             self.peak = max(self.peak, sum(alive.values()))
             return made
 
-    model = build(size, lora, checkpointing, "meta")
+    model = build(size, lora, checkpointing, "meta", dtype)
     with FakeTensorMode(allow_non_fake_inputs=True), Count() as counted:
         train(model.to_empty(device="cpu"), tokens, steps=1 if lora else 2)
     return int(counted.peak)

@@ -114,12 +114,12 @@ def test_choice(cuda_in_use, subject):
 
 
 @pytest.mark.isolated
-@pytest.mark.guards("fork-after-cuda")
+@pytest.mark.guards("fork-after-cuda", fidelity="real")
 def test_choice_without_cuda(subject):
     assert start_worker(subject) in ("fork", "spawn")
 
 
-@pytest.mark.guards("fork-after-cuda")
+@pytest.mark.guards("fork-after-cuda", fidelity="real")
 def test_collection_leaves_cuda_alone(tmp_path):
     """So that the processes which tests run in can be forked."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "RLREGRESS_"))}
@@ -129,7 +129,7 @@ def test_collection_leaves_cuda_alone(tmp_path):
 @GPU
 @pytest.mark.needs("vllm-engine")
 @pytest.mark.isolated(stall=30)  # the engine's error is logged in a process of its own, well before it is raised here
-@pytest.mark.reproduces("fork-after-cuda")
+@pytest.mark.reproduces("fork-after-cuda", fidelity="real")
 def test_engine_of_a_forked_process(tiny_qwen):
     import torch
 
@@ -140,7 +140,7 @@ def test_engine_of_a_forked_process(tiny_qwen):
 @GPU
 @pytest.mark.needs("vllm-engine")
 @pytest.mark.isolated
-@pytest.mark.guards("fork-after-cuda")
+@pytest.mark.guards("fork-after-cuda", fidelity="real")
 def test_engine_beside_cuda(tiny_qwen, monkeypatch, subject):
     import torch
 

@@ -113,6 +113,8 @@ def test_only_inside(subject, models, end):
     import torch
 
     trainer, _ = models
+    weights = {name: one.clone() for name, one in trainer.state_dict().items()}
+    settings = trainer.training, trainer.config.to_dict()
     with torch.no_grad():
         before, experts = forward(trainer)
         with contextlib.suppress(RuntimeError), subject(trainer, (experts + 1) % EXPERTS):
@@ -120,6 +122,8 @@ def test_only_inside(subject, models, end):
             if end == "error":
                 raise RuntimeError
         assert forward(trainer)[0].equal(before)
+    assert all(one.equal(weights[name]) for name, one in trainer.state_dict().items())
+    assert (trainer.training, trainer.config.to_dict()) == settings
 
 
 @pytest.mark.guards("moe-routing-disagrees")

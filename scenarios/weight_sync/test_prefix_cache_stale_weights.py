@@ -74,7 +74,7 @@ def test_a_running_request_goes_on_with_the_new_weights(engine, subject, new):
     check_generated(engine, new)
 
 
-@pytest.mark.guards("prefix-cache-stale-weights")
+@pytest.mark.guards("prefix-cache-stale-weights", fidelity="injected")
 def test_a_refusal_is_an_error(engine, subject, monkeypatch):
     monkeypatch.setattr(engine.llm, "reset_prefix_cache", lambda **options: False)
     with pytest.raises(RuntimeError, match="old weights"):

@@ -24,7 +24,7 @@ def test_sync_as_released(trl_step):
 
 
 @CPU
-@pytest.mark.reproduces("trl-colocate-load-weights")
+@pytest.mark.reproduces("trl-colocate-load-weights", fidelity="stand-in")
 def test_names_as_released(trl_step, hardware):
     """A sync that vLLM takes, of the names that TRL sends: named_parameters has no tied head."""
     run = trl_step.run(steps=3, alter=lambda trainer: send_by(trainer, reload_by_worker))

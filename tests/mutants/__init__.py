@@ -1,11 +1,17 @@
 """Mutants: a broken remedy or another stack, under which a scenario's tests must come to another verdict.
 
-Loaded into a run of the scenarios with ``-p mutants``, this runs each sided test once under each of its mutants and
-nothing else; ``tests/test_mutants.py`` looks at the verdicts. One room per scenario folder holds the mutants.
+Loaded into a run of the scenarios with ``-p mutants``, this runs each sided test under each of its mutants and nothing
+else; ``tests/test_mutants.py`` looks at the verdicts. A mutant that brought its verdict is not tried further.
+
+One module per scenario folder holds those written by hand. The others are derived (``promises``): each breaks one
+promise of a remedy's docstring. In the folder that the environment variable ``SHARED`` names, a file ``chosen`` has the
+keys of those to run, a line each.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -14,7 +20,12 @@ from typing import Any
 
 import pytest
 
+from promises import Promise, promises_of
+from promises.broken import SHARED
 from pytest_rlregress import catalogue, remedies
+from pytest_rlregress.containment.worker import CHANNEL
+from pytest_rlregress.fixtures.stack_fixtures import asked_by
+from pytest_rlregress.session import find
 
 CATALOGUE = catalogue.load([catalogue.SHIPPED])
 MUTANTS: list[Mutant] = []
@@ -28,6 +39,7 @@ class Mutant:
         verdict: Of a guard ``regressed`` or ``held``; else ``absent``, ``changed``, ``reproduced`` or ``returned``.
         apply: Takes pytest's monkeypatch, in the process of the test.
         only: Part of the ids of the tests it is for: a mutant need not run those that take long.
+        promise: What a derived one breaks.
     """
 
     name: str
@@ -35,6 +47,17 @@ class Mutant:
     verdict: str
     apply: Callable[[pytest.MonkeyPatch], None]
     only: str
+    promise: Promise | None = None
+
+    @property
+    def key(self) -> str:
+        """What its verdicts are counted by: a remedy's promise is held by the guards of any failure that it is for."""
+        return f"{CATALOGUE[self.failure].subject if self.promise else self.failure} {self.name}"
+
+    def brought(self, verdict: str | None) -> bool:
+        """Whether a test's verdict is the one wanted, so that no other test need be run."""
+        wanted = {self.verdict} - {"held"}  # that is wanted of all
+        return verdict in (wanted | {"crashed", "hung"} if self.promise else wanted)
 
     @property
     def side(self) -> str:
@@ -71,8 +94,20 @@ def broken(failure: str, only: str = "") -> Callable[..., Any]:
     return register
 
 
-for room in sorted(Path(__file__).parent.glob("[a-z]*.py")):
-    import_module(f"mutants.{room.stem}")
+def derived(failure: str, promise: Promise) -> Mutant:
+    """The mutant that breaks a promise of a failure's remedy."""
+    subject = CATALOGUE[failure].subject
+    assert subject
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        remedy = getattr(remedies, subject)
+        monkeypatch.setattr(remedies, subject, functools.wraps(remedy)(promise.broken(remedy, _note)))
+
+    return Mutant(promise.name, failure, "regressed", apply, "", promise)
+
+
+for module in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    import_module(f"mutants.{module.stem}")
 # Where the failure is gone every guard holds: a fix upstream is no regression.
 MUTANTS += [
     replace(mutant, name=f"guards_where_{mutant.name}", verdict="held", only="")
@@ -81,8 +116,18 @@ MUTANTS += [
 ]
 
 
+for failure in CATALOGUE.values():
+    if failure.subject and ":" not in failure.subject:
+        MUTANTS += [derived(failure.id, promise) for promise in promises_of(getattr(remedies, failure.subject))]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    found = [mutant for mutant in MUTANTS if mutant.failure in _ids(metafunc.definition, mutant.side)]
+    chosen = _chosen()
+    found = [
+        mutant
+        for mutant in MUTANTS
+        if mutant.failure in _ids(metafunc.definition, mutant.side) and mutant.key in chosen
+    ]
     if found:
         metafunc.fixturenames.append("mutant_applied")
         metafunc.parametrize("mutant_applied", found, ids=[mutant.name for mutant in found], indirect=True)
@@ -91,21 +136,72 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen = []
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        mutant = callspec.params.get("mutant_applied") if callspec else None
+        mutant = _mutant(item)
         if mutant and mutant.only in item.nodeid:
-            item.user_properties.append(("mutant", f"{mutant.failure} {mutant.name}"))
+            item.user_properties.append(("mutant", mutant.key))
             chosen.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = chosen
+    items[:] = sorted(chosen, key=_cost)
+
+
+def _cost(item: pytest.Item) -> tuple[bool, str, int]:
+    """Of a mutant's tests the quick ones come first: they may save it those of an engine or of an own process."""
+    fixtures = asked_by(item).values()
+    shared = any(fixture.shared for fixture in fixtures)  # their process is that of no folder
+    cost = 2 if item.get_closest_marker("isolated") else int(any(fixture.starts for fixture in fixtures))
+    return shared, "" if shared else str(item.path.parent), cost
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if CHANNEL not in session.config.stash:  # a contained child runs what it is told to
+        session.config.pluginmanager.register(NoMoreThanNeeded(session))
+
+
+class NoMoreThanNeeded:
+    """Takes the tests of a mutant that has brought its verdict out of the session."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._session, self._run = session, find(session.config)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Look at the verdict of a test under a mutant."""
+        said = dict(report.user_properties)
+        items = self._session.items
+        place = next((place for place, item in enumerate(items) if item.nodeid == report.nodeid), None)
+        mutant = None if place is None else _mutant(items[place])
+        if not mutant or place is None or not mutant.brought(said.get("rlregress_verdict")):
+            return
+        # The child has been told already which test is the next.
+        told = next((n for n, item in enumerate(items) if n > place and not self._run.unavailable(item)), place)
+        items[told + 1 :] = [item for item in items[told + 1 :] if (other := _mutant(item)) and other.key != mutant.key]
+
+
+#: Where a derived mutant notes that what it broke made a difference: the running test's properties.
+_NOTED: list[pytest.Item] = []
+
+
+def _note() -> None:
+    if ("mutated", "yes") not in _NOTED[-1].user_properties:
+        _NOTED[-1].user_properties.append(("mutated", "yes"))
 
 
 @pytest.fixture(autouse=True)
 def mutant_applied(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         if hasattr(request, "param"):  # a component is checked as it is
+            _NOTED.append(request.node)
             request.param.apply(monkeypatch)
         yield
+
+
+@functools.cache
+def _chosen() -> frozenset[str]:
+    return frozenset(Path(os.environ[SHARED], "chosen").read_text().splitlines())
+
+
+def _mutant(item: pytest.Item) -> Mutant | None:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("mutant_applied") if callspec else None
 
 
 def _ids(definition: Any, side: str) -> list[str]:

@@ -94,11 +94,6 @@ def mixed_dicts_refused(monkeypatch):
 
 
 @broken("ragged-index-lost", only="test_rows_come_back")
-def as_it_came(batch, ragged):
-    return batch
-
-
-@broken("ragged-index-lost", only="test_rows_come_back")
 def index_alone(batch, ragged):
     """As verl does it: the rows are right, the shape is not."""
     for name, dimension in ragged.items():
@@ -109,11 +104,6 @@ def index_alone(batch, ragged):
 @broken("ragged-index-lost", only="test_rows_come_back")
 def only_what_is_asked_for(batch, ragged):
     return restore_ragged(batch.select(*ragged), ragged)
-
-
-@broken("ragged-index-lost", only="test_what_cannot_be")
-def any_dimension_will_do(batch, ragged):
-    return batch
 
 
 @broken("ragged-index-lost", only="test_batch_is_left")
@@ -200,12 +190,6 @@ def cut_to_the_shorter(response_mask, logprobs):
 @broken("missing-logprob-zero-filled", only="test_lengths_that_differ")
 def shorter_is_the_end_missing(response_mask, logprobs):
     return trained_where_known(response_mask, [*logprobs, *[None] * (len(response_mask) - len(logprobs))])
-
-
-@broken("missing-logprob-zero-filled", only="test_any_response")
-def in_place_mask(response_mask, logprobs):
-    response_mask[:] = trained_where_known(response_mask, logprobs)[0]
-    return trained_where_known(response_mask, logprobs)
 
 
 def post_processing(monkeypatch, changed):

@@ -33,14 +33,6 @@ def all_that_is_left(total_bytes, reserved_bytes):
     return (total_bytes - reserved_bytes) / total_bytes
 
 
-@broken("gpu-memory-utilization", only="test_any_trainer")
-def never_without_a_share(total_bytes, reserved_bytes):
-    try:
-        return engine_memory_share(total_bytes, reserved_bytes)
-    except ValueError:
-        return 0.01
-
-
 @mutant("gpu-memory-utilization", "absent", only="test_default_beside_a_trainer")
 def takes_what_is_free(monkeypatch):
     from vllm.v1.worker import utils
@@ -76,11 +68,6 @@ def loss_takes_nothing(**sizes):
 @broken("trainer-engine-oom", only="-0.5b-checkpointed")
 def no_optimizer(**sizes):
     return predict_training_memory(**{**sizes, "trainable": 0})
-
-
-@broken("trainer-engine-oom", only="test_prediction_says_when")
-def always_checkpointed(**sizes):
-    return predict_training_memory(**{**sizes, "checkpointing": True})
 
 
 @broken("trainer-engine-oom", only="test_documented_settings")
@@ -182,14 +169,6 @@ def both_unset(environ):
 @broken("expandable-segments", only="test_cleared_environment")
 def by_text(environ):
     return {name: value.replace("expandable_segments:True", "") for name, value in environ.items()}
-
-
-@broken("expandable-segments", only="test_cleared_environment")
-def in_place(environ):
-    cleared = without_expandable_segments(environ)
-    environ.clear()
-    environ.update(cleared)
-    return environ
 
 
 @mutant("expandable-segments", "absent", only="test_refused")

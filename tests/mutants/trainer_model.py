@@ -54,12 +54,6 @@ def single_tokens_taken_for_the_next_sample(model, ids, lengths):
 
 
 @broken("packed-samples-attend", only="gradient_is_that_of_the_samples")
-def configuration_changed(model, ids, lengths):
-    model.config.use_cache = False
-    return model(input_ids=ids[None], position_ids=positions_of(lengths)).logits[0]
-
-
-@broken("packed-samples-attend", only="gradient_is_that_of_the_samples")
 def first_sample_without_gradient(model, ids, lengths):
     import torch
 
@@ -131,11 +125,6 @@ def saved_as_the_checkpoint_was(directory, **arguments):
     return model
 
 
-@broken("dtype-default-bf16", only="further_arguments")
-def arguments_dropped(directory, **arguments):
-    return load_for_training(directory)
-
-
 @mutant("dtype-default-bf16", "absent", only="Qwen2ForCausalLM")
 def float32_by_default(monkeypatch):
     import torch
@@ -157,11 +146,6 @@ def a_dtype_is_asked_for(monkeypatch):
         raise TypeError("from_pretrained() missing 1 required keyword-only argument: 'dtype'")
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", refusing)
-
-
-@broken("bf16-update-vanishes", only="all_steps")
-def optimizer_as_it_is(optimizer):
-    return optimizer
 
 
 @broken("bf16-update-vanishes", only="all_steps")
@@ -302,13 +286,6 @@ def default_where_the_old_name_is_missing(config):
     return config_with_both_ropes(config) | {"rope_theta": getattr(config, "old_rope_theta", 10000.0)}
 
 
-@broken("rope-theta-lost", only="both_spellings")
-def written_into_the_config(config):
-    content = config_with_both_ropes(config)
-    config.rope_theta, config.rope_written = content["rope_theta"], True
-    return content
-
-
 @broken("rope-theta-lost", only="is_refused")
 def any_base_will_do(config):
     content = config.to_dict()
@@ -350,11 +327,6 @@ def frequencies_cast_back(model, dtype):
     model.to(dtype)
     for buffer in model.buffers():
         buffer.data = buffer.float()
-    return model
-
-
-@broken("rope-buffer-cast", only="are_cast")
-def nothing_cast(model, dtype):
     return model
 
 
@@ -415,11 +387,6 @@ def cast_is_refused(monkeypatch):
 
 
 @broken("gdn-state-leaks-across-pack", only="refused_where")
-def nothing_refused(model, forward=None):
-    pass
-
-
-@broken("gdn-state-leaks-across-pack", only="refused_where")
 def delta_net_by_the_name_of_its_layers(model, forward=None):
     """There are other recurrent layers, and names for them."""
     if "linear_attention" in getattr(model.config, "layer_types", []):
@@ -465,11 +432,6 @@ def tried_with_dropout(model, forward=packed_logits):
         return forward(model.train(), ids, lengths)
 
     check_packing(model, in_training)
-
-
-@broken("gdn-state-leaks-across-pack", only="forward_of_the_trainer")
-def forward_of_its_own(model, forward=None):
-    check_packing(model)
 
 
 @broken("gdn-state-leaks-across-pack", only="models_pass")
@@ -530,11 +492,6 @@ def shifted_by_the_first_token(mask):
 
     first = mask.int().argmax(-1, keepdim=True)
     return (torch.arange(mask.shape[1]) - first).clamp(min=0)
-
-
-@broken("left-padding-positions", only="count_the_tokens")
-def dtype_of_the_mask(mask):
-    return token_positions(mask).to(mask.dtype)
 
 
 @broken("left-padding-positions", only="count_the_tokens")

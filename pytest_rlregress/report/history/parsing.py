@@ -112,7 +112,15 @@ def _point(run: RecordedRun, word: str, test: RecordedTest) -> Point:
         note = note.strip().partition("\n")[0]
         note = intern(note if len(note) <= NOTE_CHARACTERS else f"{note[: NOTE_CHARACTERS - 1]}…")
     return Point(
-        run, word, test.duration / 1000, failure or None, side or None, note, bool(test.flaky), intern(extra.components)
+        run,
+        word,
+        test.duration / 1000,
+        failure or None,
+        side or None,
+        note,
+        bool(test.flaky),
+        intern(extra.components),
+        intern(extra.fidelity),
     )
 
 

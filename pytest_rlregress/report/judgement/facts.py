@@ -106,6 +106,7 @@ class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of 
         note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
         flaky: It was run again within the run, and its attempts disagree.
         components: The parts of the stack that its failure is about, with commas.
+        fidelity: How real the test was; "" where the record does not say.
     """
 
     run: RecordedRun
@@ -116,6 +117,7 @@ class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of 
     note: str = ""
     flaky: bool = False
     components: str = ""
+    fidelity: str = ""
 
     @property
     def night(self) -> datetime.date:

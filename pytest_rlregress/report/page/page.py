@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress import catalogue
+from pytest_rlregress.fidelity import FIDELITIES
 from pytest_rlregress.report.judgement import headline
 from pytest_rlregress.report.judgement.facts import Night
 from pytest_rlregress.report.judgement.kinds import Kind
@@ -77,6 +78,7 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         anchors=anchors,
         formatting=formatting,
         verdicts=tuple(Verdict),
+        fidelities=FIDELITIES,
         tables=tables,
         metrics=metrics,
         most=_MOST,

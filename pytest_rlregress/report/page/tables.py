@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from pytest_rlregress import fidelity
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun, Upgrade
 from pytest_rlregress.report.judgement.kinds import QUIET, WORSE, Kind
 from pytest_rlregress.report.page import formatting
@@ -46,10 +47,14 @@ class SideCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One failure on every platform: reproduces and guards, or one cell for OTHER; None where it did not run."""
+    """One failure on every platform: reproduces and guards, or one cell for OTHER; None where it did not run.
+
+    ``fidelity`` is how real its tests were, "" where no record says.
+    """
 
     failure: str
     title: str
+    fidelity: str
     tests: tuple[str, ...]
     platforms: tuple[tuple[str, tuple[SideCell, ...] | None], ...]
 
@@ -82,12 +87,20 @@ def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[Tabl
         TableRow(
             failure,
             titles.get(failure, ""),
+            fidelity.summary(_words(night, failure)),
             tuple(sorted({test for (_, of, _), some in tests.items() if of == failure for test in some})),
             tuple((platform.name, _sides(platform, failure, tests, anchors)) for platform in night.platforms),
         )
         for failure in failures
     ]
     return sorted(rows, key=lambda row: (_urgency(row), row.failure == OTHER, row.failure))
+
+
+def _words(night: Night, failure: str) -> Counter[str]:
+    """Count a failure's tests of this night by how real they were; one that differs by platform counts for each."""
+    results = [result for platform in night.platforms for result in platform.results.items()]
+    said = {(test, point.fidelity) for test, point in results if point.failure == failure and point.fidelity}
+    return Counter(word for _, word in said)
 
 
 def _sides(

@@ -1,0 +1,168 @@
+"""How real a test is: what its failure's entry and its marker say, and where that is shown."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections import Counter
+
+import pytest
+
+from pytest_rlregress import cli
+from pytest_rlregress.catalogue import SHIPPED, load
+from pytest_rlregress.fidelity import FIDELITIES, FidelityError, marked_tests, of_test, summary
+
+SIDED = """
+import pytest
+@pytest.mark.reproduces("short-column")
+def test_act(): assert 0, "column x is short"
+@pytest.mark.reproduces("short-column", fidelity="injected")
+def test_put_in(): assert 0, "column x is short"
+@pytest.mark.guards("short-column", fidelity="real")
+def test_remedy(): pass
+@pytest.mark.guards("short-column")
+def test_remedy_with_something_else(record_property):
+    record_property("rlregress_stand_ins", "a logical GPU")
+@pytest.mark.guards("short-column")
+@pytest.mark.needs("apex")
+def test_elsewhere(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_failure", "marked", "stand_ins", "found"),
+    [
+        ("real", None, "", "real"),
+        ("", None, "", ""),
+        ("real", "injected", "", "injected"),
+        ("injected", "real", "", "real"),
+        ("real", None, "a logical GPU", "stand-in"),
+        ("", None, "a logical GPU", "stand-in"),
+        ("injected", None, "a logical GPU", "injected"),
+    ],
+)
+def test_the_marker_comes_before_the_entry_and_what_stood_in_before_real(of_failure, marked, stand_ins, found):
+    assert of_test(of_failure, marked, stand_ins) == found
+
+
+@pytest.mark.parametrize("marked", ["Real", "", "mock", 1])
+def test_another_word_is_refused(marked):
+    with pytest.raises(FidelityError, match="is not allowed; allowed: real, stand-in, injected"):
+        of_test("real", marked)
+
+
+@pytest.mark.parametrize(
+    ("tests", "text"),
+    [
+        ({}, ""),
+        ({"real": 3}, "real"),
+        ({"injected": 1, "real": 3}, "real 3, injected 1"),
+        ({"not said": 2, "stand-in": 4}, "stand-in 4, not said 2"),
+        (Counter(real=3, injected=0), "real"),
+    ],
+)
+def test_summary(tests, text):
+    assert summary(tests) == text
+
+
+@pytest.fixture
+def entry_says(short_column, pytester):
+    def entry_says(word):
+        path = pytester.path / "mine" / "failures.toml"
+        text = path.read_text().replace('id = "short-column"\n', f'id = "short-column"\nfidelity = "{word}"\n')
+        assert word in text
+        path.write_text(text)
+
+    return entry_says
+
+
+@pytest.mark.parametrize("distributed", [(), ("-n2",)], ids=["alone", "xdist"])
+def test_table_record_and_junit_say_it(pytester, run, entry_says, distributed):
+    entry_says("real")
+    result = run(SIDED, "--hw=cpu", "test_it.py", "--rl-record-dir=records", "--junitxml=junit.xml", *distributed)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "failure * reproduces * guards * fidelity * subject",
+            "short-column * reproduced 2/2 * held 2/3 * real 2,*",
+            "* stand-in 1,*",
+            "* injected 1*",
+        ],
+        consecutive=False,
+    )
+    [path] = (pytester.path / "records").glob("*.json")
+    tests = json.loads(path.read_text())["results"]["tests"]
+    said = {test["name"].rpartition("::")[2]: test["extra"].get("fidelity") for test in tests}
+    assert said == {
+        "test_act": "real",
+        "test_put_in": "injected",
+        "test_remedy": "real",
+        "test_remedy_with_something_else": "stand-in",
+        "test_elsewhere": "real",
+    }
+    junit = {
+        (case.get("name"), one.get("value"))
+        for case in ET.parse(pytester.path / "junit.xml").iter("testcase")
+        for one in case.iter("property")
+        if one.get("name") == "rlregress_fidelity"
+    }
+    assert junit == set(said.items())
+
+
+def test_an_entry_that_says_nothing_and_tests_that_did_not_run(run, short_column):
+    result = run(SIDED, "--hw=cpu", "test_it.py", "-k", "act")
+    result.stdout.fnmatch_lines(["short-column * reproduced 1/1    -               not said*"])
+    result = run(SIDED, "--hw=cpu", "test_it.py", "-k", "elsewhere")
+    result.stdout.fnmatch_lines(["short-column * unavailable 1/1  -*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ('"short-column", fidelity="mock"', "fidelity='mock' is not allowed; allowed: real, stand-in, injected"),
+        ('"short-column", fidelity=None', None),
+        ('"short-column", "real"', "takes one failure id, and fidelity"),
+        ('"short-column", fidelty="real"', "takes one failure id, and fidelity"),
+    ],
+)
+@pytest.mark.parametrize("side", ["reproduces", "guards"])
+def test_a_wrong_marker_ends_the_run_before_any_test(run, short_column, side, arguments, words):
+    body = f"import pytest\n@pytest.mark.{side}({arguments})\ndef test_it(): pass\n"
+    result = run(body, "--hw=cpu", "test_it.py", "--collect-only")
+    assert result.ret == (pytest.ExitCode.USAGE_ERROR if words else 0)
+    if words:
+        result.stderr.fnmatch_lines([f"ERROR: test_it.py::test_it: {side}*{words}*"])
+
+
+def test_marked_tests_are_read_without_an_import(tmp_path):
+    (tmp_path / "test_it.py").write_text(f"import no_such_module\n{SIDED}")
+    assert marked_tests(tmp_path, "short-column") == {"real": ["test_remedy"], "injected": ["test_put_in"]}
+    assert marked_tests(tmp_path, "other") == {}
+
+
+def test_every_shipped_entry_says_how_real_its_tests_are():
+    assert {failure.id: failure.fidelity for failure in load([SHIPPED]).values() if not failure.fidelity} == {}
+
+
+def test_no_marker_of_a_shipped_test_repeats_its_entry():
+    for failure in load([SHIPPED]).values():
+        assert failure.fidelity not in marked_tests(failure.source.parent, failure.id), failure.id
+
+
+def test_list_names_the_tests_that_differ(pytester, entry_says, capsys):
+    entry_says("stand-in")
+    folder = pytester.path / "mine"
+    (folder / "test_it.py").write_text(SIDED)
+    asked = ["list", "short-column", "--scenarios", str(folder)]
+    cli.main(asked)
+    assert "  fidelity: stand-in; real: test_remedy; injected: test_put_in\n" in capsys.readouterr().out
+    cli.main([*asked, "--json"])
+    [found] = json.loads(capsys.readouterr().out)
+    assert (found["fidelity"], found["fidelity_of_tests"]) == (
+        "stand-in",
+        {"real": ["test_remedy"], "injected": ["test_put_in"]},
+    )
+    cli.main([*asked, "--markdown"])
+    page = capsys.readouterr().out
+    assert "- **Fidelity**: stand-in; real: test_remedy; injected: test_put_in\n" in page
+    assert all(f"- **{word}**: {meaning}\n" in page for word, meaning in FIDELITIES.items())
