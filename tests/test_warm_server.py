@@ -34,7 +34,8 @@ def ready(temporary, monkeypatch):
 
 
 @pytest.mark.parametrize("set_by_the_user", [None, "active"])
-def test_threads_that_wait_leave_the_cores_to_others(ready, set_by_the_user):
+def test_threads_that_wait_leave_the_cores_to_others(ready, monkeypatch, set_by_the_user):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     body = f"import os\nassert os.environ['OMP_WAIT_POLICY'] == {set_by_the_user or 'passive'!r}"
     said, _ = ready("waiting", body, **({"OMP_WAIT_POLICY": set_by_the_user} if set_by_the_user else {}))
     assert said["failed"] == {}
