@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,11 +20,13 @@ CONTENT = bytes(range(256)) * 40
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("NO_PROXY", loopback_hub.NO_PROXY)
     (tmp_path / "served" / "sub").mkdir(parents=True)
     (tmp_path / "served" / FILE).write_bytes(CONTENT)
     (tmp_path / "served" / "sub" / "config.json").write_text("{}")
-    with loopback_hub.start({"owner/model": tmp_path / "served"}) as hub:
+    (tmp_path / "rows" / "data").mkdir(parents=True)
+    (tmp_path / "rows" / "data" / "train.parquet").write_bytes(CONTENT)
+    with loopback_hub.start({"owner/model": tmp_path / "served"}, datasets={"owner/rows": tmp_path / "rows"}) as hub:
         yield hub
 
 
@@ -34,6 +38,58 @@ def test_a_download_is_what_the_hub_says(hub, tmp_path):
     assert (tmp_path / "here" / FILE).read_bytes() == CONTENT
     verified = api.verify_repo_checksums("owner/model", local_dir=tmp_path / "here")  # the client's own arithmetic
     assert (verified.checked_count, verified.mismatches, verified.missing_paths) == (2, [], [])
+
+
+def test_a_large_file_is_on_another_host(hub):
+    """The hub says what it is, the storage gives it; a token for the one is refused by the other, as S3 does."""
+    import urllib.error
+    import urllib.request
+
+    class Stay(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *args):
+            return None
+
+    def ask(address, *handlers, **headers):
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)
+        try:
+            return opener.open(urllib.request.Request(address, headers=headers), timeout=5)
+        except urllib.error.HTTPError as error:
+            return error
+
+    answer = ask(f"{hub.endpoint}/owner/model/resolve/main/{FILE}", Stay)
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    assert (answer.status, answer.headers["X-Linked-Size"], answer.headers["X-Linked-Etag"]) == (
+        302,
+        str(len(CONTENT)),
+        f'"{digest}"',
+    )
+    location = answer.headers["Location"]
+    assert location.startswith("http://127.0.0.2:")
+    assert ask(location).read() == CONTENT
+    assert ask(location, Authorization="Bearer hf_loopback").status == 400
+    assert ask(location.partition("?")[0]).status == 403
+
+
+def test_a_token_stays_with_the_hub(hub, tmp_path):
+    from huggingface_hub import HfApi
+
+    file = HfApi(endpoint=hub.endpoint, token="hf_loopback").hf_hub_download("owner/model", FILE, local_dir=tmp_path)
+    assert Path(file).read_bytes() == CONTENT
+
+
+def test_a_dataset_is_a_file_system(hub):
+    from huggingface_hub import HfFileSystem
+
+    files = HfFileSystem(endpoint=hub.endpoint)
+    root = "datasets/owner/rows"
+    assert files.find(root) == [f"{root}/data/train.parquet"]
+    assert files.find(f"{root}@main/data") == [f"{root}@main/data/train.parquet"]
+    assert files.info(f"{root}/data")["type"] == "directory"
+    assert files.info(f"{root}/data/train.parquet")["size"] == len(CONTENT)
+    assert files.cat(f"{root}/data/train.parquet") == CONTENT
+    for nothing in (f"{root}/data/test.parquet", "datasets/owner/columns", f"{root}@v2"):
+        with pytest.raises(FileNotFoundError):
+            files.info(nothing)
 
 
 def test_a_cut_connection_is_resumed_where_it_was(hub, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from pytest_rlregress.cli import main
 from pytest_rlregress.hardware import Gpu, Machine
 from pytest_rlregress.preflight import preflight_command
 from pytest_rlregress.preflight.rules import RULES
+from pytest_rlregress.remedies.advice import Advice
 
 CONFIGS = Path(__file__).parent / "configs"
 WORKING = {
@@ -28,13 +29,15 @@ V5, TWO_CARDS, OFFLOAD, GSPO, TOY, SDPA, MEGATRON = WORKING
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "DATA"):
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "DATA", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def everything_installed(monkeypatch):
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: None)
+    monkeypatch.setattr(remedies, "module_not_found", lambda *asked: None)
+    monkeypatch.setattr(remedies, "stale_ray_address", lambda environ: None)
 
 
 @pytest.fixture
@@ -66,6 +69,13 @@ WRONG_EDITS = [  # file, what it says, what somebody writes instead, failure, wh
     (V5, "online_difficulty_filtering = true", 'type = "online"', "config-key-placement", "filtering = true"),
     (V5, "max_tokens = 2000", "max_tokens = 2000\ntop_p = 0.9", "config-key-placement", "no top_p in"),
     (V5, "[[orchestrator.env]]", "[orchestrator.env]", "config-key-placement", "[[orchestrator.env]]"),
+    (
+        V5,
+        'name = "Qwen/Qwen2.5-7B-Instruct"',
+        'name = "Qwen/Qwen2.5-7B-Instruct"\nfsdp_cpu_offload = true',
+        "config-key-placement",
+        "[trainer.model]\nfsdp_cpu_offload = true",
+    ),
     (V5, "max_tokens = 2000", "max_tokens = 4000", "max-tokens-overflow", "max_tokens = 2048"),
     (V5, "utilization = 0.50", "utilization = 0.9", "gpu-memory-utilization", "gpu_memory_utilization = 0.5"),
     (V5, "seq_len = 2048", "seq_len = 2048\nfsdp_cpu_offload = true", "fsdp-cpu-offload-lora", "freq = 1"),
@@ -127,7 +137,8 @@ NOT_INSTALLED = [  # file, what it says, what somebody writes instead, failure, 
     (V5, "[trainer.model]\n", '[trainer.model]\nattn = "flash_attention_2"\n', "flash-attention-missing", '"sdpa"'),
     (SDPA, "implementation: sdpa", "implementation: flash_attention_2", "flash-attention-missing", ": sdpa"),
     (TOY, "implementation=sdpa", "implementation=flash_attention_2", "flash-attention-missing", "implementation=sdpa"),
-    (MEGATRON, "use_mbridge: false", "use_mbridge: true", "mbridge-missing", "use_mbridge: false"),
+    (MEGATRON, "strategy: megatron", "strategy: megatron", "megatron-core-missing", "strategy: fsdp"),
+    (MEGATRON, "use_mbridge: false", "use_mbridge: true", "mbridge-missing", "pip install megatron-bridge"),
     (MEGATRON, "fusion: false", "fusion: true", "apex-missing", "gradient_accumulation_fusion: false"),
     (MEGATRON, "name: vllm", "name: vllm", "vllm-missing", "pip install vllm"),
 ]
@@ -171,6 +182,32 @@ def test_what_is_installed_is_asked_of_the_real_packages(preflight, tmp_path):
     code, report = preflight(file, other_engine, "--hw=rtx-pro-6000-blackwell", "--installed")
     (finding,) = [one for one in report["findings"] if one["failure"] == "flash-attention-missing"]
     assert (code, finding["line"]) == (1, line)
+
+
+def test_a_bridge_is_not_blamed_for_megatron(preflight, tmp_path, monkeypatch):
+    file, _ = edited(tmp_path, MEGATRON, "use_mbridge: false", "use_mbridge: true")
+    monkeypatch.setattr(remedies, "missing_symbol", lambda setting: "no megatron" if "m" in setting[:1] else None)
+    _, report = preflight(file, f"--hw={WORKING[MEGATRON]}", "--installed")
+    assert [one["failure"] for one in report["findings"]] == ["megatron-core-missing"]
+
+
+def test_what_verl_does_not_declare_is_found_at_its_setting(preflight, tmp_path, monkeypatch, everything_installed):
+    file, line = edited(tmp_path, MEGATRON, "  nnodes: 1", "  logger: [console, swanlab]\n  nnodes: 1")
+    asked = []
+
+    def undeclared(config):
+        asked.append(config["trainer"]["logger"])
+        return [Advice("trainer.logger", "swanlab is not there", "pip install swanlab")]
+
+    monkeypatch.setattr(remedies, "undeclared_dependencies", undeclared)
+    _, report = preflight(file, f"--hw={WORKING[MEGATRON]}", "--installed")
+    (finding,) = report["findings"]
+    assert (finding["failure"], finding["line"]) == ("undeclared-trainer-dependency", line - 1)
+    assert finding["instead"] == "pip install swanlab"
+    _, report = preflight(file, f"--hw={WORKING[MEGATRON]}")
+    assert report["findings"] == []
+    assert "undeclared-trainer-dependency" in {one["failure"] for one in report["not_checked"]}
+    assert asked == [["console", "swanlab"]]
 
 
 def test_an_override_is_found_by_its_argument(preflight):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
 from pytest_rlregress.preflight.document import Rule, RuleContext, Unchecked
+from pytest_rlregress.preflight.environment import stale_ray_session, trainer_not_found
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, lora_of, trainer_engine_oom
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
@@ -143,15 +144,32 @@ def apex_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
             yield from _needs(run, key, "apex", run.config.write(key, "false"))
 
 
+def megatron_core_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """The strategy megatron without megatron-core, which verl does not bring."""
+    for key, value in run.config.leaves():
+        if key.endswith(".strategy") and value == "megatron":
+            yield from _needs(run, key, "megatron", run.config.write(key, "fsdp"))
+
+
 def mbridge_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """A bridge between Megatron's weights and Hugging Face's that is not installed."""
     for key, value in run.config.leaves():
         if not key.endswith(".use_mbridge") or value is not True:
             continue
         vanilla = run.config.get(f"{key.rpartition('.')[0]}.vanilla_mbridge")
-        if vanilla is None:  # verl 0.9 brought the choice, and its default
-            vanilla = not Stack.installed().satisfies("verl", ">=0.9")
-        yield from _needs(run, key, "mbridge" if vanilla else "megatron-bridge", run.config.write(key, "false"))
+        only_with_bridge = Stack.installed().satisfies("verl", ">=0.9")  # and with the choice of one
+        bridge = "mbridge" if vanilla or (vanilla is None and not only_with_bridge) else "megatron-bridge"
+        instead = f"pip install {bridge}" if only_with_bridge else run.config.write(key, "false")
+        if run.packages_unknown or remedies.missing_symbol(bridge) != remedies.missing_symbol("megatron"):
+            yield from _needs(run, key, bridge, instead)  # else it is Megatron's
+
+
+def undeclared_dependency(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Packages that verl imports for a setting, or by default, and does not declare."""
+    if run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
+    else:
+        yield from remedies.undeclared_dependencies(run.config.tree)
 
 
 def _uses_vllm(run: RuleContext) -> bool:
@@ -187,6 +205,10 @@ RULES: dict[str, dict[str, Rule]] = {
         "dataset-root-not-file": dataset_root_not_file,
         "expandable-segments": expandable_segments,
         "apex-missing": apex_missing,
+        "megatron-core-missing": megatron_core_missing,
         "mbridge-missing": mbridge_missing,
+        "undeclared-trainer-dependency": undeclared_dependency,
+        "trainer-not-found": trainer_not_found,
+        "stale-ray-session": stale_ray_session,
     },
 }

@@ -27,8 +27,16 @@ __all__ = [
 
 # What each setting makes a trainer import, and which setting to change where that is not there.
 _NEEDED_BY = {
+    "megatron": (
+        ("megatron.core.parallel_state:initialize_model_parallel",),
+        "install megatron-core, which verl[mcore] does not bring, or set strategy=fsdp",
+    ),
     "mbridge": (
-        ("mbridge:AutoBridge", "mbridge.utils.post_creation_callbacks:make_value_model"),
+        (
+            "mbridge:AutoBridge",
+            "mbridge.utils.post_creation_callbacks:make_value_model",
+            "mbridge.utils.post_creation_callbacks:freeze_moe_router",
+        ),
         "install mbridge, or set megatron.use_mbridge=False (verl before 0.9), megatron.vanilla_mbridge=False "
         "(verl 0.9, which then needs Megatron-Bridge) or strategy=fsdp",
     ),
@@ -48,6 +56,9 @@ _NEEDED_BY = {
     ),
 }
 
+# What a package imports itself: where that is missing, it is not the package that has to be installed.
+_BEFORE = {"mbridge": "megatron", "megatron-bridge": "megatron"}
+
 # Wheels for Linux only, which `pip freeze` writes down without saying so: what torch brings on Linux, where its
 # Windows wheels hold the DLLs themselves. nvidia-ml-py is for every system.
 _LINUX_ONLY = re.compile(
@@ -62,17 +73,20 @@ def missing_symbol(setting: str) -> str | None:
     engine's place, a library built for another torch), so the symbols are imported, which for vllm takes seconds.
 
     Args:
-        setting: ``mbridge``, ``megatron-bridge``, ``apex`` (gradient accumulation fusion), ``vllm`` or ``flash-attn``.
+        setting: ``megatron``, ``mbridge``, ``megatron-bridge``, ``apex`` (gradient accumulation fusion), ``vllm`` or
+            ``flash-attn``.
 
     Returns:
         None if all that the setting needs can be imported, else one sentence naming the first symbol that cannot, why,
-        and which setting to change.
+        and which setting to change. Both bridges need what ``megatron`` needs, which is looked for first.
 
     Raises:
         ValueError: Another setting.
     """
     if setting not in _NEEDED_BY:
         raise ValueError(f"setting {setting!r}: not known which symbols it needs. Allowed: {', '.join(_NEEDED_BY)}.")
+    if setting in _BEFORE and (missing := missing_symbol(_BEFORE[setting])):
+        return missing
     symbols, instead = _NEEDED_BY[setting]
     for symbol in symbols:
         module, _, name = symbol.partition(":")

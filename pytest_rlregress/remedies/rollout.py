@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +20,14 @@ if TYPE_CHECKING:
     import torch
     from vllm import LLM
 
-__all__ = ["clamp_max_tokens", "contiguous_ids", "reload_weights", "watch_engine_log", "worker_start_method"]
+__all__ = [
+    "clamp_max_tokens",
+    "contiguous_ids",
+    "reload_weights",
+    "reload_weights_by_server",
+    "watch_engine_log",
+    "worker_start_method",
+]
 
 
 def clamp_max_tokens(max_tokens: int, prompt_length: int, max_model_len: int) -> int:
@@ -150,6 +162,45 @@ def reload_by_worker(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> N
         raise InterfaceMissing(
             f"drives reload_weights(weights_iterator=…) of the worker, which vllm {vllm.__version__} has not"
         ) from error
+
+
+def reload_weights_by_server(
+    address: str, weights: Iterable[tuple[str, torch.Tensor]], folder: str | Path | None = None
+) -> None:
+    """Give a running vLLM server new weights by its endpoints, and let it forget what it cached under the old ones.
+
+    By a file and the worker's ``reload_weights``; a tied head, which ``save_pretrained`` leaves out, is written too. No
+    request may be under way. For dense models: what ``reload_weights`` does for experts is not done here.
+
+    Args:
+        address: Of a server started with ``VLLM_SERVER_DEV_MODE=1``, such as ``http://127.0.0.1:8000``.
+        weights: Every tensor of the checkpoint by the name ``save_pretrained`` gives it, any float dtype and device.
+        folder: Where the file lies meanwhile, one that the server sees too; None for the system's temporary one.
+
+    Raises:
+        RuntimeError: The server refused; with its words. Give it all weights again before it generates.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights}
+    embeddings = [name for name in tensors if name.endswith("embed_tokens.weight")]
+    if embeddings:  # without a head of its own the model's is tied
+        tensors.setdefault("lm_head.weight", tensors[embeddings[0]].clone())
+    with tempfile.TemporaryDirectory(dir=folder) as written:
+        save_file(tensors, Path(written, "model.safetensors"))
+        _post(f"{address}/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": written}})
+    _post(f"{address}/reset_prefix_cache", {})
+
+
+def _post(url: str, body: Mapping[str, Any]) -> None:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request):
+            return
+    except urllib.error.HTTPError as error:
+        why = error.read().decode(errors="replace")
+        advice = ". Was it started with VLLM_SERVER_DEV_MODE=1?" if error.code == HTTPStatus.NOT_FOUND else ""
+        raise RuntimeError(f"{url} answered {error.code}: {why}{advice}") from None
 
 
 def _forget_expert_kernels(model: torch.nn.Module) -> None:

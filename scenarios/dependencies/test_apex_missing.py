@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.scenarios.dependencies.megatron_engine import one_rank
 
 EXTENSION = "fused_weight_gradient_mlp_cuda"
 PYTHON_ONLY = {"apex/__init__.py": "", "apex/optimizers/__init__.py": ""}
@@ -25,22 +26,18 @@ WHOLE = {**PYTHON_ONLY, f"{EXTENSION}.py": "def wgrad_gemm_accum_fp32(input, gra
 def gradient_of_column_parallel(fusion):
     """The weight's gradient of Megatron's linear layer on one rank, of ones (4, 8) and two rows of ones."""
     import torch
-    from megatron.core import ModelParallelConfig, parallel_state
+    from megatron.core import ModelParallelConfig
     from megatron.core.tensor_parallel import ColumnParallelLinear
 
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    parallel_state.initialize_model_parallel()
-    try:
+    with one_rank() as parallel_state:
+        parallel_state.initialize_model_parallel()
         config = ModelParallelConfig(gradient_accumulation_fusion=fusion, use_cpu_initialization=True)
         layer = ColumnParallelLinear(8, 4, config=config, init_method=torch.nn.init.ones_, bias=False)
         layer(torch.ones(2, 1, 8))[0].sum().backward()
-    finally:
-        parallel_state.destroy_model_parallel()
-        torch.distributed.destroy_process_group()
     return layer.weight.grad
 
 
-@pytest.mark.reproduces("apex-missing")
+@pytest.mark.reproduces("apex-missing", fidelity="stand-in")
 @pytest.mark.isolated
 def test_the_symbol_that_megatron_wants():
     from fused_weight_gradient_mlp_cuda import wgrad_gemm_accum_fp32
@@ -48,7 +45,7 @@ def test_the_symbol_that_megatron_wants():
     assert wgrad_gemm_accum_fp32
 
 
-@pytest.mark.reproduces("apex-missing", fidelity="real")
+@pytest.mark.reproduces("apex-missing")
 @pytest.mark.needs("megatron")
 @pytest.mark.isolated
 @pytest.mark.filterwarnings("ignore")
@@ -56,7 +53,7 @@ def test_megatron_with_fusion():
     gradient_of_column_parallel(fusion=True)
 
 
-@pytest.mark.guards("apex-missing", fidelity="real")
+@pytest.mark.guards("apex-missing")
 @pytest.mark.needs("megatron")
 @pytest.mark.isolated
 @pytest.mark.filterwarnings("ignore")
@@ -76,7 +73,7 @@ def test_nothing_installed_is_said(subject, monkeypatch):
     assert "gradient_accumulation_fusion=False" in said, "it does not say which setting to change"
 
 
-@pytest.mark.guards("apex-missing")
+@pytest.mark.guards("apex-missing", fidelity="stand-in")
 @pytest.mark.isolated
 @pytest.mark.parametrize("files", PARTIAL.values(), ids=PARTIAL)
 def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
@@ -86,7 +83,7 @@ def test_a_partial_install_is_said(subject, monkeypatch, tmp_path, files):
     assert f"{EXTENSION}.wgrad_gemm_accum_fp32" in said
 
 
-@pytest.mark.guards("apex-missing")
+@pytest.mark.guards("apex-missing", fidelity="stand-in")
 @pytest.mark.isolated
 def test_a_whole_install_is_none_of_its_business(subject, monkeypatch, tmp_path):
     wheel_index.put_in_front(monkeypatch, wheel_index.wheel(tmp_path, "apex", "0.1", files=WHOLE), EXTENSION)

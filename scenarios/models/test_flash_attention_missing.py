@@ -74,8 +74,18 @@ def test_value_head_with_what_is_chosen(subject, tiny_qwen):
 
 @pytest.mark.guards("flash-attention-missing", fidelity="stand-in")
 @pytest.mark.isolated
-@pytest.mark.parametrize("source", ["", "raise ImportError('undefined symbol: _ZN3c105ErrorC2E')"], ids=["stub", "abi"])
-def test_a_package_without_its_symbols_counts_as_missing(subject, monkeypatch, tmp_path, source):
+@pytest.mark.parametrize(
+    ("source", "chosen"),
+    [
+        ("", "sdpa"),
+        ("raise ImportError('undefined symbol: _ZN3c105ErrorC2E')", "sdpa"),
+        ("def flash_attn_func(): pass", "sdpa"),
+        ("def flash_attn_func(): pass\ndef flash_attn_varlen_func(): pass", WANTED),
+    ],
+    ids=["stub", "abi", "half", "whole"],
+)
+def test_a_package_counts_by_its_symbols(subject, monkeypatch, tmp_path, source, chosen):
+    """A package of these names stands for the real one, which needs a GPU."""
     from transformers.utils import import_utils
 
     (tmp_path / "flash_attn.py").write_text(source)
@@ -83,11 +93,20 @@ def test_a_package_without_its_symbols_counts_as_missing(subject, monkeypatch, t
     monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
     # What transformers looks at, with a GPU there, is the package's name and version only.
     monkeypatch.setattr(import_utils, "is_flash_attn_2_available", lambda: True)
-    assert subject(WANTED) == "sdpa"
+    assert subject(WANTED) == chosen
 
 
 @pytest.mark.guards("flash-attention-missing")
-@pytest.mark.parametrize("wanted", ["sdpa", "eager"])
+def test_the_third_is_not_taken_for_the_second(subject, monkeypatch):
+    from transformers.utils import import_utils
+
+    for there in (True, False):
+        monkeypatch.setattr(import_utils, "is_flash_attn_3_available", lambda there=there: there, raising=False)
+        assert subject("flash_attention_3") == ("flash_attention_3" if there else "sdpa")
+
+
+@pytest.mark.guards("flash-attention-missing")
+@pytest.mark.parametrize("wanted", ["sdpa", "eager", "flex_attention", "paged|flash_attention_2"])
 def test_what_can_be_used_is_kept(subject, wanted):
     assert subject(wanted) == wanted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
@@ -16,13 +17,8 @@ OTHER, GATED = "mistralai/Codestral-22B-v0.1", "mistralai/Mistral-Large-Instruct
 @pytest.fixture
 def hub(tiny_qwen, monkeypatch):
     """A hub with three of Mistral's models, where transformers looks for every model."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with loopback_hub.start(dict.fromkeys([MEANT, OTHER, GATED], tiny_qwen.directory), gated=[GATED]) as hub:
-        # HF_ENDPOINT is read at import, and from_pretrained takes no endpoint.
-        for module in ("huggingface_hub.constants", "huggingface_hub.file_download"):
-            template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-            monkeypatch.setattr(f"{module}.ENDPOINT", hub.endpoint, raising=False)
-            monkeypatch.setattr(f"{module}.HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
+        hub.make_default(monkeypatch)
         yield hub
 
 
@@ -58,6 +54,13 @@ def test_an_id_that_passes_loads(hub, subject, tmp_path):
 
 
 @pytest.mark.guards("model-id-not-on-hub")
+def test_the_hub_of_the_environment_is_asked(hub, subject):
+    subject(MEANT)
+    with pytest.raises(ValueError, match=re.escape(hub.endpoint)):
+        subject(ASKED)
+
+
+@pytest.mark.guards("model-id-not-on-hub")
 def test_the_documented_id_is_refused_with_the_one_meant(hub, subject):
     with pytest.raises(ValueError, match=ASKED) as refused:
         subject(ASKED, hub.endpoint)
@@ -74,11 +77,19 @@ def test_what_is_nowhere_is_refused(hub, subject, model):
 
 
 @pytest.mark.guards("model-id-not-on-hub")
-def test_what_may_not_be_read_is_refused(hub, subject, tmp_path):
+def test_what_may_not_be_read_is_refused(hub, subject, tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN", raising=False)
     with pytest.raises(OSError, match="gated repo"):
         load(GATED, tmp_path)
     with pytest.raises(ValueError, match="gated"):
         subject(GATED, hub.endpoint)
+
+
+@pytest.mark.guards("model-id-not-on-hub")
+def test_what_the_token_may_read_passes(hub, subject, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", loopback_hub.ACCEPTED)
+    subject(GATED, hub.endpoint)
+    assert load(GATED, tmp_path).model_type == "qwen2"
 
 
 @pytest.mark.guards("model-id-not-on-hub")
@@ -100,7 +111,7 @@ def test_a_folder_needs_no_hub(subject, tiny_qwen, tmp_path):
 
 @pytest.mark.guards("model-id-not-on-hub")
 def test_a_hub_that_is_down_says_nothing_of_the_id(subject, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("NO_PROXY", loopback_hub.NO_PROXY)
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"http://127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(Exception) as raised:  # noqa: PT011 - of requests or of httpx

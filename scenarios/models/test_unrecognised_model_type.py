@@ -74,8 +74,10 @@ def test_no_type_is_refused(subject):
         # Loadable, with nested types of which AutoConfig has never heard.
         {"model_type": "bark", "fine_acoustics_config": {"model_type": "fine_acoustics"}},
         {"model_type": "sam", "mask_decoder_config": {"model_type": ""}},
+        # Names no nested type: llava's configuration writes the one that it takes into what it is given.
+        {"model_type": "llava", "text_config": {"num_hidden_layers": 2}, "vision_config": {"num_hidden_layers": 2}},
     ],
-    ids=["ministral", "its-text-model", "qwen", "bark", "sam"],
+    ids=["ministral", "its-text-model", "qwen", "bark", "sam", "llava"],
 )
 def test_says_what_loading_says(subject, tmp_path, config):
     before = json.dumps(config)
@@ -92,3 +94,10 @@ def test_says_what_loading_says(subject, tmp_path, config):
 @pytest.mark.guards("unrecognised-model-type")
 def test_a_model_with_its_own_code_passes(subject):
     subject({"model_type": "ministral99", "auto_map": {"AutoConfig": "configuration_ministral99.Ministral99Config"}})
+
+
+@pytest.mark.guards("unrecognised-model-type")
+def test_code_for_the_model_alone_is_not_enough(subject):
+    config = {"model_type": "ministral99", "auto_map": {"AutoModelForCausalLM": "modeling_ministral99.Ministral99"}}
+    with pytest.raises(ValueError, match="'ministral99'"):
+        subject(config)

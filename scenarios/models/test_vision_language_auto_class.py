@@ -73,6 +73,15 @@ def test_a_text_model_loads_with_its_head(subject, tiny_qwen, architecture):
 
 
 @pytest.mark.guards("vision-language-auto-class")
+def test_an_encoder_with_a_decoder(subject):
+    from transformers import T5Config
+
+    config = T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, vocab_size=16)
+    config.architectures = ["T5ForConditionalGeneration"]
+    assert type(subject(config.to_dict()).from_config(config)).__name__ == "T5ForConditionalGeneration"
+
+
+@pytest.mark.guards("vision-language-auto-class")
 @pytest.mark.parametrize("architectures", [["Qwen3VLForRobotControl"], [], None], ids=["unknown", "none", "null"])
 def test_refused_where_none_fits(subject, tiny_qwen3_vl, architectures):
     with pytest.raises(ValueError, match="qwen3_vl"):

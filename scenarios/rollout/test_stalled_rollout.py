@@ -14,9 +14,7 @@ from pytest_rlregress.scenarios.rollout.test_max_tokens_overflow import LIMIT, M
 
 ROLLOUTS = 8
 PATIENCE = 1.0  # seconds; containment gives a stalled engine 4
-TOO_LONG = (
-    LIMIT + 1
-)  # tokens of a prompt that every server refuses; from vLLM 0.32 on it serves what fits of max_tokens
+TOO_LONG = LIMIT + 1  # tokens of a prompt; from vLLM 0.32 on a server refuses no more, and serves what fits
 
 COMPLETED = 'INFO:     127.0.0.1:42944 - "POST /v1/completions HTTP/1.1" 200 OK\n'
 REFUSED = 'INFO:     127.0.0.1:35682 - "POST /v1/completions HTTP/1.1" 400 Bad Request\n'
@@ -102,7 +100,7 @@ def write(log, text):
 def check_watchdog(watch, log, logged, cause):
     """What holds of a watchdog: it quotes an error that nothing took back, and says nothing of anything else."""
     log.write_text(COMPLETED + REFUSED)
-    check = watch(log, 0.2)
+    check, patient = watch(log, 0.2), watch(log, 60.0)
     assert words_of(check, 0.3) is None, "an error was logged before the watchdog began"
     write(log, HARMLESS)
     assert words_of(check, 0.3) is None, "nothing is wrong with the engine"
@@ -113,6 +111,7 @@ def check_watchdog(watch, log, logged, cause):
         check()
     write(log, logged[len(logged) // 2 :])
     assert cause in str(words_of(check, 3.0)), "the engine's words are missing"
+    assert words_of(patient, 0.4) is None, "sooner than after the seconds that were asked for"
 
 
 @pytest.mark.guards("stalled-rollout")

@@ -24,6 +24,7 @@ from promises import Promise, promises_of
 from promises.broken import SHARED
 from pytest_rlregress import catalogue, remedies
 from pytest_rlregress.containment.worker import CHANNEL
+from pytest_rlregress.fixtures.stack_fixtures import asked_by
 from pytest_rlregress.session import find
 
 CATALOGUE = catalogue.load([catalogue.SHIPPED])
@@ -140,7 +141,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.user_properties.append(("mutant", mutant.key))
             chosen.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = chosen
+    items[:] = sorted(chosen, key=_cost)
+
+
+def _cost(item: pytest.Item) -> tuple[bool, str, int]:
+    """Of a mutant's tests the quick ones come first: they may save it those of an engine or of an own process."""
+    fixtures = asked_by(item).values()
+    shared = any(fixture.shared for fixture in fixtures)  # their process is that of no folder
+    cost = 2 if item.get_closest_marker("isolated") else int(any(fixture.starts for fixture in fixtures))
+    return shared, "" if shared else str(item.path.parent), cost
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

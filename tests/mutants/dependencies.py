@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import tarfile
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 from mutants import broken, mutant
-from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.fixtures import released_sdist, wheel_index
 from pytest_rlregress.remedies.dependencies import (
     cuda_arch_list,
     install_without_moves,
@@ -207,21 +210,36 @@ def counted_with_the_archive_s_own_folder(sdist, prefix, limit=260):
     return too_long_paths(sdist, f"{prefix}/flash_attn-2.7.0", limit)
 
 
-@broken("flash-attn-long-path", only="the_system_refuses")
+@broken("flash-attn-long-path", only="terminating_null")
 def always_windows(sdist, prefix, limit=260):
     return too_long_paths(sdist, prefix)
 
 
-@mutant("flash-attn-long-path", "absent")
+@broken("flash-attn-long-path", only="no_archive")
+def nothing_found_in_what_is_no_archive(sdist, prefix, limit=260):
+    with contextlib.suppress(tarfile.TarError):
+        return too_long_paths(sdist, prefix, limit)
+    return []
+
+
+def sdist_at_hand(monkeypatch):
+    """Take an empty sdist for the release, which not every machine can fetch."""
+    monkeypatch.setattr(
+        released_sdist,
+        "released_sdist",
+        lambda name, sha256: wheel_index.sdist(Path(tempfile.mkdtemp()), "flash-attn", "2.8.3.post2"),
+    )
+
+
+@mutant("flash-attn-long-path", "absent", only="beyond_the_limit")
 def short_paths(monkeypatch):
-    def run(*command, **keywords):
-        return "Successfully installed flash-attn-2.7.0"
-
-    monkeypatch.setattr(wheel_index, "run", run)
+    sdist_at_hand(monkeypatch)
+    monkeypatch.setattr(wheel_index, "run", lambda *command: "Saved got/flash_attn-2.8.3.post2.tar.gz")
 
 
-@mutant("flash-attn-long-path", "changed")
+@mutant("flash-attn-long-path", "changed", only="beyond_the_limit")
 def no_space_left_to_unpack(monkeypatch):
+    sdist_at_hand(monkeypatch)
     installers_fail_otherwise(monkeypatch)
 
 

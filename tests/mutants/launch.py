@@ -159,7 +159,7 @@ def everything_in_an_environment_too(config):
     return check_key_placement(environment.get("args", {}))
 
 
-@broken("config-key-placement", only="test_seq_len")
+@broken("config-key-placement", only="test_in_any_other_table")
 def looks_at_the_top_only(config):
     return [one for one in check_key_placement(config) if "." not in one.key]
 
@@ -169,6 +169,44 @@ def the_wrong_table(config):
     from dataclasses import replace
 
     return [replace(one, instead="[trainer]\nac = 1") for one in check_key_placement(config)]
+
+
+@broken("config-key-placement", only="test_what_to_write_instead")
+def values_as_python_writes_them(config):
+    return [replace(one, instead=one.instead.replace("true", "True")) for one in check_key_placement(config)]
+
+
+@broken("config-key-placement", only="test_what_to_write_instead")
+def the_usual_value(config):
+    return [replace(one, instead=one.instead.replace("1024", "2048")) for one in check_key_placement(config)]
+
+
+@mutant("config-key-placement", "absent", only="test_verl_has_no_such_key")
+def verl_takes_any_key(monkeypatch):
+    import hydra
+
+    compose = hydra.compose
+    monkeypatch.setattr(
+        hydra, "compose", lambda name, overrides: compose(name, overrides=[f"+{one}" for one in overrides])
+    )
+
+
+@mutant("config-key-placement", "changed", only="test_verl_has_no_such_key")
+def hydra_without_the_file(monkeypatch):
+    import hydra
+
+    compose = hydra.compose
+    monkeypatch.setattr(hydra, "compose", lambda name, overrides: compose("no_trainer", overrides=overrides))
+
+
+@mutant("config-key-placement", "absent", only="test_trl_has_no_such_key[file]")
+def trl_leaves_it_out(monkeypatch):
+    from functools import partialmethod
+
+    from trl import TrlParser
+
+    parse = TrlParser.parse_args_and_config
+    monkeypatch.setattr(TrlParser, "parse_args_and_config", partialmethod(parse, fail_with_unknown_args=False))
 
 
 @mutant("config-key-placement", "absent", only="test_key_in_the_wrong_place")
@@ -262,26 +300,82 @@ def writing_is_refused(monkeypatch):
     monkeypatch.setattr(transformers.Qwen2Config, "save_pretrained", save)
 
 
-@broken("dataset-root-not-file", only="test_two_files")
-def the_first_of_several(path):
+@broken("dataset-root-not-file", only="test_the_one_file_on_the_hub_is_loaded[folders_of_this_machine-")
+@broken("dataset-root-not-file", only="test_a_file_stays")
+def folders_of_this_machine(path):
     from pathlib import Path
 
-    return str(min(Path(path).rglob("*.parquet")))
+    if Path(path).is_file():
+        return path
+    if not Path(path).is_dir():
+        raise ValueError(f"{path}: no such file or folder")
+    return dataset_file(path)
+
+
+@broken("dataset-root-not-file", only="revision-datasets")
+def the_newest_revision(path):
+    return dataset_file(path.replace("@main", ""))
 
 
 @broken("dataset-root-not-file", only="test_two_files")
-def a_pattern_for_all(path):
-    return f"{path}/**/*.parquet"
+def the_first_of_several(path):
+    try:
+        return dataset_file(path)
+    except ValueError as error:
+        return str(error).partition("Below it: ")[2].partition(", ")[0]
+
+
+@broken("dataset-root-not-file", only="test_two_files")
+def names_none_of_several(path):
+    try:
+        return dataset_file(path)
+    except ValueError:
+        raise ValueError(f"{path} is a folder") from None
+
+
+@broken("dataset-root-not-file", only="test_no_parquet")
+def an_empty_folder_is_itself(path):
+    try:
+        return dataset_file(path)
+    except ValueError as error:
+        if str(error).endswith("none"):
+            return path
+        raise
+
+
+@broken("dataset-root-not-file", only="test_nothing_there")
+def what_is_not_there_is_itself(path):
+    try:
+        return dataset_file(path)
+    except ValueError as error:
+        if "no such" in str(error):
+            return path
+        raise
+
+
+@broken("dataset-root-not-file", only="test_a_hub_that")
+def blames_the_path(path):
+    try:
+        return dataset_file(path)
+    except Exception as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+@broken("dataset-root-not-file", only="test_a_snapshot")
+def files_that_are_no_links(path):
+    from pathlib import Path
+
+    if any(file.is_symlink() for file in Path(path).rglob("*.parquet")):
+        raise ValueError(f"{path} is a folder: name the one parquet file meant. Below it: none")
+    return dataset_file(path)
 
 
 @broken("dataset-root-not-file", only="test_a_file_stays")
 def its_folder_searched(path):
-    from pathlib import Path
-
-    return dataset_file(str(Path(path).parent)) if path.endswith(".parquet") else dataset_file(path)
+    return dataset_file(path.rpartition("/")[0]) if path.endswith(".parquet") else dataset_file(path)
 
 
-@mutant("dataset-root-not-file", "absent", only="test_root_of_a_dataset")
+@mutant("dataset-root-not-file", "absent", only="dapo-math-17k-datasets")
 def datasets_takes_the_file(monkeypatch):
     import datasets
 
@@ -289,15 +383,15 @@ def datasets_takes_the_file(monkeypatch):
     monkeypatch.setattr(
         datasets,
         "load_dataset",
-        lambda kind, data_files, **more: load(kind, data_files=dataset_file(data_files), **more),
+        lambda *kind, data_files, **more: load(*kind, data_files=dataset_file(data_files), **more),
     )
 
 
-@mutant("dataset-root-not-file", "changed")
+@mutant("dataset-root-not-file", "changed", only="dapo-math-17k-datasets")
 def datasets_wants_a_list(monkeypatch):
     import datasets
 
-    def load(kind, data_files, **more):
+    def load(*kind, data_files, **more):
         raise TypeError(f"data_files must be a list of files, not {data_files!r}")
 
     monkeypatch.setattr(datasets, "load_dataset", load)

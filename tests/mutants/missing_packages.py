@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import sys
 from importlib import metadata
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 from mutants import broken, mutant
 from pytest_rlregress.remedies.dependencies import missing_symbol
@@ -41,16 +41,34 @@ def without_advice(setting):
     return said and said.partition("): ")[0] + ")"
 
 
-for setting in ("mbridge", "apex", "vllm"):
+for failure in ("megatron-core-missing", "mbridge-missing", "apex-missing", "vllm-missing"):
     for probe in (by_distribution, by_module, by_look):
-        broken(f"{setting}-missing", only="without-the-symbol")(probe)
-    broken(f"{setting}-missing", only="nothing_installed")(without_advice)
+        broken(failure, only="without-the-symbol")(probe)
+    said = "alone_is_missing" if failure == "mbridge-missing" else "nothing_installed"
+    broken(failure, only=said)(without_advice)
 
 
 @broken("apex-missing", only="whole_install")
 @broken("mbridge-missing", only="whole_install")
+@broken("megatron-core-missing", only="whole_install")
 def always_missing(setting):
     return f"{setting} cannot be imported: change the setting"
+
+
+@broken("mbridge-missing", only="not_blamed")
+def blamed_for_megatron(setting):
+    said = missing_symbol(setting)
+    return said and said.replace("install megatron-core", f"install {setting}")
+
+
+@broken("mbridge-missing", only="without-one-of-them")
+def only_its_first_symbol(setting):
+    return None if hasattr(importlib.import_module("mbridge"), "AutoBridge") else missing_symbol(setting)
+
+
+@broken("mbridge-missing", only="engine_is_configured")
+def megatron_bridge_wanted_too(setting):
+    return missing_symbol(setting) or missing_symbol("megatron-bridge")
 
 
 @broken("vllm-missing", only="whole_install")
@@ -58,21 +76,45 @@ def as_verl_asks(setting):
     return None if "vllm" in metadata.packages_distributions()["vllm"] else "vllm.LLM: set rollout.name"
 
 
-@mutant("mbridge-missing", "absent")
+@mutant("megatron-core-missing", "absent", only="by_its_strategy")
+def verl_has_an_engine_of_its_own(monkeypatch):
+    from verl.workers.engine import EngineRegistry
+
+    monkeypatch.setattr(EngineRegistry, "get_engine_cls", lambda model_type, backend: object)
+
+
+@mutant("megatron-core-missing", "changed", only="by_its_strategy")
+def the_engine_is_for_another_device(monkeypatch):
+    from verl.workers.engine import EngineRegistry
+
+    def refuse(model_type, backend):
+        raise ValueError(f"No engine registered for device='cpu', model_type={model_type!r}, backend={backend!r}")
+
+    monkeypatch.setattr(EngineRegistry, "get_engine_cls", refuse)
+
+
+@mutant("mbridge-missing", "absent", only="without_mbridge")
 def verl_brings_its_own(monkeypatch):
+    class AutoBridge:
+        config = SimpleNamespace(hidden_size=32)
+
+        @classmethod
+        def from_config(cls, model, dtype):
+            return cls()
+
+        def set_extra_args(self, **settings): ...
+
     module = ModuleType("verl.models.mcore.mbridge")
-    module.AutoBridge = object()
-    monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
+    module.AutoBridge = AutoBridge
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-@mutant("mbridge-missing", "changed")
+@mutant("mbridge-missing", "changed", only="without_mbridge")
 def mbridge_for_another_torch(monkeypatch):
     class Broken(ModuleType):
         def __getattr__(self, name):
             raise OSError("_C.abi3.so: undefined symbol")
 
-    monkeypatch.setitem(sys.modules, "verl.models.mcore", ModuleType("verl.models.mcore"))
     monkeypatch.setitem(sys.modules, "verl.models.mcore.mbridge", Broken("verl.models.mcore.mbridge"))
 
 

@@ -8,10 +8,10 @@ import time
 
 from mutants import broken, mutant
 from pytest_rlregress.logs.engine import EngineLog
-from pytest_rlregress.remedies.rollout import clamp_max_tokens, reload_weights, watch_engine_log
+from pytest_rlregress.remedies.rollout import clamp_max_tokens, watch_engine_log
+from pytest_rlregress.remedies.tool_calls import matching_tool_parser
 
 STALLED = "pytest_rlregress.scenarios.rollout.test_stalled_rollout"
-RELOAD = "pytest_rlregress.scenarios.rollout.test_weight_reload_weight_name"
 
 
 def failing(error):
@@ -199,90 +199,6 @@ def orchestrator_fails_otherwise(monkeypatch):
     monkeypatch.setattr(f"{STALLED}.complete", failing(TypeError("create() got an unexpected keyword argument")))
 
 
-@broken("weight-reload-weight-name", only="loaded_raw-sent")
-def loaded_raw(llm, weights):
-    llm.apply_model(lambda model: model.load_weights(weights))
-    llm.reset_prefix_cache()
-
-
-@broken("weight-reload-weight-name", only="test_update_of_experts")
-@broken("weight-reload-weight-name", only="-not-sent")
-def as_vllm_does(llm, weights):
-    llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
-    llm.reset_prefix_cache()
-
-
-@broken("weight-reload-weight-name", only="cache_kept-sent")
-def cache_kept(llm, weights):
-    llm.reset_prefix_cache, reset = lambda **options: True, llm.reset_prefix_cache
-    reload_weights(llm, weights)
-    llm.reset_prefix_cache = reset
-
-
-@broken("weight-reload-weight-name", only="second_layer_kept-sent")
-def second_layer_kept(llm, weights):
-    reload_weights(llm, ((name, tensor) for name, tensor in weights if ".layers.1." not in name))
-
-
-@broken("weight-reload-weight-name", only="first_update_only-sent")
-def first_update_only(llm, weights):
-    if not hasattr(llm, "updated"):
-        llm.updated = True
-        reload_weights(llm, weights)
-
-
-@broken("weight-reload-weight-name", only="sinks_kept-gpt-oss")
-def sinks_kept(llm, weights):
-    reload_weights(llm, ((name, tensor) for name, tensor in weights if not name.endswith("sinks")))
-
-
-@mutant("weight-reload-weight-name", "absent", only="test_raw_load")
-def raw_load_reloads(monkeypatch):
-    """https://github.com/vllm-project/vllm/pull/42823"""
-    from types import SimpleNamespace
-
-    import torch
-    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
-    from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
-
-    load = Qwen2ForCausalLM.load_weights
-
-    def load_weights(self, weights):
-        initialize_layerwise_reload(self)
-        loaded = load(self, weights)
-        finalize_layerwise_reload(self, SimpleNamespace(dtype=torch.float32))
-        return loaded
-
-    monkeypatch.setattr(Qwen2ForCausalLM, "load_weights", load_weights)
-
-
-@mutant("weight-reload-weight-name", "reproduced", only="expert_weights_are_no_parameters-raw-gpt-oss")
-def expert_weights_are_no_parameters(monkeypatch):
-    """As vLLM's Triton kernels for MXFP4 leave them on a GPU (fused_moe/oracle/mxfp4.py)."""
-
-    def load_raw(engine, weights):
-        def load(model):
-            layers = [layer for layer in model.modules() if "w2_weight" in layer._parameters]
-            kept = [layer._parameters.pop("w2_weight") for layer in layers]
-            try:
-                model.load_weights(iter(weights))
-            finally:
-                for layer, parameter in zip(layers, kept, strict=True):
-                    layer._parameters["w2_weight"] = parameter
-
-        engine.llm.apply_model(load)
-
-    monkeypatch.setattr(f"{RELOAD}.load_raw", load_raw)
-
-
-@mutant("weight-reload-weight-name", "changed", only="test_raw_load")
-def raw_load_fails_otherwise(monkeypatch):
-    wrong = [("no.such.weight", None)]
-    monkeypatch.setattr(
-        f"{RELOAD}.load_raw", lambda engine, weights: engine.llm.apply_model(lambda model: model.load_weights(wrong))
-    )
-
-
 @broken("fork-after-cuda", only="test_choice[")
 def as_torch_says():
     torch = sys.modules["torch"]
@@ -318,3 +234,48 @@ def vllm_asks_for_the_fork(monkeypatch):
 @mutant("fork-after-cuda", "changed", only="test_worker_of")
 def cuda_fails_otherwise(monkeypatch):
     monkeypatch.setattr("torch.cuda.init", failing(RuntimeError("CUDA error: unspecified launch failure")))
+
+
+@broken("tool-call-parser-mismatch", only="test_only_the_named")
+def never_compared(tokenizer, name):
+    return name
+
+
+@broken("tool-call-parser-mismatch", only="test_only_the_named")
+def by_the_name_of_the_family(tokenizer, name):
+    families = {"<|im_end|>": "hermes", "<|eot_id|>": "llama3_json"}
+    right = families.get(tokenizer.eos_token, "deepseek_v3")
+    if name != right:
+        raise ValueError(f"the tool-call parser {name} finds no call; those that do: {right}")
+    return name
+
+
+@broken("tool-call-parser-mismatch", only="test_refused")
+def words_alone(tokenizer, name):
+    try:
+        return matching_tool_parser(tokenizer, name)
+    except ValueError:
+        raise ValueError(f"the tool-call parser {name} finds no call") from None
+
+
+@broken("tool-call-parser-mismatch", only="test_server_finds")
+def all_refused(tokenizer, name):
+    raise ValueError(f"the tool-call parser {name} finds no call; those that do: none of vLLM")
+
+
+@mutant("tool-call-parser-mismatch", "absent", only="test_agent_loop_with_hermes[llama3]")
+def verl_takes_bare_json(monkeypatch):
+    from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser
+
+    async def extract(self, ids, tools=None):
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return "", [FunctionCall(name="search", arguments="{}")] * text.startswith("{")
+
+    monkeypatch.setattr(HermesToolParser, "extract_tool_calls", extract)
+
+
+@mutant("tool-call-parser-mismatch", "changed", only="test_agent_loop_with_hermes[llama3]")
+def verl_parser_raises(monkeypatch):
+    from verl.experimental.agent_loop.tool_parser import HermesToolParser
+
+    monkeypatch.setattr(HermesToolParser, "extract_tool_calls", failing(ValueError("this is no call")))

@@ -185,22 +185,6 @@ def buffers_too(model):
 
 
 @broken("tied-embeddings-sync", only="test_each_name")
-def a_copy_of_all(model):
-    yield from ((name, tensor.clone()) for name, tensor in every_name(model))
-
-
-@broken("tied-embeddings-sync", only="test_each_name")
-def with_gradients(model):
-    yield from model.named_parameters(remove_duplicate=False)
-
-
-@broken("tied-embeddings-sync", only="test_each_name")
-def head_named_twice(model):
-    yield from every_name(model)
-    yield "lm_head.weight", model.lm_head.weight.detach()
-
-
-@broken("tied-embeddings-sync", only="test_each_name")
 def what_is_trained_only(model):
     trained = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter.requires_grad}
     yield from ((name, tensor) for name, tensor in every_name(model) if name in trained)
@@ -356,12 +340,6 @@ def left_merged(model):
 @broken("lora-adapter-never-delivered", only="test_model_is_left")
 def tied_head_left_out(model):
     yield from ((name, tensor) for name, tensor in merged_weights(model) if name != "lm_head.weight")
-
-
-@broken("lora-adapter-never-delivered", only="test_model_is_left")
-def left_in_eval_mode(model):
-    model.eval()
-    yield from merged_weights(model)
 
 
 def _wrappers(model):

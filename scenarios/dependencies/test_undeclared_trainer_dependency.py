@@ -1,0 +1,101 @@
+"""verl imports packages, for settings and for its default trainer, that installing verl does not bring."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.fixtures.left_out import leave_out
+
+pytestmark = [pytest.mark.isolated, pytest.mark.filterwarnings("ignore")]  # what is imported goes
+
+QUIET = {"trainer": {"use_v1": False, "logger": ["console", "tensorboard"]}}
+SWANLAB = {"trainer": {"use_v1": False, "logger": ["console", "swanlab"]}}
+OTHERS = [  # configuration, key, module, distribution
+    ({"trainer": {"use_v1": False, "logger": "trackio"}}, "trainer.logger", "trackio", "trackio"),
+    (
+        {"trainer": {"use_v1": False}, "transfer_queue": {"enable": True}},
+        "transfer_queue.enable",
+        "transfer_queue",
+        "TransferQueue",
+    ),
+    ({**QUIET, "critic": {"model": {"use_liger": True}}}, "critic.model.use_liger", "liger_kernel", "liger-kernel"),
+    (
+        {**QUIET, "actor_rollout_ref": {"rollout": {"name": "sglang"}}},
+        "actor_rollout_ref.rollout.name",
+        "sglang",
+        "sglang",
+    ),
+]
+
+
+@pytest.mark.reproduces("undeclared-trainer-dependency")
+@pytest.mark.needs("verl-trainer")
+def test_the_default_trainer(monkeypatch, tmp_path):
+    leave_out(monkeypatch, tmp_path, "transfer_queue", "[Tt]ransfer[Qq]ueue-*.dist-info")
+    from verl.trainer.ppo.v1 import PPOTrainerSync
+
+    assert PPOTrainerSync
+
+
+@pytest.mark.reproduces("undeclared-trainer-dependency")
+@pytest.mark.parametrize("logger", ["swanlab", "trackio"])
+def test_a_logger(monkeypatch, tmp_path, logger):
+    leave_out(monkeypatch, tmp_path, logger, f"{logger}-*.dist-info")
+    from verl.utils.tracking import Tracking
+
+    Tracking("project", "experiment", ["console", logger])
+
+
+@pytest.mark.guards("undeclared-trainer-dependency")
+def test_the_default_trainer_is_said(subject, stack, monkeypatch, tmp_path):
+    leave_out(monkeypatch, tmp_path, "transfer_queue", "[Tt]ransfer[Qq]ueue-*.dist-info")
+    default = {"data": {"train_files": "train.parquet"}}
+    said = [(advice.key, advice.instead) for advice in subject(default)]
+    assert said == ([("trainer.use_v1", "pip install TransferQueue")] if stack.satisfies("verl", ">=0.9") else [])
+    assert subject(QUIET) == []
+
+
+@pytest.mark.guards("undeclared-trainer-dependency")
+def test_a_logger_is_said(subject, stack, monkeypatch, tmp_path):
+    leave_out(monkeypatch, tmp_path, "swanlab", "swanlab-*.dist-info")
+    [advice] = subject(SWANLAB)
+    assert (advice.key, advice.instead) == ("trainer.logger", "pip install swanlab")
+    assert advice.why.endswith(
+        f"imports swanlab for it, which is not installed here, and verl {stack.versions['verl']} does not declare"
+    )
+
+
+@pytest.mark.guards("undeclared-trainer-dependency")
+@pytest.mark.parametrize(("config", "key", "module", "distribution"), OTHERS, ids=[other[2] for other in OTHERS])
+def test_other_settings_are_said(subject, monkeypatch, tmp_path, config, key, module, distribution):
+    leave_out(monkeypatch, tmp_path, module)
+    [advice] = subject(config)
+    assert (advice.key, advice.instead) == (key, f"pip install {distribution}")
+    assert f" {module} " in advice.why
+
+
+@pytest.mark.guards("undeclared-trainer-dependency", fidelity="stand-in")
+def test_what_is_installed_is_looked_for_and_not_imported(subject, monkeypatch, tmp_path):
+    wheel = wheel_index.wheel(tmp_path, "swanlab", "0.7.0", files={"swanlab/__init__.py": "raise OSError"})
+    wheel_index.put_in_front(monkeypatch, wheel, "swanlab")
+    assert subject(SWANLAB) == []
+    assert "swanlab" not in sys.modules
+
+
+@pytest.mark.guards("undeclared-trainer-dependency", fidelity="stand-in")
+def test_what_verl_declares_is_not_its_business(subject, monkeypatch, tmp_path):
+    leave_out(monkeypatch, tmp_path / "rest", "swanlab", "swanlab-*.dist-info")
+    requires = ["Swanlab>=0.7", 'trackio; extra == "track"']
+    monkeypatch.syspath_prepend(str(wheel_index.wheel(tmp_path, "verl", "99.0", requires)))
+    assert subject(SWANLAB) == []
+    [advice] = subject(OTHERS[0][0])
+    assert advice.why.endswith("verl 99.0 does not declare outside of its extra track")
+
+
+@pytest.mark.guards("undeclared-trainer-dependency")
+def test_without_verl_there_is_nothing_to_say(subject, monkeypatch, tmp_path):
+    leave_out(monkeypatch, tmp_path, "verl-*.dist-info", "swanlab")
+    assert subject(SWANLAB) == []

@@ -1,0 +1,66 @@
+"""What tells whether an engine has new weights: its log-probabilities are those of a model that has them."""
+
+from __future__ import annotations
+
+SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(32)] for start in range(8)]
+# Nats a token, mean. Measured: bfloat16 0.005 (Qwen3-MoE) and 0.011 (gpt-oss), other weights 0.7, old sinks 0.14.
+TOLERANCE = 0.03
+LONG = [step * 37 % 1000 + 5 for step in range(200)]  # tokens: more than a block of the KV cache
+
+
+def tolerance():
+    """Of a dense model, nats a token, mean. Measured in float32: 3e-7, and 0.004 where the weights lost precision."""
+    from pytest_rlregress.fixtures import vllm_engine
+
+    return 5e-5 if vllm_engine.dtype() == "float32" else TOLERANCE
+
+
+def logprobs_of(model):
+    """What the trainer's model says of the sequences, as the engine does."""
+    import torch
+
+    ids = torch.tensor(SEQUENCES)
+    logprobs = model(input_ids=ids).logits.detach().log_softmax(-1)
+    return logprobs[:, :-1].gather(-1, ids[:, 1:, None])[..., 0].tolist()
+
+
+def distance(one, other):
+    """Mean |Δ log-probability| of a token, in nats."""
+    import numpy as np
+
+    return float(np.abs(np.subtract(one, other)).mean())
+
+
+def after_an_update(model):
+    """The model after an update that moved every parameter."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def _answers(server, prompts, max_tokens, **options):
+    body = {"model": server.model, "prompt": prompts, "max_tokens": max_tokens, "temperature": 0, **options}
+    status, answer = server.post("/v1/completions", body)
+    assert status == 200, answer
+    return answer["choices"]
+
+
+def scored_by_server(server, sequences):
+    """What the server says of the sequences: log-probability of each token but the first."""
+    choices = _answers(server, sequences, 1, prompt_logprobs=0)
+    return [
+        [
+            position[str(token)]["logprob"]
+            for token, position in zip(sequence[1:], choice["prompt_logprobs"][1:], strict=True)
+        ]
+        for sequence, choice in zip(sequences, choices, strict=True)
+    ]
+
+
+def generated_by_server(server, prompt, max_tokens):
+    """Ids and log-probabilities of a completion, which may use what is cached of its prompt."""
+    [choice] = _answers(server, prompt, max_tokens, logprobs=0, ignore_eos=True, return_token_ids=True)
+    return choice["token_ids"], choice["logprobs"]["token_logprobs"]

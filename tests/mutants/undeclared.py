@@ -1,0 +1,76 @@
+"""Mutants of scenarios/dependencies: packages that a trainer imports and does not declare."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib import import_module, metadata
+from types import ModuleType
+
+from mutants import broken, mutant
+from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.remedies.undeclared import undeclared_dependencies
+
+FAILURE = "undeclared-trainer-dependency"
+SWANLAB = Advice("trainer.logger", "verl imports swanlab for it", "pip install swanlab")
+
+
+@broken(FAILURE, only="default_trainer_is_said")
+def only_what_is_written(config):
+    return [advice for advice in undeclared_dependencies(config) if advice.key.partition(".")[0] in config]
+
+
+@broken(FAILURE, only="other_settings")
+def only_lists_of_loggers(config):
+    trainer = config.get("trainer", {})
+    logger = [name for name in trainer.get("logger", []) if len(name) > 1]
+    return undeclared_dependencies({"trainer": {**trainer, "logger": logger}})
+
+
+@broken(FAILURE, only="a_logger_is_said")
+def without_verl_s_version(config):
+    return [replace(advice, why=advice.why.rpartition(",")[0]) for advice in undeclared_dependencies(config)]
+
+
+@broken(FAILURE, only="looked_for")
+def asked_of_the_metadata(config):
+    return undeclared_dependencies(config) or [SWANLAB]
+
+
+@broken(FAILURE, only="looked_for")
+def imported_to_see(config):
+    try:
+        import_module("swanlab")
+    except Exception:
+        return [SWANLAB]
+    return undeclared_dependencies(config)
+
+
+@broken(FAILURE, only="verl_declares")
+def whatever_is_missing(config):
+    return undeclared_dependencies(config) or [SWANLAB]
+
+
+@broken(FAILURE, only="without_verl")
+def verl_taken_for_granted(config):
+    metadata.version("verl")
+    return undeclared_dependencies(config)
+
+
+def logger_at_hand(monkeypatch, init):
+    module = ModuleType("swanlab")
+    module.init = init
+    monkeypatch.setitem(sys.modules, "swanlab", module)
+
+
+@mutant(FAILURE, "absent", only="a_logger[swanlab]")
+def swanlab_is_a_part_of_verl(monkeypatch):
+    logger_at_hand(monkeypatch, lambda **settings: None)
+
+
+@mutant(FAILURE, "changed", only="a_logger[swanlab]")
+def swanlab_wants_a_login(monkeypatch):
+    def init(**settings):
+        raise PermissionError("no API key")
+
+    logger_at_hand(monkeypatch, init)
