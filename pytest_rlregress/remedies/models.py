@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pytest_rlregress.remedies.dependencies import missing_symbol
@@ -144,8 +145,9 @@ def download_verified(
     """Download a model to a folder, again and again if need be, until each file has the size and hash the hub gives.
 
     Files that are right are not downloaded twice, in a later call neither. One that is not right is deleted, so that
-    nothing loads part of a shard. A shard whose transfer breaks off begins anew where the client keeps no part of it
-    (huggingface_hub 1.33; 0.36 goes on where it was).
+    nothing loads part of a shard. Nothing is taken from the client's cache, where nobody looks at hashes. A shard whose
+    transfer breaks off begins anew where the client keeps no part of it (huggingface_hub 1.33; 0.36 goes on where it
+    was).
 
     Args:
         model: Its id on the hub.
@@ -167,7 +169,8 @@ def download_verified(
     left, wrong, cause = list(info.siblings or []), {}, None
     for _ in range(attempts):
         try:
-            snapshot_download(model, revision=info.sha, local_dir=directory, endpoint=endpoint)
+            with TemporaryDirectory() as cache:
+                snapshot_download(model, revision=info.sha, local_dir=directory, cache_dir=cache, endpoint=endpoint)
         except Exception as error:  # the errors of requests (before huggingface_hub 1) and of httpx share no base
             cause = error
         wrong = {file.rfilename: _what_is_wrong(Path(directory, file.rfilename), file) for file in left}
