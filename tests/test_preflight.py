@@ -29,13 +29,15 @@ V5, TWO_CARDS, OFFLOAD, GSPO, TOY, SDPA, MEGATRON = WORKING
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "DATA"):
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "DATA", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def everything_installed(monkeypatch):
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: None)
+    monkeypatch.setattr(remedies, "module_not_found", lambda *asked: None)
+    monkeypatch.setattr(remedies, "stale_ray_address", lambda environ: None)
 
 
 @pytest.fixture
@@ -67,6 +69,13 @@ WRONG_EDITS = [  # file, what it says, what somebody writes instead, failure, wh
     (V5, "online_difficulty_filtering = true", 'type = "online"', "config-key-placement", "filtering = true"),
     (V5, "max_tokens = 2000", "max_tokens = 2000\ntop_p = 0.9", "config-key-placement", "no top_p in"),
     (V5, "[[orchestrator.env]]", "[orchestrator.env]", "config-key-placement", "[[orchestrator.env]]"),
+    (
+        V5,
+        'name = "Qwen/Qwen2.5-7B-Instruct"',
+        'name = "Qwen/Qwen2.5-7B-Instruct"\nfsdp_cpu_offload = true',
+        "config-key-placement",
+        "[trainer.model]\nfsdp_cpu_offload = true",
+    ),
     (V5, "max_tokens = 2000", "max_tokens = 4000", "max-tokens-overflow", "max_tokens = 2048"),
     (V5, "utilization = 0.50", "utilization = 0.9", "gpu-memory-utilization", "gpu_memory_utilization = 0.5"),
     (V5, "seq_len = 2048", "seq_len = 2048\nfsdp_cpu_offload = true", "fsdp-cpu-offload-lora", "freq = 1"),

@@ -14,6 +14,7 @@ from pytest_rlregress.preflight.formats import (
     UNKNOWN,
     ConfigError,
     ConfigPosition,
+    LaunchCommand,
     merge,
     read_file,
     read_override,
@@ -36,6 +37,7 @@ class Config:
         trainer: ``verl`` or ``prime-rl``.
         places: By dotted key, and by name for a variable that a launch script sets.
         environ: The run's environment variables, as far as they are known here.
+        commands: How a launch script starts the trainer, by the key that has its place.
     """
 
     trainer: str
@@ -43,6 +45,7 @@ class Config:
     tree: dict[str, Any]
     places: Mapping[str, ConfigPosition]
     environ: Mapping[str, str]
+    commands: Mapping[str, LaunchCommand]
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a dotted key: ``default`` if it is not given, None if it is given but not known here.
@@ -139,6 +142,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
     tree: dict[str, Any] = {}
     places: dict[str, ConfigPosition] = {}
     exports: dict[str, str] = {}
+    commands: dict[str, LaunchCommand] = {}
     for part in parts:
         merge(tree, part.tree)
         if part.file is None:  # an override replaces all that stood below its key
@@ -147,11 +151,12 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
             }
         places |= part.places
         exports |= part.exports
+        commands |= part.commands
     if not tree.keys() & set(SECTIONS[trainer]):
         raise ConfigError(
             f"{', '.join(files)}: no configuration of {trainer}, whose sections are {', '.join(SECTIONS[trainer])}"
         )
-    return Config(trainer, files, tree, places, {**environ, **exports})
+    return Config(trainer, files, tree, places, {**environ, **exports}, commands)
 
 
 def _is_override(argument: str) -> bool:

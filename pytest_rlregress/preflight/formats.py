@@ -35,14 +35,30 @@ class ConfigPosition:
 
 
 @dataclass(frozen=True)
+class LaunchCommand:
+    """A line ``python -m verl.…`` of a launch script.
+
+    Attributes:
+        interpreter: As it is written, its variables expanded.
+        module: Dotted.
+        unknown: What stands before it and may change which interpreter that is, such as ``source``; else "".
+    """
+
+    interpreter: str
+    module: str
+    unknown: str
+
+
+@dataclass(frozen=True)
 class ConfigPart:
-    """What one file or one argument says."""
+    """What one file or one argument says; ``commands`` by the key that has their place."""
 
     file: str | None = None
     trainer: str | None = None
     tree: dict[str, Any] = field(default_factory=dict)
     places: dict[str, ConfigPosition] = field(default_factory=dict)
     exports: dict[str, str] = field(default_factory=dict)
+    commands: dict[str, LaunchCommand] = field(default_factory=dict)
 
 
 def read_file(file: Path, environ: Mapping[str, str]) -> ConfigPart:
@@ -161,13 +177,15 @@ def _toml(text: str, file: str) -> tuple[dict[str, Any], dict[str, ConfigPositio
 # A dot is in every key of verl's that matters here, and in no name of a shell variable.
 _OVERRIDE = re.compile(r"(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=(.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_STARTS_VERL = re.compile(r"(?:(?:nohup|exec|time) )?(\S+)(?: -[a-zA-Z]+)*? -m (verl(?:\.\w+)+)(?: .*)?", re.DOTALL)
+_CHANGES_THE_INTERPRETER = ("source", ".", "conda", "mamba", "module", "cd", "pushd")
 UNKNOWN = "???"  # as OmegaConf writes a value that is missing
 
 
 def _script(
     text: str, file: str, environ: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, ConfigPosition], dict[str, str]]:
-    """Read the overrides that a launch script hands to verl, and the variables that it exports.
+) -> tuple[dict[str, Any], dict[str, ConfigPosition], dict[str, str], dict[str, LaunchCommand]]:
+    """Read the overrides that a launch script hands to verl, the variables that it exports, and how it starts verl.
 
     Every line counts as run, from top to bottom. What only a shell could find, such as a command's output, is unknown.
     """
@@ -175,8 +193,16 @@ def _script(
     places: dict[str, ConfigPosition] = {}
     variables: dict[str, str] = {}
     exported: set[str] = set()
+    started: dict[str, LaunchCommand] = {}
+    unknown = ""
     for line, words in _commands(text):
         command = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), "")
+        unknown = command if command in _CHANGES_THE_INTERPRETER else unknown
+        if found := _STARTS_VERL.fullmatch(" ".join(word for word in words if not _ASSIGNMENT.fullmatch(word))):
+            interpreter = _expand(found[1], {**environ, **variables})
+            if Path(interpreter).name.startswith("python") or interpreter == UNKNOWN:
+                started[found[2]] = LaunchCommand(interpreter, found[2], unknown)
+                places[found[2]] = ConfigPosition(file, line)
         for word in words:
             if found := _ASSIGNMENT.fullmatch(word):
                 variables[found[1]] = _expand(found[2], {**environ, **variables})
@@ -190,7 +216,7 @@ def _script(
                 exported.add(word)
             elif command == "unset":
                 variables[word] = ""
-    return tree, places, {name: variables[name] for name in exported & variables.keys()}
+    return tree, places, {name: variables[name] for name in exported & variables.keys()}, started
 
 
 def _commands(text: str) -> Iterator[tuple[int, list[str]]]:

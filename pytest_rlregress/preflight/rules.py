@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
 from pytest_rlregress.preflight.document import Rule, RuleContext, Unchecked
+from pytest_rlregress.preflight.environment import stale_ray_session, trainer_not_found
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, lora_of, trainer_engine_oom
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
@@ -207,5 +208,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "megatron-core-missing": megatron_core_missing,
         "mbridge-missing": mbridge_missing,
         "undeclared-trainer-dependency": undeclared_dependency,
+        "trainer-not-found": trainer_not_found,
+        "stale-ray-session": stale_ray_session,
     },
 }

@@ -9,6 +9,7 @@ importing them is light, what a remedy needs it imports when called.
 ``cluster``       Ray clusters
 ``dependencies``  what an install changes and a setting needs
 ``launch``        what is wrong before the first step
+``launch_environment`` the interpreter and the cluster that a run finds
 ``losses``        rewards, advantages and losses
 ``masks``         which tokens are trained on
 ``memory``        trainer and engine on one GPU
@@ -18,6 +19,7 @@ importing them is light, what a remedy needs it imports when called.
 ``rollout``       the engine that generates
 ``sampling``      what an engine samples from, and the log-probabilities it gives
 ``tokens``        text to ids and back
+``tool_calls``    what an engine's server finds in a completion
 ``trainer_model`` the model as the trainer runs it: packing, positions, precision
 ``undeclared``    packages that a trainer imports and does not declare
 ``weight_sync``   new weights and adapters on their way to the engine
@@ -28,6 +30,7 @@ from pytest_rlregress.remedies.batch import *  # noqa: F403
 from pytest_rlregress.remedies.cluster import *  # noqa: F403
 from pytest_rlregress.remedies.dependencies import *  # noqa: F403
 from pytest_rlregress.remedies.launch import *  # noqa: F403
+from pytest_rlregress.remedies.launch_environment import *  # noqa: F403
 from pytest_rlregress.remedies.losses import *  # noqa: F403
 from pytest_rlregress.remedies.masks import *  # noqa: F403
 from pytest_rlregress.remedies.memory import *  # noqa: F403
@@ -37,6 +40,7 @@ from pytest_rlregress.remedies.rewards import *  # noqa: F403
 from pytest_rlregress.remedies.rollout import *  # noqa: F403
 from pytest_rlregress.remedies.sampling import *  # noqa: F403
 from pytest_rlregress.remedies.tokens import *  # noqa: F403
+from pytest_rlregress.remedies.tool_calls import *  # noqa: F403
 from pytest_rlregress.remedies.trainer_model import *  # noqa: F403
 from pytest_rlregress.remedies.undeclared import *  # noqa: F403
 from pytest_rlregress.remedies.weight_sync import *  # noqa: F403

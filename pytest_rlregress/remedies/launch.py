@@ -84,7 +84,7 @@ def check_interpolations(config: Mapping[str, Any], environ: Mapping[str, str]) 
 
     Returns:
         One advice for each variable that is unset without a default, is empty, or comes as text to a key that verl
-        multiplies.
+        multiplies, in the order of the keys.
     """
     advice = []
     for key, value in walk(config):
@@ -106,48 +106,54 @@ def check_interpolations(config: Mapping[str, Any], environ: Mapping[str, str]) 
 
 
 _SEQ_LEN = "the length of a rollout belongs to the orchestrator (prime-rl before 2025-12-19 takes it only there)"
+_OFFLOAD = "FSDP is the trainer's, and its offload a setting of the model that the trainer holds"
 _TRUNCATED = "training samples from the whole distribution; only [orchestrator.eval.sampling] takes this key"
-# Where, whether what stands there is wrong, why, and what to write, {} being the value.
-_MISPLACED: tuple[tuple[str, Callable[[Any], bool], str, str], ...] = (
-    *(
-        (f"{table}seq_len", lambda value: True, _SEQ_LEN, "[orchestrator]\nseq_len = {}")
+# By key: whether what stands there is wrong, why, and what to write, {} being the value.
+_MISPLACED: dict[str, tuple[Callable[[Any], bool], str, str]] = {
+    **{
+        f"{table}seq_len": (lambda value: True, _SEQ_LEN, "[orchestrator]\nseq_len = {}")
         for table in ("", "model.", "trainer.", "orchestrator.sampling.", "inference.", "inference.model.")
-    ),
-    *(
-        (f"orchestrator.sampling.{key}", lambda value: True, _TRUNCATED, f"# no {key} in [orchestrator.sampling]")
+    },
+    **{
+        f"{table}fsdp_cpu_offload": (lambda value: True, _OFFLOAD, "[trainer.model]\nfsdp_cpu_offload = {}")
+        for table in ("", "model.", "trainer.", "orchestrator.", "inference.")
+    },
+    **{
+        f"orchestrator.sampling.{key}": (lambda value: True, _TRUNCATED, f"# no {key} in [orchestrator.sampling]")
         for key in ("top_p", "top_k", "min_p")
-    ),
-    (
-        "orchestrator.buffer.type",
+    },
+    "orchestrator.buffer.type": (
         lambda value: True,
         "there is one kind of buffer, which has no type",
         "[orchestrator.buffer]\nonline_difficulty_filtering = true",
     ),
-    (
-        "trainer.model.ac",
+    "trainer.model.ac": (
         lambda value: not isinstance(value, Mapping),
         "activation checkpointing is an object with the key freq",
         "[trainer.model]\nac = {{ freq = 1 }}",
     ),
-    *(
-        (key, lambda value: isinstance(value, Mapping), "environments are a list, even a single one", f"[[{key}]]")
+    **{
+        key: (lambda value: isinstance(value, Mapping), "environments are a list, even a single one", f"[[{key}]]")
         for key in ("orchestrator.env", "orchestrator.eval.env")
-    ),
-)
+    },
+}
 
 
 def check_key_placement(config: Mapping[str, Any]) -> list[Advice]:
     """Keys of a prime-rl configuration that stand where its schema, which forbids extra ones, refuses them.
 
     Args:
-        config: The TOML of an ``rl`` run as ``tomllib`` parses it.
+        config: The TOML of an ``rl`` run as ``tomllib`` parses it; left as it is.
+
+    Returns:
+        One advice for each, in their order, with the lines that take its place.
     """
-    found = dict(walk(config))
-    return [
-        Advice(key, why, instead.format(found[key]))
-        for key, wrong, why, instead in _MISPLACED
-        if key in found and wrong(found[key])
-    ]
+    advice = []
+    for key, value in walk(config):
+        wrong, why, instead = _MISPLACED.get(key, (None, "", ""))
+        if wrong and wrong(value):
+            advice.append(Advice(key, why, instead.format(json.dumps(value, default=str))))
+    return advice
 
 
 def wandb_mode(environ: Mapping[str, str]) -> str:

@@ -156,7 +156,8 @@ def reward_of_policy(manager: Callable[[DataProto], torch.Tensor], data: DataPro
 
     Args:
         manager: Reads ``prompts``, ``responses`` and ``attention_mask``, and returns rewards of ``[rows, response]``.
-        data: verl ``DataProto`` with ``response_mask``, 1 where the policy wrote; left as it is.
+        data: verl ``DataProto`` with ``response_mask``, 1 where the policy wrote; left as it is. The manager gets its
+            columns and meta info too.
         pad_token_id: What shortened responses are filled up with.
 
     Returns:
@@ -177,7 +178,8 @@ def reward_of_policy(manager: Callable[[DataProto], torch.Tensor], data: DataPro
     responses = batch["responses"].gather(-1, order).masked_fill(~kept, pad_token_id)
     there = torch.cat([batch["attention_mask"][:, :-width], kept.to(batch["attention_mask"].dtype)], 1)
     columns = {key: column[rows.cpu().numpy()] for key, column in data.non_tensor_batch.items()}
-    policy = type(data).from_dict({"prompts": prompts, "responses": responses, "attention_mask": there}, columns)
+    tensors = {"prompts": prompts, "responses": responses, "attention_mask": there}
+    policy = type(data).from_dict(tensors, columns, dict(data.meta_info))
     last = width - 1 - mask.int().flip(-1).argmax(-1)
     rewards[rows, last] = manager(policy).sum(-1).to(rewards.dtype)
     return rewards

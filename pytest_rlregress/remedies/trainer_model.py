@@ -266,11 +266,10 @@ def config_with_both_ropes(config: PretrainedConfig) -> dict[str, Any]:
         ValueError: The config has no base, or several: one a kind of layer has no old spelling.
     """
     content: dict[str, Any] = config.to_dict()
-    new = dict(content.get("rope_parameters") or {})
-    if not new and "rope_theta" in content:  # transformers 4
-        new = {**(content.get("rope_scaling") or {}), "rope_theta": content["rope_theta"]}
-        if "partial_rotary_factor" in content:
-            new["partial_rotary_factor"] = content["partial_rotary_factor"]
+    new = dict(content.get("rope_parameters") or content.get("rope_scaling") or {})
+    for key in ("rope_theta", "partial_rotary_factor"):  # transformers 4 has them at the top alone
+        if key in content:
+            new.setdefault(key, content[key])
     new.setdefault("rope_type", new.get("type", "default"))
     if "rope_theta" not in new or "rope_local_base_freq" in content:
         raise ValueError(f"{type(config).__name__} has no rotary base, or several: {content.get('rope_parameters')}")

@@ -111,7 +111,7 @@ def merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
         model: Of PEFT, whole on this rank; LoRA, DoRA, ``modules_to_save`` and trained biases go with it.
 
     Yields:
-        Pairs of name and tensor as ``named_parameters`` of the model without the adapter has them, a tied
+        Pairs of name and tensor as ``named_parameters`` of the model without the adapter has them, in its order, a tied
         ``lm_head.weight`` too; without gradient.
     """
     import copy

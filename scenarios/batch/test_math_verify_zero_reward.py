@@ -56,6 +56,7 @@ def test_each_answer_is_judged_or_left_out(subject):
     assert judged.scores == [1.0, 0.0, None, 1.0, None, 0.0]
     assert judged.errors.keys() == {2, 4}
     assert all(judged.errors.values())
+    assert "1.0 s" in judged.errors[2]
     assert time.monotonic() - begun < 60, "an answer without end is not given up"
 
 

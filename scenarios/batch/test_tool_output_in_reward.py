@@ -80,28 +80,41 @@ def test_answer_of_the_policy(subject, tokenizer):
 TOKENS = st.lists(st.tuples(st.integers(60, 900), st.integers(0, 1)), min_size=1, max_size=12)
 
 
+def contents(data):
+    tensors = {key: data.batch[key].tolist() for key in sorted(data.batch.keys())}
+    return tensors, {key: column.tolist() for key, column in data.non_tensor_batch.items()}, data.meta_info
+
+
 @pytest.mark.guards("tool-output-in-reward")
-@given(responses=st.lists(TOKENS, min_size=1, max_size=4))
+@given(responses=st.lists(TOKENS, min_size=1, max_size=4), pad=st.integers(0, 3))
 @settings(EXAMPLES, max_examples=40)
-def test_any_responses(subject, tokenizer, responses):
+def test_any_responses(subject, tokenizer, responses, pad):
     """Each row's reward is that of the policy's tokens, and stands at the last of them."""
-    read = []
+    import torch
+
+    read, seen = [], []
 
     def compute_score(data_source, solution_str, ground_truth, extra_info):
         read.append(solution_str)
-        return len(read) / 4
+        return len(read) / 3
+
+    def manager(data):
+        seen.append((data.batch["responses"].tolist(), data.meta_info))
+        return naive(tokenizer, compute_score)(data)
 
     data = rollouts(tokenizer, responses)
-    before = copy.deepcopy(data)
-    rewards = subject(naive(tokenizer, compute_score), data, tokenizer.pad_token_id)
+    data.meta_info["step"] = 7
+    before = copy.deepcopy(contents(data))
+    rewards = subject(manager, data, pad)
     written = [[token for token, policy in tokens if policy] for tokens in responses]
     assert read == [tokenizer.decode(ids, skip_special_tokens=True) for ids in written if ids]
-    assert rewards.shape == data.batch["responses"].shape
+    shortened = [ids + [pad] * (WIDTH - len(ids)) for ids in written if ids]
+    assert seen == ([(shortened, {"step": 7})] if shortened else [])
+    assert (rewards.shape, rewards.dtype) == (data.batch["responses"].shape, torch.float32)
     wanted, scored = [[0.0] * WIDTH for _ in responses], 0
     for row, tokens in zip(wanted, responses, strict=True):
         if any(policy for _, policy in tokens):
             scored += 1
-            row[max(index for index, (_, policy) in enumerate(tokens) if policy)] = scored / 4
-    assert rewards.tolist() == wanted
-    assert all(data.batch[key].equal(before.batch[key]) for key in before.batch.keys())  # noqa: SIM118
-    assert set(data.batch.keys()) == set(before.batch.keys())
+            row[max(index for index, (_, policy) in enumerate(tokens) if policy)] = scored / 3
+    assert rewards.tolist() == torch.tensor(wanted).tolist()
+    assert contents(data) == before

@@ -105,6 +105,19 @@ def test_raylets_come_first(subject, tmp_path):
 
 
 @pytest.mark.guards("raylet-crash")
+def test_what_raylets_wrote_before_they_ended(subject, tmp_path):
+    """The wording of today, and that of until 2023, which has no agent's name; among bytes that are no text."""
+    said = "The raylet exited immediately because"
+    (tmp_path / "raylet.1.err").write_text(f"{said} one Ray agent failed, agent_name = runtime_env_agent.\n")
+    (tmp_path / "raylet.err").write_bytes(b"\xff\xfe\n" + f"{said} the Ray agent failed.\n".encode())
+    (tmp_path / "raylet.2.err").write_text("")
+    first, second = subject(tmp_path)
+    assert "raylet.1.err" in first
+    assert "runtime_env_agent" in first
+    assert "raylet.err" in second
+
+
+@pytest.mark.guards("raylet-crash")
 def test_folder_that_is_none(subject, tmp_path):
     assert subject(tmp_path) == []
     with pytest.raises(ValueError, match="logs"):

@@ -72,6 +72,11 @@ def test_answer_of_a_fresh_process(subject, monkeypatch, answer):
     assert subject(code.format("not " if answer else ""), 60) is answer
 
 
+@pytest.mark.guards("worker-double-free")
+def test_what_is_printed_before_the_answer_may_be_no_text(subject):
+    assert subject(r"import os; os.write(1, b'\xff\n'); print(True)", 60) is True
+
+
 @pytest.mark.guards("worker-double-free", fidelity="real")
 @pytest.mark.needs("torch", "tensordict")
 def test_this_stack(subject, hardware):

@@ -1,4 +1,4 @@
-"""The part of prime-rl's configuration that the documented runs use, as of 2025-12: names, nesting, no extra keys.
+"""A stand-in for prime-rl's configuration: the part that the documented runs use, as of 2025-12, without extra keys.
 
 prime-rl is installed from source only; where it is, its own classes are tested too.
 """

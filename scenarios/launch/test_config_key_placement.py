@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import tomllib
+from copy import deepcopy
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.util.nested import walk
+
 WORKS = (Path(__file__).parent / "h100_shared.toml").read_text()
 
 # By the key that is refused: what stood there instead of what.
 WRONG = {
-    "seq_len": ("max_steps = 1000", "max_steps = 1000\nseq_len = 2048"),
+    "seq_len": ("max_steps = 1000", "max_steps = 1000\nseq_len = 1024"),
     "orchestrator.sampling.top_p": ("max_tokens = 2000", "max_tokens = 2000\ntop_p = 0.95"),
     "orchestrator.buffer.type": ("online_difficulty_filtering = true", 'type = "online-difficulty"'),
     "trainer.model.ac": ("ac = { freq = 1 }", 'ac = "selective"'),
+    "trainer.fsdp_cpu_offload": ("[trainer.model]", "[trainer]\nfsdp_cpu_offload = true\n\n[trainer.model]"),
     "orchestrator.env": ("[[orchestrator.env]]", "[orchestrator.env]"),
 }
-# Where else a length was looked for; each with the table's header.
-OTHER_TABLES = ["model", "orchestrator.sampling", "inference", "inference.model"]
+# What stands there with the key in its place, where that is not what works already.
+RIGHT = {
+    "seq_len": ("rollouts_per_example = 2\nseq_len = 2048", "rollouts_per_example = 2\nseq_len = 1024"),
+    "trainer.fsdp_cpu_offload": ("[trainer.model]", "[trainer.model]\nfsdp_cpu_offload = true"),
+}
+# Where else the two were looked for: the header of the table and the line.
+OTHER_TABLES = [
+    *((table, "seq_len = 2048") for table in ("model", "orchestrator.sampling", "inference", "inference.model")),
+    *((table, "fsdp_cpu_offload = true") for table in ("model", "orchestrator", "inference")),
+]
 # What the check must leave alone: an environment's own arguments, sampling for evaluation.
 FREE = """
 [orchestrator.env.args]
@@ -92,15 +104,16 @@ def test_every_wrong_place_is_named(subject, number):
         text = written(*keys)
         found = [one.key for one in subject(tomllib.loads(text))]
         assert sorted(found) == sorted(keys)
+        assert found == [key for key, _ in walk(tomllib.loads(text)) if key in keys]
         assert refused(text) <= set(found)
 
 
 @pytest.mark.guards("config-key-placement")
-@pytest.mark.parametrize("table", OTHER_TABLES)
-def test_seq_len_in_any_other_table(subject, table):
-    text = WORKS.replace(f"[{table}]", f"[{table}]\nseq_len = 2048")
+@pytest.mark.parametrize(("table", "line"), OTHER_TABLES)
+def test_in_any_other_table(subject, table, line):
+    text = WORKS.replace(f"[{table}]", f"[{table}]\n{line}")
     found = [one.key for one in subject(tomllib.loads(text))]
-    assert found == [f"{table}.seq_len"]
+    assert found == [f"{table}.{line.partition(' ')[0]}"]
     assert refused(text) <= set(found)
 
 
@@ -108,7 +121,9 @@ def test_seq_len_in_any_other_table(subject, table):
 @pytest.mark.parametrize("key", WRONG)
 def test_what_to_write_instead_works(subject, key):
     config = tomllib.loads(written(key))
+    before = deepcopy(config)
     [advice] = subject(config)
+    assert config == before
     *tables, name = advice.key.split(".")
     place = config
     for table in tables:
@@ -118,7 +133,7 @@ def test_what_to_write_instead_works(subject, key):
     from pytest_rlregress.scenarios.launch import prime_rl
 
     right = prime_rl.RLConfig.model_validate(config)
-    assert right == load(WORKS)
+    assert right == load(WORKS.replace(*RIGHT.get(key, ("", ""))))
 
 
 def merge(config, more):

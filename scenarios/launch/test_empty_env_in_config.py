@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,11 @@ def test_only_what_is_empty(subject):
     assert subject(config, environ) == []
     assert {one.key for one in subject(config, {**environ, "SET_NAME": " "})} == {"data.train_files"}
     assert {one.key for one in subject(config, {**environ, "LOGGER": ""})} == {"trainer.logger.1"}
+    before = deepcopy(config), dict(environ)
+    assert [one.key for one in subject(config, {})] == [
+        "trainer.experiment_name",
+        "trainer.logger.1",
+        "data.train_files",
+    ]
+    subject(config, environ)
+    assert (config, environ) == before

@@ -110,7 +110,12 @@ def test_any_trainer_keeps_its_memory(subject, total, reserved):
     assert 0 < share <= 0.5
     assert share == round(share, 4)
     request(free, total, share)
-    assert share == 0.5 or share + 0.001 > free / total, f"{share} leaves more than the {reserved} bytes reserved"
+    steps = round(share * 10_000)
+    assert share == steps / 10_000, f"{share} is no step of 0.0001"
+    assert steps * total <= free * 10_000, f"{share} leaves less than the {reserved} bytes reserved"
+    assert share == 0.5 or free * 10_000 < (steps + 1) * total, (
+        f"{share} leaves more than the {reserved} bytes reserved"
+    )
 
 
 @ENGINE

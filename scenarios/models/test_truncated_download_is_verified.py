@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from pytest_rlregress.fixtures import loopback_hub
 from pytest_rlregress.fixtures.loopback_hub import Fault
 from pytest_rlregress.scenarios.models import two_shards
 from pytest_rlregress.scenarios.models.two_shards import CUT, MODEL, WHOLE, download, half, load
@@ -88,6 +89,13 @@ def test_nothing_to_download(hub, subject, tmp_path, model, revision, error):
     with pytest.raises(OSError, match="Not Found") as refused:
         subject(model, tmp_path, revision, hub.endpoint)
     assert type(refused.value).__name__ == error
+
+
+@pytest.mark.guards("truncated-download")
+def test_the_hub_that_is_named_is_asked(hub, subject, tmp_path):
+    """Not the one by default, which has the model."""
+    with loopback_hub.start({}) as other, pytest.raises(OSError, match="Not Found"):
+        subject(MODEL, tmp_path, "main", other.endpoint)
 
 
 @pytest.mark.guards("truncated-download")

@@ -51,7 +51,7 @@ def test_every_rank_gets_its_own(subject, tiny_model, tmp_path, ranks):
             assert all(map(torch.equal, run.weights(), weights[rank]))
 
 
-@pytest.mark.guards("resume-world-size")
+@pytest.mark.guards("resume-world-size", fidelity="injected")
 @pytest.mark.parametrize("kind", ["model", "optim", "extra_state"])
 def test_shard_of_a_rank_is_missing(subject, tiny_model, tmp_path, kind):
     """As where each machine of several saved on a disk of its own."""

@@ -47,6 +47,10 @@ def test_as_many_as_asked_for(subject, tiny_model, tmp_path, keep, own):
         assert not any(map(torch.equal, run.weights(), initial))
 
 
+def files_in(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.guards("retention-after-resume")
 def test_what_stays(subject, tiny_model, tmp_path):
     """By number; what is being written, what is not whole among those kept, and what is no checkpoint."""
@@ -57,14 +61,16 @@ def test_what_stays(subject, tiny_model, tmp_path):
         (tmp_path / f"global_step_{step}" / "actor").mkdir(parents=True)
     for name in ("global_step_best", "wandb"):
         (tmp_path / name).mkdir()
-    everything = {path.name for path in tmp_path.iterdir()}
+    (tmp_path / "wandb" / "debug.log").write_text("step 8")
+    everything, contents = {path.name for path in tmp_path.iterdir()}, files_in(tmp_path)
     for keep in (0, -1):
         with pytest.raises(ValueError, match=rf"keep={keep}\b"):
             subject(tmp_path, keep)
     assert subject(tmp_path, 5) == []
-    assert {path.name for path in tmp_path.iterdir()} == everything
+    assert files_in(tmp_path) == contents
     removed = subject(tmp_path, 2)
     assert removed == [tmp_path / f"global_step_{step}" for step in (7, 8, 9)]
     assert {path.name for path in tmp_path.iterdir()} == everything - {path.name for path in removed}
+    assert files_in(tmp_path).items() <= contents.items()
     assert subject(tmp_path, 2) == []
     assert subject(tmp_path / "not-made-yet", 1) == []

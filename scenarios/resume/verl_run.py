@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from pytest_rlregress.stack import InterfaceMissing
 
 ROWS = 100  # of the data set: many steps
 
@@ -27,7 +30,8 @@ class VerlRun:
             "max_actor_ckpt_to_keep": keep,
         }
         self.config = OmegaConf.create({"trainer": trainer, "actor_rollout_ref": {"actor": {"checkpoint": {}}}})
-        self.actor = _checkpoint_manager(model, ranks)
+        self._methods, manager = _verl()
+        self.actor = _checkpoint_manager(manager, model, ranks)
         self._trainer = SimpleNamespace(
             config=self.config,
             actor_rollout_wg=self.actor,
@@ -46,7 +50,7 @@ class VerlRun:
             parameter.grad = torch.ones_like(parameter)
         self.actor.optimizer.step()
         self._trainer.global_steps = step
-        _trainer_class()._save_checkpoint(self._trainer)
+        self._methods._save_checkpoint(self._trainer)
         return self.weights()
 
     def resume(self, path: str | None = None) -> int:
@@ -57,7 +61,7 @@ class VerlRun:
         """
         if path is not None:
             self.config.trainer.update(resume_mode="resume_path", resume_from_path=path)
-        _trainer_class()._load_checkpoint(self._trainer)
+        self._methods._load_checkpoint(self._trainer)
         return int(self._trainer.global_steps)
 
     def weights(self) -> list[Any]:
@@ -81,23 +85,29 @@ def verl_run(folder: Path, model: Any, rank: int = 0, ranks: int = 1, keep: int 
         dist.destroy_process_group()
 
 
-def _checkpoint_manager(model: Any, ranks: int) -> Any:
+def _checkpoint_manager(manager: Any, model: Any, ranks: int) -> Any:
     import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
-    from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 
     fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
-    return FSDPCheckpointManager(model=model, optimizer=optimizer, lr_scheduler=schedule)
+    return manager(model=model, optimizer=optimizer, lr_scheduler=schedule)
 
 
-def _trainer_class() -> Any:
+def _verl() -> tuple[Any, Any]:
+    """verl's class of the trainer and that of the checkpoint manager."""
     try:
-        from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # verl 0.8 on
+        from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
+
+        try:
+            from verl.trainer.ppo.v1.trainer_base import PPOTrainer  # verl 0.8 on
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("verl."):
+                raise
+            from verl.trainer.ppo.ray_trainer import RayPPOTrainer as PPOTrainer
     except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("verl"):
-            raise
-        from verl.trainer.ppo.ray_trainer import RayPPOTrainer as PPOTrainer
-    return PPOTrainer
+        installed = f"verl {version('verl')}"
+        raise InterfaceMissing(f"drives the trainer of {installed}, which needs the module {error.name}") from error
+    return PPOTrainer, FSDPCheckpointManager

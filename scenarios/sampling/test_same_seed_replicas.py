@@ -68,6 +68,7 @@ def test_far_apart(subject):
     """Every step, replica, prompt and copy: what numbers them may run on from one to the next, the seeds do not."""
     places = list(product(range(3), range(3), range(24), range(4)))
     seeds = sorted(subject(1, *place) for place in places)
+    assert max(seeds) >= 2**62, "seeds of less than 63 bits"
     nearest = min(after - before for before, after in pairwise(seeds))
     assert nearest >= MANY, f"two of {len(places)} requests have seeds {nearest} apart"
 

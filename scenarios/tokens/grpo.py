@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,8 +13,19 @@ from pytest_rlregress.stack import InterfaceMissing, versions
 PROMPT = [{"role": "user", "content": "How big is Lisbon?"}]
 
 
-def trainer(directory: Path, tokenizer: Any, reward: Callable[..., Any], folder: Path, group: int) -> Any:
-    """A GRPOTrainer on the CPU that leaves completions out of the loss which it holds for cut short."""
+def trainer(
+    directory: Path,
+    tokenizer: Any,
+    reward: Callable[..., Any],
+    folder: Path,
+    group: int,
+    max_completion_length: int = 64,
+    **others: Any,
+) -> Any:
+    """A GRPOTrainer on the CPU that leaves completions out of the loss which it holds for cut short.
+
+    ``others`` are arguments of GRPOTrainer.
+    """
     from datasets import Dataset
 
     try:
@@ -24,14 +36,18 @@ def trainer(directory: Path, tokenizer: Any, reward: Callable[..., Any], folder:
         raise InterfaceMissing(f"drives GRPOTrainer: trl {versions().get('trl')}: {error.__cause__}") from error
     arguments = GRPOConfig(
         str(folder), use_cpu=True, bf16=False, report_to="none", per_device_train_batch_size=group,
-        num_generations=group, max_completion_length=64, mask_truncated_completions=True,
+        num_generations=group, max_completion_length=max_completion_length, mask_truncated_completions=True,
     )  # fmt: skip
+    missing = sorted(others.keys() - inspect.signature(GRPOTrainer).parameters)
+    if missing:
+        raise InterfaceMissing(f"gives GRPOTrainer {', '.join(missing)}, which trl {versions().get('trl')} has not")
     return GRPOTrainer(
         str(directory),
         reward_funcs=reward,
         args=arguments,
         train_dataset=Dataset.from_list([{"prompt": PROMPT}] * group),
         processing_class=tokenizer,
+        **others,
     )
 
 
@@ -49,3 +65,13 @@ def scored(trainer: Any, completions: Sequence[Sequence[int]]) -> dict[str, Any]
     else:  # the releases of 2025 tokenise the prompts there too
         trainer._generate_single_turn = lambda *args, **kwargs: ([[5, 6] for _ in sampled], sampled, None, {})
     return trainer._generate_and_score_completions([{"prompt": PROMPT} for _ in sampled])  # type: ignore[no-any-return]
+
+
+def multiplied(trainer: Any, prompt: Sequence[Any]) -> list[tuple[list[int], list[int]]]:
+    """Of both rows that it makes of one prompt, and takes the loss of, the ids and the mask it multiplies by."""
+    if getattr(trainer, "rollout_func", None) is not None and "env_mask" not in inspect.getsource(type(trainer)):
+        raise InterfaceMissing(f"gives GRPOTrainer the mask of a rollout, which trl {versions().get('trl')} has not")
+    batch = trainer._generate_and_score_completions([{"prompt": copy.deepcopy(prompt)} for _ in range(2)])
+    trainer.compute_loss(trainer.model, batch)
+    mask = batch["completion_mask"] * batch["tool_mask"]
+    return list(zip(batch["completion_ids"].tolist(), mask.tolist(), strict=True))

@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, TEXT
+from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
 
 EVERY_TEMPLATE = pytest.mark.parametrize("template", LAYOUTS)
 QUESTION = {"role": "user", "content": "How big is Lisbon?"}
 SAID = ['<tool_call>\n{"name": "search", "arguments": {"query": "Lisbon"}}\n</tool_call>', "Half a million."]
-
-
-async def agent_loop(tokenizer, model_type, said):
-    """verl's output of one conversation of two turns; no tool is there, which verl tells the model as its output."""
-    from omegaconf import OmegaConf
-    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
-    from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
-
-    class Server:
-        def __init__(self):
-            self.turns = iter(said)
-
-        async def generate(self, request_id, *, prompt_ids, **others):
-            ids = [*tokenizer.encode(next(self.turns), add_special_tokens=False), tokenizer.eos_token_id]
-            return SimpleNamespace(
-                token_ids=ids, log_probs=None, num_preempted=None, routed_experts=None, extra_fields={}
-            )
-
-    turns = {
-        "format": "hermes", "max_parallel_calls": 1, "max_tool_response_length": 256,
-        "tool_response_truncate_side": "middle", "max_user_turns": None, "max_assistant_turns": None,
-        "tool_config_path": None, "interaction_config_path": None,
-    }  # fmt: skip
-    rollout = {"prompt_length": 512, "response_length": 512, "full_determinism": False, "multi_turn": turns}
-    data = OmegaConf.create({"continuous_token": {"enable": False}})  # verl 0.9.0's switch, off as it is by default
-    loop = ToolAgentLoop(
-        trainer_config=DictConfigWrap(OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})),
-        server_manager=Server(), tokenizer=tokenizer, processor=None, dataset_cls=None,
-        data_config=DictConfigWrap(data), hf_model_type=model_type,
-        dataset_config=data,  # verl 0.7's name of data_config
-    )  # fmt: skip
-    return await loop.run({}, raw_prompt=[QUESTION])
 
 
 @pytest.mark.needs("verl-trainer")
@@ -55,7 +22,7 @@ def test_agent_loop(tiny_qwen):
     import asyncio
 
     tokenizer = tiny_qwen.tokenizer("qwen2.5")
-    output = asyncio.run(agent_loop(tokenizer, "llama", SAID))
+    output = asyncio.run(agent_loop(tokenizer, "llama", [QUESTION], SAID))
     text = tokenizer.decode(output.prompt_ids + output.response_ids)
     answer = text.rindex("<|im_start|>assistant\n")
     lost = text[:answer].count("<|im_end|><|im_start|>")

@@ -75,7 +75,10 @@ def test_rollouts_experts_in_the_trainer(subject, models):
         (alone, own), (wanted, experts) = forward(trainer), forward(rollout)
         with subject(trainer, experts):
             found, replayed = forward(trainer)
+        with subject(rollout, experts):  # in bfloat16 too
+            again = forward(rollout)[1]
     assert not others(replayed, experts).any()
+    assert not others(again, experts).any()
     same = others(own, experts).cumsum(-1)[:, :-1] == 0  # here and before: what it attends to is the same, too
     floor = (alone - wanted)[same].abs().mean()
     # Twice, for it is the mean over other tokens; and the last digit, where both compute alike.
@@ -110,6 +113,8 @@ def test_only_inside(subject, models, end):
     import torch
 
     trainer, _ = models
+    weights = {name: one.clone() for name, one in trainer.state_dict().items()}
+    settings = trainer.training, trainer.config.to_dict()
     with torch.no_grad():
         before, experts = forward(trainer)
         with contextlib.suppress(RuntimeError), subject(trainer, (experts + 1) % EXPERTS):
@@ -117,6 +122,8 @@ def test_only_inside(subject, models, end):
             if end == "error":
                 raise RuntimeError
         assert forward(trainer)[0].equal(before)
+    assert all(one.equal(weights[name]) for name, one in trainer.state_dict().items())
+    assert (trainer.training, trainer.config.to_dict()) == settings
 
 
 @pytest.mark.guards("moe-routing-disagrees")

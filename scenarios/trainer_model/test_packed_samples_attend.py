@@ -77,14 +77,24 @@ def test_collated_batch_as_it_is(model):
     check_as_alone(model, logprobs_of(logits))
 
 
+def logits_alone(model, padding):
+    import torch
+
+    rows = [model(input_ids=torch.tensor([[*one, *[0] * padding]])).logits[0, : len(one)] for one in SAMPLES]
+    return torch.cat(rows)
+
+
 @pytest.mark.guards("packed-samples-attend")
 def test_packed_is_as_alone(subject, model):
     import torch
 
     with torch.no_grad():
         logits = subject(model, torch.tensor(IDS), LENGTHS)
+        wanted, padded = logits_alone(model, 0), logits_alone(model, 3)
     assert (logits.shape, logits.dtype) == ((sum(LENGTHS), model.config.vocab_size), torch.float32)
     check_as_alone(model, logprobs_of(logits))
+    floor = (padded - wanted).abs().max() + torch.finfo(torch.float32).eps * wanted.abs().max()
+    assert (logits - wanted).abs().max() <= FACTOR * floor, "also those of no token that came"
 
 
 @pytest.mark.guards("packed-samples-attend")
@@ -133,3 +143,5 @@ def test_wrong_lengths_are_refused(subject, model, lengths):
 
     with pytest.raises(ValueError, match="39"):
         subject(model, torch.tensor(IDS), lengths)
+    with pytest.raises(ValueError, match="0"):
+        subject(model, torch.tensor(IDS[:0]), [])

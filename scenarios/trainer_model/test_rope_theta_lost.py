@@ -95,7 +95,9 @@ def test_both_spellings(subject, name, tmp_path):
     config = loaded(published | SIZES, tmp_path)
     before = config.to_dict()
     content = subject(config)
+    content["rope_parameters"]["written"] = True
     assert config.to_dict() == before, "the config itself was changed"
+    del content["rope_parameters"]["written"]
     rope = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor")
     assert {key: content[key] for key in before if key not in rope} == {
         k: v for k, v in before.items() if k not in rope
@@ -121,3 +123,23 @@ def test_what_has_no_old_spelling_is_refused(subject, kind):
 
     with pytest.raises(ValueError, match="base"):
         subject(GPT2Config() if kind == "no-base" else Gemma3TextConfig())
+
+
+@pytest.mark.guards("rope-theta-lost")
+@pytest.mark.parametrize("kind", ["plain", "scaled", "in-part"])
+def test_config_that_has_the_old_spelling(subject, kind):
+    """As every config of transformers 4 has it, and one of a model's own code in transformers 5."""
+    from transformers import PretrainedConfig
+
+    scaling = {"plain": None, "scaled": {"type": "yarn", "factor": 4.0}, "in-part": {"rope_type": "linear"}}[kind]
+    part = {"partial_rotary_factor": 0.5} if kind == "in-part" else {}
+    config = PretrainedConfig()
+    for key, value in {"rope_theta": 5e5, "rope_scaling": scaling, **part}.items():
+        setattr(config, key, value)
+    named = {"rope_type": {"plain": "default", "scaled": "yarn", "in-part": "linear"}[kind]}
+    old = None if kind == "plain" else scaling | named
+    rope = {"rope_theta": 5e5, "rope_scaling": old, "rope_parameters": {"rope_theta": 5e5, **(old or named), **part}}
+    assert subject(config) == config.to_dict() | rope | part
+    config.rope_local_base_freq = 1e4
+    with pytest.raises(ValueError, match="several"):
+        subject(config)

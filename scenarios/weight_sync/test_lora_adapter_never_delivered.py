@@ -89,11 +89,13 @@ def test_model_is_left_as_it_is(subject, policy, sharp_qwen):
     """Bit by bit: to merge and to take it back rounds, and the base drifts from sync to sync."""
     policy.train()
     before = state(policy), {name: one.requires_grad for name, one in policy.named_parameters()}
+    config = policy.get_base_model().config.to_dict()
     sent = list(subject(policy))
-    names = [name for name, _ in sharp_qwen.model().named_parameters(remove_duplicate=False)]
-    assert sorted(name for name, _ in sent) == sorted(names)
+    wanted = sharp_qwen.model().named_parameters(remove_duplicate=False)
+    assert [(name, one.dtype) for name, one in sent] == [(name, one.dtype) for name, one in wanted]
     assert not any(tensor.requires_grad for _, tensor in sent)
     assert state(policy).keys() == before[0].keys()
     assert all(tensor.equal(before[0][name]) for name, tensor in state(policy).items()), "the model has changed"
     assert {name: one.requires_grad for name, one in policy.named_parameters()} == before[1]
+    assert policy.get_base_model().config.to_dict() == config
     assert all(module.training for module in policy.modules())

@@ -96,6 +96,7 @@ def test_an_id_and_a_name_for_each_version(subject, tmp_path):
     made = {(name, version): subject(name, version, tmp_path) for name in names for version in versions}
     assert len({request.lora_int_id for request in made.values()}) == len(made)
     assert len({request.lora_name for request in made.values()}) == len(made)
+    assert max(request.lora_int_id for request in made.values()) >= 2**62, "ids of less than 63 bits"
     for (name, version), request in made.items():
         again = subject(name, version, str(tmp_path))
         assert (request.lora_int_id, request.lora_name) == (again.lora_int_id, again.lora_name)

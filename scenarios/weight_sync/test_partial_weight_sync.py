@@ -80,6 +80,15 @@ def test_exactly_the_names(subject, names, came):
 
 
 @pytest.mark.guards("partial-weight-sync")
+@pytest.mark.parametrize("number", [8, 9, 12])
+def test_of_many_the_first_are_named(subject, number):
+    names = [f"layer{at:02}" for at in range(number)]
+    with pytest.raises(ValueError, match=rf"\b{number}\b") as error:
+        subject(list, [], names)
+    assert [name for name in names if name in str(error.value)] == names[:8]
+
+
+@pytest.mark.guards("partial-weight-sync")
 def test_one_tensor_at_a_time(subject):
     """A trainer that gathers each tensor for the sync has no room for all."""
     import torch

@@ -7,7 +7,6 @@ import os
 import pytest
 
 from pytest_rlregress.scenarios.weight_sync.policies import generated_off, scored_off, tolerance
-from pytest_rlregress.stack import InterfaceMissing
 
 pytestmark = pytest.mark.needs("vllm-engine", "transformers")
 
@@ -51,12 +50,3 @@ def test_weights_read_by_the_trainer(engine, subject, write, checkpoint, old, ne
         write(model)
         subject(engine.llm, load_file(checkpoint / "model.safetensors").items())
         check_serves(engine, model)
-
-
-@pytest.mark.guards("reload-from-disk-stale")
-def test_a_vllm_that_takes_no_weights(engine, subject, old, new, monkeypatch):
-    """As vLLM 0.13, whose worker reads them from the checkpoint's folder alone."""
-    monkeypatch.setattr("vllm.v1.worker.gpu_worker.Worker.reload_weights", lambda worker: None)
-    with pytest.raises(InterfaceMissing, match="weights_iterator"):
-        subject(engine.llm, new.state_dict().items())
-    check_serves(engine, old)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -111,6 +112,13 @@ def test_both_ends_find_each_other(subject, handle_of):
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "7"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == subject(handle_of(), "run"), done.stderr
+
+
+@pytest.mark.guards("socket-name-shared")
+@pytest.mark.parametrize("folder", ["/tmp", "/scratch/a run/of://today", ""])
+def test_folder_stays_and_the_name_has_16_digits(subject, folder):
+    before = f"ipc://{folder}/rl-colocate-zmq-0-rank-0.sock"
+    assert re.fullmatch(rf"ipc://{folder}/\D*[0-9a-f]{{16}}\.sock", subject(before, "run"))
 
 
 @pytest.mark.guards("socket-name-shared")

@@ -42,11 +42,6 @@ def wrong_provenance(batches, from_memory_db):
     return align_batches(batches, [not flag for flag in from_memory_db])
 
 
-@broken("dataproto-concat-keys", only="test_aligned")
-def reordered(batches, from_memory_db):
-    return align_batches(batches, from_memory_db)[::-1]
-
-
 @mutant("dataproto-concat-keys", "absent")
 def concat_takes_the_union(monkeypatch):
     from verl.protocol import DataProto
@@ -139,6 +134,66 @@ def end_of_turn_not_counted(tokenizer, prompt, whole, limit):
     ids = whole.completion_ids[:limit]
     pairs = zip(ids, whole.completion_mask[:limit], strict=True)
     return ids, [mask if token != tokenizer.eos_token_id else 0 for token, mask in pairs]
+
+
+@broken("mask-length-drift", only="test_rollout_in_trl")
+def longer_than_its_ids(*conversation_and_limits):
+    whole = completion_mask(*conversation_and_limits)
+    return SimpleNamespace(**{**vars(whole), "completion_mask": [*whole.completion_mask, 1]})
+
+
+@broken("mask-length-drift", only="test_rollout_in_trl")
+def all_of_it_trained(*conversation_and_limits):
+    whole = completion_mask(*conversation_and_limits)
+    return SimpleNamespace(**{**vars(whole), "completion_mask": [1] * len(whole.completion_ids)})
+
+
+@mutant("mask-length-drift", "absent", only="test_verl_data_set")
+def header_as_it_is_rendered(monkeypatch):
+    from verl.utils.dataset import multiturn_sft_dataset as module
+
+    found = module.extract_system_prompt_and_generation
+
+    def without_think(*args, **kwargs):
+        system_prompt, generation_prompt = found(*args, **kwargs)
+        return system_prompt, generation_prompt[:1]
+
+    monkeypatch.setattr(module, "extract_system_prompt_and_generation", without_think)
+
+
+@mutant("mask-length-drift", "reproduced", only="test_trl_prompt_and_completion")
+def prompt_as_long_as_by_itself(monkeypatch):
+    """As in TRL up to 1.5."""
+    monkeypatch.setattr("trl.trainer.sft_trainer.common_prefix_length", lambda prompt_ids, ids: len(prompt_ids))
+
+
+@mutant("mask-length-drift", "reproduced", only="test_trl_tool_call")
+def ids_rendered_anew(monkeypatch):
+    """As in TRL up to 0.28."""
+    from trl import GRPOTrainer
+
+    loop = GRPOTrainer._tool_call_loop
+
+    def renders(trainer, *args):
+        mask, completions, ids, *others = loop(trainer, *args)
+        tokenizer = trainer.processing_class
+        return mask, completions, [tokenizer.encode(tokenizer.decode(row)) for row in ids], *others
+
+    monkeypatch.setattr(GRPOTrainer, "_tool_call_loop", renders)
+
+
+@mutant("mask-length-drift", "reproduced", only="test_verl_agent_loop")
+def outputs_of_tools_counted(monkeypatch):
+    from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+
+    handle = ToolAgentLoop._handle_processing_tools_state
+
+    async def counted(loop, data):
+        state = await handle(loop, data)
+        data.response_mask = [1] * len(data.response_mask)
+        return state
+
+    monkeypatch.setattr(ToolAgentLoop, "_handle_processing_tools_state", counted)
 
 
 @mutant("mask-length-drift", "absent", only="test_len_of_the_encoding")

@@ -82,11 +82,6 @@ def last_words_lost(code="print(False)", timeout=120.0):
         raise RuntimeError(str(error).splitlines()[0]) from None
 
 
-@broken("worker-double-free", only="limit-hang")
-def without_limit(code="print(False)", timeout=120.0):
-    return probe_cuda(code, 120.0)
-
-
 @broken("worker-double-free", only="test_answer")
 def exit_code_for_an_answer(code="print(False)", timeout=120.0):
     return subprocess.run([sys.executable, "-c", code], timeout=timeout, check=False).returncode == 0
@@ -127,11 +122,6 @@ def without_a_barrier(weights, transfer, trainers, timeout):
     gathered = list(weights)
     if transfer:
         transfer(gathered)
-
-
-@broken("interleaved-collectives-hang", only="-no-answer")
-def without_a_limit(weights, transfer, trainers, timeout):
-    gather_then_transfer(weights, transfer, trainers, 60)
 
 
 @broken("interleaved-collectives-hang", only="-refused")
@@ -238,16 +228,6 @@ def does_not_wait(bundles, strategy, timeout):
         return reserve_resources(bundles, strategy, 0)
     except RuntimeError as error:
         raise RuntimeError(str(error).replace(" 0 s", f" {timeout} s")) from None
-
-
-@broken("placement-group-pending", only="test_what_finds_no_room")
-def without_a_limit_of_its_own(bundles, strategy, timeout):
-    return reserve_resources(bundles, strategy, 5)
-
-
-@broken("placement-group-pending", only="test_what_there_is")
-def always_packed(bundles, strategy, timeout):
-    return reserve_resources(bundles, "PACK", timeout)
 
 
 @broken("placement-group-pending", only="test_what_there_is")

@@ -159,7 +159,7 @@ def everything_in_an_environment_too(config):
     return check_key_placement(environment.get("args", {}))
 
 
-@broken("config-key-placement", only="test_seq_len")
+@broken("config-key-placement", only="test_in_any_other_table")
 def looks_at_the_top_only(config):
     return [one for one in check_key_placement(config) if "." not in one.key]
 
@@ -169,6 +169,44 @@ def the_wrong_table(config):
     from dataclasses import replace
 
     return [replace(one, instead="[trainer]\nac = 1") for one in check_key_placement(config)]
+
+
+@broken("config-key-placement", only="test_what_to_write_instead")
+def values_as_python_writes_them(config):
+    return [replace(one, instead=one.instead.replace("true", "True")) for one in check_key_placement(config)]
+
+
+@broken("config-key-placement", only="test_what_to_write_instead")
+def the_usual_value(config):
+    return [replace(one, instead=one.instead.replace("1024", "2048")) for one in check_key_placement(config)]
+
+
+@mutant("config-key-placement", "absent", only="test_verl_has_no_such_key")
+def verl_takes_any_key(monkeypatch):
+    import hydra
+
+    compose = hydra.compose
+    monkeypatch.setattr(
+        hydra, "compose", lambda name, overrides: compose(name, overrides=[f"+{one}" for one in overrides])
+    )
+
+
+@mutant("config-key-placement", "changed", only="test_verl_has_no_such_key")
+def hydra_without_the_file(monkeypatch):
+    import hydra
+
+    compose = hydra.compose
+    monkeypatch.setattr(hydra, "compose", lambda name, overrides: compose("no_trainer", overrides=overrides))
+
+
+@mutant("config-key-placement", "absent", only="test_trl_has_no_such_key[file]")
+def trl_leaves_it_out(monkeypatch):
+    from functools import partialmethod
+
+    from trl import TrlParser
+
+    parse = TrlParser.parse_args_and_config
+    monkeypatch.setattr(TrlParser, "parse_args_and_config", partialmethod(parse, fail_with_unknown_args=False))
 
 
 @mutant("config-key-placement", "absent", only="test_key_in_the_wrong_place")

@@ -27,19 +27,9 @@ def mask_forgotten(losses, mask, batch_tokens, ranks=1):
     return losses.sum() * ranks / batch_tokens
 
 
-@broken("token-mean-micro-batch", only="test_mean_over_ranks")
-def ranks_forgotten(losses, mask, batch_tokens, ranks=1):
-    return token_mean(losses, mask, batch_tokens)
-
-
 @broken("token-mean-micro-batch", only="test_nan")
 def mask_multiplied(losses, mask, batch_tokens, ranks=1):
     return (losses * mask).sum() * ranks / batch_tokens
-
-
-@broken("token-mean-micro-batch", only="test_nan")
-def summed_in_float64(losses, mask, batch_tokens, ranks=1):
-    return token_mean(losses.double(), mask, batch_tokens, ranks)
 
 
 @broken("token-mean-micro-batch", only="test_impossible")
@@ -90,11 +80,6 @@ def half_of_the_gradient(log_probs, ref_log_probs, old_log_probs=None):
     return (term + term.detach()) / 2
 
 
-@broken("kl-in-loss-gradient", only="value_of_the_divergence[sampler_forgotten-other]")
-def sampler_forgotten(log_probs, ref_log_probs, old_log_probs=None):
-    return kl_term(log_probs, ref_log_probs)
-
-
 @broken("kl-in-loss-gradient", only="value_of_the_divergence[k1_for_the_value-policy]")
 def k1_for_the_value(log_probs, ref_log_probs, old_log_probs=None):
     term = kl_term(log_probs, ref_log_probs, old_log_probs)
@@ -139,11 +124,6 @@ def rows_of_the_micro_batch(losses, mask, batch_sequences, max_tokens, ranks=1):
 @broken("drgrpo-divisor-follows-padding", only="test_constant")
 def sum_for_mean(losses, mask, batch_sequences, max_tokens, ranks=1):
     return batch_sequences * constant_length_mean(losses, mask, batch_sequences, max_tokens, ranks)
-
-
-@broken("drgrpo-divisor-follows-padding", only="test_mean_over_ranks")
-def ranks_overlooked(losses, mask, batch_sequences, max_tokens, ranks=1):
-    return constant_length_mean(losses, mask, batch_sequences, max_tokens)
 
 
 @broken("drgrpo-divisor-follows-padding", only="test_nan")

@@ -70,11 +70,6 @@ def no_optimizer(**sizes):
     return predict_training_memory(**{**sizes, "trainable": 0})
 
 
-@broken("trainer-engine-oom", only="test_prediction_says_when")
-def always_checkpointed(**sizes):
-    return predict_training_memory(**{**sizes, "checkpointing": True})
-
-
 @broken("trainer-engine-oom", only="test_documented_settings")
 def never_checkpointed(**sizes):
     return predict_training_memory(**{**sizes, "checkpointing": False, "tokens": 4096})

@@ -9,6 +9,7 @@ import time
 from mutants import broken, mutant
 from pytest_rlregress.logs.engine import EngineLog
 from pytest_rlregress.remedies.rollout import clamp_max_tokens, watch_engine_log
+from pytest_rlregress.remedies.tool_calls import matching_tool_parser
 
 STALLED = "pytest_rlregress.scenarios.rollout.test_stalled_rollout"
 
@@ -233,3 +234,48 @@ def vllm_asks_for_the_fork(monkeypatch):
 @mutant("fork-after-cuda", "changed", only="test_worker_of")
 def cuda_fails_otherwise(monkeypatch):
     monkeypatch.setattr("torch.cuda.init", failing(RuntimeError("CUDA error: unspecified launch failure")))
+
+
+@broken("tool-call-parser-mismatch", only="test_only_the_named")
+def never_compared(tokenizer, name):
+    return name
+
+
+@broken("tool-call-parser-mismatch", only="test_only_the_named")
+def by_the_name_of_the_family(tokenizer, name):
+    families = {"<|im_end|>": "hermes", "<|eot_id|>": "llama3_json"}
+    right = families.get(tokenizer.eos_token, "deepseek_v3")
+    if name != right:
+        raise ValueError(f"the tool-call parser {name} finds no call; those that do: {right}")
+    return name
+
+
+@broken("tool-call-parser-mismatch", only="test_refused")
+def words_alone(tokenizer, name):
+    try:
+        return matching_tool_parser(tokenizer, name)
+    except ValueError:
+        raise ValueError(f"the tool-call parser {name} finds no call") from None
+
+
+@broken("tool-call-parser-mismatch", only="test_server_finds")
+def all_refused(tokenizer, name):
+    raise ValueError(f"the tool-call parser {name} finds no call; those that do: none of vLLM")
+
+
+@mutant("tool-call-parser-mismatch", "absent", only="test_agent_loop_with_hermes[llama3]")
+def verl_takes_bare_json(monkeypatch):
+    from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser
+
+    async def extract(self, ids, tools=None):
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        return "", [FunctionCall(name="search", arguments="{}")] * text.startswith("{")
+
+    monkeypatch.setattr(HermesToolParser, "extract_tool_calls", extract)
+
+
+@mutant("tool-call-parser-mismatch", "changed", only="test_agent_loop_with_hermes[llama3]")
+def verl_parser_raises(monkeypatch):
+    from verl.experimental.agent_loop.tool_parser import HermesToolParser
+
+    monkeypatch.setattr(HermesToolParser, "extract_tool_calls", failing(ValueError("this is no call")))

@@ -43,11 +43,6 @@ def computed_in_bfloat16(logits, ids, temperature):
     return sampled_logprobs((logits / temperature).log_softmax(-1).exp().log(), ids, 1.0)
 
 
-@broken("sampling-logprobs-temperature", only="test_as_in_float64")
-def without_gradient(logits, ids, temperature):
-    return sampled_logprobs(logits.detach(), ids, temperature).requires_grad_()
-
-
 @broken("sampling-logprobs-temperature", only="test_no_temperature")
 def greedy_as_1(logits, ids, temperature):
     return sampled_logprobs(logits, ids, temperature if temperature > 0 else 1.0)
@@ -110,16 +105,6 @@ def top_p_of_everything(logits, ids, temperature, top_k=0, top_p=1.0, **others):
 @broken("truncated-support-logprobs", only="test_what_is_left")
 def truncated_before_the_temperature(logits, ids, temperature, **truncation):
     return truncated_logprobs(logits / temperature, ids, 1.0, sampled_by=logits, **truncation)
-
-
-@broken("truncated-support-logprobs", only="test_agreement")
-def min_p_forgotten(logits, ids, temperature, min_p=0.0, **truncation):
-    return truncated_logprobs(logits, ids, temperature, **truncation)
-
-
-@broken("truncated-support-logprobs", only="test_of_a_later")
-def of_the_later_policy_alone(logits, ids, temperature, sampled_by=None, **truncation):
-    return truncated_logprobs(logits, ids, temperature, **truncation)
 
 
 @broken("truncated-support-logprobs", only="at_the_border")
@@ -186,11 +171,6 @@ def what_openai_knows(max_tokens, **chosen):
 def penalties_forgotten(max_tokens, **chosen):
     fields = explicit_sampling(max_tokens, **chosen)
     return {name: value for name, value in fields.items() if name not in ("presence_penalty", "frequency_penalty")}
-
-
-@broken("generation-config-defaults", only="chosen_arrives")
-def neutral_whatever_was_chosen(max_tokens, **chosen):
-    return {**chosen, **explicit_sampling(max_tokens)}
 
 
 @broken("generation-config-defaults", only="test_none")

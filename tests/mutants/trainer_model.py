@@ -54,12 +54,6 @@ def single_tokens_taken_for_the_next_sample(model, ids, lengths):
 
 
 @broken("packed-samples-attend", only="gradient_is_that_of_the_samples")
-def configuration_changed(model, ids, lengths):
-    model.config.use_cache = False
-    return model(input_ids=ids[None], position_ids=positions_of(lengths)).logits[0]
-
-
-@broken("packed-samples-attend", only="gradient_is_that_of_the_samples")
 def first_sample_without_gradient(model, ids, lengths):
     import torch
 
@@ -129,11 +123,6 @@ def saved_as_the_checkpoint_was(directory, **arguments):
 
     model.save_pretrained = save
     return model
-
-
-@broken("dtype-default-bf16", only="further_arguments")
-def arguments_dropped(directory, **arguments):
-    return load_for_training(directory)
 
 
 @mutant("dtype-default-bf16", "absent", only="Qwen2ForCausalLM")
@@ -297,13 +286,6 @@ def default_where_the_old_name_is_missing(config):
     return config_with_both_ropes(config) | {"rope_theta": getattr(config, "old_rope_theta", 10000.0)}
 
 
-@broken("rope-theta-lost", only="both_spellings")
-def written_into_the_config(config):
-    content = config_with_both_ropes(config)
-    config.rope_theta, config.rope_written = content["rope_theta"], True
-    return content
-
-
 @broken("rope-theta-lost", only="is_refused")
 def any_base_will_do(config):
     content = config.to_dict()
@@ -452,11 +434,6 @@ def tried_with_dropout(model, forward=packed_logits):
     check_packing(model, in_training)
 
 
-@broken("gdn-state-leaks-across-pack", only="forward_of_the_trainer")
-def forward_of_its_own(model, forward=None):
-    check_packing(model)
-
-
 @broken("gdn-state-leaks-across-pack", only="models_pass")
 def everything_refused(model, forward=None):
     raise ValueError(f"{type(model).__name__} cannot be packed")
@@ -515,11 +492,6 @@ def shifted_by_the_first_token(mask):
 
     first = mask.int().argmax(-1, keepdim=True)
     return (torch.arange(mask.shape[1]) - first).clamp(min=0)
-
-
-@broken("left-padding-positions", only="count_the_tokens")
-def dtype_of_the_mask(mask):
-    return token_positions(mask).to(mask.dtype)
 
 
 @broken("left-padding-positions", only="count_the_tokens")

@@ -93,11 +93,6 @@ def sender_waits_for_nobody(monkeypatch):
 # socket-name-shared
 
 
-@broken("socket-name-shared", only="weights_of_its_run")
-def renamed_alike(handle, run):
-    return run_socket(handle, "run")
-
-
 @broken("socket-name-shared", only="each_run_and_rank")
 def run_without_rank(handle, run):
     return run_socket("ipc:///tmp/weights.sock", run)

@@ -22,11 +22,13 @@ from typing import Any
 import psutil
 
 from mutation.generation import REMEDIES, RemedyMutant, write_package
-from mutation.under_mutants import VARIABLE
+from mutation.under_mutants import ENDED, VARIABLE
 from pytest_rlregress import catalogue, remedies
 
 OUT = Path(".mutants")
+#: Survivors that no guard can fail for, with the reason; an entry without ``added`` is for every change to its lines.
 EQUIVALENT = Path(__file__).parent / "equivalent.toml"
+EVERY = "*"
 FAILURES = [failure for failure in catalogue.load([catalogue.SHIPPED]).values() if failure.subject]
 SILENT_SECONDS = 900.0  # an engine's start, a cluster's, the imports of a stack
 MORE_SECONDS = 30.0  # for a mutant that the guard's process cannot end by itself
@@ -37,17 +39,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("modules", nargs="*", help="of pytest_rlregress/remedies; all by default")
     parser.add_argument("-n", type=int, default=2, help="folders of scenarios at a time")
+    parser.add_argument(
+        "--longest", type=float, default=600.0, help="seconds of a guard, unmutated; others are left out"
+    )
     options = parser.parse_args()
     known = sorted(path.stem for path in REMEDIES.glob("[a-z]*.py"))
     if unknown := set(options.modules) - set(known):
         parser.error(f"no modules of {REMEDIES}: {', '.join(sorted(unknown))}")
     begun = time.monotonic()
     mutants = write_package(OUT / "package", options.modules or known)
-    tried = _run_folders(mutants, options.n)
+    tried = _run_folders(mutants, options.n, options.longest)
     return _report(mutants, tried, time.monotonic() - begun)
 
 
-def _run_folders(mutants: list[RemedyMutant], at_a_time: int) -> dict[str, list[dict[str, Any]]]:
+def _run_folders(mutants: list[RemedyMutant], at_a_time: int, longest: float) -> dict[str, list[dict[str, Any]]]:
     """Run each scenario folder whose guards have a remedy among the mutated modules; what was tried of each mutant."""
     modules = {mutant.module for mutant in mutants}
     folders = defaultdict(set)
@@ -58,7 +63,8 @@ def _run_folders(mutants: list[RemedyMutant], at_a_time: int) -> dict[str, list[
 
     def run(folder: str) -> None:
         killed = {name for name, runs in tried.items() if any(one["verdict"] == "killed" for one in runs)}
-        for entry in _run_folder(folder, [mutant for mutant in mutants if mutant.name not in killed], stop):
+        left = [mutant for mutant in mutants if mutant.name not in killed]
+        for entry in _run_folder(folder, left, longest, stop):
             if "mutant" in entry and entry["verdict"] != "suspect":
                 tried[entry["mutant"]].append(entry)
 
@@ -74,14 +80,17 @@ def _run_folders(mutants: list[RemedyMutant], at_a_time: int) -> dict[str, list[
     return tried
 
 
-def _run_folder(folder: str, mutants: Iterable[RemedyMutant], stop: threading.Event) -> list[dict[str, Any]]:
+def _run_folder(
+    folder: str, mutants: Iterable[RemedyMutant], longest: float, stop: threading.Event
+) -> list[dict[str, Any]]:
     """Run a folder's guards under mutants, in as many processes after each other as it takes; the journal's entries."""
     place = OUT / "folders" / folder
     place.mkdir(parents=True, exist_ok=True)
     journal = place / "journal.jsonl"
     journal.unlink(missing_ok=True)
     failures = [failure.id for failure in FAILURES if failure.source.parent.name == folder]
-    plan = {"mutants": {mutant.name: mutant.reached_by for mutant in mutants}, "failures": failures}
+    reached_by = {mutant.name: mutant.reached_by for mutant in mutants}
+    plan = {"mutants": reached_by, "failures": failures, "longest": longest}
     (place / "plan.json").write_text(json.dumps(plan))
     search = [str((OUT / "package").resolve()), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {
@@ -90,6 +99,7 @@ def _run_folder(folder: str, mutants: Iterable[RemedyMutant], stop: threading.Ev
         "PYTHONPATH": os.pathsep.join(filter(None, search)),
     }
     environment.pop(VARIABLE, None)
+    environment.setdefault("OMP_NUM_THREADS", "1")  # for models this small more of them only wait for each other
     command = [
         sys.executable,
         "-P",
@@ -107,7 +117,10 @@ def _run_folder(folder: str, mutants: Iterable[RemedyMutant], stop: threading.Ev
     while not any("finished" in entry for entry in entries):
         before = len(entries)
         with (place / "pytest.log").open("a") as log:
-            process = psutil.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            # In a folder without the package: what a process runs by -c or -m it looks for there first.
+            process = psutil.Popen(
+                command, cwd=place, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
             try:
                 _watch(process, journal, stop)
             finally:
@@ -162,18 +175,18 @@ def _report(mutants: list[RemedyMutant], tried: dict[str, list[dict[str, Any]]],
     reasons = {
         (one["module"], one["function"], one["removed"], added): one["reason"]
         for one in listed
-        for added in one["added"]
+        for added in one.get("added", [EVERY])
     }
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     living: dict[str, list[str]] = defaultdict(list)
     notes, used = [], set()
     for mutant in mutants:
-        key = mutant.module, mutant.function, mutant.removed, mutant.added
-        reason = reasons.get(key)
-        used.add(key)
+        keys = [(mutant.module, mutant.function, mutant.removed, added) for added in (mutant.added, EVERY)]
+        used.update(keys)
+        reason = next((reasons[key] for key in keys if key in reasons), None)
         runs = tried.get(mutant.name, [])
         killed = any(one["verdict"] == "killed" for one in runs)
-        if reason and killed:
+        if killed and keys[0] in reasons:
             notes.append(
                 f"{EQUIVALENT.name}: {mutant.module}.{mutant.function} is killed, so not equivalent: {mutant.added}"
             )
@@ -204,7 +217,10 @@ def _report(mutants: list[RemedyMutant], tried: dict[str, list[dict[str, Any]]],
             survivors.write_text(
                 f"# Mutants of {REMEDIES}/{module}.py that no guard fails for\n\n" + "\n".join(living[module])
             )
-    text = "\n".join([*rows, "", f"{seconds / 60:.0f} minutes", *notes])
+    late = sum("MutantTakesTooLong" in one["why"] for runs in tried.values() for one in runs)
+    ended = sum(one["why"] == ENDED for runs in tried.values() for one in runs)
+    how = f"Of the killed {late} took too long and {ended} ended the process. {seconds / 60:.0f} minutes."
+    text = "\n".join([*rows, "", how, *notes])
     (OUT / "score.md").write_text(text + "\n")
     print(f"\n{text}\nSurvivors: {OUT / 'survivors'}")
     return int(bool(notes))

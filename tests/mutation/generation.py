@@ -108,6 +108,8 @@ def _texts(tree: cst.Module) -> set[int]:
     nodes: list[cst.CSTNode] = [
         one for one in m.findall(tree, m.SimpleString()) if " " in cst.ensure_type(one, cst.SimpleString).raw_value
     ]
+    unseen = m.Arg(keyword=m.MatchIfTrue(lambda one: one is not None and one.value in UNSEEN_ARGUMENTS))
+    nodes += m.findall(tree, unseen)
     nodes += [one.exc for one in m.findall(tree, m.Raise(exc=m.Call())) if isinstance(one, cst.Raise) and one.exc]
     found = set()
     while nodes:

@@ -19,6 +19,7 @@ from mutation import reach
 
 VARIABLE = "MUTANT_UNDER_TEST"
 LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds
+ENDED = "ended the process"
 RESTART = 77  # exit code: another process has to go on
 
 
@@ -49,9 +50,9 @@ class Journal:
             last = json.loads(line)
             self._take(last)
         if "begins" in last:
-            self.write(mutant=last["begins"], guard=last["guard"], verdict="killed", why="ended the process")
+            self.write(mutant=last["begins"], guard=last["guard"], verdict="killed", why=ENDED)
         elif "looks" in last:
-            self.write(guard=last["looks"], useless="ended the process")
+            self.write(guard=last["looks"], useless=ENDED)
 
     def write(self, **entry: Any) -> None:
         """Add a line, at once."""
@@ -77,6 +78,7 @@ class UnderMutants:
     def __init__(self, folder: Path) -> None:
         plan = json.loads((folder / "plan.json").read_text())
         self._mutants: dict[str, str] = plan["mutants"]
+        self._longest: float = plan["longest"]
         self._subjects: set[str] = set(plan["failures"])
         self._journal = Journal(folder / "journal.jsonl")
         self._failed = ""
@@ -115,10 +117,12 @@ class UnderMutants:
         begun = time.monotonic()
         passed = self._run_under("stats", item, item.session, 0.0)
         seconds, reached = round(time.monotonic() - begun, 3), sorted(reach.take())
-        if passed and not self._skipped:
+        if passed and not self._skipped and seconds <= self._longest:
             self._journal.write(guard=item.nodeid, seconds=seconds, reached=reached)
         else:
-            self._journal.write(guard=item.nodeid, useless=self._failed or "skipped")
+            self._journal.write(
+                guard=item.nodeid, useless=self._failed or ("skipped" if self._skipped else f"takes {seconds:.0f} s")
+            )
 
     def _try(self, item: pytest.Item, mutants: list[str]) -> None:
         journal = self._journal

@@ -41,20 +41,24 @@ class Promise:
 def promises_of(function: Function) -> list[Promise]:
     """The promises of a remedy, in the order of its docstring."""
     document = parse(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
-    body = " ".join(filter(None, [document.short_description, document.long_description]))
     returns = document.returns
-    result = " ".join(filter(None, [returns.type_name, returns.description])) if returns else ""
-    described = {one.arg_name: " ".join((one.description or "").split()) for one in document.params}
+    body = _one_line(document.short_description, document.long_description)
+    result = _one_line(returns.type_name, returns.description) if returns else ""
+    described = {one.arg_name: _one_line(one.description) for one in document.params}
     found = [Promise("does-nothing", document.short_description or "", broken.left_out)]
     found += _of_arguments(function, described, f"{body} {result}")
     for raised in document.raises:
         names = [name.strip().rpartition(".")[2] for name in (raised.type_name or "").split(",")]
-        found += _of_raises(names, " ".join((raised.description or "").split()))
+        found += _of_raises(names, _one_line(raised.description))
     annotation = str(inspect.signature(function).return_annotation)
     found += _of_result(annotation, result or body, body, described)
     if broken.is_context(function):
         found += _of_context(body)
     return found
+
+
+def _one_line(*texts: str | None) -> str:
+    return " ".join(" ".join(filter(None, texts)).split())
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
@@ -161,7 +165,8 @@ def _of_result(annotation: str, words: str, body: str, described: dict[str, str]
         re.search(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b", words) or _LEFT.search(everything)
     ):
         new = bool(re.search(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b", words))
-        yield Promise("aliases", told, broken.returning(rows.aliased), must_show=new)
+        change = functools.partial(rows.aliased, within=new)
+        yield Promise("aliases", told, broken.returning(change), must_show=new)
     if "DataProto" in annotation:
         yield replace(promise("loses-meta-info", rows.without_meta), must_show=True)
     if re.match(r"dict|(?!Any)[A-Z]\w+$", annotation) or "DataProto" in annotation:

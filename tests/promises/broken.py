@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,15 @@ def _guarded(function: Function, name: str, another: type[Exception] | None, not
         except Exception as error:
             seen(error)
             return _first(args, kwargs)
+        if inspect.isawaitable(result):
+            return await_(result)
         return iterate(result) if isinstance(result, Iterator) else result
+
+    async def await_(result: Awaitable[Any]) -> Any:
+        try:
+            return await result
+        except Exception as error:
+            seen(error)
 
     def iterate(result: Iterator[Any]) -> Iterator[Any]:
         try:
@@ -212,6 +221,8 @@ def left_out(function: Function, note: Note) -> Function:
         if inspect.isgeneratorfunction(function):
             return iter(())
         first = _first(args, kwargs)
+        if inspect.iscoroutinefunction(function):
+            return asyncio.sleep(0)
         return nullcontext(first) if is_context(function) else first
 
     return call

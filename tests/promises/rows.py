@@ -73,8 +73,8 @@ def named_altered(value: Any, name: str) -> Any:
     return rebuilt(value, {**inside, name: leaf_changed(inside[name], other, -1)})
 
 
-def aliased(value: Any, arguments: tuple[Any, ...]) -> Any:
-    """With the containers and arrays of the arguments, and of its own other rows, where its own have equal contents."""
+def aliased(value: Any, arguments: tuple[Any, ...], within: bool = True) -> Any:
+    """With containers and arrays of the arguments, or ``within`` it of other rows, where its own are equal."""
     pool: list[Any] = []
 
     def known(one: Any) -> Any:
@@ -93,7 +93,8 @@ def aliased(value: Any, arguments: tuple[Any, ...]) -> Any:
         inside = parts(one)
         new = {key: replaced(part) for key, part in (inside or {}).items()}
         result = one if inside is None or all(new[key] is inside[key] for key in new) else rebuilt(one, new)
-        gather(result)
+        if within:
+            gather(result)
         return result
 
     for argument in arguments:
