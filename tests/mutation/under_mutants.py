@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mutation import reach
+from pytest_rlregress.containment.grouping import group_of
 
 VARIABLE = "MUTANT_UNDER_TEST"
 LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds
@@ -96,20 +97,31 @@ class UnderMutants:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run all guards once, then the fastest first under their mutants."""
-        journal = self._journal
+        """Run the guards of each group once, then the fastest first under their mutants."""
+        groups: dict[str, list[pytest.Item]] = {}
         for item in session.items:
-            if item.nodeid not in journal.guards:
+            group = group_of(item)
+            groups.setdefault("" if group is None or group.alone else group.name, []).append(item)
+        left = [items for items in groups.values() if any(map(self._left, items))]
+        for item in left[0] if left else []:
+            if item.nodeid not in self._journal.guards:
                 self._look_at(item)
-        known = [item for item in session.items if "seconds" in journal.guards[item.nodeid]]
-        for item in sorted(known, key=lambda item: float(journal.guards[item.nodeid]["seconds"])):
-            reached = journal.guards[item.nodeid]["reached"]
-            mutants = [name for name, function in self._mutants.items() if function in reached]
-            mutants = [name for name in mutants if (name, item.nodeid) not in journal.tried]
-            if any(name not in journal.killed for name in mutants):
+        for item in sorted(left[0] if left else [], key=lambda item: self._guard(item).get("seconds", 0.0)):
+            if mutants := self._left(item):
                 self._try(item, mutants)
-        journal.write(finished=True)
+        if left[1:]:  # two engines in one process are one too many
+            pytest.exit("the next group in another process", returncode=RESTART)
+        self._journal.write(finished=True)
         return True
+
+    def _guard(self, item: pytest.Item) -> dict[str, Any]:
+        return self._journal.guards.get(item.nodeid, {"reached": self._mutants.values()})
+
+    def _left(self, item: pytest.Item) -> list[str]:
+        """The mutants that a guard is to be run under, all as long as it was not looked at."""
+        journal, reached = self._journal, self._guard(item).get("reached", ())
+        names = (name for name, function in self._mutants.items() if function in reached)
+        return [name for name in names if name not in journal.killed and (name, item.nodeid) not in journal.tried]
 
     def _look_at(self, item: pytest.Item) -> None:
         reach.take()
