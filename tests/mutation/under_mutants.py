@@ -19,7 +19,7 @@ from mutation import reach
 from pytest_rlregress.containment.grouping import group_of
 
 VARIABLE = "MUTANT_UNDER_TEST"
-LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds
+LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds to be set up
 ENDED = "ended the process"
 RESTART = 77  # exit code: another process has to go on
 
@@ -82,8 +82,7 @@ class UnderMutants:
         self._longest: float = plan["longest"]
         self._subjects: set[str] = set(plan["failures"])
         self._journal = Journal(folder / "journal.jsonl")
-        self._failed = ""
-        self._skipped = False
+        self._failed, self._skipped, self._seconds = "", False, 0.0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the guards of failures that have a remedy."""
@@ -92,6 +91,8 @@ class UnderMutants:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note whether the guard that runs fails."""
         self._skipped |= report.skipped
+        if report.when == "call":  # without the start of an engine, which is once for many
+            self._seconds = round(report.duration, 3)
         if report.failed and not self._failed:
             self._failed = report.longreprtext.strip().splitlines()[-1:][0][:300] if report.longreprtext else "failed"
 
@@ -126,9 +127,8 @@ class UnderMutants:
     def _look_at(self, item: pytest.Item) -> None:
         reach.take()
         self._journal.write(looks=item.nodeid)
-        begun = time.monotonic()
         passed = self._run_under("stats", item, item.session, 0.0)
-        seconds, reached = round(time.monotonic() - begun, 3), sorted(reach.take())
+        seconds, reached = self._seconds, sorted(reach.take())
         if passed and not self._skipped and seconds <= self._longest:
             self._journal.write(guard=item.nodeid, seconds=seconds, reached=reached)
         else:
@@ -138,12 +138,11 @@ class UnderMutants:
 
     def _try(self, item: pytest.Item, mutants: list[str]) -> None:
         journal = self._journal
-        begun = time.monotonic()
         if not self._run(item, item.parent):
             if item.nodeid in journal.restarted:
                 journal.write(guard=item.nodeid, useless=f"does not pass each time: {self._failed}")
             self._restart(item, self._failed)
-        limit = LIMIT_TIMES * max(time.monotonic() - begun, journal.guards[item.nodeid]["seconds"]) + LIMIT_MORE
+        limit = LIMIT_TIMES * max(self._seconds, journal.guards[item.nodeid]["seconds"]) + LIMIT_MORE
         for name in mutants:
             if name in journal.killed:
                 continue
@@ -179,7 +178,7 @@ class UnderMutants:
 
     def _run(self, item: pytest.Item, after: pytest.Item | pytest.Collector | None) -> bool:
         """Run a test, and say whether it passed; fixtures that ``after`` needs as well stay."""
-        self._failed, self._skipped = "", False
+        self._failed, self._skipped, self._seconds = "", False, 0.0
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         return not self._failed and not self._skipped
 
