@@ -113,7 +113,7 @@ def test_an_entry_that_says_nothing_and_tests_that_did_not_run(run, short_column
     result = run(SIDED, "--hw=cpu", "test_it.py", "-k", "act")
     result.stdout.fnmatch_lines(["short-column * reproduced 1/1    -               not said*"])
     result = run(SIDED, "--hw=cpu", "test_it.py", "-k", "elsewhere")
-    result.stdout.fnmatch_lines(["short-column * unavailable 1/1  -*"])
+    result.stdout.fnmatch_lines(["short-column * unavailable  * -"])
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,16 @@ def test_the_raylet_is_blamed(two_nodes, subject, whose):
 
 
 @pytest.mark.guards("raylet-crash")
+def test_raylets_come_first(subject, tmp_path):
+    for name in ("gcs_server", "raylet"):
+        (tmp_path / f"{name}.err").write_text("*** SIGSEGV received at time=1764200000 on cpu 0 ***\n")
+    first, second = subject(tmp_path)
+    assert "raylet" in first
+    assert "gcs_server" in second
+    assert all("SIGSEGV" in sentence for sentence in (first, second))
+
+
+@pytest.mark.guards("raylet-crash")
 def test_what_raylets_wrote_before_they_ended(subject, tmp_path):
     """The wording of today, and that of until 2023, which has no agent's name; among bytes that are no text."""
     said = "The raylet exited immediately because"
@@ -105,16 +115,6 @@ def test_what_raylets_wrote_before_they_ended(subject, tmp_path):
     assert "raylet.1.err" in first
     assert "runtime_env_agent" in first
     assert "raylet.err" in second
-
-
-@pytest.mark.guards("raylet-crash")
-def test_raylets_come_first(subject, tmp_path):
-    for name in ("gcs_server", "raylet"):
-        (tmp_path / f"{name}.err").write_text("*** SIGSEGV received at time=1764200000 on cpu 0 ***\n")
-    first, second = subject(tmp_path)
-    assert "raylet" in first
-    assert "gcs_server" in second
-    assert all("SIGSEGV" in sentence for sentence in (first, second))
 
 
 @pytest.mark.guards("raylet-crash")

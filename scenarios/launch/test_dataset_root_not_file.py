@@ -50,7 +50,7 @@ def test_root_of_a_dataset(tmp_path, load, name):
 
 
 @LOADERS
-@pytest.mark.reproduces("dataset-root-not-file")
+@pytest.mark.reproduces("dataset-root-not-file", fidelity="stand-in")
 @pytest.mark.parametrize("name", [*DOCUMENTED, "math"])
 def test_root_on_the_hub(hub, load, name):
     load(f"hf://datasets/lab/{name}")
@@ -73,7 +73,7 @@ def test_the_one_file_is_loaded(tmp_path, subject, load, name, slash):
 
 
 @LOADERS
-@pytest.mark.guards("dataset-root-not-file")
+@pytest.mark.guards("dataset-root-not-file", fidelity="stand-in")
 @pytest.mark.parametrize("below", ["", "/", "@main", "/data"], ids=["root", "slash", "revision", "folder"])
 def test_the_one_file_on_the_hub_is_loaded(hub, subject, load, below):
     file = subject(f"hf://datasets/lab/aime-2024{below}")
@@ -91,7 +91,7 @@ def test_a_file_stays_itself(tmp_path, hub, subject, monkeypatch):
         assert subject(file) == file
 
 
-@pytest.mark.guards("dataset-root-not-file")
+@pytest.mark.guards("dataset-root-not-file", fidelity="stand-in")
 def test_a_snapshot_in_the_cache(hub, tmp_path, subject, load):
     """Its files are links."""
     from huggingface_hub import snapshot_download
@@ -123,7 +123,7 @@ def test_nothing_there(tmp_path, hub, subject):
             subject(str(path))
 
 
-@pytest.mark.guards("dataset-root-not-file")
+@pytest.mark.guards("dataset-root-not-file", fidelity="stand-in")
 def test_a_hub_that_is_down_says_nothing_of_the_path(hub, subject, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"http://127.0.0.1:{server.getsockname()[1]}"
