@@ -20,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARED_MEMORY = ("test_faults", "test_leaks", "test_leftovers", "test_stack_faults")
 
 
-#: Files that take a minute and more, the longest first, begun before the others: at the end no worker is left with one.
+#: Files that take long, the longest first, begun before the others: at the end no worker is left with one.
 LONG = (
     "test_goldens_run.py",
     "test_mutants.py",
@@ -28,6 +28,11 @@ LONG = (
     "test_upgrade.py",
     "test_run_command.py",
     "test_stack_faults.py",
+    "test_fixtures_document.py",
+    "test_trainer_step.py",
+    "test_ray_fixtures.py",
+    "test_fsdp_mutants.py",
+    "test_training_mutants.py",
 )
 
 

@@ -33,6 +33,14 @@ def ready(temporary, monkeypatch):
     return ready
 
 
+@pytest.mark.parametrize("set_by_the_user", [None, "active"])
+def test_threads_that_wait_leave_the_cores_to_others(ready, monkeypatch, set_by_the_user):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    body = f"import os\nassert os.environ['OMP_WAIT_POLICY'] == {set_by_the_user or 'passive'!r}"
+    said, _ = ready("waiting", body, **({"OMP_WAIT_POLICY": set_by_the_user} if set_by_the_user else {}))
+    assert said["failed"] == {}
+
+
 def test_a_thread_makes_it_unsafe(ready):
     said, safe = ready("threaded", STARTS_A_PROCESS.replace("HUMMING", "NOBODY"))
     assert (said["threads"], safe) == (2, False)

@@ -24,6 +24,10 @@ _SAY_EVERY = 5.0
 #: CUDA_VISIBLE_DEVICES=MIG-… shows, torch initialises CUDA.
 _OF_CHILDREN = (*COVERAGE_VARIABLES, "CUDA_VISIBLE_DEVICES")
 
+# Read when torch is imported. OpenMP's idle threads spin, else: where processes share the cores, a step of a small
+# model takes ten times as long. https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html
+_UNLESS_SET = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OMP_WAIT_POLICY": "passive"}
+
 
 class ContainmentError(RuntimeError):
     """The containment itself failed: a warm server that did not start or went away."""
@@ -44,7 +48,7 @@ class WarmServer:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={"PYTORCH_NVML_BASED_CUDA_CHECK": "1", **variables},
+                env={**_UNLESS_SET, **variables},
                 start_new_session=True,
             )
         self._begun = time.monotonic()

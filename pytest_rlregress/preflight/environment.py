@@ -13,6 +13,8 @@ from pytest_rlregress.remedies.advice import Advice
 # A variable that was not set, as launch scripts are read: PYTHONPATH=$PYTHONPATH:/checkout
 _UNSET = re.compile(r"\$\{oc\.env:\w+,''\}")
 
+_STOP = "ray stop  # ends every Ray process of this machine, and removes the address"
+
 
 def trainer_not_found(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """A launch script whose interpreter has no module of the trainer."""
@@ -37,4 +39,4 @@ def stale_ray_session(run: RuleContext) -> Iterator[Advice | Unchecked]:
     elif found := remedies.stale_ray_address(run.config.environ):
         named = found.endswith("as RAY_ADDRESS says")
         why = f"ray.init() joins the cluster at {found}, where nobody answers"
-        yield Advice("RAY_ADDRESS", why, "unset RAY_ADDRESS" if named else "ray stop")
+        yield Advice("RAY_ADDRESS", why, "unset RAY_ADDRESS" if named else _STOP)

@@ -169,8 +169,9 @@ def reload_weights_by_server(
 ) -> None:
     """Give a running vLLM server new weights by its endpoints, and let it forget what it cached under the old ones.
 
-    By a file and the worker's ``reload_weights``; a tied head, which ``save_pretrained`` leaves out, is written too. No
-    request may be under way. For dense models: what ``reload_weights`` does for experts is not done here.
+    By a file and the worker's ``reload_weights``; a tied head, which ``save_pretrained`` leaves out, is written too.
+    Requests that are running go on with the new weights. For dense models: what ``reload_weights`` does for experts is
+    not done here.
 
     Args:
         address: Of a server started with ``VLLM_SERVER_DEV_MODE=1``, such as ``http://127.0.0.1:8000``.
@@ -189,14 +190,16 @@ def reload_weights_by_server(
     with tempfile.TemporaryDirectory(dir=folder) as written:
         save_file(tensors, Path(written, "model.safetensors"))
         _post(f"{address}/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": written}})
-    _post(f"{address}/reset_prefix_cache", {})
+    answer = _post(f"{address}/reset_prefix_cache?reset_running_requests=true", {})
+    if '"success":false' in answer:  # vLLM before 0.26 does not say
+        raise RuntimeError(f"{address} did not reset its prefix cache: it would go on from keys of the old weights")
 
 
-def _post(url: str, body: Mapping[str, Any]) -> None:
+def _post(url: str, body: Mapping[str, Any]) -> str:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request):
-            return
+        with urllib.request.urlopen(request) as answer:
+            return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         why = error.read().decode(errors="replace")
         advice = ". Was it started with VLLM_SERVER_DEV_MODE=1?" if error.code == HTTPStatus.NOT_FOUND else ""

@@ -104,3 +104,15 @@ def test_every_limit(tiny_qwen, subject, replayed):
     pieces = [("I ask.", True), (INVALID, False), ("x", True), (NESTED, False), ("y", True), (RESULT, False)]
     for limit in range(1, len(encoded(tokenizer, pieces, replayed)[0])):
         check_mask(subject, tokenizer, pieces, replayed, limit)
+
+
+@pytest.mark.guards("system-text-in-loss")
+def test_sentencepiece(subject):
+    """The tokens of Llama 2 spell a space as ▁, and a line break as a byte."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = [({"\n": "<0x0A>", " ": "▁"}.get(letter, letter), policy) for text, policy in ROLLOUT for letter in text]
+    numbers = {piece: number for number, piece in enumerate(dict.fromkeys(piece for piece, _ in pieces))}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(numbers, unk_token="a")))
+    assert list(subject(tokenizer, [numbers[piece] for piece, _ in pieces])) == [int(policy) for _, policy in pieces]

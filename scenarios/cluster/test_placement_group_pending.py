@@ -89,7 +89,7 @@ def test_what_there_is_is_reserved(subject, cpus, strategy):
 def test_too_much_is_refused_at_once(subject, cpus, bundle, words):
     begun = time.monotonic()
     with pytest.raises(RuntimeError, match=words) as refused:
-        subject([bundle] * (cpus + 1), "PACK", 20)
+        subject([bundle] * (cpus + 1), "PACK", 6)
     assert time.monotonic() - begun < 5
     assert "CPU" not in str(refused.value) or bundle == {"CPU": 1}, "names what is not short"
     assert left() == []

@@ -44,7 +44,7 @@ def unpacked_by_pip(sdist, folder, temporary, monkeypatch):
         monkeypatch.setenv(variable, str(temporary))
     monkeypatch.setenv("FLASH_ATTENTION_SKIP_CUDA_BUILD", "TRUE")  # where it gets so far as to run setup.py
     arguments = ["--no-index", "--find-links", sdist.parent, "--no-deps", "--no-build-isolation"]
-    wheel_index.pip("download", *arguments, "--dest", folder / "got", "flash-attn==2.8.3.post2")
+    wheel_index.pip("install", "--dry-run", *arguments, "--target", folder / "lib", "flash-attn==2.8.3.post2")
 
 
 def refused(sdist, prefix):
@@ -65,7 +65,7 @@ def refused(sdist, prefix):
 @pytest.mark.reproduces("flash-attn-long-path")
 def test_pip_unpacks_beyond_the_limit(tmp_path, monkeypatch):
     sdist = released_sdist.released_sdist(RELEASE, SHA256)
-    below_temporary = len("/pip-download-12345678/") + len(os.path.basename(PREFIX.replace("\\", "/"))) + 1
+    below_temporary = len("/pip-install-12345678/") + len(os.path.basename(PREFIX.replace("\\", "/"))) + 1
     temporary = folder_of(LIMIT + 10 - LONGEST - below_temporary, tmp_path)
     unpacked_by_pip(sdist, tmp_path, temporary, monkeypatch)
 

@@ -1,7 +1,8 @@
-"""verl imports packages, for settings and for its default trainer, that installing verl does not bring."""
+"""verl imports packages, in every run, for settings and for its default trainer, that installing it does not bring."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import pytest
@@ -31,8 +32,18 @@ OTHERS = [  # configuration, key, module, distribution
 ]
 
 
+def for_settings(found):
+    """The advice on settings, without what every run needs and some stack may lack."""
+    return [advice for advice in found if advice.key != "trainer"]
+
+
 @pytest.mark.reproduces("undeclared-trainer-dependency")
-@pytest.mark.needs("verl-trainer")
+def test_any_run(monkeypatch, tmp_path):
+    leave_out(monkeypatch, tmp_path, "orjson", "orjson-*.dist-info")
+    importlib.import_module("verl.trainer.main_ppo")
+
+
+@pytest.mark.reproduces("undeclared-trainer-dependency")
 def test_the_default_trainer(monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "transfer_queue", "[Tt]ransfer[Qq]ueue-*.dist-info")
     from verl.trainer.ppo.v1 import PPOTrainerSync
@@ -50,21 +61,28 @@ def test_a_logger(monkeypatch, tmp_path, logger):
 
 
 @pytest.mark.guards("undeclared-trainer-dependency")
+def test_what_every_run_needs_is_said(subject, stack, monkeypatch, tmp_path):
+    leave_out(monkeypatch, tmp_path, "orjson", "orjson-*.dist-info")
+    said = [(advice.key, advice.instead) for advice in subject(QUIET)]
+    assert said == ([("trainer", "pip install orjson")] if stack.satisfies("verl", ">=0.8") else [])
+
+
+@pytest.mark.guards("undeclared-trainer-dependency")
 def test_the_default_trainer_is_said(subject, stack, monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "transfer_queue", "[Tt]ransfer[Qq]ueue-*.dist-info")
     default = {"data": {"train_files": "train.parquet"}}
-    said = [(advice.key, advice.instead) for advice in subject(default)]
+    said = [(advice.key, advice.instead) for advice in for_settings(subject(default))]
     assert said == ([("trainer.use_v1", "pip install TransferQueue")] if stack.satisfies("verl", ">=0.9") else [])
-    assert subject(QUIET) == []
+    assert for_settings(subject(QUIET)) == []
 
 
 @pytest.mark.guards("undeclared-trainer-dependency")
 def test_a_logger_is_said(subject, stack, monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "swanlab", "swanlab-*.dist-info")
-    [advice] = subject(SWANLAB)
+    [advice] = for_settings(subject(SWANLAB))
     assert (advice.key, advice.instead) == ("trainer.logger", "pip install swanlab")
     assert advice.why.endswith(
-        f"imports swanlab for it, which is not installed here, and verl {stack.versions['verl']} does not declare"
+        f"imports swanlab for it, which is not installed here, and verl {stack.versions['verl']} does not declare it"
     )
 
 
@@ -72,7 +90,7 @@ def test_a_logger_is_said(subject, stack, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("config", "key", "module", "distribution"), OTHERS, ids=[other[2] for other in OTHERS])
 def test_other_settings_are_said(subject, monkeypatch, tmp_path, config, key, module, distribution):
     leave_out(monkeypatch, tmp_path, module)
-    [advice] = subject(config)
+    [advice] = for_settings(subject(config))
     assert (advice.key, advice.instead) == (key, f"pip install {distribution}")
     assert f" {module} " in advice.why
 
@@ -81,7 +99,7 @@ def test_other_settings_are_said(subject, monkeypatch, tmp_path, config, key, mo
 def test_what_is_installed_is_looked_for_and_not_imported(subject, monkeypatch, tmp_path):
     wheel = wheel_index.wheel(tmp_path, "swanlab", "0.7.0", files={"swanlab/__init__.py": "raise OSError"})
     wheel_index.put_in_front(monkeypatch, wheel, "swanlab")
-    assert subject(SWANLAB) == []
+    assert for_settings(subject(SWANLAB)) == []
     assert "swanlab" not in sys.modules
 
 
@@ -90,9 +108,9 @@ def test_what_verl_declares_is_not_its_business(subject, monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path / "rest", "swanlab", "swanlab-*.dist-info")
     requires = ["Swanlab>=0.7", 'trackio; extra == "track"']
     monkeypatch.syspath_prepend(str(wheel_index.wheel(tmp_path, "verl", "99.0", requires)))
-    assert subject(SWANLAB) == []
-    [advice] = subject(OTHERS[0][0])
-    assert advice.why.endswith("verl 99.0 does not declare outside of its extra track")
+    assert for_settings(subject(SWANLAB)) == []
+    [advice] = for_settings(subject(OTHERS[0][0]))
+    assert advice.why.endswith("verl 99.0 does not declare it outside of its extra track")
 
 
 @pytest.mark.guards("undeclared-trainer-dependency")

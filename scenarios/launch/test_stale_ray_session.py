@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-# How long Ray waits for a cluster that is gone: two to three and a half minutes, if it is not told.
+# Ray waits for a cluster that is gone, for minutes if it is not told.
 pytestmark = pytest.mark.isolated(
     timeout=180,
     env={

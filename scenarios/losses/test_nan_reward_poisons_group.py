@@ -88,3 +88,20 @@ def test_equal_rewards(subject):
         for size in range(2, 12):
             advantages = subject(torch.full((size,), reward), torch.ones(size, 1, dtype=torch.int64), ["a"] * size)
             assert not advantages.any(), f"{size} rewards of {reward} have advantages of {advantages[:, 0].tolist()}"
+
+
+@pytest.mark.guards("nan-reward-poisons-group")
+def test_each_group_by_itself(subject):
+    """Also behind a group of one and a group of equal rewards; two that are equal are not all."""
+    import statistics
+
+    import torch
+
+    rewards = {"one": [5.0], "equal": [1.0, 1.0], "first two": [0.0, 0.0, 3.0], "last two": [4.0, 1.0, 1.0]}
+    groups = [group for group, own in rewards.items() for _ in own]
+    given = torch.tensor([reward for own in rewards.values() for reward in own], dtype=torch.float64)
+    found = subject(given, torch.ones(len(groups), 2, dtype=torch.int64), groups)[:, 0].tolist()
+    wanted = [0.0] * 3
+    for own in (rewards["first two"], rewards["last two"]):
+        wanted += [(reward - statistics.mean(own)) / (statistics.stdev(own) + 1e-6) for reward in own]
+    assert found == pytest.approx(wanted, rel=8 * torch.finfo(torch.float64).eps, abs=0)

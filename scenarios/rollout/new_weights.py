@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(32)] for start in range(8)]
 # Nats a token, mean. Measured: bfloat16 0.005 (Qwen3-MoE) and 0.011 (gpt-oss), other weights 0.7, old sinks 0.14.
 TOLERANCE = 0.03
@@ -41,6 +43,17 @@ def after_an_update(model):
     return model
 
 
+def save(model, folder, with_head):
+    """A checkpoint; ``save_pretrained`` leaves a tied head out."""
+    from safetensors.torch import save_file
+
+    model.save_pretrained(folder)
+    if with_head:
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        save_file(weights, folder / "model.safetensors")
+    return str(folder)
+
+
 def _answers(server, prompts, max_tokens, **options):
     body = {"model": server.model, "prompt": prompts, "max_tokens": max_tokens, "temperature": 0, **options}
     status, answer = server.post("/v1/completions", body)
@@ -60,7 +73,15 @@ def scored_by_server(server, sequences):
     ]
 
 
-def generated_by_server(server, prompt, max_tokens):
-    """Ids and log-probabilities of a completion, which may use what is cached of its prompt."""
-    [choice] = _answers(server, prompt, max_tokens, logprobs=0, ignore_eos=True, return_token_ids=True)
-    return choice["token_ids"], choice["logprobs"]["token_logprobs"]
+def generated_by_server(server, prompts, max_tokens):
+    """Ids and log-probabilities of a completion each, which may use what is cached of its prompt."""
+    choices = _answers(server, prompts, max_tokens, logprobs=0, ignore_eos=True, return_token_ids=True)
+    return [(choice["token_ids"], choice["logprobs"]["token_logprobs"]) for choice in choices]
+
+
+def requests_run(server):
+    """Whether a server's metrics tell of a request that is running."""
+    import requests
+
+    metrics = requests.get(f"{server.base_url}/metrics", timeout=5).text
+    return re.search(r"^vllm:num_requests_running\{.*\} [1-9]", metrics, re.MULTILINE)

@@ -52,6 +52,12 @@ def check_clamped(clamp, max_tokens, prompt_length, max_model_len):
     return clamped
 
 
+@pytest.mark.guards("max-tokens-overflow")
+def test_nothing_is_asked_for(subject):
+    with pytest.raises(ValueError, match="max_tokens is 0"):
+        subject(0, PROMPT_LENGTH, LIMIT)
+
+
 @pytest.mark.reproduces("max-tokens-overflow")
 @MEANWHILE
 def test_offline_cuts_short(vllm_engine):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import pytest_rlregress
+from pytest_rlregress.fixtures.waiting import wait_for_condition
 from pytest_rlregress.scenarios.rollout.new_weights import (
     LONG,
     SEQUENCES,
@@ -15,6 +17,8 @@ from pytest_rlregress.scenarios.rollout.new_weights import (
     distance,
     generated_by_server,
     logprobs_of,
+    requests_run,
+    save,
     scored_by_server,
     tolerance,
 )
@@ -76,24 +80,13 @@ def check_has(server, model):
 
     off = distance(scored_by_server(server, SEQUENCES), logprobs_of(model))
     assert off < tolerance(), f"silent: {off:.3f} nats a token from the model with the new weights, and no error"
-    ids, logprobs = generated_by_server(server, LONG, GENERATED)
+    ids, logprobs = generated_by_server(server, [LONG], GENERATED)[0]
     sequence = torch.tensor([LONG + ids])
     wanted = model(input_ids=sequence).logits.detach().log_softmax(-1)[0, -len(ids) - 1 : -1]
     off = distance(logprobs, wanted.gather(-1, torch.tensor(ids)[:, None])[:, 0].tolist())
     assert off < tolerance(), (
         f"silent: {off:.3f} nats a token from the model with the new weights, and no error: cached"
     )
-
-
-def save(model, folder, with_head):
-    """A checkpoint; ``save_pretrained`` leaves a tied head out."""
-    from safetensors.torch import save_file
-
-    model.save_pretrained(folder)
-    if with_head:
-        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        save_file(weights, folder / "model.safetensors")
-    return str(folder)
 
 
 @CPU
@@ -107,7 +100,7 @@ def test_extension_of_a_trainer(running, trained, tmp_path):
 @pytest.mark.reproduces("weight-reload-weight-name")
 @pytest.mark.parametrize("with_head", [False, True], ids=["head-not-saved", "cache-kept"])
 def test_reload_from_a_folder(server, trained, tmp_path, with_head):
-    generated_by_server(server, LONG, GENERATED)
+    generated_by_server(server, [LONG], GENERATED)
     call(server, "reload_weights", weights_path=save(trained, tmp_path, with_head))
     check_has(server, trained)
 
@@ -140,4 +133,18 @@ def test_refusals_are_told(server, tiny_qwen, trained):
     with pytest.raises(RuntimeError, match="no module or parameter named"):
         remedies.reload_weights_by_server(server.base_url, [("no.such.weight", torch.ones(1))])
     remedies.reload_weights_by_server(server.base_url, trained.named_parameters())
+    check_has(server, trained)
+
+
+@pytest.mark.guards("weight-reload-weight-name")
+def test_update_while_requests_run(server, trained):
+    from pytest_rlregress import remedies
+
+    generated_by_server(server, [LONG], GENERATED)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(generated_by_server, server, [[token] * 8 for token in range(32)], 240)
+        wait_for_condition(lambda: requests_run(server), interval=0.02)
+        remedies.reload_weights_by_server(server.base_url, trained.named_parameters())
+        assert not running.done(), "no request was running"
+    assert all(len(ids) == 240 for ids, _ in running.result())
     check_has(server, trained)

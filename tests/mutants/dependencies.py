@@ -234,7 +234,7 @@ def sdist_at_hand(monkeypatch):
 @mutant("flash-attn-long-path", "absent", only="beyond_the_limit")
 def short_paths(monkeypatch):
     sdist_at_hand(monkeypatch)
-    monkeypatch.setattr(wheel_index, "run", lambda *command: "Saved got/flash_attn-2.8.3.post2.tar.gz")
+    monkeypatch.setattr(wheel_index, "run", lambda *command: "Would install flash-attn-2.8.3.post2")
 
 
 @mutant("flash-attn-long-path", "changed", only="beyond_the_limit")

@@ -20,6 +20,11 @@ def only_what_is_written(config):
     return [advice for advice in undeclared_dependencies(config) if advice.key.partition(".")[0] in config]
 
 
+@broken(FAILURE, only="every_run_needs")
+def only_settings(config):
+    return [advice for advice in undeclared_dependencies(config) if advice.key != "trainer"]
+
+
 @broken(FAILURE, only="other_settings")
 def only_lists_of_loggers(config):
     trainer = config.get("trainer", {})

@@ -58,7 +58,13 @@ def rounded_on_the_way(llm, weights):
 @mutant("weight-reload-weight-name", "regressed", only="test_update_arrives[server_cache_kept-float32]")
 def server_cache_kept(monkeypatch):
     post = rollout._post
-    monkeypatch.setattr(rollout, "_post", lambda url, body: url.endswith("/reset_prefix_cache") or post(url, body))
+    monkeypatch.setattr(rollout, "_post", lambda url, body: "" if "cache" in url else post(url, body))
+
+
+@mutant("weight-reload-weight-name", "regressed", only="test_update_while")
+def server_resets_when_idle(monkeypatch):
+    post = rollout._post
+    monkeypatch.setattr(rollout, "_post", lambda url, body: post(url.partition("?")[0], body).replace("false", "true"))
 
 
 @mutant("weight-reload-weight-name", "regressed", only="test_update_arrives[server_head_kept-float32]")

@@ -1,0 +1,62 @@
+"""What a mask cannot be made of is refused, and a tokenizer's own additions stay out of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.scenarios.batch.masks import UNLIMITED, conversation
+
+TALK = conversation("Be brief.", "1 + 1?", "2", "Sure?", "Yes.")
+ANSWER, TOOL = {"role": "assistant", "content": "2"}, {"role": "tool", "content": "21"}
+ENDS = "begins and ends with an assistant"
+
+
+@pytest.mark.guards("mask-length-drift")
+@pytest.mark.parametrize(
+    ("completion", "message"),
+    [
+        ([], ENDS),
+        ([TOOL], ENDS),
+        ([TOOL, ANSWER], ENDS),
+        ([ANSWER, TOOL], ENDS),
+        ([ANSWER, TOOL, {**ANSWER, "tool_calls": [{}]}], "tool calls belong into its content"),
+    ],
+    ids=["nothing", "tool alone", "tool first", "tool last", "calls apart"],
+)
+def test_completion_is_refused(tiny_qwen, subject, completion, message):
+    with pytest.raises(ValueError, match=message):
+        subject(tiny_qwen.tokenizer(), TALK[0], completion, 8, 8)
+
+
+@pytest.mark.guards("mask-length-drift")
+def test_template_that_rewrites_earlier_turns(tiny_qwen, subject):
+    tokenizer = tiny_qwen.tokenizer()
+    only_last = "{{- messages[-1].content + eos_token if loop.last or message.role != 'assistant' else '' -}}"
+    tokenizer.chat_template = "{%- for message in messages -%}" + only_last + "{%- endfor -%}"
+    with pytest.raises(ValueError, match="rewrites earlier turns"):
+        subject(tokenizer, *TALK, UNLIMITED, UNLIMITED)
+
+
+@pytest.mark.guards("mask-length-drift")
+def test_tokenizer_that_adds_its_bos(tiny_qwen, subject):
+    """As Llama 3's does to whatever it encodes: the template has written it already, and turns have none."""
+    from tokenizers.processors import TemplateProcessing
+
+    wanted = subject(tiny_qwen.tokenizer("llama3"), *TALK, UNLIMITED, UNLIMITED)
+    tokenizer = tiny_qwen.tokenizer("llama3")
+    bos = (tokenizer.bos_token, tokenizer.bos_token_id)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(f"{bos[0]} $A", special_tokens=[bos])
+    assert tokenizer.encode("2")[0] == bos[1]
+    masked = subject(tokenizer, *TALK, UNLIMITED, UNLIMITED)
+    assert (masked.prompt_ids, masked.completion_ids) == (wanted.prompt_ids, wanted.completion_ids)
+    assert masked.completion_mask == wanted.completion_mask
+
+
+@pytest.mark.guards("mask-length-drift")
+@pytest.mark.parametrize("mask", [[1], [1, 0, 1], []])
+def test_boundary(mask):
+    from pytest_rlregress.remedies import MaskedCompletion
+
+    assert MaskedCompletion([1], [2, 3], [0, 1]).completion_mask == [0, 1]
+    with pytest.raises(ValueError, match=f"a completion of 2 tokens has a mask of {len(mask)}"):
+        MaskedCompletion([1], [2, 3], mask)
