@@ -86,7 +86,7 @@ def test_every_promise_is_held(verdicts, subject):
             unheld.append(f"{subject}: {promise.name}: no guard fails for it: {promise.words}")
     if unheld:
         pytest.fail("\n".join(unheld), pytrace=False)
-    assert not superfluous, f"promises/equivalent.py names {', '.join(superfluous)} of {subject}: a guard fails for it"
+    assert not superfluous, f"promises/equivalent.py names {', '.join(superfluous)} of {subject}: there is no need to"
 
 
 @pytest.mark.parametrize("failure", DOCUMENTED)

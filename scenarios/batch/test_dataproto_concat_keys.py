@@ -117,3 +117,9 @@ def columns(draw):
 def test_any_batches_concatenate(subject, batches, tensors):
     columns_of, replayed = zip(*batches, strict=True)
     check_aligned(subject, columns_of, list(replayed), tensors)
+
+
+@pytest.mark.guards("dataproto-concat-keys")
+def test_a_flag_for_each_batch(subject):
+    with pytest.raises(ValueError, match="2 batches but 1"):
+        subject([batch(PROMPTS), batch(REPLAYED)], [False])

@@ -70,7 +70,7 @@ def check(batch, rows):
     for tensor, wanted in (("position_ids", rows), ("input_ids", [row[0] for row in rows])):
         for came, row in zip(batch[tensor].unbind(), wanted, strict=True):
             assert (came.tolist(), came.dtype) == (row.tolist(), row.dtype)
-    assert batch["advantages"].tolist() == [*range(len(rows))]
+    assert (batch["advantages"].tolist(), batch["advantages"].dtype) == ([*range(len(rows))], rows[0].dtype)
 
 
 @pytest.mark.guards("ragged-index-lost")

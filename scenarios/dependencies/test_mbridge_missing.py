@@ -37,14 +37,14 @@ def put_in_front(monkeypatch, folder, files):
 
 
 @pytest.mark.reproduces("mbridge-missing")
-@pytest.mark.needs("megatron")
+@pytest.mark.needs("megatron", "verl-trainer")
 def test_the_engine_without_mbridge(monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path / "rest", "mbridge", "mbridge-*.dist-info")
     configuration_of_engine(tmp_path / "model", vanilla_mbridge=True)
 
 
 @pytest.mark.reproduces("mbridge-missing")
-@pytest.mark.needs("megatron")
+@pytest.mark.needs("megatron", "verl-trainer")
 def test_the_engine_without_megatron_bridge(monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path / "rest", "megatron/bridge", "megatron_bridge-*.dist-info")
     configuration_of_engine(tmp_path / "model", vanilla_mbridge=False)
@@ -91,7 +91,7 @@ def test_a_whole_install_is_none_of_its_business(subject, monkeypatch, tmp_path)
 
 
 @pytest.mark.guards("mbridge-missing")
-@pytest.mark.needs("megatron", "mbridge")
+@pytest.mark.needs("megatron", "mbridge", "verl-trainer")
 def test_with_what_it_finds_whole_the_engine_is_configured(subject, tmp_path):
     assert subject("mbridge") is None
     assert configuration_of_engine(tmp_path, vanilla_mbridge=True).hidden_size == 32

@@ -23,6 +23,7 @@ def without_megatron(monkeypatch, folder):
 
 
 @pytest.mark.reproduces("megatron-core-missing")
+@pytest.mark.needs("verl-trainer")
 def test_the_engine_by_its_strategy(monkeypatch, tmp_path):
     without_megatron(monkeypatch, tmp_path)
     from verl.workers.engine import EngineRegistry
@@ -31,6 +32,7 @@ def test_the_engine_by_its_strategy(monkeypatch, tmp_path):
 
 
 @pytest.mark.reproduces("megatron-core-missing")
+@pytest.mark.needs("verl-trainer")
 def test_the_workers_of_verl_before_0_9(monkeypatch, tmp_path):
     without_megatron(monkeypatch, tmp_path)
     from verl.workers.megatron_workers import AsyncActorRolloutRefWorker
@@ -48,6 +50,7 @@ def test_nothing_installed_is_said(subject, monkeypatch, tmp_path):
 
 
 @pytest.mark.guards("megatron-core-missing")
+@pytest.mark.needs("verl-trainer")
 def test_the_strategy_that_it_names_does_without(subject, monkeypatch, tmp_path):
     without_megatron(monkeypatch, tmp_path)
     assert "strategy=fsdp" in subject("megatron")

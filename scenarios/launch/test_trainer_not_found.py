@@ -87,8 +87,9 @@ def test_what_hides_it_is_named(subject, bare, other, tmp_path, how):
     why = subject(bare, EVERYWHERE, environ, folder)
     assert str(checkout / "json" / "__init__.py") in why
     assert EVERYWHERE in why
-    with pytest.raises(AssertionError, match="No module named"):
-        start(bare, EVERYWHERE, environ, folder)
+    assert bare in why
+    (checkout / "json" / "tool.py").touch()
+    assert subject(bare, EVERYWHERE, environ, folder) is None
 
 
 @pytest.mark.guards("trainer-not-found")

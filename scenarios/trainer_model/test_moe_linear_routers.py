@@ -61,7 +61,7 @@ def by_hand(model, hidden, experts):
     return hidden
 
 
-@pytest.mark.guards("moe-routing-disagrees", fidelity="stand-in")
+@pytest.mark.guards("moe-routing-disagrees")
 def test_linear_routers_choose_what_is_given(subject):
     """The output and the gradient of all weights are those of these experts, and the model's own again behind it."""
     import torch
@@ -82,7 +82,7 @@ def test_linear_routers_choose_what_is_given(subject):
     assert model(hidden).equal(before)
 
 
-@pytest.mark.guards("moe-routing-disagrees", fidelity="stand-in")
+@pytest.mark.guards("moe-routing-disagrees")
 def test_linear_routers_refuse_what_does_not_fit(subject):
     import torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -16,9 +17,7 @@ def asks_this_interpreter(interpreter, module, environ, folder="."):
 
 @broken("trainer-not-found", only="looked_for_where_the_run_looks")
 def path_of_this_process(interpreter, module, environ, folder="."):
-    import shutil
-
-    return module_not_found(shutil.which(interpreter) or interpreter, module, environ, folder)
+    return module_not_found(interpreter, module, {**environ, "PATH": os.environ["PATH"]}, folder)
 
 
 @broken("trainer-not-found", only="what_hides_it")
@@ -26,7 +25,7 @@ def top_package_alone(interpreter, module, environ, folder="."):
     return module_not_found(interpreter, module.partition(".")[0], environ, folder)
 
 
-@broken("trainer-not-found", only="what_hides_it_is_named[folder]")
+@broken("trainer-not-found", only="what_hides_it")
 def any_folder(interpreter, module, environ, folder="."):
     return module_not_found(interpreter, module, environ, "/")
 
@@ -38,17 +37,25 @@ def imports_it(interpreter, module, environ, folder="."):
     return done.stderr if done.returncode else None
 
 
-@mutant("trainer-not-found", "absent", only="test_another_interpreter")
-def every_interpreter_has_it(monkeypatch):
+def started_instead(monkeypatch, instead):
+    """Have the start of the trainer run another command."""
     run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda command, **keywords: run(["true"], **keywords))
+
+    def patched(command, **keywords):
+        return run(instead if "--help" in command else command, **keywords)
+
+    monkeypatch.setattr(subprocess, "run", patched)
+
+
+@mutant("trainer-not-found", "absent", only="test_another_interpreter")
+def every_interpreter_has_verl(monkeypatch):
+    started_instead(monkeypatch, ["true"])
 
 
 @mutant("trainer-not-found", "changed", only="test_another_interpreter")
 def verl_lacks_a_dependency(monkeypatch):
-    run = subprocess.run
     script = "raise ModuleNotFoundError(\"No module named 'orjson'\")"
-    monkeypatch.setattr(subprocess, "run", lambda command, **keywords: run([sys.executable, "-c", script], **keywords))
+    started_instead(monkeypatch, [sys.executable, "-c", script])
 
 
 @broken("stale-ray-session", only="that_is_gone")
@@ -67,7 +74,7 @@ def any_address_is_stale(environ):
     return f"{address}, as RAY_ADDRESS says" if address else stale_ray_address(environ)
 
 
-@broken("stale-ray-session", only="that_is_gone[TMPDIR")
+@broken("stale-ray-session", only="that_is_gone")
 def tmpdir_of_ray_alone(environ):
     return stale_ray_address({name: value for name, value in environ.items() if name != "TMPDIR"})
 

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from mutation import reach
+from pytest_rlregress.containment.grouping import group_of
 
 VARIABLE = "MUTANT_UNDER_TEST"
-LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds
+LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds to be set up
 ENDED = "ended the process"
 RESTART = 77  # exit code: another process has to go on
 
@@ -81,8 +82,7 @@ class UnderMutants:
         self._longest: float = plan["longest"]
         self._subjects: set[str] = set(plan["failures"])
         self._journal = Journal(folder / "journal.jsonl")
-        self._failed = ""
-        self._skipped = False
+        self._failed, self._skipped, self._seconds = "", False, 0.0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the guards of failures that have a remedy."""
@@ -91,32 +91,44 @@ class UnderMutants:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note whether the guard that runs fails."""
         self._skipped |= report.skipped
+        if report.when == "call":  # without the start of an engine, which is once for many
+            self._seconds = round(report.duration, 3)
         if report.failed and not self._failed:
             self._failed = report.longreprtext.strip().splitlines()[-1:][0][:300] if report.longreprtext else "failed"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run all guards once, then the fastest first under their mutants."""
-        journal = self._journal
+        """Run the guards of each group once, then the fastest first under their mutants."""
+        groups: dict[str, list[pytest.Item]] = {}
         for item in session.items:
-            if item.nodeid not in journal.guards:
+            group = group_of(item)
+            groups.setdefault("" if group is None or group.alone else group.name, []).append(item)
+        left = [items for items in groups.values() if any(map(self._left, items))]
+        for item in left[0] if left else []:
+            if item.nodeid not in self._journal.guards:
                 self._look_at(item)
-        known = [item for item in session.items if "seconds" in journal.guards[item.nodeid]]
-        for item in sorted(known, key=lambda item: float(journal.guards[item.nodeid]["seconds"])):
-            reached = journal.guards[item.nodeid]["reached"]
-            mutants = [name for name, function in self._mutants.items() if function in reached]
-            mutants = [name for name in mutants if (name, item.nodeid) not in journal.tried]
-            if any(name not in journal.killed for name in mutants):
+        for item in sorted(left[0] if left else [], key=lambda item: self._guard(item).get("seconds", 0.0)):
+            if mutants := self._left(item):
                 self._try(item, mutants)
-        journal.write(finished=True)
+        if left[1:]:  # two engines in one process are one too many
+            pytest.exit("the next group in another process", returncode=RESTART)
+        self._journal.write(finished=True)
         return True
+
+    def _guard(self, item: pytest.Item) -> dict[str, Any]:
+        return self._journal.guards.get(item.nodeid, {"reached": self._mutants.values()})
+
+    def _left(self, item: pytest.Item) -> list[str]:
+        """The mutants that a guard is to be run under, all as long as it was not looked at."""
+        journal, reached = self._journal, self._guard(item).get("reached", ())
+        names = (name for name, function in self._mutants.items() if function in reached)
+        return [name for name in names if name not in journal.killed and (name, item.nodeid) not in journal.tried]
 
     def _look_at(self, item: pytest.Item) -> None:
         reach.take()
         self._journal.write(looks=item.nodeid)
-        begun = time.monotonic()
         passed = self._run_under("stats", item, item.session, 0.0)
-        seconds, reached = round(time.monotonic() - begun, 3), sorted(reach.take())
+        seconds, reached = self._seconds, sorted(reach.take())
         if passed and not self._skipped and seconds <= self._longest:
             self._journal.write(guard=item.nodeid, seconds=seconds, reached=reached)
         else:
@@ -126,12 +138,11 @@ class UnderMutants:
 
     def _try(self, item: pytest.Item, mutants: list[str]) -> None:
         journal = self._journal
-        begun = time.monotonic()
         if not self._run(item, item.parent):
             if item.nodeid in journal.restarted:
                 journal.write(guard=item.nodeid, useless=f"does not pass each time: {self._failed}")
             self._restart(item, self._failed)
-        limit = LIMIT_TIMES * max(time.monotonic() - begun, journal.guards[item.nodeid]["seconds"]) + LIMIT_MORE
+        limit = LIMIT_TIMES * max(self._seconds, journal.guards[item.nodeid]["seconds"]) + LIMIT_MORE
         for name in mutants:
             if name in journal.killed:
                 continue
@@ -167,7 +178,7 @@ class UnderMutants:
 
     def _run(self, item: pytest.Item, after: pytest.Item | pytest.Collector | None) -> bool:
         """Run a test, and say whether it passed; fixtures that ``after`` needs as well stay."""
-        self._failed, self._skipped = "", False
+        self._failed, self._skipped, self._seconds = "", False, 0.0
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         return not self._failed and not self._skipped
 

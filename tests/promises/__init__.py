@@ -81,17 +81,18 @@ def _of_arguments(function: Function, described: dict[str, str], rest: str) -> I
                 broken.with_first(f"{function.__name__} {name}", name),
                 must_show=True,
             )
-        annotation = str(parameter.annotation)
-        if every or _LEFT.search(words) or (f"The {name} is left as it is" in rest):
-            for kind, spoil in (
-                ("contents", in_place.spoil_contents),
-                ("itself", in_place.spoil_itself),
-                ("configuration", in_place.spoil_configuration),
-            ):
-                if {"configuration": "Model", "itself": ""}.get(kind, "") not in annotation:
-                    continue
-                if kind != "itself" or "Tensor" not in annotation or "Sequence" in annotation:
-                    yield Promise(f"changes-{name}-{kind}", f"{name}: {words}", broken.spoiling(name, spoil))
+        if every or _LEFT.search(words) or f"The {name} is left as it is" in rest:
+            for kind, spoil in _changes_in_place(str(parameter.annotation)).items():
+                yield Promise(f"changes-{name}-{kind}", f"{name}: {words}", broken.spoiling(name, spoil))
+
+
+def _changes_in_place(annotation: str) -> dict[str, Callable[[Any], None]]:
+    changes: dict[str, Callable[[Any], None]] = {"contents": in_place.spoil_contents}
+    if "Tensor" not in annotation or "Sequence" in annotation:  # a tensor is its contents
+        changes["itself"] = in_place.spoil_itself
+    if "Model" in annotation:
+        changes["configuration"] = in_place.spoil_configuration
+    return changes
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -101,23 +102,18 @@ def _of_raises(names: list[str], words: str) -> Iterator[Promise]:
     methods = re.findall(r"[Ff]rom ``(\w+)``", words)
     for name in names:
         told = f"Raises {name}: {words}"
-        only_from = words.startswith("From ``")
-        places = [*methods] if only_from else [None, *methods]
-        for method in places:
-            ending = f"-from-{method}" if method else ""
-            yield Promise(f"swallows-{name}{ending}", told, broken.raising(name, None, method), must_show=True)
-            yield Promise(
-                f"raises-not-{name}{ending}",
-                told,
-                broken.raising(name, broken.AnotherError, method),
-                must_show=True,
-            )
+        by_itself = [] if words.startswith("From ``") else [None]
+        for method in (*by_itself, *methods):
+            ending = f"{name}-from-{method}" if method else name
+            for kind, another in (("swallows", None), ("raises-not", broken.AnotherError)):
+                yield Promise(f"{kind}-{ending}", told, broken.raising(name, another, method), must_show=True)
     if re.search(r"`` is as it was", words):
         yield Promise(f"changes-before-{names[0]}", words, broken.spoiling_when_refused, must_show=False)
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
 
+_NEW = re.compile(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b")
 _SINGLE = re.compile(r"(bool|int|float|str|Path|None)( \| None)?|Callable.*")
 
 
@@ -157,14 +153,12 @@ def _of_result(annotation: str, words: str, body: str, described: dict[str, str]
     if re.search(r"Tensor|ndarray", annotation):
         yield promise("retypes", every(values.retyped))
     if re.search(r"gradient", words):
-        change = values.tracked if re.search(r"(without|no) gradient", words) else values.detached
-        yield promise("other-gradient", every(change))
+        gradient = values.tracked if re.search(r"(without|no) gradient", words) else values.detached
+        yield promise("other-gradient", every(gradient))
     if re.search(r"(same|own) (storage|tensors)", words):
         yield promise("clones", every(values.cloned))
-    if re.match(r"list|dict|Data", annotation) and (
-        re.search(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b", words) or _LEFT.search(everything)
-    ):
-        new = bool(re.search(r"\b[Nn]ew\b|\bcop(y|ies|ied)\b", words))
+    new = bool(_NEW.search(words))
+    if re.match(r"list|dict|Data", annotation) and (new or _LEFT.search(everything)):
         change = functools.partial(rows.aliased, within=new)
         yield Promise("aliases", told, broken.returning(change), must_show=new)
     if "DataProto" in annotation:
