@@ -179,7 +179,7 @@ def the_client_does_not_trust_its_cache(monkeypatch):
     download = huggingface_hub.snapshot_download
 
     def fixed(model, **options):
-        return download(model, force_download="cache_dir" in options, **options)
+        return download(model, force_download="local_dir" not in options, **options)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fixed)
 
