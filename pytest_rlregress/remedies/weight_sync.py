@@ -123,14 +123,14 @@ def merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
     for path, module in model.get_base_model().named_modules():
         if inside is not None and path.startswith(inside):
             continue
-        whole, recurse = module, False
+        whole = module
         if isinstance(module, BaseTunerLayer):
             adapted = copy.deepcopy(module)
             adapted.merge()
-            whole, recurse, inside = adapted.get_base_layer(), True, f"{path}."
+            whole, inside = adapted.get_base_layer(), f"{path}."
         elif isinstance(module, ModulesToSaveWrapper):
-            whole, recurse, inside = module.modules_to_save[module.active_adapters[0]], True, f"{path}."
-        for name, parameter in whole.named_parameters(recurse=recurse):
+            whole, inside = module.modules_to_save[module.active_adapters[0]], f"{path}."
+        for name, parameter in whole.named_parameters(recurse=whole is not module):
             yield f"{path}.{name}", parameter.detach()
 
 

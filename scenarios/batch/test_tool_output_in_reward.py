@@ -104,8 +104,9 @@ def test_any_responses(subject, tokenizer, responses, pad):
     score = naive(tokenizer, compute_score)
 
     def manager(data):
-        seen.append((data.batch["responses"].tolist(), data.meta_info))
-        return score(data)
+        there = data.batch["attention_mask"].sum(1).tolist()
+        seen.append((data.batch["responses"].tolist(), there, data.meta_info))
+        return score(data).double()
 
     data = rollouts(tokenizer, responses)
     data.meta_info["step"] = 7
@@ -114,7 +115,8 @@ def test_any_responses(subject, tokenizer, responses, pad):
     written = [[token for token, policy in tokens if policy] for tokens in responses]
     assert read == [tokenizer.decode(ids, skip_special_tokens=True) for ids in written if ids]
     shortened = [ids + [pad] * (WIDTH - len(ids)) for ids in written if ids]
-    assert seen == ([(shortened, {"step": 7})] if shortened else [])
+    there = [3 + len(ids) for ids in written if ids]
+    assert seen == ([(shortened, there, {"step": 7})] if shortened else [])
     assert (rewards.shape, rewards.dtype) == (data.batch["responses"].shape, torch.float32)
     wanted, scored = [[0.0] * WIDTH for _ in responses], 0
     for row, tokens in zip(wanted, responses, strict=True):

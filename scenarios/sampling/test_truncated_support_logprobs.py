@@ -24,8 +24,7 @@ def named(sampling):
     return ",".join(f"{name}={value}" for name, value in sampling.items())
 
 
-def median_gap(one, other):
-    """Median |difference| of a token, in nats."""
+def median_gap(one, other):  # of a token, in nats
     return median(abs(a - b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True))
 
 
@@ -70,6 +69,7 @@ CASES = [
     ({"top_k": -1}, 0.4),
     ({"top_k": 9}, 0.4),
     ({"top_k": 2}, 0.4 / 0.7),
+    ({"top_k": 1}, 1.0),
     ({"top_p": 0.5}, 0.4 / 0.7),
     ({"top_p": 0.01}, 1.0),
     ({"min_p": 0.6}, 0.4 / 0.7),
@@ -81,8 +81,7 @@ CASES = [
 ]
 
 
-def logits_of(*probabilities):
-    """Shape ``[1, ids]``, float64."""
+def logits_of(*probabilities):  # [1, ids], float64
     import torch
 
     return torch.tensor([probabilities], dtype=torch.float64).log()
@@ -93,13 +92,25 @@ def logits_of(*probabilities):
 def test_what_is_left(subject, sampling, probability):
     import torch
 
-    logits = logits_of(0.2, 0.4, 0.1, 0.3)
+    logits = torch.stack([logits_of(0.2, 0.4, 0.1, 0.3), logits_of(0.3, 0.1, 0.4, 0.2)], 1)  # two tokens of a row
     before = logits.clone()
-    found = subject(logits, torch.tensor([1]), **{"temperature": 1.0, **sampling})
-    assert (found.dtype, found.shape) == (torch.float32, (1,))
+    found = subject(logits, torch.tensor([[1, 2]]), **{"temperature": 1.0, **sampling})
+    assert (found.dtype, found.shape) == (torch.float32, (1, 2))
     # Numbers of order one in float32: 24 bits.
-    assert found.exp().item() == pytest.approx(probability, rel=16 * 2**-24)
+    assert found.exp()[0].tolist() == pytest.approx([probability] * 2, rel=16 * 2**-24)
     assert logits.equal(before), "the caller's logits were changed"
+
+
+@pytest.mark.guards("truncated-support-logprobs")
+def test_on_the_border(subject):
+    """Of two ids as likely as each other both have all of the likeliest's share, and one has half before it."""
+    import torch
+
+    logits, ids = torch.zeros(2, 2), torch.arange(2)
+    assert subject(logits, ids, 1.0, min_p=1.0).exp().tolist() == pytest.approx([0.5, 0.5])
+    assert sorted(subject(logits, ids, 1.0, top_p=0.5).exp().tolist()) == pytest.approx([0.5, 1.0])
+    rare = torch.tensor([[40.0, 0.0]] * 2)  # the sum of all but the second is 1 in float32
+    assert subject(logits, ids, 1.0, sampled_by=rare).exp().tolist() == pytest.approx([0.5, 0.5])
 
 
 @pytest.mark.guards("truncated-support-logprobs")
@@ -133,8 +144,7 @@ def test_sampled_at_the_border(subject):
 def test_refused(subject, wrong):
     import torch
 
-    if "sampled_by" in wrong:
-        wrong = {"sampled_by": logits_of(0.5, 0.3, 0.2)}
+    wrong = {"sampled_by": logits_of(0.5, 0.3, 0.2)} if "sampled_by" in wrong else wrong
     ids = torch.tensor([1]) if wrong else torch.tensor([1, 1])
     with pytest.raises(ValueError, match=r"temperature|top_p|min_p|shape"):
         subject(logits_of(0.4, 0.3, 0.2, 0.1), ids, **{"temperature": 1.0, **wrong})

@@ -16,6 +16,7 @@ KINDS = {
     "lora": {},
     "dora": {"use_dora": True},
     "with-norm": {"modules_to_save": ["model.norm"]},
+    "with-mlp": {"modules_to_save": ["mlp"], "target_modules": ["q_proj", "v_proj"]},
     "with-bias": {"bias": "lora_only"},
 }
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
