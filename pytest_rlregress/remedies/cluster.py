@@ -78,7 +78,6 @@ def probe_cuda(code: str = _CUDA, timeout: float = 120.0) -> bool:
             [sys.executable, "-X", "faulthandler", "-c", code],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
             errors="replace",
             timeout=timeout,
         )
@@ -124,7 +123,7 @@ def gather_then_transfer(
             gathered.append(pair)
     dist.barrier(group=trainers)
     words = None if transfer is None else _words_of(lambda: transfer(gathered), timeout, torch)
-    told: list[str | None] = [None] * dist.get_world_size(trainers)
+    told: list[str | None] = [None] * trainers.size()
     dist.all_gather_object(told, words, group=trainers)
     failed = [f"rank {rank}: {one}" for rank, one in enumerate(told) if one]
     if failed:

@@ -119,7 +119,7 @@ def replayed_routing(model: PreTrainedModel, experts: torch.Tensor) -> Iterator[
         if logits.shape[0] != chosen.shape[0]:
             raise ValueError(f"a forward of {logits.shape[0]} tokens, and experts for {chosen.shape[0]} tokens")
         if isinstance(output, tuple):  # since transformers 5: logits, weights, experts
-            return logits, logits.gather(-1, chosen).float().softmax(-1).to(output[1].dtype), chosen
+            return logits, logits.gather(-1, chosen).float().softmax(-1).type_as(output[1]), chosen
         # Before, the layer chose by the logits: of the others it gets none.
         return torch.full_like(logits, -torch.inf).scatter(-1, chosen, logits.gather(-1, chosen))
 

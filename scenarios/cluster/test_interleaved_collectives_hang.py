@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 
 import pytest
@@ -99,6 +100,7 @@ def sync_by(subject, timeout, parts=("sends", "receives"), lag=0.0):
         except RuntimeError as error:
             came["told"] = str(error)
         came["seconds"] = time.monotonic() - begun
+        came["threads"] = [one.daemon for one in threading.enumerate() if one is not threading.main_thread()]
         dist.all_reduce(total := torch.tensor([float(rank)]), group=trainers)
         return came | {"total": total.item()}
 
@@ -109,6 +111,7 @@ def values(came):
     assert all("value" in one for one in came), came
     found = [one["value"] for one in came]
     assert [one["total"] for one in found] == [3.0] * RANKS, "the ranks are no longer in step"
+    assert all(all(one["threads"]) for one in found), "a thread is left behind that no process can end with"
     return found
 
 

@@ -115,6 +115,7 @@ def test_what_raylets_wrote_before_they_ended(subject, tmp_path):
     assert "raylet.1.err" in first
     assert "runtime_env_agent" in first
     assert "raylet.err" in second
+    assert "its agent failed" in second
 
 
 @pytest.mark.guards("raylet-crash")

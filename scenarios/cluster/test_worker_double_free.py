@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -52,12 +53,13 @@ def test_probe_frees_twice(subject):
 @pytest.mark.parametrize(
     ("code", "timeout", "message"),
     [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 60, "SIGSEGV"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 60, r"SIGSEGV[^$]*\nFatal Python error"),
         ("raise ImportError('libcudart.so.12: cannot open shared object file')", 60, "ImportError: libcudart"),
         ("import time; time.sleep(4); print(True)", 0.5, r"0\.5"),
         ("print('no answer')", 60, "answer"),
+        ("print(True); raise SystemExit(3)", 60, "exit code 3"),
     ],
-    ids=["signal", "exception", "hang", "silence"],
+    ids=["signal", "exception", "hang", "silence", "answer-and-failure"],
 )
 def test_probe_that_fails(subject, code, timeout, message):
     with pytest.raises(RuntimeError, match=message):
@@ -75,6 +77,20 @@ def test_answer_of_a_fresh_process(subject, monkeypatch, answer):
 @pytest.mark.guards("worker-double-free")
 def test_what_is_printed_before_the_answer_may_be_no_text(subject):
     assert subject(r"import os; os.write(1, b'\xff\n'); print(True)", 60) is True
+
+
+@pytest.mark.guards("worker-double-free")
+def test_the_probe_reads_nothing_of_this_process(subject):
+    ends, kept = os.pipe(), os.dup(0)
+    os.write(ends[1], b"what somebody typed")
+    os.close(ends[1])
+    os.dup2(ends[0], 0)
+    try:
+        assert subject("import sys; print(not sys.stdin.read())", 60) is True
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+        os.close(ends[0])
 
 
 @pytest.mark.guards("worker-double-free", fidelity="real")

@@ -45,7 +45,7 @@ def test_each_part_is_in_the_peaks_it_belongs_to(subject):
     layer, own_input = peak(3) - peak(2), peak(3, True) - peak(2, True)
     in_flight = 3 * 4 * TOKENS * INTERMEDIATE  # gradients of the MLP's two halves and of their product
     # Not counted: a number a token for each norm and each head, keys and values before they are as wide as queries.
-    assert layer == pytest.approx(kept_by_a_layer(False), rel=0.03)
+    assert 0.97 * (kept := kept_by_a_layer(False)) <= layer <= kept
     assert own_input == kept_by_a_layer(True) == 4 * TOKENS * HIDDEN
     assert peak(1) == layer + in_flight, "in the last layer"
     assert peak(2, True) == 2 * own_input + layer + in_flight, "in the last layer, computed again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -94,10 +95,12 @@ def test_nothing_to_download(hub, subject, tmp_path, model, revision, error):
 
 
 @pytest.mark.guards("truncated-download")
-def test_the_hub_that_is_named_is_asked(hub, subject, tmp_path):
+def test_the_hub_that_is_named_is_asked(hub, subject, older, tmp_path):
     """Not the one by default, which has the model."""
-    with loopback_hub.start({}) as other, pytest.raises(OSError, match="Not Found"):
-        subject(MODEL, tmp_path, "main", other.endpoint)
+    with loopback_hub.start({"lab/another": older}) as other:
+        check_complete(subject("lab/another", tmp_path, "main", other.endpoint, 1), older)
+        with pytest.raises(OSError, match="Not Found"):
+            subject(MODEL, tmp_path, "main", other.endpoint)
 
 
 @pytest.mark.guards("truncated-download")
@@ -115,6 +118,15 @@ def test_half_a_shard_left_behind_is_replaced(hub, subject, published, tmp_path,
     download(hub, tmp_path)
     (tmp_path / CUT).write_bytes(half(published / CUT, fill))
     check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
+
+
+@pytest.mark.guards("truncated-download")
+def test_half_a_shard_in_the_cache_is_not_taken(hub, subject, published, tmp_path):
+    from huggingface_hub import snapshot_download
+
+    blob = Path(snapshot_download(MODEL, endpoint=hub.endpoint), CUT).resolve()
+    blob.write_bytes(half(published / CUT, b"\0"))
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 1), published)
 
 
 @pytest.mark.guards("truncated-download")
@@ -137,9 +149,9 @@ def test_the_last_error_is_the_cause(hub, subject, tmp_path):
 
 
 @pytest.mark.guards("truncated-download")
-@pytest.mark.parametrize("attempts", [1, 3])
-def test_so_many_attempts(hub, subject, published, tmp_path, attempts):
+@pytest.mark.parametrize(("given", "attempts"), [({"attempts": 1}, 1), ({"attempts": 3}, 3), ({}, 5)])
+def test_so_many_attempts(hub, subject, published, tmp_path, given, attempts):
     hub.faults[CUT] = Fault(body=half(published / CUT, b"\0"))
     with pytest.raises(RuntimeError, match=CUT):
-        subject(MODEL, tmp_path, "main", hub.endpoint, attempts)
+        subject(MODEL, tmp_path, endpoint=hub.endpoint, **given)
     assert [file for file, _ in hub.downloads].count(CUT) == attempts

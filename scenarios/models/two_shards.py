@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +31,8 @@ def serving(monkeypatch, models, cache):
     monkeypatch.setattr(huggingface_hub.file_download, "time", impatient)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
     monkeypatch.setenv("HF_TOKEN", "hf_loopback")  # is for the hub alone: the host that has the shards refuses it
-    with loopback_hub.start(models) as hub:
+    with loopback_hub.start(models) as hub, tempfile.TemporaryDirectory() as cache:  # and none of the home
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", cache)
         hub.make_default(monkeypatch)
         yield hub
 

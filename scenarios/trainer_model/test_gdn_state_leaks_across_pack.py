@@ -103,3 +103,20 @@ def test_forward_of_the_trainer_is_what_is_checked(subject):
     with pytest.raises(ValueError, match="Qwen2ForCausalLM"):
         subject(built("qwen2"), one_long_sample)
     subject(built("qwen3-next"), one_by_one)
+
+
+@pytest.mark.guards("gdn-state-leaks-across-pack")
+@pytest.mark.parametrize("digits", [0.5, 2.0])
+def test_the_last_digit_of_a_logit_is_rounding(subject, digits):
+    """Where the first sample is the same to the bit, too."""
+    import torch
+
+    model, large = built("qwen2"), 1000.0
+
+    def forward(model, ids, lengths):
+        logits = torch.full((len(ids), model.config.vocab_size), large, dtype=torch.float64)
+        logits[lengths[0] :, ::2] += 2 * digits * torch.finfo(model.dtype).eps * large  # off by half: it is every other
+        return logits
+
+    with contextlib.nullcontext() if digits < 1 else pytest.raises(ValueError, match="Qwen2ForCausalLM"):
+        subject(model, forward)
