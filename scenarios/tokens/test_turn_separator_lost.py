@@ -95,3 +95,6 @@ def test_whatever_is_said(tiny_qwen, subject, template):
         assert subject(tokenizer, [asked, said, asked, said], added) == wanted
     context = tokenizer.decode(subject(tokenizer, [QUESTION, said], [asked]))
     assert context == tokenizer.decode(wanted).replace("Why?", asked["content"])
+    tokenizer.chat_template = "{% for one in messages %}{{ loop.index }}: {{ one.content + eos_token }}{% endfor %}"
+    context = subject(tokenizer, [QUESTION, said, asked, said], added)
+    assert tokenizer.decode(context) == f"5: Why?{tokenizer.eos_token}"
