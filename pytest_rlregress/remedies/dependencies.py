@@ -262,7 +262,7 @@ def hide_trl_from_verl() -> str | None:
 
     asked = import_utils.is_trl_available
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "verl"]:
-        if getattr(module, "is_trl_available", None) is asked:
+        if vars(module).get("is_trl_available") is asked:
             module.is_trl_available = lambda: False  # type: ignore[attr-defined]
     return (
         f"trl {metadata.version('trl')} has no {name}, which verl {metadata.version('verl')} imports for every actor: "
