@@ -153,19 +153,23 @@ def install_without_moves(
     """
     from uv import find_uv_bin
 
-    command = [find_uv_bin(), "pip", "install", "--color=never", "--python", str(python), *arguments, *requirements]
-    asked = subprocess.run([*command, "--dry-run"], capture_output=True, text=True)
-    if asked.returncode:
-        raise RuntimeError(f"{', '.join(requirements)} cannot be installed here, nothing was: {asked.stderr.strip()}")
-    old = dict(re.findall(r"^ - ([^\s=]+)==(\S+)", asked.stderr, re.MULTILINE))
-    new = dict(re.findall(r"^ \+ ([^\s=]+)==(\S+)", asked.stderr, re.MULTILINE))
-    moves = [f"{name} {version} -> {new.get(name, 'removed')}" for name, version in sorted(old.items())]
+    def install(*more: str) -> str:
+        command = [find_uv_bin(), "pip", "install", "--color=never", "--python", str(python), *arguments, *requirements]
+        done = subprocess.run([*command, *more], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{', '.join(requirements)} cannot be installed here: {done.stderr.strip()}")
+        return done.stderr
+
+    would = install("--dry-run")
+    old = dict(re.findall(r"^ - ([^\s=]+)==(\S+)", would, re.MULTILINE))
+    new = dict(re.findall(r"^ \+ ([^\s=]+)==(\S+)", would, re.MULTILINE))
+    moves = [f"{name} {version} -> {new[name]}" for name, version in sorted(old.items())]
     if moves:
         raise RuntimeError(
             f"Installing {', '.join(requirements)} would move {', '.join(moves)}: nothing was installed. "
             "Allowed: versions that keep what is installed, or an environment of their own."
         )
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    install()
     return [f"{name}=={version}" for name, version in sorted(new.items())]
 
 
@@ -258,7 +262,7 @@ def hide_trl_from_verl() -> str | None:
 
     asked = import_utils.is_trl_available
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "verl"]:
-        if getattr(module, "is_trl_available", None) is asked:
+        if vars(module).get("is_trl_available") is asked:
             module.is_trl_available = lambda: False  # type: ignore[attr-defined]
     return (
         f"trl {metadata.version('trl')} has no {name}, which verl {metadata.version('verl')} imports for every actor: "

@@ -91,7 +91,7 @@ def auto_class(config: Mapping[str, Any]) -> Any:
 
     model_type, architectures = config.get("model_type"), config.get("architectures") or []
     for name, listed in _LISTED.items():
-        if getattr(modeling_auto, listed, {}).get(model_type) in architectures:
+        if vars(modeling_auto).get(listed, {}).get(model_type) in architectures:
             return getattr(transformers, name)
     raise ValueError(
         f"no auto class of transformers {transformers.__version__} loads model type {model_type!r} as "
@@ -212,6 +212,6 @@ def attention_implementation(wanted: str) -> str:
         return wanted
     from transformers.utils import import_utils
 
-    available = getattr(import_utils, f"is_flash_attn_{wanted.rpartition('_')[2]}_available", bool)
+    available = vars(import_utils).get(f"is_flash_attn_{wanted.rpartition('_')[2]}_available", bool)
     usable = available() and (wanted != "flash_attention_2" or missing_symbol("flash-attn") is None)
     return wanted if usable else "sdpa"

@@ -69,6 +69,8 @@ def test_an_import_is_seen_and_a_look_is_not(subject, monkeypatch, tmp_path, ins
         files = {"deepspeed/__init__.py": "", "deepspeed/ops.py": ""}
         wheel = wheel_index.wheel(tmp_path, "deepspeed", "0.18.0", files=files)
         wheel_index.put_in_front(monkeypatch, wheel, "deepspeed")
+    finders = sys.meta_path
+    monkeypatch.setattr(sys, "meta_path", [finders[-1], *finders])  # the one that finds it, before all others
     with subject("deepspeed") as attempts:
         importlib.util.find_spec("deepspeed")
         assert attempts == [], "looking whether it is there is no import"
