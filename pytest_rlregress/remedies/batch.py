@@ -30,8 +30,6 @@ def align_batches(batches: Sequence[DataProto], from_memory_db: Sequence[bool]) 
     Raises:
         ValueError: ``batches`` and ``from_memory_db`` differ in length.
     """
-    import numpy as np
-
     if len(batches) != len(from_memory_db):
         raise ValueError(f"{len(batches)} batches but {len(from_memory_db)} provenance flags")
     keys = list(dict.fromkeys(key for batch in batches for key in batch.non_tensor_batch))
@@ -39,8 +37,8 @@ def align_batches(batches: Sequence[DataProto], from_memory_db: Sequence[bool]) 
     for batch, replayed in zip(batches, from_memory_db, strict=True):
         rows = len(batch)
         columns = {key: object_column(batch.non_tensor_batch.get(key, [None] * rows)) for key in keys}
-        columns["from_memory_db"] = np.full(rows, replayed, dtype=object)
-        tensors = None if batch.batch is None else batch.batch.clone(recurse=False)
+        columns["from_memory_db"] = object_column([replayed] * rows)
+        tensors = None if batch.batch is None else batch.batch.copy()
         aligned.append(type(batch)(batch=tensors, non_tensor_batch=columns, meta_info=dict(batch.meta_info)))
     return aligned
 
@@ -60,7 +58,7 @@ def object_column(values: Iterable[Any]) -> np.ndarray:
     import numpy as np
 
     rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    return np.fromiter(rows, dtype=object, count=len(rows))
+    return np.fromiter(rows, dtype=object)
 
 
 def union_batches(batch: DataProto, other: DataProto) -> DataProto:
@@ -148,12 +146,12 @@ def restore_ragged(batch: TensorDict, ragged: Mapping[str, int]) -> TensorDict:
     """
     import torch
 
-    restored = batch.clone(recurse=False)
+    restored = batch.copy()
     for name, dimension in ragged.items():
         if name not in batch.keys():  # noqa: SIM118 - a TensorDict's own `in` takes no name
             continue
         tensor = batch[name]
-        if not (tensor.is_nested and tensor.layout == torch.jagged):
+        if tensor.layout != torch.jagged:
             raise ValueError(f"{name!r} is no jagged tensor")
         values, offsets = tensor.values(), tensor.offsets()
         there, wanted = list(values.shape), int(offsets[-1])

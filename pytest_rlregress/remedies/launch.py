@@ -150,8 +150,10 @@ def check_key_placement(config: Mapping[str, Any]) -> list[Advice]:
     """
     advice = []
     for key, value in walk(config):
-        wrong, why, instead = _MISPLACED.get(key, (None, "", ""))
-        if wrong and wrong(value):
+        if key not in _MISPLACED:
+            continue
+        wrong, why, instead = _MISPLACED[key]
+        if wrong(value):
             advice.append(Advice(key, why, instead.format(json.dumps(value, default=str))))
     return advice
 
@@ -183,7 +185,7 @@ def wandb_mode(environ: Mapping[str, str]) -> str:
 
 def wsl_path(path: str) -> str:
     r"""A Windows path as WSL sees it: ``C:/Users/x`` or ``C:\Users\x`` is ``/mnt/c/Users/x``; others unchanged."""
-    drive = re.fullmatch(r"([A-Za-z]):[/\\]+(.*)", path, re.DOTALL)
+    drive = re.fullmatch(r"([A-Za-z]):[/\\]+(.*)", path)
     return f"/mnt/{drive[1].lower()}/" + drive[2].replace("\\", "/") if drive else path
 
 

@@ -64,9 +64,9 @@ def constant_length_mean(
     import torch
 
     trained = mask.bool()
-    longest = int(trained.sum(-1).max()) if len(mask) else 0
-    if longest > max_tokens:
-        raise ValueError(f"a response has {longest} trained tokens, the constant length is {max_tokens}")
+    lengths = trained.sum(1)
+    if (lengths > max_tokens).any():
+        raise ValueError(f"a response has {lengths.max()} trained tokens, the constant length is {max_tokens}")
     if len(mask) > batch_sequences:
         raise ValueError(f"a micro batch has {len(mask)} rows, its whole batch {batch_sequences}")
     return torch.where(trained, losses, 0).sum() * (ranks / (batch_sequences * max_tokens))
@@ -85,8 +85,8 @@ def place_scores(scores: torch.Tensor, response_mask: torch.Tensor) -> torch.Ten
     """
     import torch
 
-    places = torch.arange(response_mask.shape[-1], device=response_mask.device)
-    last = torch.where(response_mask.bool(), places, -1).amax(-1, keepdim=True)
+    places = torch.arange(response_mask.shape[1], device=response_mask.device)
+    last = torch.where(response_mask.bool(), places, -1).amax(1, keepdim=True)
     return torch.where(places == last, scores[:, None], 0)
 
 
@@ -147,15 +147,15 @@ def group_advantages(
         rows = f"{len(rewards)} rewards, a mask of {len(response_mask)} rows, {len(groups)} group ids"
         raise ValueError(f"{rows}: wanted are as many of each")
     mask = response_mask.bool()
-    counts = (torch.isfinite(rewards) & mask.any(-1)).tolist()
+    counts = (torch.isfinite(rewards) & mask.any(1)).tolist()
     members: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups):
         if counts[row]:
             members.setdefault(group, []).append(row)
     advantages = torch.zeros_like(rewards)
     for places in members.values():
-        own = rewards[places].double()  # in which equal float32 rewards have exactly their mean
-        if len(places) < 2 or (own == own[0]).all():
+        own = rewards[places].double()
+        if (own == own[0]).all():  # all of equal rewards, or the only one
             continue
         centred = own - own.mean()
         advantages[places] = (centred / (own.std() + epsilon) if normalise else centred).to(rewards.dtype)

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pytest_rlregress.remedies.dependencies import missing_symbol
@@ -42,11 +43,10 @@ def check_model_type(config: Mapping[str, Any]) -> None:
         keys = [key for key, name in _model_types(config) if name == told]
         if not keys:
             raise
-        unknown = told
         saved_by = config.get("transformers_version", "an unnamed release")
-        close = ", ".join(get_close_matches(unknown, CONFIG_MAPPING)) or "none of a similar name"
+        close = ", ".join(get_close_matches(told, CONFIG_MAPPING)) or "none of a similar name"
         raise ValueError(
-            f"transformers {__version__} does not know model type {unknown!r} (config.json: {keys[0]}); the "
+            f"transformers {__version__} does not know model type {told!r} (config.json: {keys[0]}); the "
             f"configuration was saved by transformers {saved_by}. Install that release or a newer one. Known here: "
             f"{close}."
         ) from None
@@ -91,8 +91,7 @@ def auto_class(config: Mapping[str, Any]) -> Any:
 
     model_type, architectures = config.get("model_type"), config.get("architectures") or []
     for name, listed in _LISTED.items():
-        found = getattr(modeling_auto, listed, {}).get(model_type, ())
-        if set(architectures) & ({found} if isinstance(found, str) else set(found)):
+        if getattr(modeling_auto, listed, {}).get(model_type) in architectures:
             return getattr(transformers, name)
     raise ValueError(
         f"no auto class of transformers {transformers.__version__} loads model type {model_type!r} as "
@@ -113,7 +112,7 @@ def check_model_id(model: str, endpoint: str | None = None) -> None:
             are spelt alike. A hub that cannot be asked raises the client's own errors: it says nothing of the id.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     if Path(model).is_dir():
         if not Path(model, "config.json").is_file():
@@ -126,12 +125,10 @@ def check_model_id(model: str, endpoint: str | None = None) -> None:
         raise ValueError(
             f"{model} is gated on {hub.endpoint}: accept its terms there, and log in with a token that may read it"
         ) from None
-    except HFValidationError:
-        raise ValueError(f"{model} is not a folder here, and not of the form owner/name, as ids on a hub are") from None
     except RepositoryNotFoundError:
         owner, _, name = model.rpartition("/")
         others = {one.id.partition("/")[2].lower(): one.id for one in hub.list_models(author=owner)} if owner else {}
-        close = [others[other] for other in get_close_matches(name.lower(), others, cutoff=0.5)]
+        close = [others[other] for other in get_close_matches(name.lower(), others)]
         raise ValueError(
             f"{model} is neither a folder here nor a model on {hub.endpoint}, unless it is private and the token of "
             f"this machine may not read it. {'Did you mean ' + ' or '.join(close) + '?' if close else ''}".rstrip()
@@ -144,8 +141,9 @@ def download_verified(
     """Download a model to a folder, again and again if need be, until each file has the size and hash the hub gives.
 
     Files that are right are not downloaded twice, in a later call neither. One that is not right is deleted, so that
-    nothing loads part of a shard. A shard whose transfer breaks off begins anew where the client keeps no part of it
-    (huggingface_hub 1.33; 0.36 goes on where it was).
+    nothing loads part of a shard. Nothing is taken from the client's cache, where nobody looks at hashes. A shard whose
+    transfer breaks off begins anew where the client keeps no part of it (huggingface_hub 1.33; 0.36 goes on where it
+    was).
 
     Args:
         model: Its id on the hub.
@@ -167,7 +165,8 @@ def download_verified(
     left, wrong, cause = list(info.siblings or []), {}, None
     for _ in range(attempts):
         try:
-            snapshot_download(model, revision=info.sha, local_dir=directory, endpoint=endpoint)
+            with TemporaryDirectory() as cache:
+                snapshot_download(model, revision=info.sha, local_dir=directory, cache_dir=cache, endpoint=endpoint)
         except Exception as error:  # the errors of requests (before huggingface_hub 1) and of httpx share no base
             cause = error
         wrong = {file.rfilename: _what_is_wrong(Path(directory, file.rfilename), file) for file in left}

@@ -60,14 +60,12 @@ def math_scores(answers: Sequence[str], solutions: Sequence[str], seconds: float
     judge: _Judge | None = None
     try:
         for index, pair in enumerate(zip(answers, solutions, strict=True)):
-            judge = judge or _Judge()
+            if judge is None or judge.has_ended:
+                judge = _Judge()
             score, error = judge.asked(pair, seconds)
             scores.append(score)
             if error:
                 errors[index] = error
-            if not judge.usable:
-                judge.end()
-                judge = None
     finally:
         if judge:
             judge.end()
@@ -80,27 +78,31 @@ class _Judge:
     def __init__(self) -> None:
         """Start it, and wait until it has imported what it needs."""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from pytest_rlregress.remedies.rewards import _judge; _judge()"],
+            [sys.executable, "-u", "-c", "from pytest_rlregress.remedies.rewards import _judge; _judge()"],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.usable = True
         ready = self._line(seconds=120.0)
         if ready != "ready":
             self.end()
             raise RuntimeError(f"math-verify did not start: {ready or 'no word of it'}")
 
-    def asked(self, pair: tuple[str, str], seconds: float) -> tuple[float | None, str]:
-        """A score, or None and an error, after which it may be of no use any more."""
+    @property
+    def has_ended(self) -> bool:
+        """Whether nobody is there to be asked any more."""
+        return self.process.returncode is not None
+
+    def asked(self, pair: tuple[str, str], seconds: float) -> tuple[float | None, str | None]:
+        """A score, or None and an error; the process is ended where there is no reply."""
         with suppress(OSError):  # of a process that has ended: so does its output
             print(json.dumps(pair), file=self.process.stdin, flush=True)
         line = self._line(seconds)
         if line:
             score, error = json.loads(line)
             return score, error
-        self.usable = False
+        self.end()
         return None, f"not done after {seconds} s" if line is None else "the process that judges has ended"
 
     def end(self) -> None:
@@ -129,26 +131,24 @@ def _judge() -> None:
     try:
         from math_verify import parse, verify
     except ImportError as error:
-        print(f"{error}", file=replies, flush=True)
+        print(error, file=replies)
         return
     # Older releases cannot tell errors from wrong answers.
     told = {"raise_on_error": True} if "raise_on_error" in inspect.signature(verify).parameters else {}
     parse("$1$", parsing_timeout=None)  # the first takes longer, and is no answer's fault
-    print("ready", file=replies, flush=True)
+    print("ready", file=replies)
     for line in sys.stdin:
         answer, solution = json.loads(line)
-        score: float | None = None
-        why = ""
+        reply: tuple[float | None, str | None]
         try:
             right = parse(solution, parsing_timeout=None, **told)
-            if right:
-                found = parse(answer, parsing_timeout=None, **told)
-                score = float(verify(right, found, timeout_seconds=None, **told))
-            else:
-                why = f"no mathematical meaning in the solution {solution!r}"
+            if not right:
+                raise ValueError(f"no mathematical meaning in the solution {solution!r}")
+            found = parse(answer, parsing_timeout=None, **told)
+            reply = float(verify(right, found, timeout_seconds=None, **told)), None
         except Exception as raised:
-            why = f"{type(raised).__name__}: {raised}"
-        print(json.dumps([score, why]), file=replies, flush=True)
+            reply = None, f"{type(raised).__name__}: {raised}"
+        print(json.dumps(reply), file=replies)
 
 
 def reward_of_policy(manager: Callable[[DataProto], torch.Tensor], data: DataProto, pad_token_id: int) -> torch.Tensor:
@@ -167,19 +167,19 @@ def reward_of_policy(manager: Callable[[DataProto], torch.Tensor], data: DataPro
     import torch
 
     mask = data.batch["response_mask"].bool()
-    rewards = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
-    [rows] = mask.any(-1).nonzero(as_tuple=True)
+    rewards = torch.zeros_like(mask, dtype=torch.float32)
+    [rows] = mask.any(1).nonzero(as_tuple=True)
     if not len(rows):
         return rewards
     mask, batch = mask[rows], data.batch[rows]
-    prompts, width = batch["prompts"], mask.shape[-1]
-    order = (~mask).int().argsort(dim=-1, stable=True)  # the policy's tokens first
-    kept = mask.gather(-1, order)
-    responses = batch["responses"].gather(-1, order).masked_fill(~kept, pad_token_id)
-    there = torch.cat([batch["attention_mask"][:, :-width], kept.to(batch["attention_mask"].dtype)], 1)
+    prompts, width = batch["prompts"], mask.shape[1]
+    order = (~mask).int().argsort(stable=True)  # the policy's tokens first
+    kept = mask.gather(1, order)
+    responses = batch["responses"].gather(1, order).masked_fill(~kept, pad_token_id)
+    there = torch.cat([batch["attention_mask"][:, :-width], kept], 1)
     columns = {key: column[rows.cpu().numpy()] for key, column in data.non_tensor_batch.items()}
     tensors = {"prompts": prompts, "responses": responses, "attention_mask": there}
     policy = type(data).from_dict(tensors, columns, dict(data.meta_info))
-    last = width - 1 - mask.int().flip(-1).argmax(-1)
-    rewards[rows, last] = manager(policy).sum(-1).to(rewards.dtype)
+    last = width - 1 - mask.int().flip(1).argmax(1)
+    rewards[rows, last] = manager(policy).sum(1).to(rewards.dtype)
     return rewards

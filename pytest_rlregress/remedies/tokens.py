@@ -67,7 +67,7 @@ def next_prompt(
     Raises:
         ValueError: As ``turn_context``.
     """
-    end = [] if ids and ids[-1] == tokenizer.eos_token_id else [tokenizer.eos_token_id]
+    end = [] if ids[-1] == tokenizer.eos_token_id else [tokenizer.eos_token_id]
     return [*ids, *end, *turn_context(tokenizer, messages, added)]
 
 

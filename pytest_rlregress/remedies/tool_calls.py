@@ -35,7 +35,7 @@ def matching_tool_parser(tokenizer: PreTrainedTokenizerBase, name: str) -> str:
         name: As in ``--tool-call-parser``.
 
     Returns:
-        ``name``.
+        The name, for the server's command line.
 
     Raises:
         ValueError: vLLM has no such parser, or it does not find the call: the message names those that do. Or the

@@ -92,7 +92,7 @@ def check_masked(
     prompt_text, pieces = documented(template, prompt, completion)
     assert tokenizer.decode(whole.prompt_ids) == prompt_text
     runs = groupby(zip(whole.completion_ids, whole.completion_mask, strict=True), key=lambda pair: pair[1])
-    decoded = [(tokenizer.decode([token for token, _ in run]), bool(trained)) for trained, run in runs]
+    decoded = [(tokenizer.decode([token for token, _ in run]), trained) for trained, run in runs]
     assert decoded == pieces, "the mask does not cover exactly what the policy wrote"
 
     assert masked.prompt_ids == whole.prompt_ids[-max_prompt_length:], "the prompt is not cut from the left"

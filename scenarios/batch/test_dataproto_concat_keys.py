@@ -64,6 +64,7 @@ def check_aligned(align, columns_of, replayed, tensors):
     assert contents(batches) == before, "the remedy changed the caller's batches"
     keys = {key for columns in columns_of for key in columns}
     assert set(joined.non_tensor_batch) == keys | {"from_memory_db"}
+    assert all(column.dtype == object for one in aligned for column in one.non_tensor_batch.values())
     rows = [
         {key: columns[key][row] if key in columns else None for key in keys} | {"from_memory_db": flag}
         for columns, flag in zip(columns_of, replayed, strict=True)
@@ -117,3 +118,10 @@ def columns(draw):
 def test_any_batches_concatenate(subject, batches, tensors):
     columns_of, replayed = zip(*batches, strict=True)
     check_aligned(subject, columns_of, list(replayed), tensors)
+
+
+@pytest.mark.guards("dataproto-concat-keys")
+@pytest.mark.parametrize("flags", [[], [True], [True, False, True]], ids=len)
+def test_as_many_flags_as_batches(subject, flags):
+    with pytest.raises(ValueError, match=f"2 batches but {len(flags)} "):
+        subject([batch(PROMPTS), batch(REPLAYED)], flags)

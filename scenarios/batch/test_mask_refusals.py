@@ -38,6 +38,20 @@ def test_template_that_rewrites_earlier_turns(tiny_qwen, subject):
 
 
 @pytest.mark.guards("mask-length-drift")
+def test_header_that_ends_a_turn(tiny_qwen, subject):
+    """A template that writes the end of a turn before each of the assistant's headers, too."""
+    tokenizer = tiny_qwen.tokenizer()
+    end = tokenizer.eos_token
+    turns = "{%- for one in messages -%}{{ one.content + eos_token }}{%- endfor -%}"
+    tokenizer.chat_template = turns + "{{ eos_token + ':' if add_generation_prompt else '' }}"
+    masked = subject(tokenizer, *TALK, UNLIMITED, UNLIMITED)
+    assert tokenizer.decode(masked.prompt_ids) == f"Be brief.{end}1 + 1?{end}{end}:"
+    assert tokenizer.decode(masked.completion_ids) == f"2{end}Sure?{end}{end}:Yes.{end}"
+    trained = [token for token, one in zip(masked.completion_ids, masked.completion_mask, strict=True) if one]
+    assert tokenizer.decode(trained) == f"2{end}Yes.{end}"
+
+
+@pytest.mark.guards("mask-length-drift")
 def test_tokenizer_that_adds_its_bos(tiny_qwen, subject):
     """As Llama 3's does to whatever it encodes: the template has written it already, and turns have none."""
     from tokenizers.processors import TemplateProcessing

@@ -70,7 +70,7 @@ def check(batch, rows):
     for tensor, wanted in (("position_ids", rows), ("input_ids", [row[0] for row in rows])):
         for came, row in zip(batch[tensor].unbind(), wanted, strict=True):
             assert (came.tolist(), came.dtype) == (row.tolist(), row.dtype)
-    assert batch["advantages"].tolist() == [*range(len(rows))]
+    assert (batch["advantages"].tolist(), batch["advantages"].dtype) == ([*range(len(rows))], rows[0].dtype)
 
 
 @pytest.mark.guards("ragged-index-lost")
@@ -96,13 +96,19 @@ def test_what_cannot_be_is_refused(subject):
         subject(batch, {"position_ids": 1})
     with pytest.raises(ValueError, match="'advantages'"):
         subject(batch, {"advantages": 1})
+    with pytest.raises(ValueError, match="dimension 3 of 'position_ids'"):
+        subject(batch, {"position_ids": 3})
+    with pytest.raises(ValueError, match="dimension 0 of 'position_ids'"):
+        subject(batch, {"position_ids": 0})
 
 
 @pytest.mark.guards("ragged-index-lost")
 def test_batch_is_left_as_it_is(subject):
     came = sent(batch_of(position_ids(3)))
     before = {key: (shape_of(came[key]), came[key]._ragged_idx) for key in ("position_ids", "input_ids")}
-    restored = subject(came, {"position_ids": 2, "pixel_values": 1})
+    restored = subject(came, {"pixel_values": 1, "position_ids": 2})
     assert {key: (shape_of(came[key]), came[key]._ragged_idx) for key in before} == before
     assert set(restored.keys()) == set(came.keys()), "a name that is not in the batch is passed over"
-    assert restored["position_ids"].values().data_ptr() == came["position_ids"].values().data_ptr(), "copied"
+    assert shape_of(restored["position_ids"]) == "3, 3, ragged"
+    for key in before:
+        assert restored[key].values().data_ptr() == came[key].values().data_ptr(), "copied"

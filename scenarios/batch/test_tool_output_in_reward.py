@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.stack import InterfaceMissing
 
 WIDTH = 48  # tokens of a response, padding included
 # What the policy wrote (True) and what the tool did.
@@ -50,8 +51,10 @@ def rollouts(tokenizer, responses):
 
 
 def naive(tokenizer, compute_score=None):
-    from verl.workers.reward_manager import NaiveRewardManager
-
+    try:
+        from verl.workers.reward_manager import NaiveRewardManager
+    except ModuleNotFoundError as error:  # orjson, which verl 0.9.1 imports and does not require
+        raise InterfaceMissing(f"drives verl.workers.reward_manager, which cannot be imported here: {error}") from error
     return NaiveRewardManager(tokenizer, num_examine=0, compute_score=compute_score)
 
 
@@ -98,9 +101,12 @@ def test_any_responses(subject, tokenizer, responses, pad):
         read.append(solution_str)
         return len(read) / 3
 
+    score = naive(tokenizer, compute_score)
+
     def manager(data):
-        seen.append((data.batch["responses"].tolist(), data.meta_info))
-        return naive(tokenizer, compute_score)(data)
+        there = data.batch["attention_mask"].sum(1).tolist()
+        seen.append((data.batch["responses"].tolist(), there, data.meta_info))
+        return score(data).double()
 
     data = rollouts(tokenizer, responses)
     data.meta_info["step"] = 7
@@ -109,7 +115,8 @@ def test_any_responses(subject, tokenizer, responses, pad):
     written = [[token for token, policy in tokens if policy] for tokens in responses]
     assert read == [tokenizer.decode(ids, skip_special_tokens=True) for ids in written if ids]
     shortened = [ids + [pad] * (WIDTH - len(ids)) for ids in written if ids]
-    assert seen == ([(shortened, {"step": 7})] if shortened else [])
+    there = [3 + len(ids) for ids in written if ids]
+    assert seen == ([(shortened, there, {"step": 7})] if shortened else [])
     assert (rewards.shape, rewards.dtype) == (data.batch["responses"].shape, torch.float32)
     wanted, scored = [[0.0] * WIDTH for _ in responses], 0
     for row, tokens in zip(wanted, responses, strict=True):

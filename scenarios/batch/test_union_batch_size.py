@@ -80,5 +80,10 @@ def test_union_is_still_a_union(subject):
     united = subject(first, second)
     assert (len(united), united.meta_info) == (4, {"step": 3})
     assert [len(part) for part in united.chunk(2)] == [2, 2]
+    for rows in (2, 6):
+        with pytest.raises(ValueError, match=f"'uid' of the first has {rows} rows"):
+            subject(batch("prompts", 4, uid=rows), batch("responses", 4, uid=rows))
+        with pytest.raises(ValueError, match=f"'memory_id' of the second has {rows} rows"):
+            subject(batch("prompts", 4, uid=4), batch("responses", 4, uid=4, memory_id=rows))
     with pytest.raises(AssertionError, match="uid"):  # of the same key, different values
         subject(batch("prompts", 2, uid=2), batch("responses", 2, uid=2)[[1, 0]])

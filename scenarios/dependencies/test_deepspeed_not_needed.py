@@ -97,3 +97,5 @@ def test_a_package_that_is_imported_already(subject, monkeypatch):
     monkeypatch.setitem(sys.modules, "deepspeed", contextlib)
     with pytest.raises(RuntimeError, match="deepspeed is imported already"), subject("deepspeed"):
         pass
+    with subject("deepspeed_of_another_name") as attempts:
+        assert attempts == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 import re
 import subprocess
 import sys
@@ -121,3 +122,18 @@ def test_a_step_anywhere_in_the_log(tmp_path, subject):
     step = next(line for line in VERL_LINES if b"step:1 -" in line)
     log.write_bytes(b"\xff\xfe progress\r 10%\r" + step + b"later\n" * 1000)
     subject(0, log, STEP)
+
+
+@pytest.mark.guards("silent-exit-zero")
+@pytest.mark.needs("linux")
+def test_the_log_is_utf8_whatever_the_locale(tmp_path, subject):
+    log = tmp_path / "train.log"
+    log.write_text("\u7b2c 1 \u6b65\n", encoding="utf-8")
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C")
+    try:
+        subject(0, log, r"\u7b2c \d+ \u6b65")
+        with pytest.raises(RuntimeError, match="step"):
+            subject(0, log, r"\u7b2c \d+ \u56de")
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)

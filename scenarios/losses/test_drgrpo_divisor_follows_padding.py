@@ -80,6 +80,13 @@ def test_response_longer_than_the_constant(subject):
 
 
 @pytest.mark.guards("drgrpo-divisor-follows-padding")
+def test_micro_batch_without_rows(subject):
+    import torch
+
+    assert subject(torch.ones(0, 3), torch.ones(0, 3), 2, 4).item() == 0
+
+
+@pytest.mark.guards("drgrpo-divisor-follows-padding")
 def test_more_rows_than_the_batch(subject):
     import torch
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from pytest_rlregress.scenarios.losses import trainers
@@ -81,13 +83,13 @@ def test_group_without_two_rewards(subject, odd):
 
 @pytest.mark.guards("nan-reward-poisons-group")
 def test_equal_rewards(subject):
-    """Their mean in float32 is not always one of them: over a deviation of 1e-6 the rest of it would be a step."""
+    """Their mean is not always one of them: over a deviation of 1e-6 the rest of it would be a step."""
     import torch
 
-    for reward in (0.1, 0.35, 0.7, 1 / 3):
-        for size in range(2, 12):
-            advantages = subject(torch.full((size,), reward), torch.ones(size, 1, dtype=torch.int64), ["a"] * size)
-            assert not advantages.any(), f"{size} rewards of {reward} have advantages of {advantages[:, 0].tolist()}"
+    for reward, size, dtype in itertools.product((0.1, 0.35, 0.7, 1 / 3), range(2, 12), (torch.float32, torch.float64)):
+        rewards = torch.full((size,), reward, dtype=dtype)
+        advantages = subject(rewards, torch.ones(size, 1, dtype=torch.int64), ["a"] * size)
+        assert not advantages.any(), f"{size} rewards of {reward} have advantages of {advantages[:, 0].tolist()}"
 
 
 @pytest.mark.guards("nan-reward-poisons-group")

@@ -74,6 +74,13 @@ def test_micro_batch_without_trained_tokens(subject):
 
 
 @pytest.mark.guards("token-mean-micro-batch")
+def test_batch_of_one_token(subject):
+    import torch
+
+    assert subject(torch.full((1, 2), 3.0), torch.tensor([[0, 1]]), 1).item() == 3
+
+
+@pytest.mark.guards("token-mean-micro-batch")
 @pytest.mark.parametrize(
     ("mask", "batch_tokens"), [([[1, 1], [1, 0]], 2), ([[0, 0], [0, 0]], 0)], ids=["fewer", "none"]
 )

@@ -122,7 +122,7 @@ def test_checkpointing_keeps_less_and_changes_nothing(tiny_qwen, subject):
 def test_a_model_that_cannot_be_checkpointed(tiny_qwen, subject):
     model = tiny_qwen.model()
     model.supports_gradient_checkpointing = False
-    with pytest.raises(ValueError, match="gradient checkpointing"):
+    with pytest.raises(ValueError, match="checkpointing"):  # of gradients; of activations from transformers 5.23 on
         subject(model)
 
 

@@ -103,6 +103,7 @@ def test_the_third_is_not_taken_for_the_second(subject, monkeypatch):
     for there in (True, False):
         monkeypatch.setattr(import_utils, "is_flash_attn_3_available", lambda there=there: there, raising=False)
         assert subject("flash_attention_3") == ("flash_attention_3" if there else "sdpa")
+    assert subject("flash_attention_99") == "sdpa", "no release of transformers knows it"
 
 
 @pytest.mark.guards("flash-attention-missing")

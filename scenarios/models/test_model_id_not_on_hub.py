@@ -70,6 +70,26 @@ def test_the_documented_id_is_refused_with_the_one_meant(hub, subject):
 
 
 @pytest.mark.guards("model-id-not-on-hub")
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        (OTHER.upper().replace("MISTRALAI", "mistralai"), OTHER),
+        (OTHER.replace("mistralai", "somebody"), None),
+        (OTHER.partition("/")[2], None),
+        ("mistralai/x", None),
+    ],
+    ids=["capitals", "another-owner", "no-owner", "unlike-any"],
+)
+def test_which_may_be_meant(hub, subject, model, meant):
+    with pytest.raises(ValueError, match="neither a folder here nor a model") as refused:
+        subject(model, hub.endpoint)
+    said = str(refused.value)
+    assert model in said
+    assert [one for one in (MEANT, OTHER, GATED) if f"mean {one}?" in said] == [meant] * (meant is not None)
+    assert said == said.strip()
+
+
+@pytest.mark.guards("model-id-not-on-hub")
 @pytest.mark.parametrize("model", ["nobody/no-model", "checkpoints/global_step_100/actor", "/checkpoints/step"])
 def test_what_is_nowhere_is_refused(hub, subject, model):
     with pytest.raises(ValueError, match=model):

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_rlregress.fixtures.loopback_hub import Fault
 from pytest_rlregress.scenarios.models import two_shards
-from pytest_rlregress.scenarios.models.two_shards import CUT, MODEL, download, half, load, sha256
+from pytest_rlregress.scenarios.models.two_shards import CUT, MODEL, download, half, load, put_fault, sha256
 
 
 @pytest.fixture(scope="module")
@@ -18,15 +18,15 @@ def published(tiny_qwen, tmp_path_factory):
 
 
 @pytest.fixture
-def hub(published, monkeypatch):
-    with two_shards.serving(monkeypatch, {MODEL: published}) as hub:
+def hub(published, monkeypatch, tmp_path_factory):
+    with two_shards.serving(monkeypatch, {MODEL: published}, tmp_path_factory.mktemp("cache")) as hub:
         yield hub
 
 
 @pytest.mark.reproduces("truncated-download")
-@pytest.mark.parametrize("fault", [Fault(after=1000), Fault(after=1000, silence=0.5)], ids=["cut", "silent"])
-def test_connection_breaks(hub, tmp_path, fault):
-    hub.faults[CUT] = fault
+@pytest.mark.parametrize("fault", [Fault(after=1000), Fault(after=1000, silence=1.0)], ids=["cut", "silent"])
+def test_connection_breaks(hub, tmp_path, monkeypatch, fault):
+    put_fault(hub, fault, monkeypatch)
     download(hub, tmp_path)
 
 

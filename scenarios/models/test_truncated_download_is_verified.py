@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import filecmp
 import shutil
+from pathlib import Path
 
 import pytest
 
 from pytest_rlregress.fixtures import loopback_hub
 from pytest_rlregress.fixtures.loopback_hub import Fault
 from pytest_rlregress.scenarios.models import two_shards
-from pytest_rlregress.scenarios.models.two_shards import CUT, MODEL, WHOLE, download, half, load
+from pytest_rlregress.scenarios.models.two_shards import CUT, MODEL, WHOLE, download, half, load, put_fault
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,10 @@ def older(published, tmp_path_factory):
 
 
 @pytest.fixture
-def hub(published, older, monkeypatch):
-    with two_shards.serving(monkeypatch, {MODEL: published, f"{MODEL}@v1": older}) as hub:
+def hub(published, older, monkeypatch, tmp_path_factory):
+    with two_shards.serving(
+        monkeypatch, {MODEL: published, f"{MODEL}@v1": older}, tmp_path_factory.mktemp("cache")
+    ) as hub:
         yield hub
 
 
@@ -46,11 +49,11 @@ def check_complete(folder, published):
 @pytest.mark.guards("truncated-download")
 @pytest.mark.parametrize(
     "fault",
-    [Fault(after=1000, times=8), Fault(body=b"", times=1), Fault(after=1000, silence=0.5, times=2)],
+    [Fault(after=1000, times=8), Fault(body=b"", times=1), Fault(after=1000, silence=1.0, times=2)],
     ids=["cut", "empty", "silent"],
 )
-def test_goes_on_until_complete(hub, subject, published, tmp_path, fault):
-    hub.faults[CUT] = fault
+def test_goes_on_until_complete(hub, subject, published, tmp_path, monkeypatch, fault):
+    put_fault(hub, fault, monkeypatch)
     attempts = 9  # huggingface-hub 0.x gives up at every cut, 1.x at every fifth
     check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, attempts), published)
     fetched = [file for file, _ in hub.downloads]
@@ -92,10 +95,21 @@ def test_nothing_to_download(hub, subject, tmp_path, model, revision, error):
 
 
 @pytest.mark.guards("truncated-download")
-def test_the_hub_that_is_named_is_asked(hub, subject, tmp_path):
+def test_the_hub_that_is_named_is_asked(hub, subject, older, tmp_path):
     """Not the one by default, which has the model."""
-    with loopback_hub.start({}) as other, pytest.raises(OSError, match="Not Found"):
-        subject(MODEL, tmp_path, "main", other.endpoint)
+    with loopback_hub.start({"lab/another": older}) as other:
+        check_complete(subject("lab/another", tmp_path, "main", other.endpoint, 1), older)
+        with pytest.raises(OSError, match="Not Found"):
+            subject(MODEL, tmp_path, "main", other.endpoint)
+
+
+@pytest.mark.guards("truncated-download")
+def test_a_wrong_shard_in_the_cache_is_not_taken(hub, subject, published, tmp_path):
+    from huggingface_hub import snapshot_download
+
+    hub.faults[CUT] = Fault(body=half(published / CUT, b"\0"), times=1)
+    snapshot_download(MODEL, endpoint=hub.endpoint)
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 2), published)
 
 
 @pytest.mark.guards("truncated-download")
@@ -104,6 +118,15 @@ def test_half_a_shard_left_behind_is_replaced(hub, subject, published, tmp_path,
     download(hub, tmp_path)
     (tmp_path / CUT).write_bytes(half(published / CUT, fill))
     check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
+
+
+@pytest.mark.guards("truncated-download")
+def test_half_a_shard_in_the_cache_is_not_taken(hub, subject, published, tmp_path):
+    from huggingface_hub import snapshot_download
+
+    blob = Path(snapshot_download(MODEL, endpoint=hub.endpoint), CUT).resolve()
+    blob.write_bytes(half(published / CUT, b"\0"))
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 1), published)
 
 
 @pytest.mark.guards("truncated-download")
@@ -126,9 +149,9 @@ def test_the_last_error_is_the_cause(hub, subject, tmp_path):
 
 
 @pytest.mark.guards("truncated-download")
-@pytest.mark.parametrize("attempts", [1, 3])
-def test_so_many_attempts(hub, subject, published, tmp_path, attempts):
+@pytest.mark.parametrize(("given", "attempts"), [({"attempts": 1}, 1), ({"attempts": 3}, 3), ({}, 5)])
+def test_so_many_attempts(hub, subject, published, tmp_path, given, attempts):
     hub.faults[CUT] = Fault(body=half(published / CUT, b"\0"))
     with pytest.raises(RuntimeError, match=CUT):
-        subject(MODEL, tmp_path, "main", hub.endpoint, attempts)
+        subject(MODEL, tmp_path, endpoint=hub.endpoint, **given)
     assert [file for file, _ in hub.downloads].count(CUT) == attempts

@@ -59,6 +59,27 @@ def test_next_model_is_refused_early(subject, config, key):
 
 
 @pytest.mark.guards("unrecognised-model-type")
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [("qwen2_moee", "qwen2_moe"), ("zzzzzzzz", "none of a similar name")],
+    ids=["misspelt", "unlike any"],
+)
+def test_the_refusal_says_what_is_known(subject, name, close):
+    with pytest.raises(ValueError, match=f"'{name}'") as refused:
+        subject({"model_type": name})
+    said = str(refused.value)
+    assert close in said
+    assert "saved by transformers an unnamed release" in said
+
+
+@pytest.mark.guards("unrecognised-model-type")
+def test_another_error_of_transformers_stays(subject):
+    with pytest.raises(ValueError, match="invalid literal for int") as refused:
+        subject({"model_type": "qwen2", "id2label": {"first": "yes"}})
+    assert "model type" not in str(refused.value)
+
+
+@pytest.mark.guards("unrecognised-model-type")
 def test_no_type_is_refused(subject):
     with pytest.raises(ValueError, match="model_type"):
         subject({"architectures": ["MinistralForCausalLM"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,18 +22,26 @@ def publish(tiny_qwen, folder):
 
 
 @contextmanager
-def serving(monkeypatch, models):
-    """Start the hub, for a client without patience."""
+def serving(monkeypatch, models, cache):
+    """Start the hub, for a client without patience and with a cache of its own: a shard found there is not fetched."""
     import huggingface_hub.file_download
 
-    # The client waits a second before each of its five retries, and ten for an answer.
+    # The client waits a second before each of its five retries.
     impatient = SimpleNamespace(sleep=lambda seconds: None)
     monkeypatch.setattr(huggingface_hub.file_download, "time", impatient)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
     monkeypatch.setenv("HF_TOKEN", "hf_loopback")  # is for the hub alone: the host that has the shards refuses it
-    with loopback_hub.start(models) as hub:
+    with loopback_hub.start(models) as hub, tempfile.TemporaryDirectory() as cache:  # and none of the home
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", cache)
         hub.make_default(monkeypatch)
         yield hub
+
+
+def put_fault(hub, fault, monkeypatch):
+    """Let a fault befall one shard, for a client that waits for an answer no longer than the fault lasts."""
+    hub.faults[CUT] = fault
+    if fault.silence:
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", fault.silence / 2)
 
 
 def half(path, fill=b""):

@@ -68,7 +68,9 @@ def test_what_stays(subject, tiny_model, tmp_path):
             subject(tmp_path, keep)
     assert subject(tmp_path, 5) == []
     assert files_in(tmp_path) == contents
-    removed = subject(tmp_path, 2)
+    removed = subject(tmp_path, 4)
+    assert removed == [tmp_path / "global_step_7"]
+    removed += subject(tmp_path, 2)
     assert removed == [tmp_path / f"global_step_{step}" for step in (7, 8, 9)]
     assert {path.name for path in tmp_path.iterdir()} == everything - {path.name for path in removed}
     assert files_in(tmp_path).items() <= contents.items()

@@ -76,3 +76,22 @@ def test_refused(tiny_qwen, subject, fault):
         messages = [QUESTION, {"role": "assistant", "content": SAID[1]}]
     with pytest.raises(ValueError, match="assistant"):
         subject(tokenizer, messages, [QUESTION])
+
+
+@EVERY_TEMPLATE
+@pytest.mark.guards("turn-separator-lost")
+def test_whatever_is_said(tiny_qwen, subject, template):
+    """Also in the words that mark a place, and by a tokenizer that puts its first token before whatever it encodes."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer, added = tiny_qwen.tokenizer(template), [{"role": "user", "content": "Why?"}]
+    wanted = subject(tokenizer, [QUESTION, {"role": "assistant", "content": ""}], added)
+    first = (tokenizer.eos_token, tokenizer.eos_token_id)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(f"{first[0]} $A", special_tokens=[first])
+    assert tokenizer.encode("Why?")[0] == first[1]
+    for words in ("what the assistant said", "what the assistant said.. what the assistant said.", "XXXX", "None"):
+        said = {"role": "assistant", "content": words}
+        asked = {"role": "user", "content": f"Is {words} what the assistant said?"}
+        assert subject(tokenizer, [asked, said, asked, said], added) == wanted
+    context = tokenizer.decode(subject(tokenizer, [QUESTION, said], [asked]))
+    assert context == tokenizer.decode(wanted).replace("Why?", asked["content"])

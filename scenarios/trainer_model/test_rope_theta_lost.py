@@ -131,12 +131,12 @@ def test_config_that_has_the_old_spelling(subject, kind):
     """As every config of transformers 4 has it, and one of a model's own code in transformers 5."""
     from transformers import PretrainedConfig
 
-    scaling = {"plain": None, "scaled": {"type": "yarn", "factor": 4.0}, "in-part": {"rope_type": "linear"}}[kind]
+    scaling = {"plain": None, "scaled": {"type": "linear", "factor": 4.0}, "in-part": {"rope_type": "linear"}}[kind]
     part = {"partial_rotary_factor": 0.5} if kind == "in-part" else {}
     config = PretrainedConfig()
-    for key, value in {"rope_theta": 5e5, "rope_scaling": scaling, **part}.items():
+    for key, value in {"rope_theta": 5e5, "rope_scaling": scaling and {**scaling}, **part}.items():
         setattr(config, key, value)
-    named = {"rope_type": {"plain": "default", "scaled": "yarn", "in-part": "linear"}[kind]}
+    named = {"rope_type": {"plain": "default", "scaled": "linear", "in-part": "linear"}[kind]}
     old = None if kind == "plain" else scaling | named
     rope = {"rope_theta": 5e5, "rope_scaling": old, "rope_parameters": {"rope_theta": 5e5, **(old or named), **part}}
     assert subject(config) == config.to_dict() | rope | part

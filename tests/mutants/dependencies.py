@@ -223,12 +223,15 @@ def nothing_found_in_what_is_no_archive(sdist, prefix, limit=260):
 
 
 def sdist_at_hand(monkeypatch):
-    """Take an empty sdist for the release, which not every machine can fetch."""
-    monkeypatch.setattr(
-        released_sdist,
-        "released_sdist",
-        lambda name, sha256: wheel_index.sdist(Path(tempfile.mkdtemp()), "flash-attn", "2.8.3.post2"),
-    )
+    """Give the failing act an empty sdist for the release, which not every machine can fetch; guards get theirs."""
+    fetched = released_sdist.released_sdist
+
+    def sdist(name, sha256):
+        if sys._getframe(1).f_code.co_name == "test_pip_unpacks_beyond_the_limit":
+            return wheel_index.sdist(Path(tempfile.mkdtemp()), "flash-attn", "2.8.3.post2")
+        return fetched(name, sha256)
+
+    monkeypatch.setattr(released_sdist, "released_sdist", sdist)
 
 
 @mutant("flash-attn-long-path", "absent", only="beyond_the_limit")

@@ -263,7 +263,7 @@ def all_refused(tokenizer, name):
     raise ValueError(f"the tool-call parser {name} finds no call; those that do: none of vLLM")
 
 
-@mutant("tool-call-parser-mismatch", "absent", only="test_agent_loop_with_hermes[llama3]")
+@mutant("tool-call-parser-mismatch", "absent", only="test_agent_loop_with_hermes")
 def verl_takes_bare_json(monkeypatch):
     from verl.experimental.agent_loop.tool_parser import FunctionCall, HermesToolParser
 
@@ -274,7 +274,7 @@ def verl_takes_bare_json(monkeypatch):
     monkeypatch.setattr(HermesToolParser, "extract_tool_calls", extract)
 
 
-@mutant("tool-call-parser-mismatch", "changed", only="test_agent_loop_with_hermes[llama3]")
+@mutant("tool-call-parser-mismatch", "changed", only="test_agent_loop_with_hermes")
 def verl_parser_raises(monkeypatch):
     from verl.experimental.agent_loop.tool_parser import HermesToolParser
 

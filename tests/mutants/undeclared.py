@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from importlib import import_module, metadata
-from types import ModuleType
 
 from mutants import broken, mutant
 from pytest_rlregress.remedies.advice import Advice
@@ -62,20 +60,18 @@ def verl_taken_for_granted(config):
     return undeclared_dependencies(config)
 
 
-def logger_at_hand(monkeypatch, init):
-    module = ModuleType("swanlab")
-    module.init = init
-    monkeypatch.setitem(sys.modules, "swanlab", module)
-
-
-@mutant(FAILURE, "absent", only="a_logger[swanlab]")
+@mutant(FAILURE, "absent", only="-swanlab]")
 def swanlab_is_a_part_of_verl(monkeypatch):
-    logger_at_hand(monkeypatch, lambda **settings: None)
+    from verl.utils.tracking import Tracking
+
+    monkeypatch.setattr(Tracking, "__init__", lambda *arguments: None)
 
 
-@mutant(FAILURE, "changed", only="a_logger[swanlab]")
+@mutant(FAILURE, "changed", only="-swanlab]")
 def swanlab_wants_a_login(monkeypatch):
-    def init(**settings):
+    from verl.utils.tracking import Tracking
+
+    def begin(*arguments):
         raise PermissionError("no API key")
 
-    logger_at_hand(monkeypatch, init)
+    monkeypatch.setattr(Tracking, "__init__", begin)
