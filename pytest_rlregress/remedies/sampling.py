@@ -99,7 +99,7 @@ def truncated_logprobs(
     if 0 < top_k < left.shape[-1]:
         left = left.masked_fill(left < left.topk(top_k).values[..., -1:], -torch.inf)
     if top_p < 1:
-        ordered, order = left.softmax(-1).sort(dim=-1, descending=True)
+        ordered, order = left.softmax(-1).sort(descending=True)
         likelier = ordered.cumsum(-1) - ordered
         left = left.masked_fill(
             torch.zeros_like(left, dtype=torch.bool).scatter(-1, order, likelier >= top_p), -torch.inf

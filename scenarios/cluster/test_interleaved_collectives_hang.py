@@ -129,7 +129,7 @@ def test_every_weight_arrives(subject, tmp_path):
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        (("refused", None), "rank 0.*500 Internal Server Error"),
+        (("refused", None), "rank 0: ConnectionError: .*500 Internal Server Error"),
         (("waits", None), r"rank 0.*\b0\.5 s"),
         ((None, "receives"), r"rank 2.*\b0\.5 s"),
     ],

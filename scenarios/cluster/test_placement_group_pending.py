@@ -83,7 +83,7 @@ def test_what_there_is_is_reserved(subject, cpus, strategy):
 @pytest.mark.guards("placement-group-pending")
 @pytest.mark.parametrize(
     ("bundle", "words"),
-    [({"CPU": 1}, r"\b3 CPU\b.*\b2\b"), ({"CPU": 0.5, "NPU": 2}, r"\b6 NPU\b.*\b0\b")],
+    [({"CPU": 1}, r"\b3 CPU\b.*\b2\b"), ({"CPU": 0.5, "NPU": 0.25}, r"\b0\.75 NPU\b.*\b0\b")],
     ids=["too-few", "none-at-all"],
 )
 def test_too_much_is_refused_at_once(subject, cpus, bundle, words):
@@ -113,7 +113,7 @@ def test_what_does_not_come_in_time(subject, cpus):
 
 @pytest.mark.guards("placement-group-pending")
 def test_what_finds_no_room_on_one_node(subject, cpus):
-    with pytest.raises(RuntimeError, match=r"STRICT_SPREAD.*\b1 s\b.*\b2 CPU\b"):
+    with pytest.raises(RuntimeError, match=r"STRICT_SPREAD.*\b1 s\b.*\b2 CPU, free 2\b"):
         subject([{"CPU": 1}] * 2, "STRICT_SPREAD", 0.5)
     assert left() == []
     assert wait_until_free(cpus) == cpus

@@ -98,6 +98,7 @@ def test_documented_trainer_keeps_its_memory(subject):
 @example(TOTAL, TOTAL)
 @example(TOTAL, TOTAL - 1)
 @example(3 * GIB + 1, 2 * GIB)
+@example(10_000 * 2**20, 6_000 * 2**20 + 1)
 @EXAMPLES
 def test_any_trainer_keeps_its_memory(subject, total, reserved):
     free = total - reserved
@@ -108,7 +109,6 @@ def test_any_trainer_keeps_its_memory(subject, total, reserved):
     assume(free > total // 1000)
     share = subject(total, reserved)
     assert 0 < share <= 0.5
-    assert share == round(share, 4)
     request(free, total, share)
     steps = round(share * 10_000)
     assert share == steps / 10_000, f"{share} is no step of 0.0001"

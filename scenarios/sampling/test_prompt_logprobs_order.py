@@ -63,3 +63,24 @@ def test_of_any_length(raw_engine, trainer, subject, allowed):
         found = subject(raw_engine.llm, sequences)
     assert [len(row) for row in found] == [0, 1, len(longest) - 1]
     assert mean_gap(found, token_logprobs(trainer, sequences)) < allowed
+
+
+@ENGINE
+@RAW
+@pytest.mark.guards("prompt-logprobs-order")
+def test_what_it_asks_of_the_engine(raw_engine, subject, monkeypatch):
+    """One greedy token, and a cache of its own for each prompt: the engine draws nothing and decodes nothing."""
+    asked, generate = [], raw_engine.llm.generate
+
+    def noted(prompts, params, **options):
+        asked.append((prompts, params))
+        return generate(prompts, params, **options)
+
+    monkeypatch.setattr(raw_engine.llm, "generate", noted)
+    with eager():
+        for _ in range(2):
+            subject(raw_engine.llm, [PREFIX[:4]] * 2)
+    assert len({prompt["cache_salt"] for prompts, _ in asked for prompt in prompts}) == 4
+    for prompts, params in asked:
+        assert [prompt["prompt_token_ids"] for prompt in prompts] == [PREFIX[:4]] * 2
+        assert (params.max_tokens, params.temperature, params.detokenize) == (1, 0.0, False)

@@ -73,7 +73,6 @@ CASES = [
     ({"top_p": 0.5}, 0.4 / 0.7),
     ({"top_p": 0.01}, 1.0),
     ({"min_p": 0.6}, 0.4 / 0.7),
-    ({"min_p": 1.0}, 1.0),
     ({"top_p": 0.75}, 0.4 / 0.9),
     ({"top_p": 0.75, "top_k": 3}, 0.4 / 0.7),  # top_p of what top_k left
     ({"top_p": 0.75, "min_p": 0.45}, 0.4 / 0.7),  # and of what min_p left
@@ -107,7 +106,8 @@ def test_on_the_border(subject):
     import torch
 
     logits, ids = torch.zeros(2, 2), torch.arange(2)
-    assert subject(logits, ids, 1.0, min_p=1.0).exp().tolist() == pytest.approx([0.5, 0.5])
+    mixed = torch.tensor([[0.0, 0.0], [5.0, 0.0]])
+    assert subject(mixed, 0 * ids, 1.0, min_p=1.0).exp().tolist() == pytest.approx([0.5, 1.0])
     assert sorted(subject(logits, ids, 1.0, top_p=0.5).exp().tolist()) == pytest.approx([0.5, 1.0])
     rare = torch.tensor([[40.0, 0.0]] * 2)  # the sum of all but the second is 1 in float32
     assert subject(logits, ids, 1.0, sampled_by=rare).exp().tolist() == pytest.approx([0.5, 0.5])
