@@ -100,7 +100,7 @@ def stale_ray_address(environ: Mapping[str, str]) -> str | None:
     if address in ("", "auto"):
         temporary = environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"
         file = Path(temporary, "ray", "ray_current_cluster")
-        address, source = file.read_text(encoding="utf-8").strip() if file.is_file() else "", str(file)
+        address, source = file.read_text().strip() if file.is_file() else "", str(file)
     found = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:(\d+)", address)
     if not found:  # "local", or none
         return None

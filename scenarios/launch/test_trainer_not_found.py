@@ -70,12 +70,14 @@ def test_an_interpreter_without_it_is_named(subject, bare, tmp_path):
 
 
 @pytest.mark.guards("trainer-not-found")
-def test_a_name_is_looked_for_where_the_run_looks(subject, bare, tmp_path):
+def test_a_name_is_looked_for_where_the_run_looks(subject, bare, tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "a-python").symlink_to(bare)
     here = environment(PATH=str(tmp_path / "bin"))
     assert subject("a-python", EVERYWHERE, here, tmp_path) is None
     assert "a-python" in subject("a-python", EVERYWHERE, environment(), tmp_path)
+    monkeypatch.setenv("PATH", here["PATH"])
+    assert "a-python" in subject("a-python", EVERYWHERE, {}, tmp_path), "the PATH of this process is not the run's"
 
 
 @pytest.mark.guards("trainer-not-found", fidelity="injected")
@@ -93,14 +95,17 @@ def test_what_hides_it_is_named(subject, bare, other, tmp_path, how):
 
 
 @pytest.mark.guards("trainer-not-found")
-def test_what_is_there_is_left_alone(subject, bare, tmp_path):
+def test_what_is_there_is_left_alone(subject, bare, tmp_path, monkeypatch):
     (tmp_path / "own" / "trainer").mkdir(parents=True)
     (tmp_path / "own" / "trainer" / "main.py").write_text("raise SystemExit('imported')\n")  # without __init__.py
     environ = environment(PYTHONPATH=str(tmp_path))
     before = dict(environ)
     assert subject(bare, "own.trainer.main", environ, tmp_path / "bare") is None
     assert subject(bare, "own.trainer.main", environment(), tmp_path) is None
-    assert "own.trainer.other" in subject(bare, "own.trainer.other", environ, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert subject(bare, "own.trainer.main", environment()) is None
+    why = subject(bare, "own.trainer.other", environ, tmp_path)
+    assert why.endswith(" has no module own.trainer.other"), f"nothing is hidden: {why}"
     assert "own.trainer.main.deeper" in subject(bare, "own.trainer.main.deeper", environ, tmp_path)
     assert environ == before
 
