@@ -217,7 +217,8 @@ tests_of() {
         memory.test_gpu_memory_utilization rollout.test_max_tokens_overflow rollout.test_stalled_rollout \
         tokens.test_truncation_told_by_eos_id sampling.test_engine_resets_trainer_rng ;;
     3) say training.test_miniature_step cluster.test_worker_double_free cluster.test_raylet_crash ;;
-    4) say memory.test_expandable_segments rollout.test_fork_after_cuda rollout.test_sigfpe_embedding ;;
+    4) say memory.test_expandable_segments rollout.test_fork_after_cuda rollout.test_sigfpe_embedding \
+        rollout.test_tool_call_parser_mismatch ;;
     5) say training.test_fsdp_step training.test_trl_step training.test_verl_step \
         weight_sync.test_trl_colocate_load_weights ;;
     6) say training.test_golden training.test_fsdp_step_golden training.test_trl_step_golden ;;
