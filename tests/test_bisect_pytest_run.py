@@ -358,8 +358,9 @@ def test_what_tests_say_they_need(tmp_path, monkeypatch):
     found = {name: pytest_run.find_needed(pytest_run.TrialRequest((f"test_{name}.py",))) for name in bodies}
     assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}
     assert not Path(sys.prefix, "bytecode").exists()  # this environment is left as it is
-    assert pytest_run.find_needed(pytest_run.TrialRequest(failure="mask-length-drift")) == (
+    assert pytest_run.find_needed(pytest_run.TrialRequest(failure="fsdp-cpu-offload-lora")) == (
         "numpy",  # of tiny_qwen, which they ask for
+        "peft",
         "tokenizers",
         "torch",
         "transformers",

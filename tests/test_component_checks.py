@@ -162,7 +162,8 @@ def lacking(source):
             calls = {ast.unparse(node.func) for node in used if isinstance(node, ast.Call)}
             fixtures = {node.arg for node in used if isinstance(node, ast.arg)}
             marks = [node for node in reached([*test.decorator_list, *everywhere], named) if isinstance(node, ast.Call)]
-            needed = [one.value for mark in marks if ast.unparse(mark.func) == "pytest.mark.needs" for one in mark.args]
+            marks = [mark for mark in marks if ast.unparse(mark.func) == "pytest.mark.needs"]
+            needed = [one.value for mark in marks for one in mark.args if isinstance(one, ast.Constant)]
             for part in PARTS:
                 module = part.replace("-", "_")
                 if f"{module}.start" in calls and module not in fixtures and part not in needed:

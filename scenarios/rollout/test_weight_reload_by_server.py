@@ -24,7 +24,10 @@ from pytest_rlregress.scenarios.rollout.new_weights import (
 )
 from pytest_rlregress.stack import InterfaceMissing, versions
 
-pytestmark = [pytest.mark.needs("vllm-engine"), pytest.mark.isolated(group="rollout server with endpoints")]
+pytestmark = [
+    pytest.mark.needs("vllm-engine", "vllm-server"),
+    pytest.mark.isolated(group="rollout server with endpoints"),
+]
 CPU = pytest.mark.hw("cpu")
 GENERATED = 8  # tokens
 

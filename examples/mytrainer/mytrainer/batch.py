@@ -11,7 +11,8 @@ def same_columns(batches, from_memory_db):
         columns = {"from_memory_db": _column([replayed] * len(batch))}
         for name in names:
             columns[name] = _column(list(batch.non_tensor_batch.get(name, [None] * len(batch))))
-        together.append(type(batch)(batch=batch.batch, non_tensor_batch=columns, meta_info={**batch.meta_info}))
+        tensors = batch.batch if batch.batch is None else batch.batch.copy()
+        together.append(type(batch)(batch=tensors, non_tensor_batch=columns, meta_info={**batch.meta_info}))
     return together
 
 
