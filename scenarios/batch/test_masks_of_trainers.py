@@ -9,6 +9,7 @@ import pytest
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation
 from pytest_rlregress.scenarios.tokens import grpo
 from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
+from pytest_rlregress.stack import InterfaceMissing
 
 # R1-distill's generation prompt opens a <think> that its rendering of an assistant's turn has not.
 TEMPLATE = "deepseek-r1-distill"
@@ -45,8 +46,10 @@ def test_verl_data_set(tiny_qwen, tmp_path):
 
     try:
         from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
-    except ModuleNotFoundError as error:  # verl 0.7 wants qwen_vl_utils and does not declare it
-        pytest.skip(f"verl's data set imports {error.name}, which is not installed")
+    except (
+        ImportError
+    ) as error:  # verl 0.7 wants qwen_vl_utils undeclared, verl 0.8 a class gone from transformers 5.23
+        pytest.skip(f"verl's data set cannot be imported here: {error}")
 
     tokenizer = tiny_qwen.tokenizer(TEMPLATE)
     prompt, completion = conversation("Be brief.", "What is 8 + 10?", "It is 18.", "Sure?", "Yes, it is.")
@@ -116,7 +119,13 @@ def test_trl_tool_call(tiny_qwen, tmp_path):
 
     trainer = grpo.trainer(tiny_qwen.directory, tokenizer, reward, tmp_path, 2, 256, tools=[search])
     trainer.model.generate = generate
-    for ids, mask in grpo.multiplied(trainer, PROMPT):
+    try:
+        trained = grpo.multiplied(trainer, PROMPT)
+    except AttributeError as error:  # transformers 5.23 asks for another attribute than the one TRL sets
+        if "response_template" not in str(error):
+            raise
+        raise InterfaceMissing(f"drives TRL's tool calls, which transformers does not parse here: {error}") from error
+    for ids, mask in trained:
         check_trained("TRL's GRPOTrainer", ids, mask, [*sampled[0], *sampled[1]])
 
 
