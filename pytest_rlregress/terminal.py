@@ -189,16 +189,19 @@ def components(checked: Mapping[str, tuple[str, str]], versions: Mapping[str, st
 def table(rows: Collection[VerdictRow]) -> list[str]:
     """Render the verdict table, a line a failure, its notes below it; nothing without rows.
 
-    In 114 columns, but for ids that are longer than usual: they stay whole, to be copied.
+    In 114 columns. Ids stay whole, to be copied: one that is longer than its column stands on a line of its own.
     """
     if not rows:
         return []
-    widths = [max(_COLUMNS["failure"], *(len(row.failure) for row in rows)), *list(_COLUMNS.values())[1:]]
+    widths = [*_COLUMNS.values()]
     lines = [_line(list(_COLUMNS), widths), "-" * (sum(widths) + len(_GAP) * (len(widths) - 1))]
     for row in rows:
         sides = [_cell(side) for side in row.verdicts.values()]
         real = fidelity.summary(row.fidelity) or "-"
         cells = [row.failure, row.seen_on, *sides, real, ", ".join(row.subjects)]
+        if len(row.failure) > widths[0]:
+            lines.append(row.failure)
+            cells[0] = ""
         columns = [_wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
         lines += [_line(list(parts), widths) for parts in zip_longest(*columns, fillvalue="")]
         for note in filter(None, [*row.notes, row.on_card]):

@@ -236,7 +236,7 @@ def test_the_address_is_the_filter(browser, page_file):
     with opened(browser, page_file, address=address) as page:
         assert shown(page) == said
         assert page.get_by_role("combobox", name="Hardware").input_value() == "h100"
-        page.locator("#verdicts .word.bad a").first.click()
+        page.locator("#verdicts .word.bad a:visible").first.click()
         assert page.locator("#evidence-1 .command").is_visible()
         assert shown(page) == said
         assert address_of(page).endswith("&at=evidence-1")

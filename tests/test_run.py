@@ -87,7 +87,7 @@ def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester, a
     result = scenario(act, "pass", "-n2", "--junitxml=out.xml")
     assert result.ret == 0
     start = next(i for i, line in enumerate(result.outlines) if line.startswith("failure "))
-    assert all(len(line) <= 100 for line in result.outlines[start : start + 3])
+    assert all(len(line) <= 114 for line in result.outlines[start : start + 3])
     result.stdout.fnmatch_lines([f"short-column*{verdict} 1/1*held 1/1*"])
     properties = {
         (case.get("name"), entry.get("name")): entry.get("value")

@@ -116,7 +116,7 @@ def test_what_is_installed_is_a_package_and_all_else_a_test():
     ("word", "why"),
     [
         ("nothing-of-that-name==1", "is not installed here: an upgrade is of what is there"),
-        ("megatron-core==1", "is not installed here"),
+        ("deepspeed==1", "is not installed here"),
         ("packaging[all]==1", "its name and its version"),
         ('packaging==1; python_version > "3"', "its name and its version"),
         ("packaging==1.x.y", "is no package with a version"),

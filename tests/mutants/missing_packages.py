@@ -121,7 +121,7 @@ def mbridge_for_another_torch(monkeypatch):
 @mutant("apex-missing", "absent", only="the_symbol")
 def apex_with_its_extension(monkeypatch):
     module = ModuleType("fused_weight_gradient_mlp_cuda")
-    module.wgrad_gemm_accum_fp32 = object()
+    module.wgrad_gemm_accum_fp32 = lambda rows, grad, main_grad: main_grad.add_(grad.t() @ rows)
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
