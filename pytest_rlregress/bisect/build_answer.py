@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pytest_rlregress.bisect.answer import (
@@ -12,16 +12,18 @@ from pytest_rlregress.bisect.answer import (
     ChangedSet,
     Culprit,
     DocumentedFailure,
-    Endpoint,
     NotFound,
 )
-from pytest_rlregress.bisect.follow import FollowedTest, summarize_end
+from pytest_rlregress.bisect.follow import FollowedTest, describe_end, summarize_end
+from pytest_rlregress.bisect.needs import find_lacking
 from pytest_rlregress.environments.contents import EnvironmentContents, list_distributions
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.trials.context import TrialContext
 from pytest_rlregress.trials.failure_comparison import list_documented
+from pytest_rlregress.trials.observations import Trial
 from pytest_rlregress.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.trials.summaries import RunContext
+from pytest_rlregress.util.text import plural
 
 
 def build_found(
@@ -73,18 +75,40 @@ def build_not_found(
 ) -> Answer:
     """Build the answer where no flip was found."""
     hardware = next((run.hardware for trial in runner.trials.values() for run in trial.runs), "")
-    rows = tuple(map(summarize_end, runner.trials.values()))
-    verdicts = {row.label: row.verdict for row in rows}
-    good, bad = (Endpoint(candidate.label, verdict=verdicts.get(candidate.label, "")) for candidate in ends)
+    good, bad = (describe_end(candidate, runner.find_trial(candidate)) for candidate in ends)
     return Answer(
         _describe_request(context, good.label, bad.label, "", context.request.failure),
         (good, bad),
         _run_context(hardware, held, _moved(runner)),
-        rows,
+        tuple(map(summarize_end, runner.trials.values())),
         runner.seconds_before + context.progress.elapsed,
         build_command(context, *list_end_options(context)),
-        not_found=replace(why, command=_swap_ends(context)) if why.kind == "swapped" else why,
+        not_found=replace(
+            why,
+            command=_swap_ends(context) if why.kind == "swapped" else (),
+            advice=tuple(_advise(context, held, runner.trials.values(), conflict=bool(good.conflict or bad.conflict))),
+        ),
     )
+
+
+def _advise(
+    context: TrialContext, held: EnvironmentContents, trials: Iterable[Trial], *, conflict: bool
+) -> Iterator[str]:
+    """Name the options that may let the flip be found."""
+    if conflict and context.options.good:
+        yield f"--no-deps moves nothing but {context.options.words[0]}, whatever it and the others require."
+    if conflict and context.options.all_packages:
+        yield "Without --all-packages the environments hold only what the tests say they need, or import."
+    if not held.left_out:
+        return
+    lacking = find_lacking(trials, held.left_out)
+    if lacking:
+        yield (
+            f"The tests lack {', '.join(lacking)} there, which is installed here but which their marker needs(…) does "
+            "not name: take the marker away, and what they import is found out; or give --all-packages."
+        )
+    elif not conflict:
+        yield f"--all-packages holds all of this environment: {plural(len(held.left_out), 'package')} more."
 
 
 def _swap_ends(context: TrialContext) -> tuple[str, ...]:

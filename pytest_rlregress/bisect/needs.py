@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import sys
+import threading
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from importlib import metadata
@@ -14,15 +15,17 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.environments.contents import EnvironmentContents, Needs, find_providers, list_distributions
-from pytest_rlregress.stack import locks
+from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.trials import pytest_run
 from pytest_rlregress.trials.context import TrialContext
 from pytest_rlregress.trials.failure_comparison import describe, is_failing
-from pytest_rlregress.trials.observations import Trial
+from pytest_rlregress.trials.observations import Trial, TrialRun
 from pytest_rlregress.trials.progress import join_some
 from pytest_rlregress.util import files
 from pytest_rlregress.util.text import plural
 
+_INSTALLERS = {"conda", "pip", "uv"}  # a message tells how to install what is missing
+_TELL_AFTER_SECONDS = 5.0
 _MISSING = ("ImportError", "ModuleNotFoundError", "PackageNotFoundError")
 
 
@@ -43,22 +46,35 @@ def find_needs(context: TrialContext) -> Needs:
     kept, progress = _kept(context), context.progress
     if kept.exists() and not context.options.fresh:
         return Needs(frozenset(json.loads(kept.read_text(encoding="utf-8"))))
-    progress.set_activity("finding out what the test needs")
-    request = replace(context.request, finds_needs=True)
-    run = pytest_run.run_tests(Path(sys.executable), request, timeout=context.options.timeout, say=progress.say)
+    run = _run_here(context)
     if run.needed is not None:
         return Needs(frozenset(list_distributions(run.needed)), declared=True)
     if run.trouble:
         progress.say(f"what the test needs could not be found out: {run.trouble}. All of this environment is held.")
         return Needs()
     found = find_providers(frozenset(run.imported))
-    outcomes = "; ".join(dict.fromkeys(map(describe, run.observations.values())))
+    stack = list_distributions(COMPONENTS)
+    named = join_some(sorted(found, key=lambda name: (name not in stack, name)))
+    outcomes = join_some([*dict.fromkeys(map(describe, run.observations.values()))])
     progress.say(
-        f"finding out what the test needs: {plural(len(found), 'distribution')}: {join_some(sorted(found))} "
+        f"finding out what the test needs: {plural(len(found), 'distribution')}: {named} "
         f"(imported in a run here: {outcomes})"
     )
     _keep(context, found)
     return Needs(frozenset(found))
+
+
+def _run_here(context: TrialContext) -> TrialRun:
+    """Run the tests in this environment, with their imports recorded; those that say what they need are not run."""
+    request, progress = replace(context.request, finds_needs=True), context.progress
+    progress.set_activity("finding out what the test needs")
+    text = f"finding out what the test needs: {_TELL_AFTER_SECONDS:g} s so far"
+    note = threading.Timer(_TELL_AFTER_SECONDS, progress.say, [text])
+    note.start()
+    try:
+        return pytest_run.run_tests(Path(sys.executable), request, timeout=context.options.timeout, say=progress.say)
+    finally:
+        note.cancel()
 
 
 def check_nothing_lacks(context: TrialContext, held: EnvironmentContents, ends: Iterable[Trial]) -> None:
@@ -85,7 +101,7 @@ def find_lacking(trials: Iterable[Trial], left_out: Collection[str]) -> list[str
                 for word in re.findall(r"[A-Za-z_][\w.-]*\w", seen.outcome.message):
                     names = (word, *modules.get(word.partition(".")[0], ()))
                     found |= {canonicalize_name(name) for name in names} & set(left_out)
-    return sorted(found)
+    return sorted(found - _INSTALLERS)
 
 
 def _keep(context: TrialContext, packages: Iterable[str]) -> None:

@@ -77,7 +77,7 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         tests = None if request.tests is None else sorted(request.tests)
         about_run = {"shipped": request.shipped, "failure": request.failure, "finds_needs": request.finds_needs}
         asked.write_text(json.dumps({**about_run, "tests": tests, "seen": str(seen)}))
-        variables = _variables(python)
+        variables = _variables(Path(os.path.abspath(python)).parent)
         if request.finds_needs:
             shutil.copyfile(import_recorder.__file__, Path(folder, "sitecustomize.py"))
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, variables.get("PYTHONPATH")]))
@@ -129,9 +129,8 @@ def _start(python: Path, arguments: list[str], printed: Path, variables: Mapping
         )
 
 
-def _variables(python: Path) -> dict[str, str]:
-    """Make the variables of the activated environment of an interpreter from those of this process."""
-    binaries = Path(os.path.abspath(python)).parent
+def _variables(binaries: Path) -> dict[str, str]:
+    """Make the variables of the activated environment from those of this process."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "RLREGRESS_RECORD_DIR")}
     if binaries.parent != Path(sys.prefix) and kept.get("PYTHONDONTWRITEBYTECODE"):
         del kept["PYTHONDONTWRITEBYTECODE"]
