@@ -40,7 +40,7 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What identifies a failure in an exception, a crash or a log; ``verdicts.matches`` compares."""
+    """What identifies a failure in an exception, a crash or a log; ``pytest_rlregress.verdicts.matches`` compares."""
 
     kind: str | None = None
     exception: str | None = None
@@ -85,7 +85,7 @@ class Failure:
     Attributes:
         components: What its tests need, each with the versions in which the failure is known: ``<0.8``, or ``any``.
         subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
-            ``package.module:function``. ``subjects.check`` looks it up.
+            ``package.module:function``. ``pytest_rlregress.subjects.check`` looks it up.
         refuted: What was tried besides and did nothing, or not enough, or made it worse.
         seen: When and where, in words.
         fidelity: How real its tests are, but for those whose markers say otherwise: one of ``FIDELITIES``.

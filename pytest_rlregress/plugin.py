@@ -34,7 +34,7 @@ LONG = "long: a contained test of a minute and more, run with --rl-long only."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options and ini values: see ``settings.OPTIONS``."""
+    """Declare the options and ini values: see ``pytest_rlregress.settings.OPTIONS``."""
     settings.declare(parser)
 
 
