@@ -36,7 +36,7 @@ def declare(commands: Any) -> None:
         "--folder",
         type=Path,
         required=True,
-        help="of the seam it lies in, with its failures.toml; one that does not exist is made",
+        help="the scenario folder it belongs to, with its failures.toml; one that does not exist is made",
     )
     parser.add_argument(
         "--subject",
@@ -138,7 +138,7 @@ def _texts(options: argparse.Namespace, error: error_text.ErrorText) -> tuple[di
     if checkout is None:
         return added, fresh
     if not folder.exists():
-        fresh[folder / "__init__.py"] = f'"""{skeleton.MARK.capitalize()}: what lies in this seam, in a line."""\n'
+        fresh[folder / "__init__.py"] = f'"""{skeleton.MARK.capitalize()}: what goes wrong here, in a line."""\n'
     name = folder.resolve().name
     fresh[checkout / "tests" / "mutants" / f"{underscored}.py"] = skeleton.mutants(options.id, name)
     package = checkout / "pytest_rlregress" / "remedies" / "__init__.py"
