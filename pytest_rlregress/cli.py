@@ -21,6 +21,8 @@ COMMANDS = {
     "report": "what changed between runs: a page, and a gate for CI",
     "run": "the tests on several kinds of hardware of a Ray cluster",
 }
+#: Where pytest looks for its settings, in the working directory and above.
+INI_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -70,7 +72,17 @@ def _run(arguments: list[str]) -> int:
 
 
 def _scenarios_here() -> list[Path]:
-    """The folders that pytest would take scenarios from, for a command that was given none."""
+    """The folders that pytest would take scenarios from, for a command that was given none.
+
+    pytest takes its time to import: it is asked only where the environment or a file that may be its ini file names
+    them.
+    """
+    above = (folder / name for folder in (Path.cwd(), *Path.cwd().parents) for name in INI_FILES)
+    files = (path for path in above if os.access(path, os.R_OK) and path.is_file())
+    if "RLREGRESS_SCENARIOS" not in os.environ and not any(
+        b"rlregress_scenarios" in path.read_bytes() for path in files
+    ):
+        return []
     import pytest
 
     from pytest_rlregress import run_here

@@ -95,7 +95,7 @@ def test_diagnose_reads_the_ini_file(project):
     ("name", "text", "words"),
     [
         ("pytest.ini", "[pytest]\nrlregress_scenarios = nope\n", "rlregress_scenarios in pytest.ini: 'nope' is not"),
-        ("pyproject.toml", "[tool.pytest", "pyproject.toml"),
+        ("pyproject.toml", "[tool.pytest.ini_options\nrlregress_scenarios = 1", "pyproject.toml"),
     ],
 )
 def test_ini_file_that_cannot_be_read(project, name, text, words):
