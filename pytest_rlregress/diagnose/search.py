@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from pytest_rlregress.catalogue import Failure, Signature
 from pytest_rlregress.logs.lines import clean
@@ -13,29 +14,61 @@ from pytest_rlregress.util.literals import literals
 _ALWAYS = (
     b"Error",
     b"Exception",
+    b"ERROR",
+    b"error: ",
+    b'"error"',
     b'", line ',
     b"Traceback (most recent",
     b"Fatal Python error",
-    b"*** SIG",
+    b"FATAL",
+    b"CRITICAL",
+    b"SIG",
+    b"Signal ",
+    b"y signal",
+    b"h signal",
+    b"Failed ",
+    b"backtrace",
     b"Segfault",
-    b"Segmentation fault",
+    b"egmentation fault",
     b"(core dumped)",
+    b"killed",
     b"Killed",
+    b"exit code",
+    b"exitcode",
+    b"Exit Code",
+    b"EXIT CODE",
+    b"exit status",
+    b"code=exited",
+    b"code=dumped",
+    b"exited ",
+    b"exits with",
+    b"unexpectedly",
+    b"segfault at ",
+    b"oom-kill",
+    b"oom_kill",
+    b"oom_reaper",
+    b"Out Of Memory",
+    b"trap divide",
+    b"general protection",
+    b"terminate called",
+    b"Aborted",
+    b"Bus error",
     b"double free",
     b"free(): invalid",
     b"malloc(): ",
     b"munmap_chunk(): ",
     b"corrupted ",
     b"stack smashing",
-    b"terminate called",
     b"CUDA error",
     b"NCCL error",
+    b"make: ***",
+    b"build stopped",
     b" rollouts",
 )
-# What a log is mostly made of: the first leaves a quarter of it, both leave a tenth.
-_SIEVES = (b"0123456789 .:_-/=()[]{}|#%+\n\r\t\x1betaoins", b"lducpmgh")
+# What a log is mostly made of, bars' blocks included: the first leaves a quarter of it, two a tenth, all a twentieth.
+_SIEVES = (b"0123456789 .:_-/=()[]{}|#%+\n\r\t\x1betaoins\xe2\x96\x88", b"lducpmgh,", b"rkvfyw\x8c")
 _SIFTED = 3
-_SHORTEST, _DISTINCTIVE = 6, 10
+_SHORTEST, _DISTINCTIVE, _QUOTABLE = 6, 10, 16
 
 
 class Search:
@@ -67,8 +100,7 @@ class Search:
 
     def find(self, block: bytes, start: int) -> list[int]:
         """Return where in a block, from ``start`` on, one of the texts is."""
-        once = block.translate(None, _SIEVES[0])
-        sifted = once, once.translate(None, _SIEVES[1])
+        sifted = _sifted(block)
         for clue, texts in list(self._wanted.items()):
             if any(_is_on_a_line(clue, block, text.positions(block, sifted, start)) for text in texts):
                 self.clues.add(clue)
@@ -76,17 +108,21 @@ class Search:
         return sorted(position for text in self._texts for position in text.positions(block, sifted, start))
 
 
+def _sifted(text: bytes) -> tuple[bytes, ...]:
+    """Return what is left of a text after each sieve."""
+    return tuple(accumulate(_SIEVES, lambda left, sieve: left.translate(None, sieve), initial=text))[1:]
+
+
 class _SiftedText:
-    """A text to look for, and what a sieve leaves of it."""
+    """A text to look for, and the least that sieves leave of it that is still enough to look for first."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
-        once = text.translate(None, _SIEVES[0])
-        twice = once.translate(None, _SIEVES[1])
-        self._sieve = int(len(twice) >= _SIFTED)
-        self._sifted = twice if self._sieve else once
+        left = _sifted(text)
+        self._sieve = max((sieve for sieve, part in enumerate(left) if len(part) >= _SIFTED), default=0)
+        self._sifted = left[self._sieve]
 
-    def positions(self, block: bytes, sifted: tuple[bytes, bytes], start: int) -> Iterable[int]:
+    def positions(self, block: bytes, sifted: Sequence[bytes], start: int) -> Iterable[int]:
         """Return where in a block the text is; ``sifted`` is what each sieve leaves of the block."""
         position = block.find(self._text, start) if self._sifted in sifted[self._sieve] else -1
         while position >= 0:
@@ -112,6 +148,20 @@ def is_words_only(signature: Signature) -> bool:
         bool(signature.message) != bool(signature.log)
         and signature.kind in (None, "failed")
         and not (signature.exception or signature.signal or signature.frames)
+    )
+
+
+def is_quotable(signature: Signature) -> bool:
+    """Return whether a signature of an exception has a message that says enough where its class is left out.
+
+    As in an ERROR record of a program that caught the exception, and logs no more than its message.
+    """
+    return (
+        signature.exception is not None
+        and signature.message is not None
+        and signature.kind in (None, "failed")
+        and not (signature.signal or signature.frames or signature.log)
+        and all(len(text) >= _QUOTABLE for text in literals(signature.message))
     )
 
 
