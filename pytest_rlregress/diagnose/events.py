@@ -17,7 +17,8 @@ class Event:
         lines: The lines that say so, at most some.
         messages: What the message may have been; not all lines after an exception are its own.
         message_only: Whether nothing but the wording of a line makes it an event.
-        minor: Whether it is no more than an exit status, or an error without a class: what other events explain.
+        minor: Whether it is no more than an exit status, an error without a class or a consequence of another
+            process' death: what other events explain.
     """
 
     outcome: Outcome

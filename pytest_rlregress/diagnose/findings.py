@@ -134,7 +134,7 @@ class Diagnosis:
 
     def _add_unknown(self, log: str, chain: Chain) -> None:
         last = chain[-1]
-        unknown = self._minor if last.minor else self._unknown
+        unknown = self._minor if all(event.minor for event in chain) else self._unknown
         what = headline(chain)[:300]
         key = _NUMBER.sub("0", what)
         if key not in unknown and len(unknown) >= _UNKNOWN:

@@ -35,6 +35,8 @@ _SYMBOL = r"[A-Za-z_~][\w:~<>]*"
 _NATIVE_FRAMES = tuple(
     re.compile(rf"^\s*{pattern}\s*$")
     for pattern in (
+        # systemd-coredump: "#0  0x00007f cublasLtMatmul (libcublasLt.so.12 + 0x5f0b5a)"
+        rf"#\d+\s+{_HEX}\s+(?P<symbol>\S+) \((?P<library>\S+) \+ {_HEX}\)",
         # gdb: "#1  0x00007f in cuLaunch (x=1) from /lib/libcuda.so"; glog, Abseil: "@     0x7f  123  abort"
         rf"(?:PC:\s+)?(?:#\d+|@)\s+(?:{_HEX}\s+)?(?:in\s+|\(unknown\)\s+|\d+\s+)?(?P<symbol>{_SYMBOL})"
         r"(?:\s*\(.*?\))?(?:\s(?:from|at)\s(?P<library>\S+))?",
@@ -44,8 +46,6 @@ _NATIVE_FRAMES = tuple(
         rf"\d+\s+{_HEX}\s+(?P<symbol>{_SYMBOL})\(\)\s+(?P<library>\S+)",
         # torch: "frame #1: c10::Error::Error() + 0x57 (0x7f in /lib/libc10.so)"
         rf"frame #\d+: (?P<symbol>.+?) \+ {_HEX} \({_HEX} in (?P<library>[^\s)]+)\)",
-        # systemd-coredump: "#0  0x00007f cublasLtMatmul (libcublasLt.so.12 + 0x5f0b5a)"
-        rf"#\d+\s+{_HEX}\s+(?P<symbol>\S+) \((?P<library>\S+) \+ {_HEX}\)",
         # py-spy, or a bare symbol
         r"(?P<symbol>[A-Za-z_]\w+)(?: \((?P<library>[^():]+)(?::\d+)?\))?",
     )
@@ -67,12 +67,12 @@ ERROR_LINE = re.compile(
     r"|CMake Error\b|ninja: build stopped|make(?:\[\d+\])?: \*\*\* )"
 )
 
-_PLACE = re.compile(r"^\S*[\w-]\.\w+[:-]\d+[:-]|^\S*/\S*:")  # grep's
+_PLACE = re.compile(r"^(?!\[)\S*[\w-]\.\w+[:-]\d+[:-]|^\S*/\S*:")  # grep's
 _CODE_BEGINS = re.compile(r"^\s*(?:[#>*`\"'+]|//|- |raise\b|assert\b|return\b|if\b|print\b|echo\b|grep\b|log\w*\.)")
 _CODE = re.compile(rf"{_CODE_BEGINS.pattern}|[={{]")
 _SAYS_FAILED = re.compile(r"error|fail|exception|died|crash|abort|fatal|raised|caught", re.IGNORECASE)
 _QUOTED = re.compile(r"(?<!\()['\"`]$")
-_ADVICE = re.compile(r"\b(?:if|when|that|may|might|see|avoid|means?|hint|known|docs?)\b", re.IGNORECASE)
+_ADVICE = re.compile(r"\b(?:if|when|(?<!noticed )that|may|might|see|avoid|means?|hint|known|docs?)\b", re.IGNORECASE)
 _PROSE = re.compile(r"\b(?:if|when|that|may|might|see|avoid|means?|like|note|hint|known|docs?)\b|[\"`]", re.IGNORECASE)
 _COLON = re.compile(r"(?:[:(] ?|\(['\"])$")
 # More is a block of code in a text.

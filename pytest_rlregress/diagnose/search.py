@@ -23,10 +23,10 @@ _ALWAYS = (
     b"FATAL",
     b"CRITICAL",
     b"SIG",
-    b"Signal ",
-    b"y signal",
-    b"h signal",
+    b"Caught signal",
+    b"Floating point exception",
     b"Failed ",
+    b"failed: ",
     b"backtrace",
     b"Segfault",
     b"egmentation fault",
@@ -38,15 +38,12 @@ _ALWAYS = (
     b"Exit Code",
     b"EXIT CODE",
     b"exit status",
-    b"code=exited",
     b"code=dumped",
-    b"exited ",
-    b"exits with",
+    b"exited",
     b"unexpectedly",
     b"segfault at ",
     b"oom-kill",
     b"oom_kill",
-    b"oom_reaper",
     b"Out Of Memory",
     b"trap divide",
     b"general protection",
@@ -67,7 +64,6 @@ _ALWAYS = (
 )
 # What a log is mostly made of, bars' blocks included: the first leaves a quarter of it, two a tenth, all a twentieth.
 _SIEVES = (b"0123456789 .:_-/=()[]{}|#%+\n\r\t\x1betaoins\xe2\x96\x88", b"lducpmgh,", b"rkvfyw\x8c")
-_SIFTED = 3
 _SHORTEST, _DISTINCTIVE, _QUOTABLE = 6, 10, 16
 
 
@@ -113,13 +109,18 @@ def _sifted(text: bytes) -> tuple[bytes, ...]:
     return tuple(accumulate(_SIEVES, lambda left, sieve: left.translate(None, sieve), initial=text))[1:]
 
 
+def _is_rare(part: bytes) -> bool:
+    """Return whether what sieves left of a text is hardly in what they leave of a log; capitals are rare."""
+    return len(part) >= 3 or (len(part) == 2 and part.lower() != part)
+
+
 class _SiftedText:
     """A text to look for, and the least that sieves leave of it that is still enough to look for first."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
         left = _sifted(text)
-        self._sieve = max((sieve for sieve, part in enumerate(left) if len(part) >= _SIFTED), default=0)
+        self._sieve = max((sieve for sieve, part in enumerate(left) if _is_rare(part)), default=0)
         self._sifted = left[self._sieve]
 
     def positions(self, block: bytes, sifted: Sequence[bytes], start: int) -> Iterable[int]:

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from pytest_rlregress.diagnose import patterns
 from pytest_rlregress.diagnose.events import Event
 from pytest_rlregress.logs.lines import Line
+from pytest_rlregress.logs.signals import death
 from pytest_rlregress.verdicts import Outcome
 
 # How much is held of a log.
 _SOURCES, _FRAMES, _MESSAGE_LINES = 64, 400, 30
 _UNFINISHED_AFTER = 30
+# Say no more than that another process died, perhaps since it was told to: vLLM's API server, torchrun.
+_CONSEQUENCES = {"EngineDeadError", "ChildFailedError"}
 _IPYTHON_CODE = re.compile(r"-+> \[?\d+")
 
 
@@ -163,9 +166,17 @@ class Tracebacks:
         parts = [(groups["message"] or "").strip(), *(line.text.strip() for line in lines[1:])]
         names = tuple(name for name in (groups.get("name"), groups.get("inner")) if name)
         exceptions = (*names, *patterns.known_bases(names))
-        outcome = Outcome("failed", "call", exceptions, " ".join(filter(None, parts)), tuple(source.frames))
+        died = death(parts[0])  # "Command '…' died with <Signals.SIGFPE: 8>."
+        outcome = Outcome(
+            "failed",
+            exceptions=exceptions,
+            message=" ".join(filter(None, parts)),
+            frames=tuple(source.frames),
+            signal=died.signal if died else None,
+        )
         first = [source.started] if source.started else []
-        source.chain.append(Event(outcome, (*first, *lines), patterns.joined_lines(parts)))
+        minor = not _CONSEQUENCES.isdisjoint(name.rpartition(".")[2] for name in names)
+        source.chain.append(Event(outcome, (*first, *lines), patterns.joined_lines(parts), minor=minor))
         source.head, source.started, source.frames = None, None, []
         source.chained = source.blank = False
 

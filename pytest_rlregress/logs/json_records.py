@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -14,35 +14,34 @@ _LEVELS = ("level", "levelname", "severity", "log.level", "severityText", "lvl",
 _TEXTS = ("message", "msg", "event", "text", "log", "textPayload", "body", "content")
 _TRACEBACKS = ("exc_info", "exc_text", "exception", "traceback", "stack_trace", "error.stack_trace", "stack", "exc")
 _BODY = re.compile(r"\{\s*['\"](?:error|object)['\"]\s*:\s*(?:\{|['\"]error['\"]).*\}")
+_CHAINING = "The above exception was the direct cause of the following exception:"
 _CLASS = re.compile(r"[A-Z]\w*(?:Error|Exception)")
 
 
 def read(text: str) -> list[tuple[str, str]] | None:
     """Return level and text of each line that a record stands for; None of what is no record."""
     if body := _BODY.search(text):
-        refusal = _refusal(_parsed(body[0]))
+        refusal = _refusal(_parsed(body[0], json.loads) or _parsed(body[0], ast.literal_eval))  # as Python prints it
         if refusal and not re.search(r"\w(?:Error|Exception): ", text[: body.start()]):
             return [("ERROR", refusal)]
     if not (text.startswith("{") and text.rstrip().endswith("}")):
         return None
-    record = _parsed(text.rstrip())
+    record = _parsed(text, json.loads)
     if not isinstance(record, dict):
         return None
-    inner = record.get("record")
-    record = {**(inner if isinstance(inner, dict) else {}), **record}
-    level = _level(next((record[key] for key in _LEVELS if key in record), ""))
-    texts = [record[key] for key in _TEXTS if isinstance(record.get(key), str)][:1]
+    inner = record.get("record")  # loguru's, beside the text that it made of it
+    records = [record, inner] if isinstance(inner, dict) else [record]
+    level = _level(next((one[key] for one in records for key in _LEVELS if key in one), ""))
+    texts = [one[key] for one in records for key in _TEXTS if isinstance(one.get(key), str)][:1]
     texts += [
         part for key in _TRACEBACKS if not "".join(texts).count("Traceback (") for part in _traceback(record.get(key))
     ]
     return [(level, line) for one in texts for line in one.rstrip("\n").split("\n")] or None
 
 
-def _parsed(text: str) -> Any:
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
+def _parsed(text: str, parse: Callable[[str], Any]) -> Any:
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        return ast.literal_eval(text)  # as Python prints a dict
+        return parse(text)
     return None
 
 
@@ -61,21 +60,18 @@ def _level(level: Any) -> str:
 
 
 def _traceback(value: Any) -> Iterator[str]:
-    """A traceback as text, or as structlog's and loguru's lists and tables of it."""
+    """A traceback as text, or as structlog's list of tables."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list) and all(isinstance(one, str) for one in value):
         yield "".join(one if one.endswith("\n") else f"{one}\n" for one in value)
     elif isinstance(value, list):
-        for one in reversed(value):  # the cause is last
+        for number, one in enumerate(reversed(value)):  # the cause is last
+            yield from [_CHAINING] * bool(number)
             yield from _traceback(one)
-    elif isinstance(value, dict):
-        frames = [
-            f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}'
-            for frame in value.get("frames") or ()
-            if isinstance(frame, dict)
-        ]
-        name, text = (value.get(f"exc_{key}", value.get(key)) for key in ("type", "value"))
-        if name:
-            header = "Traceback (most recent call last):"
-            yield "\n".join([*([header, *frames] if frames else []), f"{name}: {text}"])
+    elif isinstance(value, dict) and isinstance(value.get("frames"), list):
+        frames = [frame for frame in value["frames"] if isinstance(frame, dict)]
+        yield "Traceback (most recent call last):"
+        for frame in frames:
+            yield f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}'
+        yield f"{value.get('exc_type')}: {value.get('exc_value')}"

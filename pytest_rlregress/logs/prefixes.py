@@ -15,7 +15,7 @@ _PREFIX = re.compile(
     (?P<process>
         \((?:[^()]*\bpid=\d+[^()]*|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)[ ]?   # Ray, vLLM
       | \[(?:raylet|gcs_server|(?:rank|default)\d+|\d+,\d+)\](?:<std(?:out|err)>)?:?[ ]?     # Ray, torchrun, mpirun
-      | \[(?!\S+\.\w{{1,3}}:)[\w.-]+(?::\d+)+\][ ]                                           # UCX, Open MPI
+      | \[(?!\S+\.\w{{1,3}}:)[\w.-]+(?:[ ]*:\d+)+\][ ]                                       # UCX, Open MPI
       | [A-Z][a-z]{{2}}[ ]{{1,2}}\d{{1,2}}[ ]\d\d:\d\d:\d\d[ ][\w.-]+[ ](?:[\w./-]+\[\d+\]|kernel):[ ]?  # journald
       | [\w.-]+[ ](?:kernel|systemd\[\d+\]):[ ]                                              # journald with ISO dates
       | [\w.-]+-\d+[ ]+\|[ ]                                                                 # docker compose
@@ -44,7 +44,7 @@ _PREFIX = re.compile(
         (?:(?:\[[\w.]+\]|[\w.-]+[ ]-[ ]|[\w.-]+[ ])?[ ]*(?=\[?(?:{_LEVELS})\b))?
     )
   | [ ]{{2,}}\|[ ]|E[ ]{{3}}                                                                 # exception groups, pytest
-  | \d+\.\d{{2,3}}[ ](?=\D)                                                                  # BuildKit's summary
+  | \d+\.\d{{2,3}}[ ](?!\d)                                                                   # BuildKit's summary
   | \[[ ]{{0,6}}\d+\.\d{{6}}\][ ]|\[[A-Z][a-z]{{2}}[ ][A-Z][a-z]{{2}}[ ]{{1,2}}\d+[ ][\d:]{{8}}[ ]\d{{4}}\][ ]   # dmesg
     """,
     re.VERBOSE,
