@@ -203,7 +203,7 @@ Root Cause (first observed failure):
 
 
 def test_launchers_words_for_one_crash_are_one_event():
-    assert [name for name, _ in seen(TORCHRUN)] == [None, "SIGFPE"]
+    assert [name for name, _ in seen(TORCHRUN)] == ["SIGFPE", None]
     own = "Fatal Python error: Floating point exception\n" + "a line\n" * 100
     assert [name for name, _ in seen(own + TORCHRUN)].count("SIGFPE") == 1
 
@@ -213,7 +213,7 @@ def test_engine_that_was_told_to_stop_is_no_failure():
     stopped = """\
 (EngineCore pid=24328) INFO 11-23 04:47:25 [core.py:1409] [shutdown] EngineCore: trigger received signal=SIGTERM
 (APIServer pid=24065) ERROR 11-23 04:47:26 [async_llm.py:480] Traceback (most recent call last):
-(APIServer pid=24065) ERROR 11-23 04:47:26 [async_llm.py:480]   File "/opt/vllm/v1/engine/core_client.py", line 9, in get
+(APIServer pid=24065) ERROR 11-23 04:47:26 [async_llm.py:480]   File "/opt/vllm/v1/engine/core.py", line 9, in get
 (APIServer pid=24065) ERROR 11-23 04:47:26 [async_llm.py:480]     raise EngineDeadError()
 (APIServer pid=24065) ERROR 11-23 04:47:26 [async_llm.py:480] vllm.v1.engine.exceptions.EngineDeadError: see above
 """
