@@ -15,7 +15,8 @@ _ALWAYS = (
     b"Error",
     b"Exception",
     b"ERROR",
-    b"error: ",
+    b"fatal error",
+    b"subprocess-exited",
     b'"error"',
     b'", line ',
     b"Traceback (most recent",
@@ -62,16 +63,17 @@ _ALWAYS = (
     b"build stopped",
     b" rollouts",
 )
-# What a log is mostly made of, bars' blocks included: the first leaves a quarter of it, two a tenth, all a twentieth.
-_SIEVES = (b"0123456789 .:_-/=()[]{}|#%+\n\r\t\x1betaoins\xe2\x96\x88", b"lducpmgh,", b"rkvfyw\x8c")
+# What a log is mostly made of, bars' blocks included: each leaves a half of it or less.
+_SIEVES = (b"0123456789 .:_-/=()[]{}|#%+\r\t\x1betaoins\xe2\x96\x88", b"lducpmgh,", b"rkvfyw\x8c")
 _SHORTEST, _DISTINCTIVE, _QUOTABLE = 6, 10, 16
 
 
 class Search:
     """Finds every line that could show one of the failures, and few others; and the clues, each until it is found.
 
-    There are too many texts to look for in gigabytes one by one. First both are compared without common characters:
-    that leaves little of a log, and what is not in there is not in the log either.
+    There are too many texts to look for in gigabytes one by one. First both are compared without common characters,
+    and lines that are alike without them only once: that leaves little of a log, and what is not in there is not in the
+    log either.
 
     Attributes:
         clues: The clues found in what was searched.
@@ -94,24 +96,29 @@ class Search:
         }
         self.clues: set[re.Pattern[str]] = set()
 
+    def look_for_clues(self, block: bytes) -> None:
+        """Look for the clues that are not found yet on the lines of a block."""
+        sifted = _sifted(block)
+        for clue, texts in list(self._wanted.items()):
+            if any(_is_on_a_line(clue, block, text.positions(block, sifted, 0)) for text in texts):
+                self.clues.add(clue)
+                del self._wanted[clue]
+
     def find(self, block: bytes, start: int) -> list[int]:
         """Return where in a block, from ``start`` on, one of the texts is."""
         sifted = _sifted(block)
-        for clue, texts in list(self._wanted.items()):
-            if any(_is_on_a_line(clue, block, text.positions(block, sifted, start)) for text in texts):
-                self.clues.add(clue)
-                del self._wanted[clue]
         return sorted(position for text in self._texts for position in text.positions(block, sifted, start))
 
 
 def _sifted(text: bytes) -> tuple[bytes, ...]:
-    """Return what is left of a text after each sieve."""
-    return tuple(accumulate(_SIEVES, lambda left, sieve: left.translate(None, sieve), initial=text))[1:]
+    """Return what is left of a text after each sieve, lines that are then alike only once."""
+    once = b"\n".join(set(text.translate(None, _SIEVES[0]).split(b"\n")))
+    return tuple(accumulate(_SIEVES[1:], lambda left, sieve: left.translate(None, sieve), initial=once))
 
 
 def _is_rare(part: bytes) -> bool:
     """Return whether what sieves left of a text is hardly in what they leave of a log; capitals are rare."""
-    return len(part) >= 3 or (len(part) == 2 and part.lower() != part)
+    return len(part) >= 3 or (len(part) == 2 and part.istitle())
 
 
 class _SiftedText:
@@ -175,9 +182,9 @@ def literal_parts(signature: Signature) -> set[str]:
 
 def _unsplittable_parts(text: str) -> list[str]:
     """Return a long word of a text, or two halves of which no single wrap cuts both."""
-    word = max(text.split(), key=len)
-    if len(word) >= _DISTINCTIVE:
-        return [word]
+    words = [word for word in text.split() if len(word) >= _DISTINCTIVE]
+    if words:
+        return [max(words, key=lambda word: len(_sifted(word.encode())[1]))]  # found the fastest
     spaces = [at for at, character in enumerate(text) if character == " "]
     for at in sorted(spaces, key=lambda at: abs(at - len(text) // 2)):
         halves = [text[:at], text[at + 1 :]]
