@@ -83,7 +83,7 @@ def test_unknown_events_are_listed(log, capsys):
     assert main(["diagnose", "--json", log(UNKNOWN)]) == 0
     unknown = as_json(capsys)["unknown"]
     assert [(one["what"], one["places"][0]["line"]) for one in unknown] == [
-        ("ZeroDivisionError: division by zero", 1),
+        ("RuntimeError: step failed, after ZeroDivisionError: division by zero", 8),
         ("CUDA error: an illegal memory access was encountered", 12),
         ("SIGBUS: ./run.sh: line 3: 4242 Bus error               (core dumped) python train.py", 13),
     ]

@@ -113,6 +113,17 @@ def test_clue_is_found_across_blocks(ask, monkeypatch):
         assert ask("x" * before + f"\n{EVENT}{FILLER}{ENGINE}\n{FILLER}")[:2] == (1, ["engine-and-trainer"])
 
 
+def test_clue_in_a_long_log_is_found_at_its_begin_and_near_events(ask, monkeypatch):
+    monkeypatch.setattr(reader, "_BYTES_FOR_CLUES", 8192)
+    monkeypatch.setattr(reader, "_BLOCK_BYTES", 4096)
+    for text, code in [
+        (f"{ENGINE}\n{FILLER * 9}{EVENT}", 1),
+        (f"{FILLER * 9}{ENGINE}\n{EVENT}", 1),
+        (f"{FILLER * 9}{ENGINE}\n{FILLER * 9}{EVENT}", 3),
+    ]:
+        assert ask(text)[0] == code
+
+
 def test_text_says_what_would_confirm_it(tmp_path, capsys):
     (tmp_path / "failures.toml").write_text(CATALOGUE)
     log = tmp_path / "run.log"

@@ -62,6 +62,8 @@ def _as_text(diagnosis: Diagnosis) -> str:
         seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
         more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
         paragraphs.append("\n".join(["Seen, and not documented:", *seen, *more]))
+    if diagnosis.minor:
+        paragraphs.append(f"Beside these {diagnosis.minor} exit codes and errors that say no more.")
     count, possible = len(diagnosis.documented), len(diagnosis.possible)
     could_be = f", {possible} that could be one" if possible else ""
     paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}{could_be}")
@@ -100,6 +102,7 @@ def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
         ],
         "unknown": [{"what": finding.what} | _counted(finding) for finding in diagnosis.unknown],
         "unknown_left_out": diagnosis.left_out,
+        "minor": diagnosis.minor,
         "unread": unread,
     }
 

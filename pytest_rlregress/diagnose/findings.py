@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from pytest_rlregress.catalogue import Catalogue, Failure
 from pytest_rlregress.diagnose import matching
-from pytest_rlregress.diagnose.events import Event
+from pytest_rlregress.diagnose.events import Chain, headline
 from pytest_rlregress.diagnose.matching import Fit
 from pytest_rlregress.diagnose.search import Search
 from pytest_rlregress.logs.lines import Line
+from pytest_rlregress.logs.signals import STOPPING
 from pytest_rlregress.verdicts import Outcome
 
 _PLACES, _LINES, _UNKNOWN, _REFUSALS = 3, 12, 100, 10
@@ -44,6 +45,7 @@ class LogFinding:
 
     what: str
     failure: Failure | None = None
+    signal: str | None = None
     specificity: int = 0
     confirm: tuple[str, ...] = ()
     count: int = 0
@@ -70,7 +72,9 @@ class Diagnosis:
         documented: After the end: the documented failures, the most specifically identified first, then in the
             logs' order.
         possible: After the end: those of which the logs show no more than other programs produce too.
+        unknown: After the end: what was seen and is not documented, in the logs' order.
         left_out: How many more kinds of unknown events there are than ``unknown`` has.
+        minor: How many exit statuses and errors without a class are left out of ``unknown``, since others explain them.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -78,27 +82,28 @@ class Diagnosis:
         self.search = Search(self.failures)
         self.documented: list[LogFinding] = []
         self.possible: list[LogFinding] = []
-        self.left_out = 0
+        self.unknown: list[LogFinding] = []
+        self.left_out = self.minor = 0
         self._logs: list[str] = []
         # By the signatures that the events of a chain fit: at the end of all logs, their clues decide.
         self._seen: dict[tuple[tuple[Fit, ...], ...], _Seen] = {}
         self._unknown: dict[str, LogFinding] = {}
+        self._minor: dict[str, LogFinding] = {}
+        self._signals: set[str | None] = set(STOPPING) | {None}  # that say nothing new
         self._stall = _Stall(self.failures)
-
-    @property
-    def unknown(self) -> list[LogFinding]:
-        """What was seen and is not documented, in the logs' order; ``left_out`` more kinds of it are not in here."""
-        return list(self._unknown.values())
 
     def read(self, log: str, lines: Iterable[Line]) -> None:
         """Read the lines of one log."""
         self._logs.append(log)
         for chain in matching.read((self._stall.observe(log, line) for line in lines), self.failures):
             fits = [matching.fit_event(event, self.failures) for event in chain]
+            self._signals |= {
+                event.outcome.signal for event, some in zip(chain, fits, strict=True) if some or not event.minor
+            }
             if any(fits):
                 self._add(log, [(one, event.lines) for one, event in zip(fits, chain, strict=True) if one])
             else:
-                self._add_unknown(log, chain[0])
+                self._add_unknown(log, chain)
 
     def end(self) -> None:
         """End the last log: whether it waits for rollouts, and which clues there are, is known only now."""
@@ -117,19 +122,25 @@ class Diagnosis:
                 self._name(possible, seen, {fits: fits for fits in seen})
         self.documented = sorted(documented.values(), key=lambda finding: -finding.specificity)
         self.possible = [finding for name, finding in possible.items() if name not in documented]
+        explained = bool(self._seen or self._unknown)
+        minor = [one for one in self._minor.values() if not explained or one.signal not in self._signals]
+        self.minor = sum(one.count for one in self._minor.values()) - sum(one.count for one in minor)
+        self.unknown = sorted([*self._unknown.values(), *minor], key=lambda one: self._order(one.places[0]))
 
     def _add(self, log: str, fitting: Sequence[tuple[tuple[Fit, ...], Iterable[Line]]]) -> None:
         seen = self._seen.setdefault(tuple(dict.fromkeys(fits for fits, _ in fitting)), {})
         for fits, lines in fitting:
             seen.setdefault(fits, LogFinding("")).add(log, lines)
 
-    def _add_unknown(self, log: str, event: Event) -> None:
-        what = event.headline[:300]
+    def _add_unknown(self, log: str, chain: Chain) -> None:
+        last = chain[-1]
+        unknown = self._minor if all(event.minor for event in chain) else self._unknown
+        what = headline(chain)[:300]
         key = _NUMBER.sub("0", what)
-        if key not in self._unknown and len(self._unknown) >= _UNKNOWN:
+        if key not in unknown and len(unknown) >= _UNKNOWN:
             self.left_out += 1
             return
-        self._unknown.setdefault(key, LogFinding(what)).add(log, event.lines)
+        unknown.setdefault(key, LogFinding(what, signal=last.outcome.signal)).add(log, last.lines)
 
     def _name(
         self, findings: dict[str, LogFinding], seen: _Seen, named: Mapping[tuple[Fit, ...], Iterable[Fit]]
@@ -147,8 +158,10 @@ class Diagnosis:
                     dict.fromkeys((*finding.confirm, *(fit.signature.confirm for fit in one if fit.signature.confirm)))
                 )
                 finding.count += times.count
-                places = sorted((*finding.places, *times.places), key=lambda at: (self._logs.index(at.log), at.number))
-                finding.places = places[:_PLACES]
+                finding.places = sorted((*finding.places, *times.places), key=self._order)[:_PLACES]
+
+    def _order(self, place: LogPosition) -> tuple[int, int]:
+        return self._logs.index(place.log), place.number
 
 
 class _Stall:

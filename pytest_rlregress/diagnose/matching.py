@@ -7,55 +7,65 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_rlregress.catalogue import Failure, Signature
-from pytest_rlregress.diagnose.events import Assembler, Chain, Event
-from pytest_rlregress.diagnose.patterns import QUIET_LEVELS, is_report, joined_lines
+from pytest_rlregress.diagnose.assembler import Assembler
+from pytest_rlregress.diagnose.events import Chain, Event
+from pytest_rlregress.diagnose.patterns import ERROR_LEVELS, QUIET_LEVELS, is_report, joined_lines
 from pytest_rlregress.diagnose.reader import relevant_lines
-from pytest_rlregress.diagnose.search import Search, is_words_only, literal_parts
+from pytest_rlregress.diagnose.search import Search, is_quotable, is_words_only, literal_parts
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.verdicts import Outcome, matches
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A signature that an event fits, and whether the event has the clue that a weak one asks for."""
+    """A signature that an event fits.
+
+    Attributes:
+        has_clue: Whether the event itself has the clue that a weak one asks for.
+        specificity: How specific it is: a sentence says more than a class or a signal alone.
+    """
 
     failure: Failure = field(hash=False)
     signature: Signature
     has_clue: bool
-
-    @property
-    def specificity(self) -> int:
-        """How specific the signature is: a sentence says more than a class or a signal alone."""
-        return (
-            4 * bool(self.signature.message)
-            + 3 * bool(self.signature.log)
-            + 2 * bool(self.signature.frames)
-            + bool(self.signature.exception)
-            + bool(self.signature.signal)
-        )
+    specificity: int
 
 
 def fit_outcome(outcome: Outcome, failures: Iterable[Failure]) -> tuple[Fit, ...]:
     """Return the signatures that an outcome fits."""
-    texts = (outcome.message, outcome.log, *outcome.frames)
-    return _fits(failures, texts, lambda signature: matches(signature, outcome))
+    return _fits(outcome, (outcome.message, outcome.log), failures, lambda signature: matches(signature, outcome))
 
 
 def fit_event(event: Event, failures: Iterable[Failure]) -> tuple[Fit, ...]:
     """Return the signatures that an event of a log fits."""
-    outcome, texts = event.outcome, (event.outcome.message, *event.messages, *event.outcome.frames)
+    outcome, texts = event.outcome, (event.outcome.message, *event.messages)
     if event.message_only:
-        return _fits(failures, texts, lambda one: is_words_only(one) and _reports(event.lines, one))
+        return _fits(outcome, texts, failures, lambda one: _reports(event.lines, one))
     outcomes = [replace(outcome, message=message) for message in event.messages] or [outcome]
-    return _fits(failures, texts, lambda one: any(matches(one, outcome) for outcome in outcomes))
+    return _fits(outcome, texts, failures, lambda one: any(matches(one, outcome) for outcome in outcomes))
 
 
-def _fits(failures: Iterable[Failure], texts: Iterable[str], fits: Callable[[Signature], bool]) -> tuple[Fit, ...]:
+def _fits(
+    outcome: Outcome, texts: Iterable[str], failures: Iterable[Failure], fits: Callable[[Signature], bool]
+) -> tuple[Fit, ...]:
+    def has_clue(clue: re.Pattern[str] | None) -> bool:
+        return clue is None or any(map(clue.search, (*texts, *outcome.frames)))
+
     return tuple(
-        Fit(failure, signature, signature.clue is None or any(map(signature.clue.search, texts)))
+        Fit(failure, signature, has_clue(signature.clue), _specificity(signature, outcome))
         for failure in failures
         for signature in failure.signatures
         if fits(signature)
+    )
+
+
+def _specificity(signature: Signature, outcome: Outcome) -> int:
+    return (
+        4 * bool(signature.message)
+        + 3 * bool(signature.log)
+        + 2 * bool(signature.frames)
+        + bool(signature.exception and outcome.exceptions)  # a record may quote the message alone
+        + bool(signature.signal)
     )
 
 
@@ -92,30 +102,48 @@ def _name(fits: list[tuple[Fit, ...]], text: bytes, failures: Collection[Failure
 
 def read(lines: Iterable[Line], failures: Iterable[Failure]) -> Iterator[Chain]:
     """Read the events of a log, each chain of exceptions as one."""
-    messages = [signature for failure in failures for signature in failure.signatures if is_words_only(signature)]
-    parts = {part for one in messages for part in literal_parts(one)}
-    hint = re.compile("|".join(map(re.escape, parts)) or "(?!)")
-    assembler = Assembler(
-        lambda line: hint.search(line.text) is not None, lambda lines: any(_reports(lines, one) for one in messages)
-    )
+    signatures = [signature for failure in failures for signature in failure.signatures]
+    alone = [one for one in signatures if is_words_only(one)]
+    quoted = [one for one in signatures if is_quotable(one)]
+    hint, hint_of_quoted = _hint(alone), _hint(quoted)
+
+    def hinted(line: Line) -> bool:
+        if hint.search(line.text):
+            return True
+        return line.level not in QUIET_LEVELS and hint_of_quoted.search(line.text) is not None
+
+    assembler = Assembler(hinted, lambda lines: any(_reports(lines, one) for one in [*alone, *quoted]))
     for line in lines:
         yield from assembler.feed(line)
     yield from assembler.end()
 
 
+def _hint(signatures: Iterable[Signature]) -> re.Pattern[str]:
+    parts = {part for signature in signatures for part in literal_parts(signature)}
+    return re.compile("|".join(map(re.escape, parts)) or "(?!)")
+
+
 def _reports(lines: Sequence[Line], signature: Signature) -> bool:
     """Return whether a line, and those it is wrapped over, reports a signature's message, and not only mentions it."""
     first, *rest = lines
-    indent = first.text[: len(first.text) - len(first.text.lstrip())]
+    quoted = not is_words_only(signature)
+    if quoted and not is_quotable(signature):
+        return False
     pattern = signature.message or signature.log
+    indent = first.text[: len(first.text) - len(first.text.lstrip())]
     if pattern is None or first.level in QUIET_LEVELS or not is_report(indent, first.level):
         return False
     prefix = first.printed.removesuffix(first.text)
     for text in joined_lines([first.text.rstrip(), *(line.text.strip() for line in rest)]):
         found = pattern.search(text)
         if found and found.start() < len(first.text) and is_report(text[: found.start()], first.level):
-            return True
+            return not quoted or _quotes(text[: found.start()], first.level)
         found = pattern.search(prefix + text)
         if found and found.start() < len(prefix):
-            return True
+            return not quoted
     return False
+
+
+def _quotes(lead: str, level: str) -> bool:
+    """Return whether an exception's message without its class stands there as what happened."""
+    return bool(level in ERROR_LEVELS or re.search(r": ?$", lead)) and not re.search(r"(?:Error|Exception)\b", lead)

@@ -10,24 +10,46 @@ from collections.abc import Sequence
 WRAPPED_LINES = 10
 _LONGEST = 16_000  # a signature's expression may be slow on more
 
-TRACEBACK_HEADER = re.compile(r"^\s*(?:\S.*: )?Traceback \(most recent call last\)|^╭─+ Traceback ")
-CHAINING_LINE = re.compile(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
-PYTHON_FRAME = re.compile(
-    r"""^\s*(?:
-        File[ ]"(?P<file>[^"]+)",[ ]line[ ]\d+(?P<comma>,?)[ ]in[ ](?P<name>\S.*?)
-      | │[ ](?P<rich>/\S+):\d+[ ]in[ ](?P<called>\S+).*
-    )\s*$""",
-    re.VERBOSE,
-)
-NATIVE_FRAME = re.compile(
-    r"""^\s*(?:
-        (?:PC:\s+)?(?:\#\d+|@)\s+(?:0x[\da-f]+\s+)?(?:in\s+|\(unknown\)\s+|\d+\s+)?  # gdb's, glog's
-        (?P<symbol>[A-Za-z_~][\w:~<>]*)(?:\s*\(.*?\))?(?:\s(?:from|at)\s(?P<library>\S+))?
-      | (?P<called>[A-Za-z_]\w+)(?:\ \((?P<place>[^():]+)(?::\d+)?\))?           # py-spy's, or a bare symbol
-    )\s*$""",
-    re.VERBOSE,
-)
 _CLASS = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
+#: Python's, and IPython's, which begins with the class.
+TRACEBACK_HEADER = re.compile(rf"^\s*(?:\S.*: |['\"]|(?P<name>{_CLASS}) {{2,}})?Traceback \(most recent call last\)")
+#: Of rich, also where its box is drawn in ASCII or came through a wrong encoding.
+RICH_HEADER = re.compile(r"^\s*(?:[╭┌─+\-?\ufffd]|â•­|â”€){3,} Traceback \(most recent call last\)")
+CHAINING_LINE = re.compile(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
+_PYTHON_FRAMES = tuple(
+    re.compile(rf"^\s*{pattern}\s*$")
+    for pattern in (
+        r'File "(?P<file>[^"]+)", line \d+,? in (?P<name>\S.*?)',
+        # rich; the name may be on the next line
+        r"(?P<file>(?:/|[A-Z]:\\|<)[^\s:]*):\d+ in(?: (?P<name>\S+))?",
+        # IPython, and as notebooks' pages show it: "File ~/x.py:12, in load(path)", "[/x.py](https://…) in load(path)"
+        r"(?:File )?\[?(?P<file>[^\s\]]+\.py|<ipython-input-[^>]+>)\]?(?:\([^)\s]*\))?(?::\d+,)? "
+        r"in (?P<name>[\w.<>]+).*",
+    )
+)
+_FAULTHANDLER_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<name>\S.*?)\s*$')
+# torch's native frames: no file is known.
+_UNKNOWN_FRAME = re.compile(r'^\s*File "(?P<file><[^"]+>)", line \d+, in (?P<name>\S.*?)\s*$')
+_HEX = r"0x[\da-f]+"
+_SYMBOL = r"[A-Za-z_~][\w:~<>]*"
+_NATIVE_FRAMES = tuple(
+    re.compile(rf"^\s*{pattern}\s*$")
+    for pattern in (
+        # systemd-coredump: "#0  0x00007f cublasLtMatmul (libcublasLt.so.12 + 0x5f0b5a)"
+        rf"#\d+\s+{_HEX}\s+(?P<symbol>\S+) \((?P<library>\S+) \+ {_HEX}\)",
+        # gdb: "#1  0x00007f in cuLaunch (x=1) from /lib/libcuda.so"; glog, Abseil: "@     0x7f  123  abort"
+        rf"(?:PC:\s+)?(?:#\d+|@)\s+(?:{_HEX}\s+)?(?:in\s+|\(unknown\)\s+|\d+\s+)?(?P<symbol>{_SYMBOL})"
+        r"(?:\s*\(.*?\))?(?:\s(?:from|at)\s(?P<library>\S+))?",
+        # backtrace_symbols, UCX, Open MPI: "[ 2] /lib/libcublasLt.so.12(cublasLtMatmul+0x1f) [0x7f]"
+        rf"(?:\[? ?\d+\]?\s+)?(?P<library>/[^\s(]+)\((?P<symbol>[\w:~]*)\+{_HEX}\)\s?\[{_HEX}\]",
+        # UCX with symbols: " 1 0x0000000000042520 cublasLtMatmul()  /src/matmul.c:123"
+        rf"\d+\s+{_HEX}\s+(?P<symbol>{_SYMBOL})\(\)\s+(?P<library>\S+)",
+        # torch: "frame #1: c10::Error::Error() + 0x57 (0x7f in /lib/libc10.so)"
+        rf"frame #\d+: (?P<symbol>.+?) \+ {_HEX} \({_HEX} in (?P<library>[^\s)]+)\)",
+        # py-spy, or a bare symbol
+        r"(?P<symbol>[A-Za-z_]\w+)(?: \((?P<library>[^():]+)(?::\d+)?\))?",
+    )
+)
 _RAISED = rf"{_CLASS}(?:Error|Exception|KeyboardInterrupt|SystemExit|ExceptionGroup|IncompleteRead|Timeout)"
 # At the end of a traceback anything is an exception; on a line of its own only what is named as one.
 LAST_LINE = re.compile(rf"^\s*(?P<name>{_CLASS})(?:\((?P<inner>{_CLASS})\))?(?::(?:\s(?P<message>.*)|$)|$)")
@@ -39,40 +61,25 @@ CUDA_ERROR = re.compile(
     r"^ ?(?P<message>(?:CUDA|NCCL|cuDNN|cuBLAS) (?:runtime )?(?:error|failure)\b.*|CUBLAS_STATUS_(?!SUCCESS)\w+.*)"
 )
 
-_SIGNALS = {
-    "Floating point exception": "SIGFPE",
-    "Segmentation fault": "SIGSEGV",
-    "Segfault encountered": "SIGSEGV",
-    "Aborted": "SIGABRT",
-    "Bus error": "SIGBUS",
-    "Illegal instruction": "SIGILL",
-    "Killed": "SIGKILL",
-}
-_WORDS = "|".join(map(re.escape, _SIGNALS))
-CRASH_LINE = re.compile(
-    rf"""^[ ]?(?:
-        Fatal\ Python\ error:\ (?P<fatal>{_WORDS}|.+)
-      | \*{{3}}\ (?P<caught>SIG[A-Z]+)\b.*
-      | !*\ ?(?P<segfault>Segfault\ encountered)\b.*
-      | (?:\S+:\ line\ \d+:\s+\d+\ )?(?P<shell>{_WORDS})(?:\s*\(core\ dumped\).*|$)
-      | (?P<abort>(?:free|malloc|realloc|calloc|munmap_chunk|malloc_consolidate)\(\):\ .*
-          |double\ free\ or\ corruption\b.*
-          |corrupted\ (?:size|double-linked)\b.*|\*{{3}}\ stack\ smashing\ detected.*|terminate\ called\ .*)
-    )""",
-    re.VERBOSE,
+#: An error without a class: "error: subprocess-exited-with-error", "matmul.cu:12:3: fatal error: …", what uv marks.
+ERROR_LINE = re.compile(
+    r"^ {0,3}(?:(?:\S+: )?(?:[Ff]atal )?(?:[Ee]rror|ERROR)(?:\[\w+\]| [A-Z]+\d+| [a-z][^:]{0,60})?: \S|E: |[×✘] \S"
+    r"|CMake Error\b|ninja: build stopped|make(?:\[\d+\])?: \*\*\* )"
 )
 
-_PLACE = re.compile(r"^\S*[\w-]\.\w+[:-]\d+[:-]|^\S*/\S*:")  # grep's
-_CODE = re.compile(r"^\s*(?:[#>*`\"'+]|//|- |raise\b|assert\b|return\b|if\b|print\b|echo\b|grep\b|log\w*\.)|[={]")
+_PLACE = re.compile(r"^(?!\[)\S*[\w-]\.\w+[:-]\d+[:-]|^\S*/\S*:")  # grep's
+_CODE_BEGINS = re.compile(r"^\s*(?:[#>*`\"'+]|//|- |raise\b|assert\b|return\b|if\b|print\b|echo\b|grep\b|log\w*\.)")
+_CODE = re.compile(rf"{_CODE_BEGINS.pattern}|[={{]")
 _SAYS_FAILED = re.compile(r"error|fail|exception|died|crash|abort|fatal|raised|caught", re.IGNORECASE)
 _QUOTED = re.compile(r"(?<!\()['\"`]$")
+_ADVICE = re.compile(r"\b(?:if|when|(?<!noticed )that|may|might|see|avoid|means?|hint|known|docs?)\b", re.IGNORECASE)
 _PROSE = re.compile(r"\b(?:if|when|that|may|might|see|avoid|means?|like|note|hint|known|docs?)\b|[\"`]", re.IGNORECASE)
 _COLON = re.compile(r"(?:[:(] ?|\(['\"])$")
 # More is a block of code in a text.
 _INDENT = 3
 #: Levels at which nothing has failed.
 QUIET_LEVELS = ("TRACE", "DEBUG", "INFO", "SUCCESS")
-_ERROR_LEVELS = ("ERROR", "CRITICAL", "FATAL")
+ERROR_LEVELS = ("ERROR", "CRITICAL", "FATAL")
 
 
 def is_report(lead: str, level: str) -> bool:
@@ -83,9 +90,26 @@ def is_report(lead: str, level: str) -> bool:
         return True
     if level in QUIET_LEVELS or _PLACE.match(lead) or _CODE.search(lead) or _QUOTED.search(lead):
         return False
-    if level in _ERROR_LEVELS or re.fullmatch(r"[^\s:,]+ ", lead):  # the latter is what it is about: a model, a file
+    if level in ERROR_LEVELS or re.fullmatch(r"[^\s:,]+ ", lead):  # the latter is what it is about: a model, a file
         return True
     return bool(_SAYS_FAILED.search(lead) and _COLON.search(lead) and not _PROSE.search(lead))
+
+
+def is_told(text: str, lead: str, level: str) -> bool:
+    """Return whether a line tells how a process died, and is not an exception, an advice or a quotation that does."""
+    return not (
+        level in QUIET_LEVELS
+        or EXCEPTION_LINE.match(text)
+        or (_PLACE.match(lead) and ": line " not in lead)  # a shell names its script
+        or _CODE_BEGINS.match(lead)
+        or _QUOTED.search(lead)
+        or _ADVICE.search(lead)
+    )
+
+
+def is_error(text: str, level: str) -> bool:
+    """Return whether a line says that something failed, without an exception's class."""
+    return bool(text.strip() and (level in ERROR_LEVELS or (level not in QUIET_LEVELS and ERROR_LINE.match(text))))
 
 
 def joined_lines(texts: Sequence[str]) -> tuple[str, ...]:
@@ -100,13 +124,13 @@ def joined_lines(texts: Sequence[str]) -> tuple[str, ...]:
 
 def starts_traceback(text: str) -> bool:
     """Return whether a traceback begins with a line."""
-    return "Traceback" in text and TRACEBACK_HEADER.match(text) is not None
+    return "Traceback" in text and bool(TRACEBACK_HEADER.match(text) or RICH_HEADER.match(text))
 
 
 def ends_message(text: str) -> bool:
     """Return whether a line ends the message of an exception before it."""
     return bool(
-        PYTHON_FRAME.match(text)
+        python_frame(text)
         or starts_traceback(text)
         or CHAINING_LINE.match(text)
         or EXCEPTION_LINE.match(text)
@@ -114,15 +138,43 @@ def ends_message(text: str) -> bool:
     )
 
 
-def signal_name(found: re.Match[str]) -> str | None:
-    """Return the name of the signal in a crash's line, if there is one."""
-    if found["abort"]:
-        return "SIGABRT"
-    words = found["fatal"] or found["segfault"] or found["shell"]
-    return found["caught"] or _SIGNALS.get(words)
+def python_frame(text: str) -> str | None:
+    """Return ``file:function`` of a line of a Python traceback."""
+    found = next(filter(None, (pattern.match(text) for pattern in _PYTHON_FRAMES)), None) if " in" in text else None
+    return found and f"{found['file']}:{found['name'] or '?'}"
 
 
-def builtin_bases(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the bases of those classes that are Python's own."""
+def crash_frame(text: str) -> str | None:
+    """Return ``file:function`` or ``library:symbol`` of a line of the stack that a crash handler prints."""
+    found = _FAULTHANDLER_FRAME.match(text) or _UNKNOWN_FRAME.match(text)
+    return f"{found['file']}:{found['name']}" if found else native_frame(text)
+
+
+def native_frame(text: str) -> str | None:
+    """Return ``library:symbol`` of a line of a native stack, ``?`` for what it does not name."""
+    found = next(filter(None, (pattern.match(text) for pattern in _NATIVE_FRAMES)), None)
+    return found and f"{found['library'] or '?'}:{found['symbol'] or '?'}"
+
+
+#: Bases of the stack's own exceptions, as in Python's tables of its own; vLLM's server answers BadRequestError where
+#: its engine raises VLLMValidationError, a ValueError until vLLM 0.30.
+_BASES = {
+    "VLLMValidationError": ("ValueError", "BadRequestError"),
+    "torch.OutOfMemoryError": ("RuntimeError",),
+    "torch.cuda.OutOfMemoryError": ("RuntimeError",),
+    "AcceleratorError": ("RuntimeError",),
+    "DistBackendError": ("DistError", "RuntimeError"),
+    "DistNetworkError": ("DistError", "RuntimeError"),
+    "DistStoreError": ("DistError", "RuntimeError"),
+    "RepositoryNotFoundError": ("HfHubHTTPError", "OSError"),
+    "GatedRepoError": ("RepositoryNotFoundError", "HfHubHTTPError", "OSError"),
+    "JSONDecodeError": ("ValueError",),
+}
+
+
+def known_bases(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the bases of those classes that are Python's own, or well-known ones of the stack."""
     classes = [kind for name in names if isinstance(kind := getattr(builtins, name, None), type)]
-    return tuple(base.__name__ for kind in classes for base in kind.__mro__[1:-1])
+    own = [base.__name__ for kind in classes for base in kind.__mro__[1:-1]]
+    found = (_BASES.get(name) or _BASES.get(name.rpartition(".")[2]) or () for name in names)
+    return (*own, *(base for bases in found for base in bases))

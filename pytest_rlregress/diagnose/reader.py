@@ -21,6 +21,8 @@ STDIN = Path("-")
 _BLOCK_BYTES = 2**18
 # Lines given around a hit. Every frame of a traceback is a hit, so these bridge what other workers print between.
 _BEFORE, _AFTER = 3, 40
+# There are many clues, and no log of this size takes long; what comes after it is searched for them near hits only.
+_BYTES_FOR_CLUES = 2**22
 # Characters that no text has, or hardly any.
 _CONTROL = bytes(set(range(32)) - set(b"\a\b\t\n\f\r\x1b"))
 
@@ -59,9 +61,12 @@ def read_stream(stream: IO[bytes], name: str, search: Search) -> Iterator[Line]:
 
 def relevant_lines(blocks: Iterable[bytes], search: Search) -> Iterator[Line]:
     """Read the lines that are worth it; a gap in their numbers is where lines were passed over."""
-    number, tail, awaited = 1, b"", 0
+    number, tail, awaited, size = 1, b"", 0, 0
     for fresh in blocks:
         block = tail + fresh
+        size += len(fresh)
+        if size <= _BYTES_FOR_CLUES:
+            search.look_for_clues(fresh)
         spans = []
         if awaited:
             stop, awaited = _end_of_lines(block, 0, awaited)
@@ -78,6 +83,8 @@ def relevant_lines(blocks: Iterable[bytes], search: Search) -> Iterator[Line]:
             position, _ = _end_of_lines(block, hit, 1)
         given = 0
         for start, stop in spans:
+            if size > _BYTES_FOR_CLUES:
+                search.look_for_clues(block[start:stop])
             number += block.count(b"\n", given, start)
             for offset, text in enumerate(block[start:stop].removesuffix(b"\n").decode(errors="replace").split("\n")):
                 yield from clean(number + offset, text)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from pytest_rlregress.catalogue import Failure, Signature
 from pytest_rlregress.logs.lines import clean
@@ -13,36 +14,66 @@ from pytest_rlregress.util.literals import literals
 _ALWAYS = (
     b"Error",
     b"Exception",
+    b"ERROR",
+    b"fatal error",
+    b"subprocess-exited",
+    b'"error"',
     b'", line ',
     b"Traceback (most recent",
     b"Fatal Python error",
-    b"*** SIG",
+    b"FATAL",
+    b"CRITICAL",
+    b"SIG",
+    b"Caught signal",
+    b"Floating point exception",
+    b"Failed ",
+    b"failed: ",
+    b"backtrace",
     b"Segfault",
-    b"Segmentation fault",
+    b"egmentation fault",
     b"(core dumped)",
+    b"killed",
     b"Killed",
+    b"exit code",
+    b"exitcode",
+    b"Exit Code",
+    b"EXIT CODE",
+    b"exit status",
+    b"code=dumped",
+    b"exited",
+    b"unexpectedly",
+    b"segfault at ",
+    b"oom-kill",
+    b"oom_kill",
+    b"Out Of Memory",
+    b"trap divide",
+    b"general protection",
+    b"terminate called",
+    b"Aborted",
+    b"Bus error",
     b"double free",
     b"free(): invalid",
     b"malloc(): ",
     b"munmap_chunk(): ",
     b"corrupted ",
     b"stack smashing",
-    b"terminate called",
     b"CUDA error",
     b"NCCL error",
+    b"make: ***",
+    b"build stopped",
     b" rollouts",
 )
-# What a log is mostly made of: the first leaves a quarter of it, both leave a tenth.
-_SIEVES = (b"0123456789 .:_-/=()[]{}|#%+\n\r\t\x1betaoins", b"lducpmgh")
-_SIFTED = 3
-_SHORTEST, _DISTINCTIVE = 6, 10
+# What a log is mostly made of, bars' blocks included: each leaves a half of it or less.
+_SIEVES = (b"0123456789 .:_-/=()[]{}|#%+\r\t\x1betaoins\xe2\x96\x88", b"lducpmgh,", b"rkvfyw\x8c")
+_SHORTEST, _DISTINCTIVE, _QUOTABLE = 6, 10, 16
 
 
 class Search:
     """Finds every line that could show one of the failures, and few others; and the clues, each until it is found.
 
-    There are too many texts to look for in gigabytes one by one. First both are compared without common characters:
-    that leaves little of a log, and what is not in there is not in the log either.
+    There are too many texts to look for in gigabytes one by one. First both are compared without common characters,
+    and lines that are alike without them only once: that leaves little of a log, and what is not in there is not in the
+    log either.
 
     Attributes:
         clues: The clues found in what was searched.
@@ -65,28 +96,41 @@ class Search:
         }
         self.clues: set[re.Pattern[str]] = set()
 
-    def find(self, block: bytes, start: int) -> list[int]:
-        """Return where in a block, from ``start`` on, one of the texts is."""
-        once = block.translate(None, _SIEVES[0])
-        sifted = once, once.translate(None, _SIEVES[1])
+    def look_for_clues(self, block: bytes) -> None:
+        """Look for the clues that are not found yet on the lines of a block."""
+        sifted = _sifted(block)
         for clue, texts in list(self._wanted.items()):
-            if any(_is_on_a_line(clue, block, text.positions(block, sifted, start)) for text in texts):
+            if any(_is_on_a_line(clue, block, text.positions(block, sifted, 0)) for text in texts):
                 self.clues.add(clue)
                 del self._wanted[clue]
+
+    def find(self, block: bytes, start: int) -> list[int]:
+        """Return where in a block, from ``start`` on, one of the texts is."""
+        sifted = _sifted(block)
         return sorted(position for text in self._texts for position in text.positions(block, sifted, start))
 
 
+def _sifted(text: bytes) -> tuple[bytes, ...]:
+    """Return what is left of a text after each sieve, lines that are then alike only once."""
+    once = b"\n".join(set(text.translate(None, _SIEVES[0]).split(b"\n")))
+    return tuple(accumulate(_SIEVES[1:], lambda left, sieve: left.translate(None, sieve), initial=once))
+
+
+def _is_rare(part: bytes) -> bool:
+    """Return whether what sieves left of a text is hardly in what they leave of a log; capitals are rare."""
+    return len(part) >= 3 or (len(part) == 2 and part.istitle())
+
+
 class _SiftedText:
-    """A text to look for, and what a sieve leaves of it."""
+    """A text to look for, and the least that sieves leave of it that is still enough to look for first."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
-        once = text.translate(None, _SIEVES[0])
-        twice = once.translate(None, _SIEVES[1])
-        self._sieve = int(len(twice) >= _SIFTED)
-        self._sifted = twice if self._sieve else once
+        left = _sifted(text)
+        self._sieve = max((sieve for sieve, part in enumerate(left) if _is_rare(part)), default=0)
+        self._sifted = left[self._sieve]
 
-    def positions(self, block: bytes, sifted: tuple[bytes, bytes], start: int) -> Iterable[int]:
+    def positions(self, block: bytes, sifted: Sequence[bytes], start: int) -> Iterable[int]:
         """Return where in a block the text is; ``sifted`` is what each sieve leaves of the block."""
         position = block.find(self._text, start) if self._sifted in sifted[self._sieve] else -1
         while position >= 0:
@@ -115,6 +159,20 @@ def is_words_only(signature: Signature) -> bool:
     )
 
 
+def is_quotable(signature: Signature) -> bool:
+    """Return whether a signature of an exception has a message that says enough where its class is left out.
+
+    As in an ERROR record of a program that caught the exception, and logs no more than its message.
+    """
+    return (
+        signature.exception is not None
+        and signature.message is not None
+        and signature.kind in (None, "failed")
+        and not (signature.signal or signature.frames or signature.log)
+        and all(len(text) >= _QUOTABLE for text in literals(signature.message))
+    )
+
+
 def literal_parts(signature: Signature) -> set[str]:
     """Return texts, one of which is on every line that a message matches, also where it is wrapped once."""
     pattern = signature.message or signature.log
@@ -124,9 +182,9 @@ def literal_parts(signature: Signature) -> set[str]:
 
 def _unsplittable_parts(text: str) -> list[str]:
     """Return a long word of a text, or two halves of which no single wrap cuts both."""
-    word = max(text.split(), key=len)
-    if len(word) >= _DISTINCTIVE:
-        return [word]
+    words = [word for word in text.split() if len(word) >= _DISTINCTIVE]
+    if words:
+        return [max(words, key=lambda word: len(_sifted(word.encode())[1]))]  # found the fastest
     spaces = [at for at, character in enumerate(text) if character == " "]
     for at in sorted(spaces, key=lambda at: abs(at - len(text) // 2)):
         halves = [text[:at], text[at + 1 :]]
