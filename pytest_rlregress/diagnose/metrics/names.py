@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 #: Metric -> the names of trainers for it, the most telling first. The first that a run has is the one that is judged.
 #: verl's are those of ``trainer/ppo/metric_utils.py`` and ``rollout_corr_helper.py``, TRL's of ``grpo_trainer.py``.
 NAMES: dict[str, tuple[str, ...]] = {
@@ -50,11 +48,9 @@ UPDATES_ONCE_A_STEP = ("clip_ratio/region_mean", "clip_ratio")
 STEPS = ("global_step", "training/global_step", "step", "_step")
 
 _KNOWN = {name for names in NAMES.values() for name in names}
-#: The reward functions of TRL, by their names.
-OF_A_FUNCTION = re.compile(r"rewards/(?P<function>[^/]+)/mean")
 
 
 def known(printed: str) -> str | None:
     """Return a metric's name without the ``train/`` that transformers puts before it, if it is one that is judged."""
     name = printed.removeprefix("train/")
-    return name if name in _KNOWN or OF_A_FUNCTION.fullmatch(name) else None
+    return name if name in _KNOWN else None

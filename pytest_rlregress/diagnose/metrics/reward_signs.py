@@ -9,8 +9,6 @@ from pytest_rlregress.diagnose.metrics.series import Run, Series
 
 #: From how many steps on "at all steps" is no chance of the first batches.
 ALWAYS = 10
-#: The same of one reward function beside others: a format that a model has yet to learn is 0 for long.
-ALWAYS_OF_A_FUNCTION = 50
 #: How many steps in a row without a number for a gradient are no scaler of float16 that looks for its scale.
 NO_NUMBER = 3
 #: How many steps after a gradient that is no number show what became of the policy.
@@ -34,24 +32,6 @@ def zero_reward(run: Run) -> MetricFinding | None:
         "in; print what exactly the function is given.",
         reward,
     )
-
-
-def zero_reward_function(run: Run) -> MetricFinding | None:
-    """One reward function never gave anything, beside others that did."""
-    for function in run.functions():
-        reward = function.numbers()
-        if len(reward) < ALWAYS_OF_A_FUNCTION or not reward.all(_is_zero) or run.get("reward").all(_is_zero):
-            continue
-        return MetricFinding(
-            "a reward function of 0",
-            f"{reward.name} is 0 at all {steps_of(reward)}, other rewards are not",
-            ("special-tokens-stripped-from-reward", "math-verify-zero-reward"),
-            "possible",
-            "this function has never found what it looks for: it may be given texts without it.",
-            "print what the function is given, as repr(): are the tokens that it looks for still in it?",
-            reward,
-        )
-    return None
 
 
 def equal_rewards(run: Run) -> MetricFinding | None:
@@ -82,7 +62,7 @@ def equal_groups(run: Run) -> MetricFinding | None:
         groups = run.get("highest advantage").numbers()
         none = groups.all(_is_zero) and run.get("lowest advantage").numbers().all(_is_zero)
         what = f"{groups.name} is 0"
-    if not none or len(groups) < ALWAYS or (reward.constant() and _flat_everywhere(run)):
+    if not none or len(groups) < ALWAYS or not len(reward) or (reward.constant() and _flat_everywhere(run)):
         return None
     return MetricFinding(
         "no spread in any group",
@@ -103,7 +83,9 @@ def raw_reward_as_advantage(run: Run) -> MetricFinding | None:
     same = all(
         len(advantage) >= NO_NUMBER
         and advantage.steps == reward.steps
-        and all(math.isclose(a, r, rel_tol=1e-4, abs_tol=1e-6) for (_, a), (_, r) in zip(advantage, reward, strict=True))
+        and all(
+            math.isclose(a, r, rel_tol=1e-4, abs_tol=1e-6) for (_, a), (_, r) in zip(advantage, reward, strict=True)
+        )
         for advantage, reward in found
     )
     (highest, reward), (lowest, _) = found
@@ -127,11 +109,11 @@ def cut_short(run: Run) -> MetricFinding | None:
     if len(cut) < ALWAYS or not cut.all(lambda value: value == 1):
         return None
     shortest, longest = run.get("shortest completion").numbers(), run.get("longest completion").numbers()
-    lengths = f"{shortest.name} is {_range(shortest)}, {longest.name} {_range(longest)}"
     if shortest.steps == longest.steps and sum(a < b for a, b in zip(shortest.values, longest.values, strict=True)) > 1:
         return MetricFinding(
             "all cut short, of several lengths",
-            f"{cut.name} is 1 at all {steps_of(cut)}, and {lengths}",
+            f"{cut.name} is 1 at all {steps_of(cut)}, {shortest.name} {_range(shortest)}, {longest.name} "
+            f"{_range(longest)}",
             ("truncation-told-by-eos-id",),
             "possible",
             "completions that ended before the limit are held for cut short: the engine stops on an id that the "
@@ -146,14 +128,14 @@ def cut_short(run: Run) -> MetricFinding | None:
         ("pad-is-eos", "truncation-told-by-eos-id"),
         "possible",
         "no completion ever ends by itself: the limit is too low for the task, or the model does not end its turns.",
-        "read a few completions: do they go on behind their answer? Does the chat template's end of a turn stand in the "
-        "labels that the model was trained with, and among the engine's stop ids?",
+        "read a few completions: do they go on behind their answer? Does the chat template's end of a turn stand among "
+        "the labels that the model was trained on, and among the engine's stop ids?",
         cut,
     )
 
 
 def gradient_not_a_number(run: Run) -> MetricFinding | None:
-    """The gradient's norm became NaN, and the policy was gone."""
+    """The gradient's norm became NaN or infinite, and stayed so."""
     norm = run.get("gradient norm")
     bad = norm.where(lambda _, value: not math.isfinite(value))
     if not len(bad):
@@ -169,8 +151,8 @@ def gradient_not_a_number(run: Run) -> MetricFinding | None:
     if not collapse and (len(rest) < NO_NUMBER or not len(sound)):
         return None
     return MetricFinding(
-        "gradient that is no number",
-        f"{norm.name} is no number from step {begun} to {rest.steps[-1]}" + (f", and then {collapse}" if collapse else ""),
+        "gradient that is not finite",
+        f"{norm.name} is not finite from step {begun} to {rest.steps[-1]}" + f", and then {collapse}" * bool(collapse),
         ("nan-step-exclamation-marks",),
         "certain" if collapse else "possible",
         "an update with such a gradient makes every weight NaN; the engine then draws one token for ever.",
@@ -200,21 +182,23 @@ def reward_not_a_number(run: Run) -> MetricFinding | None:
 
 def _collapse(run: Run, begun: int) -> str:
     """Say what shows that completions were all the same after a step, and were not before; nothing where none does."""
-    said = []
-    for name in ("spread of rewards", "groups without spread"):
-        series, alike = run.get(name).numbers(), float(name.startswith("groups"))
-        after, before = series.after(begun), series.where(lambda step, _: step < begun)
-        if len(after) >= COLLAPSED and after.all(lambda value, alike=alike: value == alike) and before.values[-1:] != after.values[:1]:  # type: ignore[misc]
-            said.append(f"{series.name} is {number(alike)}")
-    pairs = [("lowest reward", "highest reward"), ("shortest completion", "longest completion")]
+    pairs = [("shortest completion", "longest completion"), ("lowest reward", "highest reward")]
     for low, high in pairs:
         lowest, highest = run.get(low).numbers(), run.get(high).numbers()
-        alike_steps = {step for (step, a), b in zip(lowest, highest.values, strict=False) if a == b}
-        after = lowest.after(begun)
-        before = lowest.where(lambda step, _: step < begun)
-        if len(after) >= COLLAPSED and alike_steps.issuperset(after.steps) and not alike_steps.issuperset(before.steps):
-            said.append(f"{lowest.name} and {highest.name} are the same, {number(after.values[0])}")
-    return " and ".join(said)
+        equal = set(dict(lowest).items() & dict(highest).items())
+        if _only_after(begun, lowest, {step for step, _ in equal}):
+            value = number(lowest.after(begun).values[0])
+            return f"{lowest.name} and {highest.name} are the same, {value}"
+    spread = run.get("spread of rewards").numbers()
+    if _only_after(begun, spread, {step for step, value in spread if value == 0}):
+        return f"{spread.name} is 0"
+    return ""
+
+
+def _only_after(begun: int, series: Series, steps: set[int]) -> bool:
+    """Whether all of a series' steps after one are among some, and not all before it."""
+    after, before = series.after(begun), series.where(lambda step, _: step < begun)
+    return len(after) >= COLLAPSED and steps.issuperset(after.steps) and not steps.issuperset(before.steps)
 
 
 def _spread_of(run: Run) -> list[str]:

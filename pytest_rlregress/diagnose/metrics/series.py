@@ -8,10 +8,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pytest_rlregress.diagnose.metrics.names import NAMES, OF_A_FUNCTION
+from pytest_rlregress.diagnose.metrics.names import NAMES
 
-#: How many steps are kept of a log: 16 bytes each for some twenty numbers. What a run begins with tells most.
-MOST_STEPS = 100_000
+#: How many steps are kept of a log, in a few MB: no run of a trainer for LLMs has logged as many.
+MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Series:
     def where(self, test: Callable[[int, float], bool]) -> Series:
         """Return the part of it whose step and value pass a test."""
         kept = [place for place, (step, value) in enumerate(self) if test(step, value)]
-        steps, values = (array(old.typecode, (old[place] for place in kept)) for old in (self.steps, self.values))
+        steps = array("q", (self.steps[place] for place in kept))
+        values = array("d", (self.values[place] for place in kept))
         return Series(self.name, steps, values, [bisect_left(kept, place) for place in self.restarts])
 
     def numbers(self) -> Series:
@@ -87,17 +88,25 @@ class Run:
     last: int = 0
     _series: dict[str, Series] = field(default_factory=dict)
 
+    @property
+    def full(self) -> bool:
+        """Whether it takes no more steps."""
+        return self.steps >= MOST_STEPS
+
     def add(self, step: int | None, values: Mapping[str, float]) -> None:
         """Add what was logged at a step, under the names that ``names.known`` gives."""
+        if not self.steps:
+            self.numbered = step is not None
+        elif self.numbered != (step is not None):  # of another writer: the two would mix
+            return
         if step is None:
-            self.numbered = False
             step = self.last + 1
         if not self.steps:
             self.first = step
         elif step < self.last:
             self._restart()
         if step != self.last or not self.steps:
-            if self.steps >= MOST_STEPS:
+            if self.full:
                 return
             self.steps += 1
         self.last = step
@@ -116,14 +125,11 @@ class Run:
         """Return the series of a name, empty where the run has none."""
         return self._series.get(name, Series(name))
 
-    def functions(self) -> list[Series]:
-        """Return the mean rewards of TRL's single reward functions."""
-        return [series for name, series in self._series.items() if OF_A_FUNCTION.fullmatch(name)]
-
     def goes_on(self, later: Run) -> bool:
         """Return whether another log has the same run after a restart: it begins within this one, or right behind."""
-        same = self._series.keys() & later._series.keys()
-        return bool(same) and self.numbered and later.numbered and self.first < later.first <= self.last + 1
+        numbered = self.numbered and later.numbered and later.steps > 1
+        same = self._series.keys() == later._series.keys()
+        return numbered and same and self.first < later.first <= self.last + 1
 
     def joined(self, later: Run) -> Run:
         """Return both as one run that was restarted where the second begins."""

@@ -16,7 +16,6 @@ SIGNS: tuple[Callable[[Run], MetricFinding | None], ...] = (
     policy_signs.constant_gap,
     policy_signs.clipped_at_once,
     reward_signs.zero_reward,
-    reward_signs.zero_reward_function,
     reward_signs.equal_rewards,
     reward_signs.equal_groups,
     reward_signs.raw_reward_as_advantage,

@@ -32,6 +32,8 @@ class MetricText:
 
     def feed(self, block: bytes) -> None:
         """Take a block of whole lines. Plain texts are looked for first: most blocks of a log have none."""
+        if self.run.full:
+            return
         if b"_size': " in block:
             for key, value in _SETTING.findall(block):
                 self.run.settings.setdefault(key.decode(), set()).add(float(value))
@@ -39,7 +41,8 @@ class MetricText:
         if b"step:" in block:
             found += [(line.start(), _verl_row(line)) for line in _VERL_LINE.finditer(block)]
         if b"{'" in block:
-            found += [(line.start(), row_of(_dict_items(line[0]))) for line in _DICT.finditer(block)]
+            dicts = (line for line in _DICT.finditer(block) if b"'epoch': " in line[0])  # others are settings
+            found += [(line.start(), row_of(_dict_items(line[0]))) for line in dicts]
         if b'step"' in block:
             lines = (line for line in _JSON_LINE.finditer(block) if b'step"' in line[0])
             found += [(line.start(), row_of(_json_items(line[0]))) for line in lines]
@@ -62,7 +65,7 @@ def row_of(items: Iterable[tuple[str, Any]]) -> tuple[int | None, dict[str, floa
 
 
 def as_number(value: Any) -> float | None:
-    """Return a logged value as a number: JSON writers put null, or a text, where it was none; None for another thing."""
+    """Return a logged value as a number, NaN for the null or the text that JSON writers put there; None for others."""
     if value is None or value == "None":
         return math.nan
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):

@@ -1,4 +1,4 @@
-"""Read files of metrics that are no logs: transformers' trainer state, and TensorBoard's event files."""
+"""Read files of metrics that are no logs: the trainer state of transformers, and TensorBoard's event files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pytest_rlregress.diagnose.metrics.series import Run
 from pytest_rlregress.diagnose.metrics.text import row_of
 
 # The names under which a folder has what trainers write; the content decides what a file is.
-_IN_FOLDERS = ("*tfevents*", "trainer_state.json", "*.jsonl", "wandb-summary.json")
+_STATE = "trainer_state.json"
+_IN_FOLDERS = ("*tfevents*", _STATE, "*.jsonl", "wandb-summary.json")
 _HEAD_BYTES = 4096
 
 
@@ -55,15 +56,19 @@ def read(path: Path, kind: str) -> Run:
     return run
 
 
-def in_folder(folder: Path) -> list[Path]:
-    """Return a folder's files of metrics, below too; of a run's checkpoints, which each have all before, the last."""
-    found = sorted({path for pattern in _IN_FOLDERS for path in folder.rglob(pattern) if path.is_file()})
-    states = {}
-    for path in found:
-        if path.name == "trainer_state.json":
-            run = path.parent.parent if path.parent.name.startswith("checkpoint-") else path.parent
-            states[run] = max(states.get(run, path), path, key=_checkpoint)
-    return [path for path in found if path.name != "trainer_state.json" or path in states.values()]
+def of(path: Path) -> list[Path]:
+    """Return a path, or of a folder the files of metrics in it and below; itself, where there are none.
+
+    Of a run's checkpoints, each of which has all that came before, the last one counts.
+    """
+    if not path.is_dir():
+        return [path]
+    found = sorted({file for pattern in _IN_FOLDERS for file in path.rglob(pattern) if file.is_file()})
+    last: dict[Path, Path] = {}
+    for file in (file for file in found if file.name == _STATE):
+        run = file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent
+        last[run] = max(last.get(run, file), file, key=_checkpoint)
+    return [file for file in found if file.name != _STATE or file in last.values()] or [path]
 
 
 def _checkpoint(path: Path) -> float:
@@ -86,10 +91,11 @@ def _tensorboard(path: Path) -> Iterator[list[tuple[str, Any]]]:
         from tensorboard.util.tensor_util import make_ndarray
     except ImportError:
         raise MetricFileError(
-            f"{path}: events of TensorBoard, which its own reader reads, and it is not installed: pip install tensorboard"
+            f"{path}: events of TensorBoard, whose reader is not installed: pip install tensorboard"
         ) from None
     # One event has one number: those of a step are put together, as the steps of a run may only grow.
-    step, items = None, []
+    step: int | None = None
+    items: list[tuple[str, Any]] = []
     for event in EventFileLoader(str(path)).Load():
         for value in event.summary.value:
             number = make_ndarray(value.tensor) if value.HasField("tensor") else None
