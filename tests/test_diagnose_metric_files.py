@@ -6,6 +6,8 @@ import gzip
 import io
 import json
 import math
+import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -176,7 +178,7 @@ def test_a_folder_of_runs(tmp_path, diagnose):
         (tmp_path / "a" / f"checkpoint-{step}").mkdir(parents=True)
         state = {"log_history": [{"step": n, "reward": 0.0} for n in range(1, step + 1)]}
         (tmp_path / "a" / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state, indent=2))
-    (tmp_path / "wandb-summary.json").write_text('{"_step": 4, "reward": 0.5}')
+    (tmp_path / "wandb-history.jsonl").write_text('{"_step": 4, "reward": 0.5}')
     (tmp_path / "train.log").write_text("KeyError: 'ministral3'\n")
     code, printed = diagnose("--json", tmp_path)
     assert code == 3
@@ -194,7 +196,6 @@ def test_a_folder_of_runs(tmp_path, diagnose):
     [
         ("trainer_state.json", b'{"log_history": [{"step": 1,', "no trainer state of transformers"),
         ("trainer_state.json", b'{"log_history": 3}', "no trainer state of transformers"),
-        ("run-1.wandb", b":W&B\x01\xbf\x00" + bytes(900), "export the run's history as JSON lines"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, diagnose, name, content, message):
@@ -223,6 +224,52 @@ def test_events_that_are_cut_off(tmp_path):
     path.write_bytes((RECORDED / "trl-sound.tfevents").read_bytes()[:15_000])
     run = metric_files.read(path, metric_files.kind_of(path))
     assert 1 < run.steps < 10
+
+
+WANDB_WRITER = """
+import sys, wandb
+with wandb.init(project="made", mode="offline", dir=sys.argv[1]) as run:
+    for step in range(1, 401):
+        run.log({"train/reward": step / 4, "train/global_step": step, "eval/reward": 7.0, "text": "x" * 200})
+    run.log({"train/grad_norm": float("nan"), "train/global_step": 401})
+"""
+
+
+def test_the_records_of_wandb(tmp_path):
+    """As wandb writes them, over several blocks: whole, and of a run that goes on or was killed."""
+    pytest.importorskip("wandb")
+    command = [sys.executable, "-c", WANDB_WRITER, str(tmp_path)]
+    environment = {**os.environ, "HOME": str(tmp_path), "WANDB_SILENT": "true"}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    [path] = metric_files.of(tmp_path)
+    assert path.stat().st_size > 3 * 2**15
+    run = metric_files.read(path, metric_files.kind_of(path))
+    assert list(run.get("reward")) == [(step, step / 4) for step in range(1, 401)]
+    assert [(step, math.isnan(value)) for step, value in run.get("gradient norm")] == [(401, True)]
+    cut = tmp_path / "cut.wandb"
+    cut.write_bytes(path.read_bytes()[:50_000])
+    run = metric_files.read(cut, metric_files.kind_of(cut))
+    assert list(run.get("reward")) == [(step, step / 4) for step in range(1, run.last + 1)]
+    assert 50 < run.last < 300
+
+
+def test_records_of_wandb_without_it(tmp_path, monkeypatch, diagnose):
+    monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
+    (tmp_path / "run-1.wandb").write_bytes(b":W&B\x01\xbf\x00" + bytes(900))
+    code, printed = diagnose(tmp_path / "run-1.wandb")
+    assert code == 2
+    assert "run-1.wandb: wandb's own record, whose messages are wandb's, which is not installed: pip install wandb" in (
+        printed.err
+    )
+
+
+def test_damaged_records_of_wandb(tmp_path, diagnose):
+    pytest.importorskip("wandb")
+    path = tmp_path / "run-1.wandb"
+    path.write_bytes(b":W&B\x01\xbf\x00" + struct.pack("<xxxxHB", 9, 1) + b"\xff" * 9)
+    code, printed = diagnose(path)
+    assert code == 2
+    assert "a damaged record of wandb's" in printed.err
 
 
 def test_what_is_no_file_of_events_imports_no_reader_of_them():

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from pytest_rlregress.fixtures.step_record import StepSettings
 
 HERE = Path(__file__).parent
 #: What is kept of a line of verl's file logger: all but times, memory and lengths of whole sequences.
+#: What is kept of verl's console.
+CONSOLE = re.compile(r"step:\d|'(ppo_epochs|ppo_mini_batch_size|train_batch_size)'")
 KEPT = ("actor/", "critic/", "response", "rollout_corr/", "training/")
 
 
@@ -167,22 +170,45 @@ def record(trl_step, name, alter, settings):
         shutil.copy(events, HERE / f"{name}.tfevents")
 
 
+ACTOR = "actor_rollout_ref.actor"
+#: A reward function of verl's, by what it returns instead of ``score``.
+REWARD = """
+from pytest_rlregress.fixtures import verl_reward
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
+    score = verl_reward.compute_score(data_source, solution_str, ground_truth)
+    return {}
+"""
+#: Name -> steps, settings of verl, and what its reward function returns.
+VERL_RUNS = {
+    "sound": (6, {}, "score"),
+    "sound-one-update": (10, {f"{ACTOR}.ppo_mini_batch_size": 4}, "score"),
+    "broken-syncs": (
+        6,
+        {"actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls": "verl_mutants.MutantReceiver"},
+        "score",
+    ),
+    "zero-reward": (10, {}, "0.0"),
+    "nan-reward": (6, {}, "float('nan') if score > 0.8 else score"),
+}
+
+
 @pytest.mark.long
 @pytest.mark.isolated(timeout=900)
 @pytest.mark.needs("verl-trainer", "ray-cluster", "vllm-engine")
-@pytest.mark.parametrize("name", ["sound", "broken-syncs"])
-def test_verl(name, progress):
+@pytest.mark.parametrize("name", VERL_RUNS)
+def test_verl(name, progress, tmp_path):
     from pytest_rlregress.fixtures import verl_record, verl_step
 
-    settings, environment = {}, {}
-    if name == "broken-syncs":
-        settings["actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls"] = "verl_mutants.MutantReceiver"
-        environment["PYTHONPATH"] = str(HERE.parent)
+    steps, settings, returned = VERL_RUNS[name]
+    reward = tmp_path / "reward.py"
+    reward.write_text(REWARD.format(returned))
+    settings = settings | {"reward.custom_reward_function.path": reward}
     logs = []
     with verl_step.start(StepSettings(prompts=4, samples_per_prompt=4), True, progress, logs.append) as trainer:
-        trainer.run(6, settings=settings, environment=environment)
+        trainer.run(steps, settings=settings, environment={"PYTHONPATH": str(HERE.parent)})
         rows = map(json.loads, (trainer.folder / "0" / verl_record.METRICS_FILE).read_text().splitlines())
         kept = [row | {"data": {k: v for k, v in row["data"].items() if k.startswith(KEPT)}} for row in rows]
         (HERE / f"verl-{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept))
-        if name == "sound":
-            (HERE / "verl-sound.log").write_text(logs[0].read_text())
+        if name.startswith("sound"):
+            lines = logs[0].read_text().splitlines(keepends=True)
+            (HERE / f"verl-{name}.log").write_text("".join(line for line in lines if CONSOLE.search(line)))
