@@ -25,6 +25,8 @@ REAL = {
     "trl-sound-two-updates.json": [],  # every second step is off-policy, and clips
     "verl-sound.jsonl": [],
     "verl-sound.log": [],
+    "verl-sound-one-update.jsonl": [],
+    "verl-sound-one-update.log": [],
     "trl-no-sync.json": ["growing gap"],
     "trl-one-sync.json": ["growing gap"],
     "trl-one-sync-resumed.json": ["gap that comes and goes"],  # its history has the first run's
@@ -58,8 +60,18 @@ def test_every_recorded_run_is_judged():
 @pytest.mark.parametrize("name", REAL)
 def test_real_runs(name):
     run = read(RECORDED / name)
-    assert run.steps == {"verl": 6}.get(name[:4], 4 if name.endswith("resumed.tfevents") else run.last) > 3
+    assert run.steps > 3
     assert [one.sign for one in signs.find([run])] == REAL[name]
+
+
+def test_an_update_a_step_is_read_from_verls_console():
+    """Where it is known, clipping in the first step is judged: it is 0 in a sound run, and would be a sign."""
+    one, two = (read(RECORDED / f"verl-{name}.log") for name in ("sound-one-update", "sound"))
+    assert one.get("clip fraction").values[0] == 0
+    assert two.get("clip fraction").values[0] > 0.05
+    [first] = two.settings["ppo_mini_batch_size"]
+    two.settings["train_batch_size"] = {first}
+    assert [found.sign for found in signs.find([two])] == ["clipped on the policy that sampled"]
 
 
 def test_what_heals_in_another_log_heals_after_a_restart():
@@ -73,6 +85,13 @@ def test_what_heals_in_another_log_heals_after_a_restart():
 def test_logs_of_different_runs_stay_apart():
     logs = [read(RECORDED / name) for name in ("trl-no-sync.json", "trl-sound.json", "trl-temperature.json")]
     assert [one.sign for one in signs.find(logs)] == ["growing gap", "gap from the first step"]
+
+
+def test_what_two_logs_of_a_run_say_is_said_once():
+    logs = [read(RECORDED / "trl-no-sync.json") for _ in range(2)]
+    logs[1].log = "again.log"
+    [found] = signs.find(logs)
+    assert found.log == f"{logs[0].log}, again.log"
 
 
 def run_of(start=1, settings=None, **metrics):

@@ -29,8 +29,8 @@ def declare(commands: Any) -> None:
         "diagnose",
         description="Name the documented failures that logs show, the most specifically identified first, with lines, "
         "cause and remedy; then what could be one, but other programs print it too, with what would confirm it; then "
-        "what else went wrong in them. What trainers log each step is evidence too: the lines that verl and TRL print, "
-        "JSON lines, trainer_state.json, TensorBoard's event files. The exit code is 1 if there is a documented "
+        "what else went wrong in them. What trainers log each step is evidence too: lines that verl and TRL print, "
+        "JSON lines, trainer_state.json, files of TensorBoard and wandb. The exit code is 1 if there is a documented "
         "failure, 3 if something could be one, 0 if neither, 2 for a log that cannot be read.",
     )
     parser.add_argument(

@@ -22,8 +22,8 @@ from pytest_rlregress.fixtures.step_record import StepSettings
 
 HERE = Path(__file__).parent
 #: What is kept of a line of verl's file logger: all but times, memory and lengths of whole sequences.
-#: What is kept of verl's console.
-CONSOLE = re.compile(r"step:\d|'(ppo_epochs|ppo_mini_batch_size|train_batch_size)'")
+#: What is kept of verl's console: some steps, and the settings.
+CONSOLE = re.compile(r"step:[1-4] |'(ppo_epochs|ppo_mini_batch_size|train_batch_size)'")
 KEPT = ("actor/", "critic/", "response", "rollout_corr/", "training/")
 
 

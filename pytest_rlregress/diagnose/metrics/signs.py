@@ -24,12 +24,19 @@ SIGNS: tuple[Callable[[Run], MetricFinding | None], ...] = (
 
 
 def find(runs: Sequence[Run]) -> list[MetricFinding]:
-    """Return what the signs say of runs, each in a log of its own; logs that go on with the one before are one run."""
+    """Return what the signs say of runs, each in a log of its own; logs that go on with the one before are one run.
+
+    What several logs say in the same words, as a console's and TensorBoard's of one run, is said once.
+    """
     joined: list[Run] = []
     for run in runs:
         if joined and joined[-1].goes_on(run):
             joined[-1] = joined[-1].joined(run)
         elif run.steps:
             joined.append(run)
-    found = [replace(one, log=run.log) for run in joined for sign in SIGNS if (one := sign(run))]
-    return sorted(found, key=lambda one: one.confidence != "certain")
+    found: dict[tuple[str, str], MetricFinding] = {}
+    for run in joined:
+        for one in filter(None, (sign(run) for sign in SIGNS)):
+            before = found.get((one.sign, one.what))
+            found[one.sign, one.what] = replace(one, log=f"{before.log}, {run.log}" if before else run.log)
+    return sorted(found.values(), key=lambda one: one.confidence != "certain")
