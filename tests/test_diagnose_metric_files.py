@@ -166,6 +166,11 @@ def test_a_sound_run_says_that_it_was_read(diagnose):
     assert printed.out.endswith("\n\nno documented failures\n")
 
 
+def test_lines_without_numbers_are_counted(diagnose):
+    _, printed = diagnose(RECORDED / "trl-sound.log")
+    assert "trl-sound.log (10 lines without steps' numbers, counted from 1)" in " ".join(printed.out.split())
+
+
 def test_standard_input(monkeypatch, diagnose):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(ZERO_VERL.encode()), isatty=lambda: False))
     code, printed = diagnose()

@@ -128,10 +128,10 @@ BROKEN = {
     ),
     "groups of one": (
         run_of(
-            critic__rewards__max=[1.0, 0.8, 0.9],
-            critic__rewards__min=[0.0, 0.1, 0.0],
-            critic__advantages__max=[0.999999, 0.799999, 0.9],
-            critic__advantages__min=[0.0, 0.1, 0.0],
+            critic__rewards__max=[1.0, 0.8] * 5,
+            critic__rewards__min=[0.0, 0.1] * 5,
+            critic__advantages__max=[0.999999, 0.799999] * 5,
+            critic__advantages__min=[0.0, 0.1] * 5,
         ),
         "advantage = reward",
         "possible",
@@ -241,10 +241,10 @@ SOUND = {
     "clipped later": run_of(clip_ratio__region_mean=[0.0, 0.4, 0.1]),
     "one completion ended": run_of(completions__clipped_ratio=[1.0] * 20 + [0.99]),
     "advantages of groups": run_of(
-        critic__rewards__max=[1.0] * 5,
-        critic__rewards__min=[0.0] * 5,
-        critic__advantages__max=[1.0, 0.9, 1.3, 1.2, 1.0],
-        critic__advantages__min=[-0.7] * 5,
+        critic__rewards__max=[1.0] * 10,
+        critic__rewards__min=[0.0] * 10,
+        critic__advantages__max=[1.0, 0.9, 1.3, 1.2, 1.0] * 2,
+        critic__advantages__min=[-0.7] * 10,
     ),
 }
 

@@ -19,11 +19,17 @@ def as_text(found: Sequence[MetricFinding], runs: Iterable[Run], failures: Itera
     read = [run for run in runs if run.steps]
     if not read:
         return []
-    logs = ", ".join(f"{run.log} ({run.steps} step{'s' * (run.steps != 1)}, {run.first} to {run.last})" for run in read)
+    logs = ", ".join(f"{run.log} ({_steps(run)})" for run in read)
     if not found:
         return [_wrapped("In the metrics: ", f"no sign of a documented failure; read were {logs}", indent="")]
     catalogue = {failure.id: failure for failure in failures}
     return [_wrapped("In the metrics: ", logs, indent=""), *(_finding(one, catalogue) for one in found)]
+
+
+def _steps(run: Run) -> str:
+    if not run.numbered:
+        return f"{run.steps} lines without steps' numbers, counted from 1"
+    return f"{run.steps} step{'s' * (run.steps != 1)}, {run.first} to {run.last}"
 
 
 def _finding(one: MetricFinding, catalogue: dict[str, Failure]) -> str:

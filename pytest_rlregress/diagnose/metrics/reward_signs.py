@@ -46,7 +46,7 @@ def equal_rewards(run: Run) -> MetricFinding | None:
         f"{reward.name} is {number(reward.values[0])} at all {steps_of(reward)}, without spread",
         ("special-tokens-stripped-from-reward", "math-verify-zero-reward"),
         "possible",
-        "the reward does not depend on the completion: every advantage is 0, and so is the gradient.",
+        "the reward does not depend on the completion, unless all are right: every advantage is 0, and the gradient.",
         "call the reward function with a right and with a wrong completion, as it gets them in the run.",
         reward,
     )
@@ -81,7 +81,7 @@ def raw_reward_as_advantage(run: Run) -> MetricFinding | None:
     pairs = [(f"{end} advantage", f"{end} reward") for end in ("highest", "lowest")]
     found = [(run.get(advantage).numbers(), run.get(reward).numbers()) for advantage, reward in pairs]
     same = all(
-        len(advantage) >= NO_NUMBER
+        len(advantage) >= ALWAYS
         and advantage.steps == reward.steps
         and all(
             math.isclose(a, r, rel_tol=1e-4, abs_tol=1e-6) for (_, a), (_, r) in zip(advantage, reward, strict=True)
