@@ -258,6 +258,24 @@ def test_the_records_of_wandb(tmp_path):
     assert 50 < run.last < 300
 
 
+@pytest.mark.parametrize("rest", range(7))
+def test_no_record_of_wandb_begins_in_the_last_bytes_of_a_block(tmp_path, rest):
+    proto = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+
+    def record(step, reward, padding=""):
+        values = {"train/global_step": step, "reward": reward, "text": padding}
+        items = [proto.HistoryItem(key=key, value_json=json.dumps(value)) for key, value in values.items()]
+        data = proto.Record(history=proto.HistoryRecord(item=items)).SerializeToString()
+        return struct.pack("<xxxxHB", len(data), 1) + data
+
+    block = 2**15 - rest
+    first = record(1, 0.25, "x" * (block - 7 - len(record(1, 0.25, "x" * 20_000)) + 20_000))
+    assert 7 + len(first) == block
+    path = tmp_path / "run-1.wandb"
+    path.write_bytes(b":W&B\x01\xbf\x00" + first + bytes(rest) + record(2, 0.5))
+    assert list(metric_files.read(path, "wandb").get("reward")) == [(1, 0.25), (2, 0.5)]
+
+
 def test_records_of_wandb_without_it(tmp_path, monkeypatch, diagnose):
     monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
     (tmp_path / "run-1.wandb").write_bytes(b":W&B\x01\xbf\x00" + bytes(900))

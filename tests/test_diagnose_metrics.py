@@ -34,6 +34,7 @@ REAL = {
     "verl-broken-syncs.jsonl": ["gap that comes and goes"],
     "trl-temperature.json": ["gap from the first step"],
     "trl-zero-reward.json": ["reward of 0"],
+    "verl-zero-reward.jsonl": ["reward of 0"],
     "trl-equal-rewards.json": ["equal rewards"],
     "trl-one-seed.json": ["no spread in any group"],
     "trl-nan-gradient.json": ["gradient that is not finite"],
@@ -145,6 +146,11 @@ BROKEN = {
         "gradient that is not finite",
         "certain",
     ),
+    "NaN, lengths were never different": (
+        run_of(grad_norm=[0.1, NAN, NAN, NAN], completions__min_length=[8.0] * 4, completions__max_length=[8.0] * 4),
+        "gradient that is not finite",
+        "possible",
+    ),
     "NaN to the end": (run_of(grad_norm=[0.1, NAN, NAN, NAN]), "gradient that is not finite", "possible"),
     "NaN reward": (
         run_of(critic__score__mean=[0.5, NAN, 0.4], critic__advantages__mean=[0.0, NAN, 0.0]),
@@ -152,6 +158,11 @@ BROKEN = {
         "certain",
     ),
     "growing in bfloat16": (run_of(**{TRL_GAP: [0.01 * 1.3**n for n in range(20)]}), "growing gap", "possible"),
+    "growing, with a dip": (
+        run_of(**{TRL_GAP: [0.01, 0.06, 0.1, 0.2, 0.005, 0.3, 0.4, 0.5]}),
+        "growing gap",
+        "possible",
+    ),
     "growing, of probabilities": (
         run_of(training__rollout_probs_diff_mean=[0.004, 0.1, 0.4, 0.8, 0.81]),
         "growing gap",
@@ -261,6 +272,13 @@ def test_a_restart_within_a_log():
     [found] = signs.find([run])
     assert found.sign == "gap that heals after a restart"
     assert found.what.endswith("0.01 at step 5, after a restart")
+
+
+def test_an_outlier_before_a_restart_heals_nothing():
+    run = run_of(**{TRL_GAP: [0.01, 0.2, 0.01, 0.2, 0.01, 0.01, 0.01, 0.2]})
+    for step in range(7, 12):
+        run.add(step, {TRL_GAP.replace("__", "/"): 0.01})
+    assert signs.find([run]) == []
 
 
 def test_memory_is_bounded():
