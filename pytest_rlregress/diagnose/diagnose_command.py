@@ -86,9 +86,9 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[R
         seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
         more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
         paragraphs.append("\n".join(["Seen, and not documented:", *seen, *more]))
+    count, possible = len(diagnosis.documented), len(diagnosis.possible)
     certain = sum(one.confidence == "certain" for one in in_metrics)
-    count = len(diagnosis.documented) + certain
-    possible = len(diagnosis.possible) + len(in_metrics) - certain
+    count, possible = count + certain, possible + len(in_metrics) - certain
     could_be = f", {possible} that could be one" if possible else ""
     paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}{could_be}")
     return "\n\n".join(paragraphs)
