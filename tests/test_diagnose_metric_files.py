@@ -162,7 +162,7 @@ def test_a_sound_run_says_that_it_was_read(diagnose):
     code, printed = diagnose(RECORDED / "verl-sound.jsonl")
     assert code == 0
     assert " ".join(printed.out.split()).startswith("In the metrics: no sign of a documented failure; read were /")
-    assert "(6 steps, 1 to 6)" in printed.out
+    assert "(6 steps, 1 to 6)" in " ".join(printed.out.split())
     assert printed.out.endswith("\n\nno documented failures\n")
 
 

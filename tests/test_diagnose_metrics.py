@@ -35,6 +35,7 @@ REAL = {
     "trl-temperature.json": ["gap from the first step"],
     "trl-zero-reward.json": ["reward of 0"],
     "verl-zero-reward.jsonl": ["reward of 0"],
+    "verl-nan-reward.jsonl": ["reward that is no number"],  # as logged: null
     "trl-equal-rewards.json": ["equal rewards"],
     "trl-one-seed.json": ["no spread in any group"],
     "trl-nan-gradient.json": ["gradient that is not finite"],
