@@ -13,6 +13,10 @@ from typing import Any
 from pytest_rlregress import catalogue
 from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis, LogFinding
+from pytest_rlregress.diagnose.metrics import metric_files, report, signs
+from pytest_rlregress.diagnose.metrics.evidence import MetricFinding
+from pytest_rlregress.diagnose.metrics.series import Run
+from pytest_rlregress.diagnose.metrics.text import MetricText
 
 _WIDTH = 100
 # Of its own: a script that asks whether something documented happened gets no answer from what may be something else.
@@ -25,10 +29,17 @@ def declare(commands: Any) -> None:
         "diagnose",
         description="Name the documented failures that logs show, the most specifically identified first, with lines, "
         "cause and remedy; then what could be one, but other programs print it too, with what would confirm it; then "
-        "what else went wrong in them. The exit code is 1 if there is a documented failure, 3 if something could be "
-        "one, 0 if neither, 2 for a log that cannot be read.",
+        "what else went wrong in them. What trainers log each step is evidence too: lines that verl and TRL print, "
+        "JSON lines, trainer_state.json, files of TensorBoard and wandb. The exit code is 1 if there is a documented "
+        "failure, 3 if something could be one, 0 if neither, 2 for a log that cannot be read.",
     )
-    parser.add_argument("log", nargs="*", type=Path, help="log files, plain or gzipped; - or none: standard input")
+    parser.add_argument(
+        "log",
+        nargs="*",
+        type=Path,
+        help="log files, plain or gzipped, and files of metrics; of a folder the files of metrics in it; - or none: "
+        "standard input",
+    )
     catalogue.declare(parser)
     parser.add_argument("--json", action="store_true", help="as a JSON object")
     parser.set_defaults(run=run)
@@ -41,23 +52,36 @@ def run(options: argparse.Namespace) -> int:
         return 2
     diagnosis = Diagnosis(catalogue.load([catalogue.SHIPPED, *options.scenarios]))
     unread = []
-    for path in options.log or [reader.STDIN]:
+    runs: list[Run] = []
+    for path in [file for given in options.log for file in metric_files.of(given)] or [reader.STDIN]:
         try:
-            diagnosis.read(reader.name_of(path), reader.read(path, diagnosis.search))
-        except reader.LogError as error:
+            if kind := metric_files.kind_of(path):
+                runs.append(metric_files.read(path, kind))
+                continue
+            metrics = MetricText(reader.name_of(path))
+            runs.append(metrics.run)
+            diagnosis.read(reader.name_of(path), reader.read(path, diagnosis.search, metrics.feed))
+        except (reader.LogError, metric_files.MetricFileError) as error:
             unread.append(str(error))
     diagnosis.end()
-    print(json.dumps(_as_json(diagnosis, unread), indent=2) if options.json else _as_text(diagnosis))
+    found = signs.find(runs)
+    if options.json:
+        print(json.dumps(_as_json(diagnosis, unread) | report.as_json(found, runs), indent=2))
+    else:
+        print(_as_text(diagnosis, found, runs))
     for reason in unread:
         print(f"rlregress diagnose: {reason}", file=sys.stderr)
     if unread:
         return 2
-    return 1 if diagnosis.documented else _COULD_BE if diagnosis.possible else 0
+    if diagnosis.documented or any(one.confidence == "certain" for one in found):
+        return 1
+    return _COULD_BE if diagnosis.possible or found else 0
 
 
-def _as_text(diagnosis: Diagnosis) -> str:
+def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run]) -> str:
     paragraphs = [_failure(finding) for finding in diagnosis.documented]
     paragraphs += [_failure(finding, could_be=True) for finding in diagnosis.possible]
+    paragraphs += report.as_text(in_metrics, runs, diagnosis.failures)
     if diagnosis.unknown:
         seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
         more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
@@ -65,6 +89,8 @@ def _as_text(diagnosis: Diagnosis) -> str:
     if diagnosis.minor:
         paragraphs.append(f"Beside these {diagnosis.minor} exit codes and errors that say no more.")
     count, possible = len(diagnosis.documented), len(diagnosis.possible)
+    certain = sum(one.confidence == "certain" for one in in_metrics)
+    count, possible = count + certain, possible + len(in_metrics) - certain
     could_be = f", {possible} that could be one" if possible else ""
     paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}{could_be}")
     return "\n\n".join(paragraphs)

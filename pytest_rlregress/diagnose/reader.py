@@ -6,7 +6,7 @@ import codecs
 import gzip
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
@@ -36,8 +36,13 @@ def name_of(path: Path) -> str:
     return "standard input" if path == STDIN else str(path)
 
 
-def read(path: Path, search: Search) -> Iterator[Line]:
+def read(path: Path, search: Search, watch: Callable[[bytes], None] = lambda block: None) -> Iterator[Line]:
     """Read the lines of a log, plain or gzipped, that are worth it: those near what its bytes are searched for.
+
+    Args:
+        path: ``STDIN`` for standard input.
+        search: What is worth it.
+        watch: Given every block of whole lines as it is read, for what is to be found beside.
 
     Raises:
         LogError: Missing, unreadable, a folder, or no text.
@@ -47,16 +52,24 @@ def read(path: Path, search: Search) -> Iterator[Line]:
             stream: Any = file
             if path != STDIN and stream.peek(2)[:2] == b"\x1f\x8b":
                 stream = gzip.GzipFile(fileobj=file)
-            yield from read_stream(stream, name_of(path), search)
+            yield from read_stream(stream, name_of(path), search, watch)
     except (EOFError, zlib.error) as error:  # a truncated or damaged gzip file
         raise LogError(f"{name_of(path)}: {error}") from None
     except OSError as error:
         raise LogError(f"{name_of(path)}: {error.strerror or error}") from None
 
 
-def read_stream(stream: IO[bytes], name: str, search: Search) -> Iterator[Line]:
+def read_stream(
+    stream: IO[bytes], name: str, search: Search, watch: Callable[[bytes], None] = lambda block: None
+) -> Iterator[Line]:
     """Read the lines of an open log that are worth it; see ``read``."""
-    yield from relevant_lines(_blocks(stream, name), search)
+    yield from relevant_lines(_watched(_blocks(stream, name), watch), search)
+
+
+def _watched(blocks: Iterable[bytes], watch: Callable[[bytes], None]) -> Iterator[bytes]:
+    for block in blocks:
+        watch(block)
+        yield block
 
 
 def relevant_lines(blocks: Iterable[bytes], search: Search) -> Iterator[Line]:
