@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.preflight.memory import model_of
+from pytest_rlregress.preflight.model_size import model_of
 
 CONFIGS = Path(__file__).parent / "configs"
 V5, GSPO = CONFIGS / "prime-rl-h100-7b-lora.toml", CONFIGS / "verl-h200-gspo-3b.yaml"
@@ -43,12 +43,12 @@ TOO_MUCH = [
     (V5, "h100", ["model.name=Qwen/Qwen2.5-14B"], "gpu-memory-utilization", SHARE, "a smaller model"),
     (V5, "a6000", [], "gpu-memory-utilization", SHARE, "a smaller model"),
     # A card of its own for the trainer.
-    (V5, "a6000", [OWN_CARD, "model.name=me/20b"], "trainer-engine-oom", "model.name", "larger cards"),
+    (V5, "a6000", [OWN_CARD, "model.name=me/20b"], "trainer-engine-oom", "trainer_gpu_ids", "2 cards"),
     # verl, whose engine by default sleeps while the trainer works.
     (GSPO, "h200", [f"{VERL_SHARE}=0.95"], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
     (GSPO, "h200", [f"{VERL_SHARE}=0.6", AWAKE], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
     (GSPO, "h200", [f"{MODEL}.path=Qwen/Qwen2.5-14B"], "trainer-engine-oom", f"{MODEL}.lora_rank", "lora_rank: 8"),
-    (GSPO, "l4", [LORA, f"{TOKENS}=16384"], "trainer-engine-oom", f"{MODEL}.path", "fewer tokens"),
+    (GSPO, "l4", [LORA, f"{TOKENS}=16384"], "trainer-engine-oom", TOKENS, f"{TOKENS}=12288"),
     (GSPO, "a6000", [LORA, f"{TOKENS}=8192", f"{AC}=false"], "trainer-engine-oom", AC, f"{AC}=true"),
 ]
 ENOUGH = [
