@@ -94,9 +94,11 @@ class Config:
         return ((key, one) for key, one in [(below, value), *walk(value, below)] if not isinstance(one, (dict, list)))
 
     def place(self, key: str) -> ConfigPosition:
-        """Return where a key was written; for one that was left out, where its table is."""
+        """Return where a key was written; for a table, its first entry; for what was left out, where its table is."""
         if key not in self.places and key in self.environ:
             return ConfigPosition(argument="environment")
+        if key not in self.places and (inside := [one for one in self.places if one.startswith(f"{key}.")]):
+            return self.places[inside[0]]
         while key and key not in self.places:
             key = key.rpartition(".")[0]
         return self.places[key] if key else ConfigPosition(self.files[0])

@@ -72,24 +72,28 @@ def verl_schema() -> Schema:
 
 
 @cache
-def trl_schema(method: str) -> Schema:
-    """Return the options of the installed TRL's command; of all of them together for the method ``""``."""
+def trl_schema(methods: tuple[str, ...]) -> Schema:
+    """Return the options of these commands of the installed TRL, such as ``grpo``, together; of all without any."""
     folder, transformers = folder_of("trl"), folder_of("transformers")
     if not folder or not transformers:
         return known_schema("trl")
     configs = [*folder.glob("trainer/*_config.py"), *folder.glob("experimental/*/*_config.py")]
     shared = [folder / "scripts" / "utils.py", transformers / "training_args.py"]
     classes = classes_in([*configs, *folder.glob("scripts/*.py"), *shared])
-    own = {f"{method.replace('_', '')}config", f"{method.replace('_', '')}scriptarguments"}
-    named = [
-        name for name in classes if (name.endswith(("Config", "Arguments")) if not method else name.lower() in own)
-    ]
+    own = {f"{method.replace('_', '')}{kind}" for method in methods for kind in ("config", "scriptarguments")}
+    every = re.compile(r"[A-Z]\w*(?:Config|ScriptArguments)")
+    named = [name for name in classes if (name.lower() in own if methods else every.fullmatch(name))]
     fields: dict[str, FieldSource] = {}
     for name in ("ScriptArguments", "ModelConfig", "DatasetMixtureConfig", *named):
-        fields |= fields_of(name, classes)
-    places = {key: [(file.format(method=method), name) for file, name in one] for key, one in _VALUES_OF_TRL.items()}
+        for key, one in fields_of(name, classes).items():
+            same = key not in fields or fields[key] == one
+            fields[key] = one if same else FieldSource(None, ())  # commands that differ in it
+    places = {
+        key: [(file.format(method=method), name) for file, name in one for method in methods or ("*",)]
+        for key, one in _VALUES_OF_TRL.items()
+    }
     values = _values(folder, {key: one for key, one in places.items() if key in fields})
-    values |= {key: one.choices for key, one in fields.items() if one.choices and (method or key != "loss_type")}
+    values |= {key: one.choices for key, one in fields.items() if one.choices}
     keys = {*fields, *(f"no_{key}" for key, one in fields.items() if one.default is True), *_options_of_accelerate()}
     return Schema(
         release_of("trl"),
@@ -100,15 +104,14 @@ def trl_schema(method: str) -> Schema:
     )
 
 
-def trl_method(program: str, keys: frozenset[str]) -> str:
-    """Return the command that a program or, without one, the options speak for; "" for more than one."""
+def trl_methods(program: str, keys: frozenset[str]) -> tuple[str, ...]:
+    """Return the commands that a program or, without one, most of the options speak for."""
     if program.startswith("trl "):
-        return program.removeprefix("trl ")
+        return (program.removeprefix("trl "),)
     folder = folder_of("trl")
     methods = [file.name.removesuffix("_config.py") for file in folder.glob("trainer/*_config.py")] if folder else []
-    fits = {method: len(keys & trl_schema(method).keys) for method in methods if method not in ("base", "model")}
-    best = [method for method, count in fits.items() if count == max(fits.values())]
-    return best[0] if len(best) == 1 else ""
+    fits = {method: len(keys & trl_schema((method,)).keys) for method in methods if method not in ("base", "model")}
+    return tuple(method for method, count in fits.items() if count == max(fits.values()))
 
 
 def _values(folder: Path, places: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, tuple[str, ...]]:

@@ -32,12 +32,13 @@ _KEYS = {
         "inference.model": "name max_model_len enforce_eager",
     },
     "trl": {
-        "": "model_name_or_path dataset_name dataset_config output_dir learning_rate num_train_epochs max_steps bf16 "
-        "fp16 per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps gradient_checkpointing "
-        "num_generations max_completion_length max_prompt_length use_vllm vllm_mode vllm_gpu_memory_utilization "
-        "vllm_max_model_length vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_server_host vllm_server_port beta "
-        "epsilon epsilon_high loss_type scale_rewards use_peft lora_r lora_alpha attn_implementation dtype torch_dtype "
-        "warmup_steps warmup_ratio lr_scheduler_type report_to logging_steps save_steps save_strategy seed temperature",
+        "": "model_name_or_path dataset_name dataset_config output_dir learning_rate num_train_epochs max_steps "
+        "bf16 fp16 per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps "
+        "gradient_checkpointing num_generations max_completion_length max_prompt_length use_vllm vllm_mode "
+        "vllm_gpu_memory_utilization vllm_max_model_length vllm_tensor_parallel_size vllm_enable_sleep_mode "
+        "vllm_server_host vllm_server_port beta epsilon epsilon_high loss_type scale_rewards use_peft lora_r "
+        "lora_alpha attn_implementation dtype torch_dtype warmup_steps warmup_ratio lr_scheduler_type "
+        "report_to logging_steps save_steps save_strategy seed temperature",
     },
 }
 _VALUES = {

@@ -31,7 +31,7 @@ def gpu_memory_utilization(run: RuleContext) -> Iterator[Advice | Unchecked]:
         return
     training = training_of(run)
     held = _held(run, training)
-    if asked <= _share_limit(run, training) or held >= run.memory_bytes:  # the second is trainer-engine-oom's
+    if asked <= _share_limit(run, training) or _too_large(run, training):  # of which trainer-engine-oom tells
         return
     total = run.memory_bytes / GIB
     why = f"the engine asks for {asked:g} of {total:.0f} GiB, and shares the card with the trainer"
@@ -39,7 +39,7 @@ def gpu_memory_utilization(run: RuleContext) -> Iterator[Advice | Unchecked]:
     if share := _share_beside(run, training):
         yield Advice(key, why, run.config.write(key, share))
     elif isinstance(training, Training):
-        lacking = training.peak() + _engine_weights(run, training) - run.memory_bytes
+        lacking = (held if engine_sleeps(run) else training.peak()) + _engine_weights(run, training) - run.memory_bytes
         why += f": both need {lacking / GIB:.0f} GiB more"
         yield Advice(key, why, ways_to_fit(run, training, run.memory_bytes - _engine_weights(run, training))[1])
 
@@ -56,7 +56,7 @@ def trainer_engine_oom(run: RuleContext) -> Iterator[Advice | Unchecked]:
     share = 0.0
     if on_one_card(run):
         asked = run.config.number(*run.config.keys.share) or 0
-        if asked > _share_limit(run, training) and _held(run, training) < run.memory_bytes:
+        if asked > _share_limit(run, training) and not _too_large(run, training):
             return
         share = 0 if engine_sleeps(run) else asked
     left = int(run.memory_bytes * (1 - share))
@@ -80,6 +80,11 @@ def _held(run: RuleContext, training: Training | Unchecked) -> int:
     """Return the bytes that the trainer holds when the engine starts, as far as that is known."""
     offloaded = run.config.get("actor_rollout_ref.actor.fsdp_config.param_offload") is True
     return 0 if isinstance(training, Unchecked) or offloaded else training.weights()
+
+
+def _too_large(run: RuleContext, training: Training | Unchecked) -> bool:
+    """Return whether the trainer alone is too large for the card."""
+    return isinstance(training, Training) and not training.doubt and training.peak() > run.memory_bytes
 
 
 def _share_limit(run: RuleContext, training: Training | Unchecked) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.preflight.document import Config, RuleContext, Unchecked
-from pytest_rlregress.preflight.installed_schema import trl_method, trl_schema, verl_schema
+from pytest_rlregress.preflight.installed_schema import trl_methods, trl_schema, verl_schema
 from pytest_rlregress.preflight.known_keys import known_schema
 from pytest_rlregress.preflight.schema import Schema
 from pytest_rlregress.remedies.advice import Advice
@@ -27,7 +27,7 @@ def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
     unsure = []
     for key in _unknown_keys(config, schema):
         refuses = _refuses(config, schema, key)
-        meant = _meant(config, schema, key, refuses)
+        meant = _meant(config.trainer, schema, key, refuses)
         if meant or refuses:
             same_table = meant.rpartition(".")[0] == key.rpartition(".")[0]
             told = f": did you mean {meant.rpartition('.')[2] if same_table else meant}?" if meant else ""
@@ -46,7 +46,7 @@ def unknown_value(run: RuleContext) -> Iterator[Advice | Unchecked]:
         value = config.get(key)
         if not isinstance(value, str) or value in allowed or value == "":
             continue
-        meant = _closest(value, allowed, schema.complete)
+        meant = _closest(value, allowed, 0.6 if schema.complete else None)
         told = f": did you mean {meant}?" if meant else f": it takes {', '.join(allowed)}"
         if meant or (schema.complete and not _registers_own(config)):
             instead = config.write(key, meant) if meant else "one of these"
@@ -60,7 +60,7 @@ def schema_of(config: Config) -> Schema:
     if config.trainer == "verl":
         return verl_schema()
     if config.trainer == "trl":
-        return trl_schema(trl_method(config.program, frozenset(config.tree)))
+        return trl_schema(trl_methods(config.program, frozenset(config.tree)))
     return known_schema(config.trainer)
 
 
@@ -74,7 +74,11 @@ def _unknown_keys(config: Config, schema: Schema) -> Iterator[str]:
     found = dict.fromkeys(
         part for key in config.places if _given(config.tree, key) and (part := schema.unknown(key)) is not None
     )
-    yield from (key for key in found if not key.startswith(("accelerate.", "hydra")) and "@" not in key)
+    for key in found:
+        shortened = config.trainer == "trl" and key in config.signs  # which argparse takes, if it can be only one
+        fits = [one for one in schema.keys if one.startswith(key)] if shortened else []
+        if len(fits) != 1 and not key.startswith(("accelerate.", "hydra")) and "@" not in key:
+            yield key
 
 
 def _given(tree: Mapping[str, Any], key: str) -> bool:
@@ -100,36 +104,34 @@ def _refuses(config: Config, schema: Schema, key: str) -> bool:
     return "" in given and bool(_READS_PPO_TRAINER.fullmatch(config.program))  # Hydra does, without a plus sign
 
 
-def _meant(config: Config, schema: Schema, key: str, refuses: bool) -> str:
+def _meant(trainer: str, schema: Schema, key: str, refuses: bool) -> str:
     """Return the known key that was meant, if one is near enough to say so; else ""."""
     name, beside = key.rpartition(".")[2], schema.beside(key)
-    if near := _closest(name, [one for one in beside if not _given(config.tree, beside[one])], refuses):
+    if near := _closest(name, beside, 0.8 if refuses else None):
         return beside[near]
     elsewhere = schema.elsewhere(key)
-    if not elsewhere or _given(config.tree, elsewhere) or config.trainer == "trl":
+    if not elsewhere or trainer == "trl":
         return ""
     return elsewhere if refuses or (schema.folder and not _reads(schema.folder, key)) else ""
 
 
-def _closest(name: str, known: Iterable[str], freely: bool) -> str:
-    """Return the known name that a name is a misspelling of; not freely, only where little else could be meant."""
-    if freely:
-        return next(iter(get_close_matches(name, known, 1, 0.6)), "")
-    return next((one for one in known if _is_misspelling(name, one)), "")
+def _closest(name: str, known: Iterable[str], least: float | None) -> str:
+    """Return the known name that a name is a misspelling of, or that is alike enough, if that is said."""
+    known = list(known)
+    slip = next((one for one in known if _is_misspelling(name, one)), "")
+    return slip or next(iter(get_close_matches(name, known, 1, least) if least else ()), "")
 
 
 def _is_misspelling(name: str, known: str) -> bool:
-    """Return whether two names are the same but for one word, which is shortened or has a slip in it."""
+    """Return whether two names are the same but for words that are shortened, or one that has a slip in it."""
     words, others = re.split(r"[_-]", name), re.split(r"[_-]", known)
-    if name.replace("_", "").replace("-", "") == known.replace("_", "").replace("-", ""):
+    if "".join(words) == "".join(others):
         return True
-    differ = [(one, other) for one, other in zip(words, others, strict=False) if one != other]
-    if len(words) != len(others) or len(differ) != 1:
+    differ = [sorted(pair, key=len) for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
+    if len(words) != len(others) or len(differ) == len(words) > 1:
         return False
-    short, long = sorted(differ[0], key=len)
-    return (len(short) > 2 and long.startswith(short)) or (
-        len(short) > 3 and SequenceMatcher(None, short, long).ratio() > 0.7
-    )
+    slips = [(short, long) for short, long in differ if len(short) < 3 or not long.startswith(short)]
+    return not slips or (len(differ) == 1 and len(slips[0][0]) > 3 and SequenceMatcher(None, *slips[0]).ratio() > 0.7)
 
 
 @cache

@@ -42,12 +42,13 @@ def read_script(text: str, file: str, environ: Mapping[str, str]) -> ConfigPart:
     for words in shell.commands(text):
         texts = [word.text for word in words]
         unknown = texts[0] if texts[0] in _CHANGES_THE_INTERPRETER else unknown
-        if found := _STARTS_MODULE.fullmatch(" ".join(texts)):
-            if Path(found[1]).name.startswith("python") or found[1] == UNKNOWN:
-                part.places[found[2]] = ConfigPosition(file, words[0].line)
-                part.commands[found[2]] = LaunchCommand(found[1], found[2], unknown)
+        found = _STARTS_MODULE.fullmatch(" ".join(texts))
+        if found and (Path(found[1]).name.startswith("python") or found[1] == UNKNOWN):
+            part.places[found[2]] = ConfigPosition(file, words[0].line)
+            part.commands[found[2]] = LaunchCommand(found[1], found[2], unknown)
+        if found := re.fullmatch(r"(?:.* )?-m (\w+(?:\.\w+)+)(?: .*)?", " ".join(texts), re.DOTALL):
             own = " with its own configuration" if any(map(_HYDRA_FILE.fullmatch, texts)) else ""
-            part.program = f"{found[2]}{own}"
+            part.program = f"{found[1]}{own}"
         for word in words:
             if _OVERRIDE.fullmatch(word.text):
                 _take_override(part, word, file)

@@ -215,9 +215,10 @@ def _matches(subject: str, patterns: list[str]) -> bool | None:
 
 def _holds(words: list[str]) -> bool | None:
     """Evaluate a test as far as it compares known texts; None for any other."""
-    if "&&" in words:
+    if "&&" in words[1:-1]:
         at = words.index("&&")
-        return _both(_holds(words[:at]), _holds(words[at + 1 :]))
+        opened = words[:1] if words[0] == "[[" and words[at + 1] not in _TESTS else []
+        return _both(_holds(words[:at]), _holds([*opened, *words[at + 1 :]]))
     if not words or words[0] not in _TESTS or any(UNKNOWN in word for word in words):
         return None
     words = [_UNSET.sub("", word) for word in words[1:] if word not in ("]", "]]")]

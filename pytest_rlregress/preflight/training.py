@@ -63,6 +63,8 @@ class Training:
 
 def training_of(run: RuleContext) -> Training | Unchecked:
     """Return what is trained, or which number is lacking for it."""
+    if run.verl and "actor_rollout_ref" not in run.config.tree:
+        return Unchecked("what is predicted is a run with actor_rollout_ref")
     path = run.config.get(run.config.keys.model)
     model = model_with(run.parameters) if run.parameters else model_of(path) if isinstance(path, str) else None
     if model is None:
