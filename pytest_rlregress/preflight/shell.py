@@ -84,6 +84,9 @@ class Shell:
             self._take_array(raw, line)
         elif block and block.heading:
             self._take_heading(block, command, raw, line)
+        elif raw == ";;":
+            yield from self._end(command)
+            self._take_keyword(block, raw)
         elif raw in (";", "&&", "||", "|", "|&", "&"):
             if command and command[0].text in _TESTS and raw in ("&&", "||"):
                 holds = _holds([word.text for word in command])
