@@ -142,6 +142,12 @@ def test_a_number_that_is_missing_is_named(capsys, change, missing):
     assert any(missing in one["missing"] for one in report["not_checked"])
 
 
+@pytest.mark.parametrize("change", ["model_engine=megatron", "actor_rollout_ref.actor.megatron.use_mbridge=yes"])
+def test_megatrons_memory_is_not_predicted(findings, change):
+    assert findings(GSPO, f"{MODEL}.path=Qwen/Qwen2.5-72B", "--hw=h200")
+    assert not findings(GSPO, f"{MODEL}.path=Qwen/Qwen2.5-72B", "--hw=h200", change)
+
+
 def test_what_is_left_out_is_told_of_where_it_belongs(tmp_path, capsys):
     text = V5.read_text(encoding="utf-8")
     file = tmp_path / "v1.toml"

@@ -125,6 +125,12 @@ def test_what_the_trainer_refuses_is_found_without_a_near_name(preflight, tmp_pa
     assert preflight(script("+data.zzz=1"))[1:] == ([], [])
     _, ((_, key, _, write),), _ = preflight(script("+actor_rollout_ref.actor.zzz=1"))  # the dataclass of that table
     assert (key, write) == ("actor_rollout_ref.actor.zzz", "leave it out")
+    _, (one,), _ = preflight(
+        script("data.zzz=1", f"{START} --config-path=config --config-name=ppo_megatron_trainer.yaml")
+    )
+    assert one[1] == "data.zzz"
+    _, found, (doubt,) = preflight(script("data.zzz=1", "python3 -m verl.trainer.sft_trainer"))
+    assert (found, doubt) == ([], "the keys of verl.trainer.sft_trainer are not known here")
     for start in ("python3 -m recipe.mine.main", f"{START} --config-name=mine"):  # which may have keys of its own
         _, found, (doubt,) = preflight(script("data.zzz=1", start))
         assert found == []
@@ -168,6 +174,15 @@ def test_what_verl_composes_itself_is_clean(preflight, engine):
     if not file.is_file():
         pytest.skip(f"this verl has no {file.name}")
     assert preflight(file)[1:] == ([], [])
+
+
+@needs_verl
+def test_what_verl_brings_for_other_trainers_is_not_compared(preflight):
+    for file in ("sft_trainer_engine.yaml", "evaluation.yaml"):
+        if (path := folder_of("verl") / "trainer" / "config" / file).is_file():
+            _, found, (doubt,) = preflight(path)
+            assert found == []
+            assert "actor_rollout_ref" in doubt
 
 
 @pytest.mark.usefixtures("nothing_installed")

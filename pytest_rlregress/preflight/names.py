@@ -22,12 +22,15 @@ _READS_PPO_TRAINER = re.compile(r"verl\.(?:trainer\.main_(?:ppo\w*|generation\w*
 def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Keys that the trainer has not: misspelt ones, and those that it refuses."""
     config, schema = run.config, schema_of(run.config)
+    if run.verl and not _of_ppo(config):
+        yield Unchecked(f"the keys of {config.program or 'what is no run with actor_rollout_ref'} are not known here")
+        return
     if not schema.complete:
         yield Unchecked(_only_known(config, schema))
     unsure = []
     for key in _unknown_keys(config, schema):
         refuses = _refuses(config, schema, key)
-        meant = _meant(config.trainer, schema, key, refuses)
+        meant = _meant(config, schema, key, refuses)
         if meant or refuses:
             same_table = meant.rpartition(".")[0] == key.rpartition(".")[0]
             told = f": did you mean {meant.rpartition('.')[2] if same_table else meant}?" if meant else ""
@@ -92,6 +95,13 @@ def _given(tree: Mapping[str, Any], key: str) -> bool:
     return True
 
 
+def _of_ppo(config: Config) -> bool:
+    """Return whether verl's RL trainers read a configuration, and not its SFT or its evaluation."""
+    if config.program.startswith("verl."):
+        return bool(_READS_PPO_TRAINER.match(config.program))
+    return "actor_rollout_ref" in config.tree
+
+
 def _refuses(config: Config, schema: Schema, key: str) -> bool:
     """Return whether the trainer certainly ends with an error for an unknown key."""
     if not schema.complete:
@@ -104,15 +114,16 @@ def _refuses(config: Config, schema: Schema, key: str) -> bool:
     return "" in given and bool(_READS_PPO_TRAINER.fullmatch(config.program))  # Hydra does, without a plus sign
 
 
-def _meant(trainer: str, schema: Schema, key: str, refuses: bool) -> str:
+def _meant(config: Config, schema: Schema, key: str, refuses: bool) -> str:
     """Return the known key that was meant, if one is near enough to say so; else ""."""
     name, beside = key.rpartition(".")[2], schema.beside(key)
     if near := _closest(name, beside, 0.8 if refuses else None):
         return beside[near]
     elsewhere = schema.elsewhere(key)
-    if not elsewhere or trainer == "trl":
+    if not elsewhere or config.trainer == "trl":
         return ""
-    return elsewhere if refuses or (schema.folder and not _reads(schema.folder, key)) else ""
+    added = config.signs.get(key, "")  # by hand, on a command line; a file may be one of other code
+    return elsewhere if refuses or (added and schema.folder and not _reads(schema.folder, key)) else ""
 
 
 def _closest(name: str, known: Iterable[str], least: float | None) -> str:

@@ -15,7 +15,7 @@ from pytest_rlregress.preflight.document import Rule, RuleContext, Unchecked
 from pytest_rlregress.preflight.environment import stale_ray_session, trainer_not_found
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, trainer_engine_oom
 from pytest_rlregress.preflight.names import unknown_key, unknown_value
-from pytest_rlregress.preflight.training import engine_mode, engine_sleeps, lora_of
+from pytest_rlregress.preflight.training import engine_mode, engine_sleeps, lora_of, trains_with_fsdp
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 
@@ -128,8 +128,7 @@ def expandable_segments(run: RuleContext) -> Iterator[Advice | Unchecked]:
 def flash_attention_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
     key, default = run.config.keys.attention
-    fsdp = not run.verl or run.config.get("actor_rollout_ref.actor.strategy", "fsdp") in ("fsdp", "fsdp2")
-    if fsdp and run.config.get(key, default) == "flash_attention_2":
+    if (not run.verl or trains_with_fsdp(run)) and run.config.get(key, default) == "flash_attention_2":
         more = " and use_remove_padding: false" if run.verl else ""
         yield from _needs(run, key, "flash-attn", run.config.write(key, "sdpa") + more)
 

@@ -25,7 +25,8 @@ from pytest_rlregress.preflight.shell import UNKNOWN, Shell, Word
 _OVERRIDE = re.compile(r"(?:\+{0,2}|~)(?:[A-Za-z_]\w*(?:\.[\w-]+)+|model_engine)=.*", re.DOTALL)
 _STARTS_MODULE = re.compile(r"(?:(?:nohup|exec|time) )?(\S+)(?: -[a-zA-Z]+)*? -m (\w+(?:\.\w+)+)(?: .*)?", re.DOTALL)
 _CHANGES_THE_INTERPRETER = ("source", ".", "conda", "mamba", "module", "cd", "pushd")
-_HYDRA_FILE = re.compile(r"--config-(?:name|path|dir)(?:=.*)?", re.DOTALL)
+# Other files than verl's own, which have its own names.
+_HYDRA_FILE = re.compile(r"--config-(?:name(?!=ppo\w*_trainer)|path(?!=config$)|dir)(?:=.*)?", re.DOTALL)
 
 _TRL_METHODS = ("sft", "dpo", "grpo", "rloo", "kto", "reward", "distillation", "gkd", "online_dpo", "orpo", "cpo")
 _PLACED_BY = ("accelerate", "torchrun", "python", "deepspeed", "trl", "uv")

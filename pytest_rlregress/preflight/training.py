@@ -77,8 +77,7 @@ def training_of(run: RuleContext) -> Training | Unchecked:
 
 def _of_verl(run: RuleContext, model: Model) -> Training | Unchecked:
     config, actor, its_model = run.config, "actor_rollout_ref.actor", "actor_rollout_ref.model"
-    fsdp = config.get(f"{actor}.strategy", "fsdp") in ("fsdp", "fsdp2")
-    if config.get("model_engine", "dp") != "dp" or not fsdp or config.get(f"{actor}.fsdp_config.offload_policy"):
+    if not trains_with_fsdp(run) or config.get(f"{actor}.fsdp_config.offload_policy"):
         return Unchecked("what is predicted is FSDP without offload_policy")
     lengths = [config.number(f"data.max_{part}_length", 512) for part in ("prompt", "response")]
     length = sum(one or 0 for one in lengths)
@@ -188,6 +187,13 @@ def _cards_of_accelerate(run: RuleContext) -> tuple[int, int] | Unchecked:
     if offloads:
         return Unchecked("what a trainer with an offloaded optimizer holds on the card is not predicted")
     return (int(cards) if zero == 3 else 1, int(cards) if zero else 1)
+
+
+def trains_with_fsdp(run: RuleContext) -> bool:
+    """Return whether verl's actor is FSDP's, as it is by default."""
+    config, actor = run.config, "actor_rollout_ref.actor"
+    other = config.get("model_engine", "dp") != "dp" or config.get(f"{actor}.megatron") is not None
+    return config.get(f"{actor}.strategy", "fsdp") in ("fsdp", "fsdp2") and not other
 
 
 def lora_of(run: RuleContext) -> int:
