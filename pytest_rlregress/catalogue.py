@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from pytest_rlregress.fidelity import FIDELITIES
 from pytest_rlregress.stack import COMPONENTS, Stack
 from pytest_rlregress.util import toml_table
+from pytest_rlregress.util.literals import literals
 
 #: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
 SHIPPED = Path(__file__).parent / "scenarios"
@@ -36,7 +37,13 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What identifies a failure in an exception, a crash or a log; ``verdicts.matches`` compares."""
+    """What identifies a failure in an exception, a crash or a log; ``verdicts.matches`` compares.
+
+    Attributes:
+        clue: Of a weak signature, one that other programs produce too: what else their logs do not have, in the
+            exception's frames or message or on any line. ``rlregress diagnose`` gives no answer without it.
+        confirm: Of a weak signature: a sentence for people that says what would confirm the failure.
+    """
 
     kind: str | None = None
     exception: str | None = None
@@ -44,6 +51,8 @@ class Signature:
     frames: tuple[re.Pattern[str], ...] = ()
     signal: str | None = None
     log: re.Pattern[str] | None = None
+    clue: re.Pattern[str] | None = None
+    confirm: str = ""
     note: str = ""
 
 
@@ -131,6 +140,7 @@ class Failure:
         return None
 
 
+_SHORTEST_CLUE = 3
 _IDENTIFYING = ("exception", "message", "signal", "log")
 
 
@@ -139,6 +149,16 @@ def _pattern(value: Any) -> re.Pattern[str]:
         return re.compile(toml_table.text(value), re.DOTALL | re.MULTILINE)
     except re.error as error:
         raise ValueError(f"a regular expression ({error})") from None
+
+
+def _clue(value: Any) -> re.Pattern[str]:
+    pattern = _pattern(value)
+    if any(len(text) < _SHORTEST_CLUE for text in literals(pattern)):
+        raise ValueError(
+            f"a regular expression, each alternative of it with {_SHORTEST_CLUE} plain characters in a row outside of "
+            "groups (groups of plain words count), by which it can be found fast"
+        )
+    return pattern
 
 
 def _versions(parse: type[SpecifierSet] | type[Version], example: str) -> toml_table.Rule:
@@ -189,6 +209,8 @@ _SIGNATURE: dict[str, toml_table.Rule] = {
     "frames": lambda value: tuple(map(_pattern, toml_table.texts(value))),
     "signal": toml_table.rule(lambda value: str(value) in signals.Signals.__members__, "a signal of this system"),
     "log": _pattern,
+    "clue": _clue,
+    "confirm": toml_table.text,
     "note": toml_table.text,
 }
 
@@ -208,6 +230,8 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
         signatures.append(Signature(**toml_table.check(one, where, CatalogueError, {}, _SIGNATURE)))
         if not any(key in one for key in _IDENTIFYING):
             raise CatalogueError(f"{where}: identifies nothing; give {', '.join(_IDENTIFYING)}")
+        if ("clue" in one) != ("confirm" in one):
+            raise CatalogueError(f"{where}: keys 'clue' and 'confirm': one without the other; give both or none")
     return Failure(
         source=path,
         refuted=tuple(refuted),

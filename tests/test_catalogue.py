@@ -59,6 +59,14 @@ def read(tmp_path, text):
         ),
         (GOOD + '[[failure.signature]]\nmesage = "x"\n', "key 'mesage': unknown; allowed: kind, exception, message"),
         (GOOD + SIGNATURE + 'kind = "hangs"\n', "key 'kind': 'hangs' is not allowed; allowed: failed, crashed, hung"),
+        (
+            GOOD + SIGNATURE + 'clue = "vllm"\n',
+            "signature 1: keys 'clue' and 'confirm': one without the other; give both or none",
+        ),
+        (
+            GOOD + SIGNATURE + 'clue = "vllm|v\\\\d+"\nconfirm = "an engine"\n',
+            "key 'clue': 'vllm|v\\\\d+' is not allowed; allowed: a regular expression, each alternative",
+        ),
         (GOOD + 'fidelity = "mock"\n', "key 'fidelity': 'mock' is not allowed; allowed: real, stand-in, injected"),
         (GOOD + 'refuted = [{ remedy = "x" }]\n', "refuted 1: key 'why': missing; allowed: a text that is not empty"),
         (GOOD + 'refuted = ["x"]\n', "key 'refuted': ['x'] is not allowed; allowed: tables"),

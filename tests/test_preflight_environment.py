@@ -16,6 +16,8 @@ from pytest_rlregress.cli import main
 
 TOY = (Path(__file__).parent / "configs" / "verl-rtx-5070-ti-0.5b.sh").read_text(encoding="utf-8")
 START = "python3 -m verl.trainer.main_ppo"
+# With --installed the stack is imported, and with it what changes the path that the other tests' packages are found by.
+pytestmark = pytest.mark.isolated(group="preflight-environment")
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,8 @@ from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis, LogFinding
 
 _WIDTH = 100
+# Of its own: a script that asks whether something documented happened gets no answer from what may be something else.
+_COULD_BE = 3
 
 
 def declare(commands: Any) -> None:
@@ -22,8 +24,9 @@ def declare(commands: Any) -> None:
     parser = commands.add_parser(
         "diagnose",
         description="Name the documented failures that logs show, the most specifically identified first, with lines, "
-        "cause and remedy, and what else went wrong in them. The exit code is 1 if there is a documented failure, 0 if "
-        "none, 2 for a log that cannot be read.",
+        "cause and remedy; then what could be one, but other programs print it too, with what would confirm it; then "
+        "what else went wrong in them. The exit code is 1 if there is a documented failure, 3 if something could be "
+        "one, 0 if neither, 2 for a log that cannot be read.",
     )
     parser.add_argument("log", nargs="*", type=Path, help="log files, plain or gzipped; - or none: standard input")
     catalogue.declare(parser)
@@ -47,26 +50,31 @@ def run(options: argparse.Namespace) -> int:
     print(json.dumps(_as_json(diagnosis, unread), indent=2) if options.json else _as_text(diagnosis))
     for reason in unread:
         print(f"rlregress diagnose: {reason}", file=sys.stderr)
-    return 2 if unread else int(bool(diagnosis.documented))
+    if unread:
+        return 2
+    return 1 if diagnosis.documented else _COULD_BE if diagnosis.possible else 0
 
 
 def _as_text(diagnosis: Diagnosis) -> str:
-    paragraphs = [_documented(finding) for finding in diagnosis.documented]
+    paragraphs = [_failure(finding) for finding in diagnosis.documented]
+    paragraphs += [_failure(finding, could_be=True) for finding in diagnosis.possible]
     if diagnosis.unknown:
         seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
         more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
         paragraphs.append("\n".join(["Seen, and not documented:", *seen, *more]))
-    count = len(diagnosis.documented)
-    paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}")
+    count, possible = len(diagnosis.documented), len(diagnosis.possible)
+    could_be = f", {possible} that could be one" if possible else ""
+    paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}{could_be}")
     return "\n\n".join(paragraphs)
 
 
-def _documented(finding: LogFinding) -> str:
+def _failure(finding: LogFinding, *, could_be: bool = False) -> str:
     failure = finding.failure
     assert failure is not None
-    lines = [f"{failure.id}: {failure.title}", f"  {finding.places[0]}{_times(finding)}"]
+    lines = [f"{'Could be ' * could_be}{failure.id}: {failure.title}", f"  {finding.places[0]}{_times(finding)}"]
     lines += [f"    {number:>7}  {_short(text)}" for number, text in finding.places[0].lines]
-    told = [("cause", failure.cause), ("remedy", failure.remedy)]
+    told = [("would confirm it", text) for text in finding.confirm if could_be]
+    told += [("cause", failure.cause), ("remedy", failure.remedy)]
     for key, text in [*told, *(("does not help", str(one)) for one in failure.refuted)]:
         lines.append(textwrap.fill(f"  {key}: {text}", _WIDTH, subsequent_indent="    "))
     return "\n".join(lines)
@@ -86,16 +94,22 @@ def _short(text: str) -> str:
 
 def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
     return {
-        "documented": [
-            {key: getattr(finding.failure, key) for key in ("id", "title", "cause", "remedy")}
-            | {"refuted": [asdict(one) for one in finding.failure.refuted] if finding.failure else []}
-            | _counted(finding)
-            for finding in diagnosis.documented
+        "documented": [_failure_as_json(finding, "certain") for finding in diagnosis.documented],
+        "possible": [
+            _failure_as_json(finding, "possible") | {"confirm": list(finding.confirm)} for finding in diagnosis.possible
         ],
         "unknown": [{"what": finding.what} | _counted(finding) for finding in diagnosis.unknown],
         "unknown_left_out": diagnosis.left_out,
         "unread": unread,
     }
+
+
+def _failure_as_json(finding: LogFinding, confidence: str) -> dict[str, object]:
+    failure = finding.failure
+    assert failure is not None
+    texts = {key: getattr(failure, key) for key in ("id", "title", "cause", "remedy")}
+    refuted = [asdict(one) for one in failure.refuted]
+    return {**texts, "confidence": confidence, "refuted": refuted, **_counted(finding)}
 
 
 def _counted(finding: LogFinding) -> dict[str, object]:

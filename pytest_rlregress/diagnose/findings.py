@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_rlregress.catalogue import Catalogue, Failure
 from pytest_rlregress.diagnose import matching
-from pytest_rlregress.diagnose.events import Chain
+from pytest_rlregress.diagnose.events import Event
+from pytest_rlregress.diagnose.matching import Fit
 from pytest_rlregress.diagnose.search import Search
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.verdicts import Outcome
@@ -39,11 +40,12 @@ class LogPosition:
 
 @dataclass
 class LogFinding:
-    """Something that logs show, how often and where first: a documented failure, or an unknown event."""
+    """Something that logs show, how often and where first: a failure, or an unknown event."""
 
     what: str
     failure: Failure | None = None
     specificity: int = 0
+    confirm: tuple[str, ...] = ()
     count: int = 0
     places: list[LogPosition] = field(default_factory=list)
 
@@ -57,21 +59,31 @@ class LogFinding:
             self.places.append(LogPosition(log, tuple(shown)))
 
 
+#: How often and where something happened that fits these signatures.
+_Seen = dict[tuple[Fit, ...], LogFinding]
+
+
 class Diagnosis:
-    """Reads logs line by line, and counts what they show."""
+    """Reads logs line by line, and counts what they show.
+
+    Attributes:
+        documented: After the end: the documented failures, the most specifically identified first, then in the
+            logs' order.
+        possible: After the end: those of which the logs show no more than other programs produce too.
+        left_out: How many more kinds of unknown events there are than ``unknown`` has.
+    """
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.failures = tuple(catalogue.values())
         self.search = Search(self.failures)
+        self.documented: list[LogFinding] = []
+        self.possible: list[LogFinding] = []
         self.left_out = 0
-        self._documented: dict[str, LogFinding] = {}
+        self._logs: list[str] = []
+        # By the signatures that the events of a chain fit: at the end of all logs, their clues decide.
+        self._seen: dict[tuple[tuple[Fit, ...], ...], _Seen] = {}
         self._unknown: dict[str, LogFinding] = {}
         self._stall = _Stall(self.failures)
-
-    @property
-    def documented(self) -> list[LogFinding]:
-        """The documented failures, the most specifically identified first, then in the logs' order."""
-        return sorted(self._documented.values(), key=lambda finding: -finding.specificity)
 
     @property
     def unknown(self) -> list[LogFinding]:
@@ -80,34 +92,63 @@ class Diagnosis:
 
     def read(self, log: str, lines: Iterable[Line]) -> None:
         """Read the lines of one log."""
+        self._logs.append(log)
         for chain in matching.read((self._stall.observe(log, line) for line in lines), self.failures):
-            self._add(log, chain)
+            fits = [matching.fit_event(event, self.failures) for event in chain]
+            if any(fits):
+                self._add(log, [(one, event.lines) for one, event in zip(fits, chain, strict=True) if one])
+            else:
+                self._add_unknown(log, chain[0])
 
     def end(self) -> None:
-        """End the last log: whether it waits for rollouts is known only now."""
+        """End the last log: whether it waits for rollouts, and which clues there are, is known only now."""
         outcome = self._stall.outcome()
-        if outcome:
-            for named in matching.name_outcome(outcome, self.failures):
-                self._name(named, *self._stall.place)
+        fits = matching.fit_outcome(outcome, self.failures) if outcome else ()
+        if fits:
+            log, lines = self._stall.place
+            self._add(log, [(fits, lines)])
+        documented: dict[str, LogFinding] = {}
+        possible: dict[str, LogFinding] = {}
+        for seen in self._seen.values():
+            named = {fits: matching.answers(fits, self.search.clues) for fits in seen}
+            if any(named.values()):
+                self._name(documented, seen, named)
+            else:
+                self._name(possible, seen, {fits: fits for fits in seen})
+        self.documented = sorted(documented.values(), key=lambda finding: -finding.specificity)
+        self.possible = [finding for name, finding in possible.items() if name not in documented]
 
-    def _add(self, log: str, chain: Chain) -> None:
-        named = [(one, event) for event in chain for one in matching.name_event(event, self.failures)]
-        for one, event in named:
-            self._name(one, log, event.lines)
-        if not named:
-            first = chain[0]
-            what = first.headline[:300]
-            key = _NUMBER.sub("0", what)
-            if key not in self._unknown and len(self._unknown) >= _UNKNOWN:
-                self.left_out += 1
-                return
-            self._unknown.setdefault(key, LogFinding(what)).add(log, first.lines)
+    def _add(self, log: str, fitting: Sequence[tuple[tuple[Fit, ...], Iterable[Line]]]) -> None:
+        seen = self._seen.setdefault(tuple(dict.fromkeys(fits for fits, _ in fitting)), {})
+        for fits, lines in fitting:
+            seen.setdefault(fits, LogFinding("")).add(log, lines)
 
-    def _name(self, named: matching.NamedFailure, log: str, lines: Iterable[Line]) -> None:
-        failure = named.failure
-        finding = self._documented.setdefault(failure.id, LogFinding(failure.title, failure))
-        finding.specificity = max(finding.specificity, named.specificity)
-        finding.add(log, lines)
+    def _add_unknown(self, log: str, event: Event) -> None:
+        what = event.headline[:300]
+        key = _NUMBER.sub("0", what)
+        if key not in self._unknown and len(self._unknown) >= _UNKNOWN:
+            self.left_out += 1
+            return
+        self._unknown.setdefault(key, LogFinding(what)).add(log, event.lines)
+
+    def _name(
+        self, findings: dict[str, LogFinding], seen: _Seen, named: Mapping[tuple[Fit, ...], Iterable[Fit]]
+    ) -> None:
+        """Add what was seen to the findings of the failures that it is named as."""
+        for fits, times in seen.items():
+            by_id: dict[str, list[Fit]] = {}
+            for fit in named[fits]:
+                by_id.setdefault(fit.failure.id, []).append(fit)
+            for name, one in by_id.items():
+                failure = one[0].failure
+                finding = findings.setdefault(name, LogFinding(failure.title, failure))
+                finding.specificity = max(finding.specificity, *(fit.specificity for fit in one))
+                finding.confirm = tuple(
+                    dict.fromkeys((*finding.confirm, *(fit.signature.confirm for fit in one if fit.signature.confirm)))
+                )
+                finding.count += times.count
+                places = sorted((*finding.places, *times.places), key=lambda at: (self._logs.index(at.log), at.number))
+                finding.places = places[:_PLACES]
 
 
 class _Stall:

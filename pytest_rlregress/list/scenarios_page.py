@@ -68,6 +68,8 @@ def _signature(signature: Signature) -> str:
         "message": signature.message and signature.message.pattern,
         "frames": ", ".join(frame.pattern for frame in signature.frames),
         "log": signature.log and signature.log.pattern,
+        "clue": signature.clue and signature.clue.pattern,
     }
     text = ", ".join(f"{name} {code_span(value)}" for name, value in fields.items() if value)
+    text += signature.confirm and f" (without the clue it could be this; {signature.confirm})"
     return f"{text} — {signature.note}" if signature.note else text

@@ -77,10 +77,7 @@ def read(text: bytes) -> ErrorText:
 
 def named_in(text: bytes, failures: Iterable[Failure]) -> list[str]:
     """Return the ids of those failures that ``rlregress diagnose`` names in a text."""
-    failures = tuple(failures)
-    chains = matching.read(reader.relevant_lines([text], Search(failures)), failures)
-    named = [one.failure.id for chain in chains for event in chain for one in matching.name_event(event, failures)]
-    return list(dict.fromkeys(named))
+    return [failure.id for failure in matching.name_text(text, tuple(failures))]
 
 
 def _class(exceptions: tuple[str, ...]) -> str | None:

@@ -1,0 +1,164 @@
+"""Weak signatures, which other programs produce too: an answer with a clue, and else what could be one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_rlregress import catalogue
+from pytest_rlregress.cli import main
+from pytest_rlregress.diagnose import reader
+from pytest_rlregress.diagnose.matching import name_test
+from pytest_rlregress.verdicts import Outcome, bears
+
+CATALOGUE = """
+[[failure]]
+id = "engine-and-trainer"
+title = "Engine and trainer share a card"
+seen_on = "any"
+components = {}
+cause = "both want it whole"
+remedy = "give each a part"
+  [[failure.signature]]
+  exception = "MemoryFull"
+  message = "card is full"
+  clue = 'engine/core\\.py|Engine version \\d'
+  confirm = "an engine on the same card"
+
+[[failure]]
+id = "long-batch"
+title = "The batch is too long"
+seen_on = "any"
+components = {}
+cause = "it is"
+remedy = "cut it"
+  [[failure.signature]]
+  exception = "MemoryFull"
+  message = "card is full"
+  clue = 'max_batch=\\d{4}'
+  confirm = "a batch of 1000 and more in the settings"
+
+[[failure]]
+id = "card-lost"
+title = "The card is lost"
+seen_on = "any"
+components = {}
+cause = "it is"
+remedy = "reset it"
+  [[failure.signature]]
+  message = "card is full of errors"
+"""
+EVENT = """\
+Traceback (most recent call last):
+  File "/opt/train.py", line 12, in step
+    model(batch)
+MemoryFull: card is full
+"""
+EVENT_OF_ENGINE = EVENT.replace("/opt/train.py", "/opt/engine/core.py")
+ENGINE = "INFO: Engine version 3"
+LONG = "settings: max_batch=4096"
+
+
+@pytest.fixture
+def ask(tmp_path, capsys):
+    (tmp_path / "failures.toml").write_text(CATALOGUE)
+
+    def run(*logs):
+        paths = [tmp_path / f"{number}.log" for number in range(len(logs))]
+        for path, text in zip(paths, logs, strict=True):
+            path.write_text(text)
+        code = main(["diagnose", "--json", "--scenarios", str(tmp_path), *map(str, paths)])
+        found = json.loads(capsys.readouterr().out)
+        assert found["unknown"] == []
+        return code, [one["id"] for one in found["documented"]], [one["id"] for one in found["possible"]]
+
+    return run
+
+
+FILLER = "an ordinary line\n" * 200
+
+
+@pytest.mark.parametrize(
+    ("logs", "expected"),
+    [
+        ([EVENT], (3, [], ["engine-and-trainer", "long-batch"])),
+        ([EVENT_OF_ENGINE], (1, ["engine-and-trainer"], [])),
+        ([f"{ENGINE}\n{FILLER}{EVENT}"], (1, ["engine-and-trainer"], [])),
+        ([f"{EVENT}{FILLER}{LONG}"], (1, ["long-batch"], [])),
+        ([EVENT, f"{FILLER}{ENGINE}\n"], (1, ["engine-and-trainer"], [])),
+        ([f"{ENGINE}\n{LONG}\n{EVENT}"], (1, ["engine-and-trainer", "long-batch"], [])),
+        # Only in part, on another line, and an engine without the failure.
+        ([f"INFO: Engine version\n3 {EVENT} max_batch=512"], (3, [], ["engine-and-trainer", "long-batch"])),
+        ([ENGINE], (0, [], [])),
+        # An answer for one event leaves the other as it is, unless one led to the other.
+        ([f"card is full of errors\n{FILLER}{EVENT}"], (1, ["card-lost"], ["engine-and-trainer", "long-batch"])),
+        (
+            [
+                f"{EVENT}\nThe above exception was the direct cause of the following exception:\n\n"
+                + EVENT.replace("MemoryFull: card is full", "DeviceError: card is full of errors")
+            ],
+            (1, ["card-lost"], []),
+        ),
+    ],
+    ids=["alone", "frame", "before", "after", "other log", "both clues", "in part", "clue alone", "answer", "chain"],
+)
+def test_clue_makes_it_an_answer(ask, logs, expected):
+    assert ask(*logs) == expected
+
+
+def test_clue_is_found_across_blocks(ask, monkeypatch):
+    monkeypatch.setattr(reader, "_BLOCK_BYTES", 64)
+    for before in range(0, 128, 9):
+        assert ask("x" * before + f"\n{EVENT}{FILLER}{ENGINE}\n{FILLER}")[:2] == (1, ["engine-and-trainer"])
+
+
+def test_text_says_what_would_confirm_it(tmp_path, capsys):
+    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    log = tmp_path / "run.log"
+    log.write_text(f"{EVENT}{FILLER}card is full of errors\n{FILLER}ValueError: unheard of\n")
+    assert main(["diagnose", "--scenarios", str(tmp_path), str(log)]) == 1
+    printed = capsys.readouterr().out
+    order = [
+        "card-lost: The card is lost",
+        "Could be engine-and-trainer: Engine and trainer share a card",
+        "  would confirm it: an engine on the same card",
+        "Could be long-batch: ",
+        "Seen, and not documented:",
+        "1 documented failure, 2 that could be one",
+    ]
+    assert sorted(order, key=printed.index) == order
+
+
+def test_confidence(tmp_path, capsys):
+    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    log = tmp_path / "run.log"
+    log.write_text(f"{EVENT}{FILLER}card is full of errors\n")
+    main(["diagnose", "--json", "--scenarios", str(tmp_path), str(log)])
+    found = json.loads(capsys.readouterr().out)
+    told = [(one["id"], one["confidence"], one.get("confirm")) for one in found["documented"] + found["possible"]]
+    assert told == [
+        ("card-lost", "certain", None),
+        ("engine-and-trainer", "possible", ["an engine on the same card"]),
+        ("long-batch", "possible", ["a batch of 1000 and more in the settings"]),
+    ]
+
+
+def test_tests_are_judged_without_the_clue_and_named_with_it(tmp_path):
+    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    known = catalogue.load([tmp_path])
+    outcome = Outcome("failed", exceptions=("lab.MemoryFull",), message="card is full")
+    assert bears(outcome, known["engine-and-trainer"])
+    assert name_test(outcome, known.values()) == []
+    named = name_test(
+        Outcome("failed", exceptions=("lab.MemoryFull",), message="card is full", log=ENGINE), known.values()
+    )
+    assert [failure.id for failure in named] == ["engine-and-trainer"]
+
+
+def test_log_on_its_own(tmp_path, capsys):
+    (tmp_path / "failures.toml").write_text(CATALOGUE.replace('message = "card is full of', 'log = "card is full of'))
+    log = tmp_path / "run.log"
+    for text, expected in [("ERROR: card is full of errors\n", 1), ("INFO: a card is full of errors\n", 0)]:
+        log.write_text(FILLER + text)
+        assert main(["diagnose", "--scenarios", str(tmp_path), str(log)]) == expected
