@@ -222,6 +222,21 @@ def test_an_override_is_found_by_its_argument(preflight):
     assert finding["instead"] == "data.max_response_length=1024"
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_override_stands_anywhere_among_the_options(preflight, at):
+    words = [CONFIGS / GSPO, "--hw=h200", "--prompt-tokens=512"]
+    words.insert(at, "data.max_response_length=2048")
+    _, report = preflight(*words)
+    assert [one["argument"] for one in report["findings"]] == ["data.max_response_length=2048"]
+
+
+def test_an_option_that_is_none_is_an_error(preflight, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        preflight(CONFIGS / GSPO, "--hw=h200", "--data.max_response_length=2048")
+    assert stopped.value.code == 2
+    assert "unrecognized arguments: --data.max_response_length=2048" in capsys.readouterr().err
+
+
 def test_an_override_mends_a_file(preflight, tmp_path):
     file, _ = edited(tmp_path, GSPO, "max_response_length: 1024", "max_response_length: 4096")
     assert preflight(file, "data.max_response_length=1024", "--hw=h200")[0] == 0

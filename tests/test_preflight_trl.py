@@ -153,6 +153,21 @@ def test_the_command_is_read_as_its_parser_does(script):
     assert str(config.place("learning_rate")).endswith("base.yaml:2")
 
 
+@pytest.mark.parametrize(
+    ("start", "cards"),
+    [
+        ("python train.py", 1),
+        ("nohup accelerate launch --num_processes 2 train.py", 2),
+        ("python -m accelerate.commands.launch train.py", None),
+        ("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=2 train.py", 2),
+        ("uv run trl grpo", None),
+    ],
+)
+def test_how_many_processes_a_script_starts(script, start, cards):
+    config = read([str(script(f"{start} --model_name_or_path me/7B --output_dir out"))], {})
+    assert (config.trainer, config.get("accelerate.num_processes")) == ("trl", cards)
+
+
 def test_accelerates_file_alone_is_none_of_trl(preflight, tmp_path):
     (tmp_path / "sharded.yaml").write_text(SHARDED, encoding="utf-8")
     code, error = preflight(tmp_path / "sharded.yaml")

@@ -64,6 +64,14 @@ class Config:
         References to other keys (``${data.max_prompt_length}``) and to the environment (``${oc.env:NODES}``) are
         followed; what else is interpolated is not known.
         """
+        value = self._followed(key, default)
+        return None if _is_unknown(value) else value
+
+    def hides(self, key: str) -> bool:
+        """Return whether the value of a dotted key is given and not known here."""
+        return _is_unknown(self._followed(key, None))
+
+    def _followed(self, key: str, default: Any) -> Any:
         for _ in range(10):  # of which any sane chain of references has fewer
             value: Any = self.tree
             for name in key.split("."):
@@ -75,7 +83,7 @@ class Config:
             if not reference:
                 break
             key = reference[1]
-        return None if isinstance(value, str) and ("${" in value or value == UNKNOWN) else value
+        return value
 
     def _from_environment(self, value: str) -> Any:
         """Return what ``${oc.env:NAME}`` stands for, with ``oc.decode`` around it as a number."""
@@ -159,6 +167,10 @@ class Unchecked:
 
 
 Rule = Callable[[RuleContext], Iterator[Advice | Unchecked]]
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, str) and ("${" in value or value == UNKNOWN)
 
 
 def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:

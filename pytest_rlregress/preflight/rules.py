@@ -33,7 +33,7 @@ def max_tokens_overflow(run: RuleContext) -> Iterator[Advice | Unchecked]:
     if run.trl and not _uses_vllm(run):
         return
     if asked is None or limit is None:
-        given = tuple(one for one in (key, context) if config.get(one, "") is None)  # and not known here
+        given = tuple(one for one in (key, context) if config.hides(one))
         lacking = given or tuple(one for one in (key, context) if config.number(one) is None)
         yield Unchecked(f"{' and '.join(lacking)}: not {'known here' if given else 'given'}", given)
         return

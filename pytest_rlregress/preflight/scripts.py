@@ -91,7 +91,7 @@ def _read_trl(part: ConfigPart, program: str, launcher: list[Word], own: list[Wo
     """Read the options of a script of TRL's: its file, over it its own, and what accelerate is told."""
     part.trainer, part.program = "trl", program
     accelerate: dict[str, Any] = {}
-    if Path(launcher[0].text).name.startswith("python"):
+    if Path(launcher[0].text).name.startswith("python") and all(word.text != "-m" for word in launcher):
         accelerate["num_processes"] = 1
     for name, value, place in _options(launcher, part.file):
         if name in ("config_file", "num_processes", "nproc_per_node", "num_gpus"):
