@@ -40,8 +40,9 @@ lint: $(INSTALLED) ## ruff format and check, mypy strict, actionlint
 bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks
 
-docs: $(INSTALLED) ## docs/scenarios.md from the catalogue, docs/stacks.md from the records
+docs: $(INSTALLED) ## docs/scenarios.md from the catalogue, docs/remedies.md from docstrings, docs/stacks.md from the records
 	$(BIN)/rlregress list --markdown > docs/scenarios.md
+	$(BIN)/python requirements/remedies_page.py > docs/remedies.md
 	$(BIN)/python requirements/stacks.py page
 
 lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the versions

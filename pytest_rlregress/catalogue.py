@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import signal as signals
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from pytest_rlregress.fidelity import FIDELITIES
 from pytest_rlregress.stack import COMPONENTS, Stack
-from pytest_rlregress.util import toml_table
+from pytest_rlregress.util import arguments, toml_table
 from pytest_rlregress.util.literals import literals
+from pytest_rlregress.util.versions import parse_condition
 
 #: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
 SHIPPED = Path(__file__).parent / "scenarios"
@@ -26,6 +26,10 @@ ANY = "any"
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 #: A function of one's own: ``package.module:function``.
 OWN_FUNCTION = re.compile(f"{_DOTTED}:{_DOTTED}")
+
+#: The id of a failure: it is typed in commands, and part of the names of files.
+ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+ID_ALLOWED = "lower-case words with dashes, such as mask-length-drift"
 
 #: How a test can end that bears a signature: with an exception, by its process' death, or not at all.
 KINDS = ("failed", "crashed", "hung")
@@ -37,7 +41,7 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What identifies a failure in an exception, a crash or a log; ``verdicts.matches`` compares.
+    """What identifies a failure in an exception, a crash or a log; ``pytest_rlregress.verdicts.matches`` compares.
 
     Attributes:
         clue: Of a weak signature, one that other programs produce too: what else their logs do not have, in the
@@ -90,7 +94,7 @@ class Failure:
     Attributes:
         components: What its tests need, each with the versions in which the failure is known: ``<0.8``, or ``any``.
         subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
-            ``package.module:function``. ``subjects.check`` looks it up.
+            ``package.module:function``. ``pytest_rlregress.subjects.check`` looks it up.
         refuted: What was tried besides and did nothing, or not enough, or made it worse.
         seen: When and where, in words.
         fidelity: How real its tests are, but for those whose markers say otherwise: one of ``FIDELITIES``.
@@ -161,33 +165,42 @@ def _clue(value: Any) -> re.Pattern[str]:
     return pattern
 
 
-def _versions(parse: type[SpecifierSet] | type[Version], example: str) -> toml_table.Rule:
-    """Make a rule for a table of versions, or conditions on them, by distribution or component."""
+def _by_name(parse: Callable[[Any], object], *, conditions: bool) -> toml_table.Rule:
+    """Make a rule for a table of versions, or of conditions on them, by distribution or component."""
+    example = '{ verl = "<0.9" }' if conditions else '{ verl = "0.9" }'
 
     def read(value: Any) -> dict[str, str]:
         for name, text in toml_table.table(value).items():
             try:
                 parse(text)
-            except (InvalidSpecifier, InvalidVersion, TypeError):
-                raise ValueError(f'a table such as {{ verl = "{example}" }}; {name}: {text!r} is none') from None
+            except (ValueError, TypeError) as problem:
+                needed = f", it takes {problem}" if conditions else ""
+                raise ValueError(f"a table such as {example}; {name}: {text!r} is none{needed}") from None
         return dict(value)
 
     return read
 
 
-_CONDITIONS = _versions(SpecifierSet, "<0.9")
+_CONDITIONS = _by_name(parse_condition, conditions=True)
 
 
 def _components(value: Any) -> dict[str, str]:
     for name in toml_table.table(value):
         if name not in COMPONENTS:
             raise ValueError(f"a table of {', '.join(COMPONENTS)}")
-    _CONDITIONS({name: spec for name, spec in value.items() if spec != ANY})
+    try:
+        _CONDITIONS({name: spec for name, spec in value.items() if spec != ANY})
+    except ValueError as problem:
+        raise ValueError(f"{problem}, or {ANY!r}") from None
     return dict(value)
 
 
 _VERDICT = toml_table.one_of("reproduced", "absent")
-_REQUIRED = dict.fromkeys(("id", "title", "seen_on", "cause", "remedy"), toml_table.text) | {"components": _components}
+_REQUIRED = {
+    "id": toml_table.rule(lambda value: isinstance(value, str) and ID.fullmatch(value), ID_ALLOWED),
+    **dict.fromkeys(("title", "seen_on", "cause", "remedy"), toml_table.text),
+    "components": _components,
+}
 _OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
     "fidelity": toml_table.one_of(*FIDELITIES),
     "subject": toml_table.rule(
@@ -197,7 +210,7 @@ _OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
     "refuted": toml_table.tables,
     "expected": _VERDICT,
     "expected_where": toml_table.tables,
-    "absent_since": _versions(Version, "0.9"),
+    "absent_since": _by_name(Version, conditions=False),
     "signature": toml_table.tables,
 }
 _REFUTED = dict.fromkeys(("remedy", "why"), toml_table.text)
@@ -244,7 +257,12 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
 def declare(parser: Any) -> None:
     """Add the option of the commands that read the catalogue: ``options.scenarios`` are more folders to ``load``."""
     parser.add_argument(
-        "--scenarios", type=Path, action="append", default=[], metavar="FOLDER", help="scenarios of your own"
+        "--scenarios",
+        type=arguments.folder,
+        action="append",
+        metavar="FOLDER",
+        help="scenarios of your own (default: those that pytest has here, of RLREGRESS_SCENARIOS or ini "
+        "rlregress_scenarios)",
     )
 
 

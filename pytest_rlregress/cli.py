@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from importlib import import_module
+from pathlib import Path
 
 #: The sub-commands, each a package with a module ``NAME_command``, and what ``rlregress --help`` says of it.
 COMMANDS = {
@@ -18,11 +21,24 @@ COMMANDS = {
     "report": "what changed between runs: a page, and a gate for CI",
     "run": "the tests on several kinds of hardware of a Ray cluster",
 }
+#: Where pytest looks for its settings, in the working directory and above.
+INI_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command: the exit code of the sub-command, 2 for bad input, or 130 for Ctrl-C."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    """Run the command: the exit code of the sub-command, 2 for bad input, 130 for Ctrl-C, 141 where nobody reads on."""
+    try:
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            print(end="", flush=True)
+    except BrokenPipeError:  # as in: rlregress list | head
+        # What is left in the buffer goes nowhere when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rlregress",
         description="Documented failures of the stack that trains LLMs with RL. To run them: pytest --hw=PROFILE",
@@ -44,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
     from pytest_rlregress.catalogue import CatalogueError
 
     try:
+        if getattr(options, "scenarios", ()) is None:
+            options.scenarios = _scenarios_here()
         return int(options.run(options))
     except CatalogueError as error:
         print(f"rlregress: {error}", file=sys.stderr)
@@ -51,6 +69,29 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"rlregress {options.command}: interrupted", file=sys.stderr)
         return 130
+
+
+def _scenarios_here() -> list[Path]:
+    """The folders that pytest would take scenarios from, for a command that was given none.
+
+    pytest takes its time to import: it is asked only where the environment or a file that may be its ini file names
+    them.
+    """
+    above = (folder / name for folder in (Path.cwd(), *Path.cwd().parents) for name in INI_FILES)
+    files = (path for path in above if os.access(path, os.R_OK) and path.is_file())
+    if "RLREGRESS_SCENARIOS" not in os.environ and not any(
+        b"rlregress_scenarios" in path.read_bytes() for path in files
+    ):
+        return []
+    import pytest
+
+    from pytest_rlregress import run_here
+    from pytest_rlregress.catalogue import CatalogueError
+
+    try:
+        return [*run_here.scenario_folders()]
+    except pytest.UsageError as error:
+        raise CatalogueError(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress import properties, settings
+from pytest_rlregress import collection, properties, settings
 from pytest_rlregress.fixtures.declare import *  # noqa: F403
 from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by, is_ours
 
@@ -34,7 +34,7 @@ LONG = "long: a contained test of a minute and more, run with --rl-long only."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options and ini values: see ``settings.OPTIONS``."""
+    """Declare the options and ini values: see ``pytest_rlregress.settings.OPTIONS``."""
     settings.declare(parser)
 
 
@@ -62,6 +62,7 @@ def pytest_collection_modifyitems(
         if any(map(_is_for_the_harness, items)):
             late = _open(config)
             left_out = _session(config).adopt(items)
+            collection.check(config, _session(config), [*items, *left_out])
             if left_out:
                 config.hook.pytest_deselected(items=left_out)
     with _usage_errors_shown(session, items):
@@ -69,6 +70,14 @@ def pytest_collection_modifyitems(
         containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
         if late and containment is not None:  # registered while this very hook is being called
             containment.pytest_collection_modifyitems(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Watch for test files whose import brings the stack into this process."""
+    return (yield from collection.watch(collector))
 
 
 @contextmanager

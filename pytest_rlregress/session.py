@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from pytest_rlregress import catalogue, fidelity, hardware, properties, settings, stack, subjects
+from pytest_rlregress import catalogue, collection, fidelity, hardware, properties, settings, stack, subjects
 from pytest_rlregress.containment import interface
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.grouping import group_of
@@ -18,12 +18,12 @@ from pytest_rlregress.containment.plugin import Containment
 from pytest_rlregress.containment.reports import add_to_text, make_skipped
 from pytest_rlregress.containment.worker import CHANNEL
 from pytest_rlregress.fixtures.stack_fixtures import asked_by
-from pytest_rlregress.sides import Side, side_of
+from pytest_rlregress.sides import Side, needed_by, side_of
 from pytest_rlregress.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 
 T = TypeVar("T")
 #: Without any of these there is no stack.
-_JUDGED = ("torch", "vllm", "ray", "transformers")
+_JUDGED = collection.SLOW_MODULES
 _KEY: pytest.StashKey[Session] = pytest.StashKey()
 #: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
 #: Not on its report, which xdist can only send with plain values.
@@ -183,7 +183,7 @@ class Session:
     def components(self, item: pytest.Item) -> tuple[str, ...]:
         """Return the components, and parts of them, that a test needs: named, or because it asks for their fixtures."""
         side = self.side(item)
-        named = [name for marker in item.iter_markers("needs") for name in marker.args]
+        named = needed_by(item)
         named += [name for fixture in asked_by(item).values() for name in fixture.components]
         whole = [stack.PARTS[name] for name in named if name in stack.PARTS]
         return tuple(dict.fromkeys([*(side.failure.components if side else ()), *whole, *named]))

@@ -236,22 +236,28 @@ def resolve(config: pytest.Config) -> Settings:
     Raises:
         pytest.UsageError: A value that is not allowed, naming its source and what is allowed.
     """
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
+    found = {option.name: resolve_one(config, option.name) for option in OPTIONS}
+    values: dict[str, Any] = {name: value for name, (value, _) in found.items()}
+    return Settings(**values, source={name: source for name, (_, source) in found.items()})
+
+
+def resolve_one(config: pytest.Config, name: str) -> tuple[Any, str]:
+    """Read one setting: its value, and where that came from.
+
+    Raises:
+        pytest.UsageError: A value that is not allowed, naming its source and what is allowed.
+    """
+    option = next(option for option in OPTIONS if option.name == name)
     ini_file = config.inipath.name if config.inipath else "ini file"
-    for option in OPTIONS:
-        candidates = (
-            (config.getoption(option.key, None), f"command line {option.flag}", config.invocation_params.dir),
-            (os.environ.get(option.env), f"environment {option.env}", config.invocation_params.dir),
-            (config.getini(option.key) or None, f"{option.key} in {ini_file}", config.rootpath),
-        )
-        values[option.name], sources[option.name] = option.default, "default"
-        for text, source, base in candidates:
-            if text is None:
-                continue
+    candidates = (
+        (config.getoption(option.key, None), f"command line {option.flag}", config.invocation_params.dir),
+        (os.environ.get(option.env), f"environment {option.env}", config.invocation_params.dir),
+        (config.getini(option.key) or None, f"{option.key} in {ini_file}", config.rootpath),
+    )
+    for text, source, base in candidates:
+        if text is not None:
             try:
-                values[option.name], sources[option.name] = option.parse(text, Path(base)), source
+                return option.parse(text, Path(base)), source
             except ValueError as allowed:
                 raise pytest.UsageError(f"{source}: {text!r} is not allowed. Allowed: {allowed}.") from None
-            break
-    return Settings(**values, source=sources)
+    return option.default, "default"

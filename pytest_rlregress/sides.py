@@ -1,4 +1,4 @@
-"""The sides of a failure: which one a test is, and how real, by its marker."""
+"""What a test's markers say: which side of a failure it is, how real, and what it needs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from pytest_rlregress import fidelity
 from pytest_rlregress.catalogue import Catalogue, Failure
+from pytest_rlregress.stack import COMPONENTS, PARTS, SYSTEMS
 
 
 @dataclass(frozen=True)
@@ -37,3 +38,18 @@ def side_of(item: pytest.Item, catalogue: Catalogue) -> Side | None:
             except fidelity.FidelityError as error:
                 raise pytest.UsageError(f"{item.nodeid}: {name}: {error}") from None
     return None
+
+
+def needed_by(item: pytest.Item) -> list[str]:
+    """Return the components, parts of them and systems that the markers ``needs`` of a test name.
+
+    Raises:
+        UsageError: One names none.
+    """
+    for marker in item.iter_markers("needs"):
+        if not marker.args or marker.kwargs:
+            raise pytest.UsageError(
+                f"{item.nodeid}: needs() takes at least one component: {', '.join(COMPONENTS)}; a part of one: "
+                f"{', '.join(PARTS)}; or a system: {', '.join(SYSTEMS)}."
+            )
+    return [name for marker in item.iter_markers("needs") for name in marker.args]

@@ -1,1 +1,1 @@
-"""Scenarios: one folder per seam of the stack, each with its failures.toml and its tests."""
+"""Scenarios: one folder for each place where parts of the stack meet, each with its failures.toml and its tests."""

@@ -154,8 +154,7 @@ ANSWERS = {**FOUND, **NARROWED, **NOT_FOUND}
 @pytest.mark.parametrize("answer", [ANSWER, SETS, NARROWED["narrowed"]], ids=["one package", "two locks", "narrowed"])
 def test_all_that_was_found_is_said(render, answer):
     text = RENDERERS[render](answer)
-    other = answer.ends[1].text  # the first bad one's is nearer
-    wanted = [line for one in texts(answer) if one != other or render == "json" for line in one.split("\n")]
+    wanted = [line for one in texts(answer) for line in one.split("\n")]
     assert [one for one in wanted if one not in text] == []
 
 
@@ -235,7 +234,7 @@ def test_json_has_the_published_keys_and_nothing_that_json_would_change():
     }
     assert keys == {
         "request": "test good bad documented",
-        "ends": "label date verdict text title",
+        "ends": "label date verdict text title conflict",
         "run_context": "python platform hardware held left_out",
         "tried": "label state verdict seconds runs reason",
         "culprits": "name last_good first_bad repaired between moved from_base skipped details",
@@ -325,14 +324,39 @@ def test_no_one_is_mentioned_and_no_issue_linked(monkeypatch):
     assert set(linked(as_markdown(answer))) == {"@someone", "#12"}
 
 
-def test_a_long_text_is_shown_by_its_end():
-    long = "\n".join([*(f"line {number}" for number in range(100)), "x" * 1000])
+def test_a_long_text_is_shown_by_its_first_lines_and_its_last():
+    long = "\n".join([*(f"line {number}." for number in range(100)), "x" * 1000])
     for render in (as_text, as_markdown):
         written = render(replace(ANSWER, culprits=(replace(CULPRIT, first_bad=replace(FIRST_BAD, text=long)),)))
-        assert "… 76 lines before" in written
-        assert "line 75" not in written
-        assert "line 76" in written
+        assert "… 75 lines between" in written
+        assert [number for number in range(100) if f"line {number}." in written] == [*range(8), *range(83, 100)]
         assert len(written) < 6000
+
+
+def test_what_came_out_at_both_ends_is_shown_once():
+    ends = tuple(replace(end, verdict="1 failed", text="E  no jinja2") for end in ANSWER.ends)
+    text = as_text(replace(NOT_FOUND["fails at both"], ends=ends))
+    assert text.count("E  no jinja2") == 1
+    assert "What came out at transformers 5.10.4, the bad end\n  the same as at transformers 4.57.1" in text
+
+
+def test_a_conflict_is_shown_whole_with_what_may_help():
+    conflict = "Because " + ", and because ".join(f"package-{number} requires another" for number in range(50))
+    ends = (replace(ANSWER.ends[0], conflict=conflict), ANSWER.ends[1])
+    answer = not_found("untested end", reason=conflict, advice=("--no-deps moves nothing else.",))
+    for render in (as_text, as_markdown):
+        written = " ".join(render(replace(answer, ends=ends)).split())
+        assert written.count(conflict) == 1
+        assert "--no-deps moves nothing else." in written
+    json_ = as_json(replace(answer, ends=ends))
+    assert json_["not_found"]["reason"] == json_["ends"][0]["conflict"] == conflict
+
+
+def test_no_column_of_dates_where_the_index_has_none():
+    undated = replace(CULPRIT, last_good=replace(LAST_GOOD, date=None))
+    text = as_text(replace(ANSWER, culprits=(undated,), ends=tuple(replace(end, date=None) for end in ANSWER.ends)))
+    assert "Broke in transformers 5.0.0; last good: 4.57.6." in text
+    assert "date" not in text.replace("candidate", "")
 
 
 # -- what can be shown ------------------------------------------------------------------------------------------------

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.environments import contents
+from pytest_rlregress.environments.contents import Needs
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError
+
+TORCH = Needs(frozenset({"torch"}))
 
 
 @pytest.fixture
@@ -16,13 +19,13 @@ def project(tmp_path):
 
 
 def test_all_of_this_environment():
-    found = contents.select_contents("verl", None)
+    found = contents.select_contents("verl", Needs())
     assert found.lock == locks.installed()
     assert found.left_out == ()
 
 
 def test_what_tests_need_and_nothing_else():
-    found = contents.select_contents("tokenizers", ["torch", "transformers", "linux"])
+    found = contents.select_contents("tokenizers", Needs(frozenset({"torch", "transformers"})))
     assert {"torch", "transformers", "tokenizers", "pytest", "psutil", "hypothesis", "pytest-xdist"} <= {
         *found.lock.lines
     }
@@ -34,14 +37,14 @@ def test_what_tests_need_and_nothing_else():
 
 
 def test_the_package_itself_belongs_to_it_whatever_the_tests_need():
-    assert "ray" in contents.select_contents("Ray", ["torch"]).lock.lines
+    assert "ray" in contents.select_contents("Ray", TORCH).lock.lines
 
 
 def test_a_project_that_is_not_installed_here_may_need_anything(project):
-    found = contents.select_contents("torch", ["torch"], [project])
+    found = contents.select_contents("torch", TORCH, [project])
     assert found.lock.lines == {**locks.installed().lines, "my-trainer": f"-e {project}"}
     with pytest.raises(LockError, match="names the project"):
-        contents.select_contents("torch", ["torch"], [project / "nowhere"])
+        contents.select_contents("torch", TORCH, [project / "nowhere"])
 
 
 def test_a_lock_of_others_gets_the_harness_and_what_it_lacks(project):

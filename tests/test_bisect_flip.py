@@ -42,6 +42,24 @@ def test_the_first_test_that_flips_is_followed():
     assert ends.hardware == "cpu"
 
 
+def test_the_reproduces_side_is_followed_where_the_guards_flip_too():
+    def side(label, **verdicts):
+        sides = (("guards", "guard", "x"), ("guards", "other", "y"), ("reproduces", "act", "x"))
+        seen = [
+            Observation(f"t.py::{name}", OUTCOMES["passed"], verdicts[name], failure=failure, side=kind)
+            for kind, name, failure in sides
+        ]
+        return Trial(label, label, (TrialRun({one.test: one for one in seen}),))
+
+    good, bad = side("old", guard="held", other="held", act="absent"), ("regressed", "reproduced")
+    ends = find_flipping_test(good, side("new", guard=bad[0], other="held", act=bad[1]))
+    assert (ends.test, ends.others) == ("t.py::act", ("t.py::guard",))
+    ends = find_flipping_test(good, side("new", guard=bad[0], other=bad[0], act=bad[1]))
+    assert ends.test == "t.py::other"  # of another failure: the first one, as ever
+    ends = find_flipping_test(good, side("new", guard=bad[0], other="held", act="absent"))
+    assert ends.test == "t.py::guard"
+
+
 @pytest.mark.parametrize(
     ("good", "bad", "kind", "first", "reason"),
     [

@@ -355,10 +355,10 @@ def test_what_tests_say_they_need(tmp_path, monkeypatch):
     }
     for name, body in bodies.items():
         (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{body}\n")
-    found = {name: pytest_run.find_needed(pytest_run.TrialRequest((f"test_{name}.py",))) for name in bodies}
+    found = {name: pytest_run.list_declared_needs(pytest_run.TrialRequest((f"test_{name}.py",))) for name in bodies}
     assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}
     assert not Path(sys.prefix, "bytecode").exists()  # this environment is left as it is
-    assert pytest_run.find_needed(pytest_run.TrialRequest(failure="fsdp-cpu-offload-lora")) == (
+    assert pytest_run.list_declared_needs(pytest_run.TrialRequest(failure="fsdp-cpu-offload-lora")) == (
         "numpy",  # of tiny_qwen, which they ask for
         "peft",
         "tokenizers",

@@ -45,6 +45,19 @@ def read(tmp_path, text):
         ),
         (GOOD + 'expected = "gone"\n', "key 'expected': 'gone' is not allowed; allowed: reproduced, absent"),
         (
+            GOOD.replace('"<0.9"', '"5"'),
+            "verl: '5' is none, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
+        ),
+        (
+            GOOD.replace('"<0.9"', "5"),
+            "verl: 5 is none, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
+        ),
+        (
+            GOOD.replace('"short-column"', '"short column"'),
+            "key 'id': 'short column' is not allowed; allowed: lower-case words with dashes",
+        ),
+        (GOOD.replace('"short-column"', '"Short"'), "key 'id': 'Short' is not allowed; allowed: lower-case words"),
+        (
             GOOD + 'absent_since = { verl = "soon" }\n',
             "allowed: a table such as { verl = \"0.9\" }; verl: 'soon' is none",
         ),

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+
+import pytest
+from made_failures import FAILURES
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.cli import main
@@ -29,3 +35,99 @@ def test_unknown_id(capsys):
     printed = capsys.readouterr()
     assert "Did you mean dataproto-concat-keys" in printed.err
     assert not printed.out
+
+
+def rlregress(*arguments, cwd=None, **options):
+    command = [sys.executable, "-m", "pytest_rlregress.cli", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, **options)
+
+
+INI_FILES = {
+    "pytest.ini": "[pytest]\nrlregress_scenarios = mine\n",
+    "tox.ini": "[pytest]\nrlregress_scenarios = mine\n",
+    "setup.cfg": "[tool:pytest]\nrlregress_scenarios =\n  mine\n",
+    "pyproject.toml": '[tool.pytest.ini_options]\nrlregress_scenarios = "mine"\n',
+}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project whose scenarios are in ``mine``; the working directory is one of its folders."""
+    for folder in ("mine", "train"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "mine" / "failures.toml").write_text(FAILURES)
+    monkeypatch.chdir(tmp_path / "train")
+    monkeypatch.delenv("RLREGRESS_SCENARIOS", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", INI_FILES)
+def test_scenarios_of_the_ini_file_are_read(project, capsys, name):
+    assert main(["list", "short-column"]) == 2
+    (project / name).write_text(INI_FILES[name])
+    assert main(["list", "short-column"]) == 0
+    assert "short-column: A column is short" in capsys.readouterr().out
+    # --scenarios is the whole of them, as the environment is.
+    assert main(["list", "short-column", "--scenarios", str(project / "train")]) == 2
+
+
+def test_options_of_other_plugins_in_the_ini_file_are_no_matter(project, capsys):
+    lines = [
+        "addopts = --no-such-option -n 9",
+        "required_plugins = pytest-no-such",
+        "filterwarnings = error",
+        "odd = 1",
+    ]
+    (project / "pytest.ini").write_text("\n".join([INI_FILES["pytest.ini"], *lines]))
+    (project / "conftest.py").write_text("raise RuntimeError")
+    assert main(["list", "short-column"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+
+
+def test_diagnose_reads_the_ini_file(project):
+    (project / "pytest.ini").write_text(INI_FILES["pytest.ini"])
+    done = rlregress("diagnose", "-", cwd=project, input="AssertionError: column 3 is short\n")
+    assert done.stdout.startswith("short-column: "), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("pytest.ini", "[pytest]\nrlregress_scenarios = nope\n", "rlregress_scenarios in pytest.ini: 'nope' is not"),
+        ("pyproject.toml", "[tool.pytest.ini_options\nrlregress_scenarios = 1", "pyproject.toml"),
+    ],
+)
+def test_ini_file_that_cannot_be_read(project, name, text, words):
+    (project / name).write_text(text)
+    done = rlregress("list", cwd=project)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not done.stdout
+
+
+def test_folder_that_is_none():
+    done = rlregress("list", "--scenarios", "no/such/folder")
+    assert done.returncode == 2
+    assert "'no/such/folder' is no folder here" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["list", "--help"], ["preflight", "--help"]])
+def test_reader_that_leaves(arguments):
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        command = [sys.executable, "-m", "pytest_rlregress.cli", *arguments]
+        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    finally:
+        os.close(write)
+    assert done.stderr == ""
+    assert done.returncode == (0 if "--help" in arguments else 141)  # argparse takes no notice of its reader
+
+
+def test_long_id_stays_whole(tmp_path, capsys):
+    failure_id = "a-column-of-the-batch-" + "-and-".join(["is-short"] * 12)
+    (tmp_path / "failures.toml").write_text(FAILURES.replace("short-column", failure_id))
+    assert main(["list", failure_id, "--scenarios", str(tmp_path)]) == 0
+    assert f"{failure_id}:" in capsys.readouterr().out.splitlines()

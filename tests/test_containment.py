@@ -108,10 +108,18 @@ def test_exit_asked_for_in_a_child_ends_the_run(run):
     result.stdout.fnmatch_lines(["*Exit: enough*"])
 
 
-def test_wrong_limit_is_a_usage_error(run):
-    result = run("import pytest\n@pytest.mark.isolated(memory='much')\ndef test_it(): pass")
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ("memory='much'", "a size with its unit, such as '4GiB' or '500MB'"),
+        ("memory=8", "a size with its unit, such as '4GiB' or '500MB'"),
+        ("timeout='soon'", "a positive number of seconds, or inf for no limit"),
+    ],
+)
+def test_wrong_limit_is_a_usage_error(run, given, allowed):
+    result = run(f"import pytest\n@pytest.mark.isolated({given})\ndef test_it(): pass")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*isolated(): allowed is a size such as 4GiB or 500MB.*"])
+    result.stderr.fnmatch_lines([f"*::test_it: isolated({given}) is not allowed. Allowed: {allowed}."])
 
 
 def test_skip_xfail_and_errors_stay_what_they_are(run):

@@ -4,6 +4,7 @@ In the order of a bisect:
 
 ``bisect_command``  the options, and what the exit codes mean
 ``dispatch``        which kind of bisect it is; prints the answer
+``needs``           what the tests need of this environment: found out by running them here once
 ``one_package``     which release of one package
 ``two_locks``       which of many changed packages, then which release of each
 ``revisions``       which commit of a checkout: git's own bisect, with the same test

@@ -44,6 +44,7 @@ class Endpoint:
         verdict: The verdict, ``reproduced``, or ``passed``, ``failed``, …; "" where it was not tested.
         text: What came out, or "" where it passed.
         title: A commit's subject, or "".
+        conflict: Why its environment could not be built, all that was said; else "".
     """
 
     label: str
@@ -51,6 +52,7 @@ class Endpoint:
     verdict: str = ""
     text: str = ""
     title: str = ""
+    conflict: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class NotFound:
         second: The bad end; that good candidate; else "".
         reason: The counts of a flaky end, or why an end could not be tested.
         command: For ``swapped``: what asks the other way round.
+        advice: Options that may let it be found, in sentences.
     """
 
     kind: str
@@ -122,6 +125,7 @@ class NotFound:
     second: str = ""
     reason: str = ""
     command: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

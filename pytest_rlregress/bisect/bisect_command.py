@@ -12,16 +12,20 @@ from pytest_rlregress.util import arguments
 _MANUAL = """\
 three kinds:
   one package, its released versions between two ends
-    rlregress bisect transformers --good 4.57.1 --bad 5.10.4 batch/mask-length-drift
+    rlregress bisect transformers --good 4.56.0 --bad 5.3.0 test_mine.py::test_ids_are_a_list
   two locks, of which many packages differ: the smallest set of upgrades that does it, then the release of each
-    rlregress bisect --good-lock monday.txt --bad-lock tuesday.txt tests/test_mine.py::test_x
+    rlregress bisect --good-lock monday.txt --bad-lock tuesday.txt test_mine.py::test_x
     rlregress bisect --from-record last-good.json --to-record tonight.json
   the commits of a checkout, of a dependency or of the trainer itself
-    rlregress bisect --revisions v1.2..main --repo ../trainer tests/test_mine.py::test_x
+    rlregress bisect --revisions v1.2..main --repo ../trainer test_mine.py::test_x
 
-TEST is a documented failure (rlregress list) or any pytest file or node id. Bad is what fails as the bad end does:
-another failure, a time-out, an environment that cannot be built are unknown, and said so. The bad end may be the older
-one: then it says which release repaired it. The environment you are in is never touched.
+TEST is any pytest file or node id, no marker needed, or the id of a documented failure (rlregress list). It runs once
+here, passing or failing: what it imports is what each environment gets, in the versions of this one, and what stands
+in the way of a release moves. The environment you are in is never touched.
+
+Bad is what fails as the bad end does: another failure, a time-out, an environment that cannot be built are unknown,
+and said so. The bad end may be the older one: then it says which release repaired it. What came out at both ends is
+always shown.
 
 An interrupted bisect goes on with the same command. Exit codes: 0 found, 1 not reproduced or not monotone, 2 could not
 be made (an unknown test or version, no network, no disk), 3 narrowed to what could not be tested.
@@ -66,7 +70,9 @@ def _ends(group: Any) -> None:
 
 def _environments(group: Any) -> None:
     group.add_argument(
-        "--all-packages", action="store_true", help="hold all of this environment, not only what the test says it needs"
+        "--all-packages",
+        action="store_true",
+        help="hold all of this environment, not only what the test imports, or says with @pytest.mark.needs",
     )
     group.add_argument(
         "--no-deps", action="store_true", help="move nothing but PACKAGE, whatever it and others require"

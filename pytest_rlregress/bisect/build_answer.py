@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pytest_rlregress.bisect.answer import (
@@ -12,29 +12,29 @@ from pytest_rlregress.bisect.answer import (
     ChangedSet,
     Culprit,
     DocumentedFailure,
-    Endpoint,
     NotFound,
 )
-from pytest_rlregress.bisect.follow import FollowedTest, summarize_end
-from pytest_rlregress.environments.contents import list_distributions
+from pytest_rlregress.bisect.follow import FollowedTest, describe_end, summarize_end
+from pytest_rlregress.bisect.needs import find_lacking
+from pytest_rlregress.environments.contents import EnvironmentContents, list_distributions
 from pytest_rlregress.stack import COMPONENTS
-from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials.context import TrialContext
 from pytest_rlregress.trials.failure_comparison import list_documented
+from pytest_rlregress.trials.observations import Trial
 from pytest_rlregress.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.trials.summaries import RunContext
+from pytest_rlregress.util.text import plural
 
 
 def build_found(
     context: TrialContext,
     followed: FollowedTest,
-    held: Lock,
+    held: EnvironmentContents,
     command: Sequence[str],
     *,
     culprits: Sequence[Culprit],
     edge: tuple[Candidate, Candidate],
     changed: ChangedSet | None = None,
-    left_out: Sequence[str] = (),
     days: tuple[str | None, str | None] = (None, None),
 ) -> Answer:
     """Build the answer where the flip was found.
@@ -47,7 +47,6 @@ def build_found(
         culprits: Where the test flips.
         edge: The last good candidate and the first bad one.
         changed: For two locks.
-        left_out: Packages of this environment that were not there.
         days: Of the good end and the bad end.
     """
     also_flip, flip_elsewhere = followed.split_other_tests(*edge)
@@ -56,7 +55,7 @@ def build_found(
     return Answer(
         _describe_request(context, *followed.labels, followed.flip.test, documented),
         followed.describe_ends(days),
-        _run_context(followed.flip.hardware, held, names, left_out),
+        _run_context(followed.flip.hardware, held, names),
         followed.summarize_trials(),
         followed.runner.seconds_before + context.progress.elapsed,
         tuple(command),
@@ -72,23 +71,44 @@ def build_not_found(
     why: NotFound,
     ends: tuple[Candidate, Candidate],
     runner: TrialRunner,
-    held: Lock,
-    left_out: Sequence[str] = (),
+    held: EnvironmentContents,
 ) -> Answer:
     """Build the answer where no flip was found."""
     hardware = next((run.hardware for trial in runner.trials.values() for run in trial.runs), "")
-    rows = tuple(map(summarize_end, runner.trials.values()))
-    verdicts = {row.label: row.verdict for row in rows}
-    good, bad = (Endpoint(candidate.label, verdict=verdicts.get(candidate.label, "")) for candidate in ends)
+    good, bad = (describe_end(candidate, runner.find_trial(candidate)) for candidate in ends)
     return Answer(
         _describe_request(context, good.label, bad.label, "", context.request.failure),
         (good, bad),
-        _run_context(hardware, held, _moved(runner), left_out),
-        rows,
+        _run_context(hardware, held, _moved(runner)),
+        tuple(map(summarize_end, runner.trials.values())),
         runner.seconds_before + context.progress.elapsed,
         build_command(context, *list_end_options(context)),
-        not_found=replace(why, command=_swap_ends(context)) if why.kind == "swapped" else why,
+        not_found=replace(
+            why,
+            command=_swap_ends(context) if why.kind == "swapped" else (),
+            advice=tuple(_advise(context, held, runner.trials.values(), conflict=bool(good.conflict or bad.conflict))),
+        ),
     )
+
+
+def _advise(
+    context: TrialContext, held: EnvironmentContents, trials: Iterable[Trial], *, conflict: bool
+) -> Iterator[str]:
+    """Name the options that may let the flip be found."""
+    if conflict and context.options.good:
+        yield f"--no-deps moves nothing but {context.options.words[0]}, whatever it and the others require."
+    if conflict and context.options.all_packages:
+        yield "Without --all-packages the environments hold only what the tests say they need, or import."
+    if not held.left_out:
+        return
+    lacking = find_lacking(trials, held.left_out)
+    if lacking:
+        yield (
+            f"The tests lack {', '.join(lacking)} there, which is installed here but which their marker needs(…) does "
+            "not name: take the marker away, and what they import is found out; or give --all-packages."
+        )
+    elif not conflict:
+        yield f"--all-packages holds all of this environment: {plural(len(held.left_out), 'package')} more."
 
 
 def _swap_ends(context: TrialContext) -> tuple[str, ...]:
@@ -139,16 +159,17 @@ def _moved(runner: TrialRunner) -> set[str]:
     return {line.split()[0] for trial in runner.trials.values() for line in trial.moved}
 
 
-def _run_context(hardware: str, held: Lock, moved: set[str], left_out: Sequence[str]) -> RunContext:
+def _run_context(hardware: str, held: EnvironmentContents, moved: set[str]) -> RunContext:
     """Where it was tried; of the packages held fixed, the components of the stack."""
     names = sorted(list_distributions(COMPONENTS) - moved)
-    versions = {name: held.version(name) or "" for name in names if name in held.lines}
+    versions = {name: held.lock.version(name) or "" for name in names if name in held.lock.lines}
     where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
-    return RunContext(platform.python_version(), where, hardware, versions, _describe_left_out(left_out))
+    return RunContext(platform.python_version(), where, hardware, versions, _describe_left_out(held))
 
 
-def _describe_left_out(names: Sequence[str]) -> tuple[str, ...]:
-    """Say how many packages were left out, and which components of the stack are among them."""
+def _describe_left_out(held: EnvironmentContents) -> tuple[str, ...]:
+    """Say how many packages were left out and why, and which components of the stack are among them."""
+    names, why = held.left_out, "do not say they need" if held.needs.declared else "do not import here"
     among = ", ".join(sorted(list_distributions(COMPONENTS).intersection(names)))
-    text = f"{len(names)} packages that the tests do not say they need{f', among them {among}' * bool(among)}"
+    text = f"{len(names)} packages that the tests {why}{f', among them {among}' * bool(among)}"
     return (text,) if names else ()

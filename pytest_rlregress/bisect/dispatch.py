@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_rlregress.bisect import one_package, revisions, two_locks
 from pytest_rlregress.bisect.answer import Answer
+from pytest_rlregress.bisect.needs import LacksPackages
 from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
 from pytest_rlregress.records import reader
 from pytest_rlregress.trials.context import RequestError, open_context
@@ -43,8 +44,13 @@ def _find_answer(options: argparse.Namespace, progress: Progress) -> Answer:
         progress.say(f"went from good to bad: {tests[0]}")
     if not tests:
         raise RequestError("name the test: a documented failure (rlregress list), a file or a node id")
-    with open_context(options, tests, progress) as context:
-        return ways[chosen[0]][0](context)
+    while True:
+        with open_context(options, tests, progress) as context:
+            try:
+                return ways[chosen[0]][0](context)
+            except LacksPackages as lacking:
+                progress.say(f"at an end the test also needs {lacking}, which is installed here: tried anew with that")
+        options = argparse.Namespace(**{**vars(options), "fresh": False})  # what it needs is kept
 
 
 def _find_flipped_test(before: Path, after: Path) -> list[str]:

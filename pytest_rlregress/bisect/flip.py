@@ -39,7 +39,7 @@ def find_flipping_test(good: Trial, bad: Trial) -> FlippingTest | NotFound:
     }
     states = {test: (before.state, after.state) for test, (before, after) in found.items()}
     flips = [test for test, pair in states.items() if pair == (State.GOOD, State.BAD)]
-    for test in flips:
+    for test in _reproduces_first(flips, bad):
         reference = failure_comparison.find_observation(bad.runs[0], test)
         assert reference is not None
         hardware = bad.runs[0].hardware
@@ -48,6 +48,15 @@ def find_flipping_test(good: Trial, bad: Trial) -> FlippingTest | NotFound:
             return FlippingTest(test, reference, hardware, tuple(other for other in flips if other != test))
         found[test] = again  # it ran elsewhere, or repeats fail in different ways
     return _explain_not_found(good, bad, found.values())
+
+
+def _reproduces_first(tests: list[str], bad: Trial) -> list[str]:
+    """Put a failure's guards behind the tests that reproduce it, where both flip: those show the failure itself."""
+    seen = bad.runs[0].observations
+    reproduced = {seen[test].failure for test in tests if test in seen and seen[test].side == "reproduces"}
+    return sorted(
+        tests, key=lambda test: test in seen and seen[test].side == "guards" and seen[test].failure in reproduced
+    )
 
 
 def _explain_not_found(good: Trial, bad: Trial, found: Iterable[tuple[TrialResult, TrialResult]]) -> NotFound:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pytest_rlregress.bisect.answer import Endpoint, NotFound
 from pytest_rlregress.bisect.flip import FlippingTest, find_flipping_test, list_tests
-from pytest_rlregress.trials.failure_comparison import find_observation
+from pytest_rlregress.trials.failure_comparison import GOOD_VERDICTS, describe, find_observation
 from pytest_rlregress.trials.observations import State, Trial
 from pytest_rlregress.trials.progress import Progress, ProgressWindow
 from pytest_rlregress.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
@@ -124,6 +124,22 @@ def summarize_end(trial: Trial) -> TrialSummary:
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     reason = trial.trouble or next((run.trouble for run in trial.runs if run.trouble), "")
     return TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
+
+
+def describe_end(candidate: Candidate, trial: Trial | None) -> Endpoint:
+    """Describe an end before it is known which test is followed: what came out of the first test that is not good."""
+    if trial is None:
+        return Endpoint(candidate.label)
+    verdict = summarize_end(trial).verdict
+    if trial.trouble:
+        return Endpoint(candidate.label, verdict=verdict, conflict=trial.conflict or trial.trouble)
+    text = next((run.trouble for run in trial.runs if run.trouble), "")
+    seen = (one for run in trial.runs for one in run.observations.values() if one.verdict not in GOOD_VERDICTS)
+    found = [*{one.test: one for one in seen}.values()]
+    if found:
+        others = [f"{one.test}: {describe(one)}" for one in found[1:]]
+        text = "\n".join([*[f"{found[0].test}:"] * bool(others), found[0].text or found[0].outcome.message, *others])
+    return Endpoint(candidate.label, verdict=verdict, text=text)
 
 
 def list_untested(labelled: Iterable[tuple[str, TrialResult | None]]) -> tuple[Untested, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pytest_rlregress.bisect import build_answer
 from pytest_rlregress.bisect.answer import Answer, Culprit, NotFound
 from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test, list_untested
+from pytest_rlregress.bisect.needs import check_nothing_lacks, find_needs
 from pytest_rlregress.environments import contents, releases
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.index_settings import IndexProblem
@@ -27,9 +28,10 @@ def bisect(context: TrialContext) -> Answer:
 
     Raises:
         IndexProblem: An end is not on the index, or that cannot be asked.
+        LacksPackages: The tests missed some at an end that are installed here.
     """
     options, package = context.options, context.options.words[0]
-    held = contents.select_contents(package, context.needed_components, options.with_editable)
+    held = contents.select_contents(package, find_needs(context), options.with_editable)
     installed = held.lock.version(package)
     known = {installed: held.lock} if installed is not None else {}
     found = find_candidates(context, package, options.good, options.bad, held, known)
@@ -40,17 +42,17 @@ def bisect(context: TrialContext) -> Answer:
             followed = follow_test(good, bad, runner, context.progress)
             culprit = find_first_bad(found, followed)
         except NoAnswer as error:
-            return build_answer.build_not_found(context, error.why, (good, bad), runner, held.lock, held.left_out)
+            check_nothing_lacks(context, held, runner.trials.values())
+            return build_answer.build_not_found(context, error.why, (good, bad), runner, held)
         last, first = culprit.last_good.label, culprit.first_bad.label
         versions = [release.version for release in found.releases]
         return build_answer.build_found(
             context,
             followed,
-            held.lock,
+            held,
             build_answer.build_command(context, package, "--good", last, "--bad", first),
             culprits=[culprit],
             edge=(found.candidates[versions.index(last)], found.candidates[versions.index(first)]),
-            left_out=held.left_out,
             days=(found.releases[0].date, found.releases[-1].date),
         )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from pytest_rlregress.trials.document import (
     to_json,
     to_markdown,
     to_text,
+    whole,
 )
 from pytest_rlregress.trials.text import quote_command
 from pytest_rlregress.util.text import plural
@@ -51,7 +53,10 @@ def _document(answer: Answer) -> Document:
 def _headline(answer: Answer, style: Style) -> list[str]:
     """What was found, a sentence for each culprit; or why nothing was."""
     if answer.not_found:
-        return [_explain_not_found(answer.not_found, style)]
+        why = answer.not_found
+        if any(end.conflict and end.label == why.first for end in answer.ends):
+            why = replace(why, reason="its environment cannot be built, for what is said below")
+        return [_explain_not_found(why, style)]
     return [*_describe_set(answer.changed, style), *(_describe_flip(culprit, style) for culprit in answer.culprits)]
 
 
@@ -71,8 +76,8 @@ def _explain_not_found(found: NotFound, style: Style) -> str:
     return _WHY_NOT[found.kind].format(
         first=style.code(found.first),
         second=style.code(found.second),
-        reason=style.code(found.reason.removeprefix("flaky: ").rstrip(". \n")),
-        because=f" ({style.code(found.reason)})" if found.reason else "",
+        reason=style.prose(found.reason.removeprefix("flaky: ").rstrip(". \n")),
+        because=f" ({style.prose(found.reason)})" if found.reason else "",
         command=f": {style.code(quote_command(found.command))}" if found.command else "",
     )
 
@@ -94,7 +99,7 @@ def _describe_flip(culprit: Culprit, style: Style) -> str:
     older, newer, word, last = culprit.last_good, culprit.first_bad, "Broke", "good"
     if culprit.repaired:
         older, newer, word, last = newer, older, "Repaired", "bad"
-    old, new = (f"{style.code(one.label)} ({_date(one, style)})" for one in (older, newer))
+    old, new = (f"{style.code(one.label)}{f' ({style.prose(one.date)})' if one.date else ''}" for one in (older, newer))
     where = f"{word} in {style.code(culprit.name)}"
     if culprit.between:
         untested = plural(len(culprit.between), "candidate")
@@ -105,8 +110,11 @@ def _describe_flip(culprit: Culprit, style: Style) -> str:
 def _sections(answer: Answer, style: Style) -> Iterator[Section]:
     """All but the headline, in the order of how likely it is wanted."""
     code, prose, points = style.code, style.prose, _list_endpoints(answer)
-    rows = [(role, code(at), _date(one, style), prose(one.verdict), code(one.title)) for role, at, one in points]
-    yield Section("Where it flips" if answer.culprits else "The ends", Table(("", "at", "date", "verdict", ""), rows))
+    yield Section("Where it flips" if answer.culprits else "The ends", _tabulate(points, style))
+    if answer.not_found:
+        yield from _describe_ends(points)
+        if answer.not_found.advice:
+            yield Section("What may help", [prose(one) for one in answer.not_found.advice])
     for culprit in answer.culprits:
         yield from _describe_culprit(culprit, style)
     for title, tests in (
@@ -131,14 +139,31 @@ def _sections(answer: Answer, style: Style) -> Iterator[Section]:
     )
     if around.left_out:
         yield Section("Left out of the environments", [code(one) for one in around.left_out], folded=True)
-    for role, at, one in points:
-        if one.text and not (answer.culprits and role.endswith(" end")):
-            yield Section(f"What came out at {at}, the {role}", Verbatim(excerpt(one.text)), folded=True)
+    if not answer.not_found:
+        yield from _describe_ends(points)
     yield list_trials(answer.tried, answer.seconds, style)
 
 
-def _date(seen: Endpoint, style: Style) -> str:
-    return style.prose(seen.date or "date unknown")
+def _tabulate(points: Sequence[tuple[str, str, Endpoint]], style: Style) -> Table:
+    """Tabulate the places; without the column of the dates where none is known."""
+    dated = any(one.date for _, _, one in points)
+    rows = [
+        (role, style.code(at), *[style.prose(one.date or "")] * dated, style.prose(one.verdict), style.code(one.title))
+        for role, at, one in points
+    ]
+    return Table(("", "at", *["date"] * dated, "verdict", ""), rows)
+
+
+def _describe_ends(points: Sequence[tuple[str, str, Endpoint]]) -> Iterator[Section]:
+    """What came out at each place; what came out at several, at the first of them."""
+    shown: dict[str, str] = {}
+    for role, at, one in points:
+        if one.conflict:
+            yield Section(f"Why {at}, the {role}, could not be tried", Verbatim(whole(one.conflict)))
+        if one.text:
+            text = f"the same as at {one_line(shown[one.text])}" if one.text in shown else excerpt(one.text)
+            yield Section(f"What came out at {at}, the {role}", Verbatim(text), folded=True)
+            shown.setdefault(one.text, at)
 
 
 def _list_endpoints(answer: Answer) -> list[tuple[str, str, Endpoint]]:
@@ -159,7 +184,7 @@ def _list_endpoints(answer: Answer) -> list[tuple[str, str, Endpoint]]:
 def _describe_culprit(culprit: Culprit, style: Style) -> Iterator[Section]:
     """What else there is to know about where it flips."""
     for title, skipped in (("between the two, not tested", culprit.between), ("not tested", culprit.skipped)):
-        lines = [f"{style.code(one.label)}: {style.code(one.reason)}" for one in skipped]
+        lines = [f"{style.code(one.label)}: {style.prose(one.reason)}" for one in skipped]
         if lines:
             yield Section(f"{culprit.name}: {title}", lines, folded=len(lines) > MANY)
     with_it, from_base = "moved from last good to first bad", "differs at first bad from what is held fixed"

@@ -12,7 +12,9 @@ from pytest_rlregress.bisect.checkout import worktree
 from pytest_rlregress.bisect.checkout.commits import Commits, open_commits
 from pytest_rlregress.bisect.checkout.worktree import Commit, WorktreeError
 from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test, list_untested
+from pytest_rlregress.bisect.needs import check_nothing_lacks, find_needs
 from pytest_rlregress.environments import contents
+from pytest_rlregress.environments.contents import Needs
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack import locks
 from pytest_rlregress.trials.context import TrialContext
@@ -28,13 +30,14 @@ def bisect(context: TrialContext) -> Answer:
 
     Raises:
         GitError: No checkout, an unknown revision, …
+        LacksPackages: The tests missed some at an end that are installed here.
     """
     options = context.options
     with open_commits(
         options.repo,
         options.revisions,
         request=context.request,
-        held=lambda name: contents.select_contents(name, _needed(context, name), options.with_editable),
+        held=lambda name: contents.select_contents(name, _find_needs(context, name), options.with_editable),
         environments=context.environments,
         installer=Installer(context.settings, options.no_network, context.progress.say),
         folder=options.cache_dir / "worktrees",
@@ -47,23 +50,23 @@ def bisect(context: TrialContext) -> Answer:
                 followed = follow_test(good, bad, runner, context.progress)
                 found = find_first_bad(commits, followed)
             except NoAnswer as error:
-                return build_answer.build_not_found(context, error.why, ends, runner, held.lock, held.left_out)
+                check_nothing_lacks(context, held, runner.trials.values())
+                return build_answer.build_not_found(context, error.why, ends, runner, held)
             last, first = found.culprit.last_good.label, found.culprit.first_bad.label
             return build_answer.build_found(
                 context,
                 followed,
-                held.lock,
+                held,
                 build_answer.build_command(context, "--revisions", f"{last}..{first}", "--repo", str(options.repo)),
                 culprits=[found.culprit],
                 edge=found.tested,
-                left_out=held.left_out,
                 days=(commits.good.day, commits.bad.day),
             )
 
 
-def _needed(context: TrialContext, name: str) -> tuple[str, ...] | None:
-    """What the tests say they need; None too where it is not known what the project itself needs."""
-    return context.needed_components if name in locks.installed().lines else None
+def _find_needs(context: TrialContext, name: str) -> Needs:
+    """What the tests need; all of this environment where it is not known what the project itself needs."""
+    return find_needs(context) if name in locks.installed().lines else Needs()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, PackageChange
-from pytest_rlregress.trials import progress, search
+from pytest_rlregress.trials import progress, pytest_run, search
 from pytest_rlregress.trials.context import RequestError, TrialContext
 from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.progress import ProgressWindow
@@ -44,7 +44,7 @@ def bisect(context: TrialContext) -> Answer:
         try:
             followed = follow_test(*ends, runner, context.progress)
         except NoAnswer as error:
-            return build_answer.build_not_found(context, error.why, ends, runner, good)
+            return build_answer.build_not_found(context, error.why, ends, runner, EnvironmentContents(good, {}))
         requires = _read_requirements(context, good), _read_requirements(context, bad)
         upgrades = group_upgrades(changed, requires)
         found = find_minimal_set(upgrades, followed)
@@ -54,7 +54,7 @@ def bisect(context: TrialContext) -> Answer:
         return build_answer.build_found(
             context,
             followed,
-            good.having(dict.fromkeys(changed.by_name)),
+            EnvironmentContents(good.having(dict.fromkeys(changed.by_name)), {}),
             build_answer.build_command(context, *build_answer.list_end_options(context)),
             culprits=[one for one in culprits if one is not None],
             edge=(ends[0], changed.candidate(needed)),
@@ -119,7 +119,7 @@ def _find_release(
         _find_candidates(context, upgrades.locks.by_name[name], held, after) for name in upgrades.units.members[unit]
     ]
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
-    needed_packages = contents.list_distributions(context.needed_components or ())
+    needed_packages = contents.list_distributions(pytest_run.list_declared_needs(context.request) or ())
     releases = max(
         filter(None, found), key=lambda one: (one.package in needed_packages, len(one.candidates)), default=None
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pytest
 
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.fixtures.stack_fixtures import asked_by
 from pytest_rlregress.util.units import parse_memory, parse_seconds
+
+T = TypeVar("T")
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.
 WARM_MODULES: Mapping[str, tuple[str, ...]] = {
@@ -96,11 +99,18 @@ def limits_of(item: pytest.Item, default: Limits) -> Limits:
     """What a test may use: its marker's values, else the run's."""
     marker = item.get_closest_marker("isolated")
     given = marker.kwargs if marker else {}
-    try:
-        return Limits(
-            parse_seconds(given.get("timeout", default.seconds)),
-            parse_memory(given.get("memory", default.memory)),
-            parse_seconds(given.get("stall", default.stall)),
-        )
-    except ValueError as allowed:
-        raise pytest.UsageError(f"{item.nodeid}: isolated(): allowed is {allowed}.") from None
+
+    def limit(name: str, parse: Callable[[object], T], default: T) -> T:
+        if given.get(name) is None:
+            return default
+        try:
+            return parse(given[name])
+        except ValueError as allowed:
+            what = f"isolated({name}={given[name]!r}) is not allowed. Allowed: {allowed}."
+            raise pytest.UsageError(f"{item.nodeid}: {what}") from None
+
+    return Limits(
+        limit("timeout", parse_seconds, default.seconds),
+        limit("memory", parse_memory, default.memory),
+        limit("stall", parse_seconds, default.stall),
+    )

@@ -281,7 +281,7 @@ def key_of(item: pytest.Item) -> str:
 
 
 def describe_of(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
-    """Describe what a test raised, and whether it is the test's: see ``verdicts.Outcome``."""
+    """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.verdicts.Outcome``."""
     return {
         **describe(excinfo),
         "lacks": interface.missing_interface(excinfo.value, item.path.parent),

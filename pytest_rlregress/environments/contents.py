@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,36 +18,52 @@ HARNESS = "pytest-rlregress"
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What tests need of this environment.
+
+    Attributes:
+        packages: By normalised name; None: all of this environment.
+        declared: Whether the tests say so themselves; else it is what they import.
+    """
+
+    packages: frozenset[str] | None = None
+    declared: bool = False
+
+
+@dataclass(frozen=True)
 class EnvironmentContents:
     """The packages that are held fixed.
 
     Attributes:
         lock: Its packages.
         requires: What they require of each other.
-        left_out: The packages of this environment that are not part of it, because the test does not need them.
+        left_out: The packages of this environment that are not part of it, because the tests do not need them.
+        needs: What the tests need.
     """
 
     lock: Lock
     requires: requirements.Requirements
     left_out: tuple[str, ...] = ()
+    needs: Needs = Needs()
 
 
-def select_contents(package: str, needed: Iterable[str] | None, editable: Sequence[Path] = ()) -> EnvironmentContents:
-    """Select this environment, or the part of it that the tests need.
+def select_contents(package: str, needs: Needs, editable: Sequence[Path] = ()) -> EnvironmentContents:
+    """Select this environment, or the part of it that the tests need, with what that requires.
 
     Args:
         package: The package under bisect, which belongs to it.
-        needed: Components of the stack that the tests need; None for all that is installed.
+        needs: What the tests need.
         editable: Folders of projects that are installed editable, whatever is installed of them here.
     """
     lock, requires = add_projects(locks.installed(), editable), requirements.read_requirements(metadata.distributions())
-    if needed is None or not _editables(lock) <= requires.keys():  # what a new project needs is not known
+    if needs.packages is None or not _editables(lock) <= requires.keys():  # what a new project needs is not known
         return EnvironmentContents(lock, requires)
-    roots = {canonicalize_name(package), *_own_requirements(), *list_distributions(needed), *_editables(lock)}
+    roots = {canonicalize_name(package), *_own_requirements(), *needs.packages, *_editables(lock)}
     kept = requirements.find_dependencies(roots, requires)
     left_out = tuple(sorted(name for name in lock.lines if name not in kept))
     held = lock.having(dict.fromkeys(left_out))
-    return EnvironmentContents(held, {name: some for name, some in requires.items() if name in held.lines}, left_out)
+    kept_requires = {name: some for name, some in requires.items() if name in held.lines}
+    return EnvironmentContents(held, kept_requires, left_out, needs)
 
 
 def complete_lock(lock: Lock, editable: Sequence[Path] = ()) -> Lock:
@@ -73,6 +89,28 @@ def add_projects(lock: Lock, editable: Sequence[Path]) -> Lock:
 def list_distributions(components: Iterable[str]) -> set[str]:
     """List the packages that provide some components of the stack."""
     return {name for component in components if component in COMPONENTS for name in COMPONENTS[component].distributions}
+
+
+def find_providers(files: Collection[str]) -> set[str]:
+    """Find the packages of this environment that installed some files, by normalised name.
+
+    What every environment holds, the harness and the pytest plugins with their requirements, is not among them. By
+    files and not by modules: several packages have a module ``google`` or ``tests``, as the user's project may.
+    """
+    found: set[str] = {
+        canonicalize_name(distribution.metadata["Name"] or "")
+        for distribution in metadata.distributions()
+        if any(str(distribution.locate_file(file)) in files for file in _list_modules(distribution))
+    }
+    return found - requirements.find_dependencies(_own_requirements(), requirements.read_requirements())
+
+
+def _list_modules(distribution: metadata.Distribution) -> list[str]:
+    """List the files that may be imported; the package folders where it is not known which are there."""
+    if distribution.files is None:  # a distribution's packager took the list away
+        tops = (distribution.read_text("top_level.txt") or "").split()
+        return [file for top in tops for file in (f"{top}/__init__.py", f"{top}.py")]
+    return [str(file) for file in distribution.files if file.suffix in (".py", ".so")]
 
 
 def _own_requirements() -> set[str]:

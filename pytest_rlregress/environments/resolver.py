@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from pytest_rlregress.environments.requirements import Requirements, find_dependencies, find_unmet
-from pytest_rlregress.environments.uv import Unbuildable
+from pytest_rlregress.environments.uv import Unbuildable, list_conflicts
 from pytest_rlregress.stack.locks import Lock
 
 
@@ -99,6 +99,19 @@ def _joined(refusals: Sequence[Unbuildable], last: ResolveRequest) -> Unbuildabl
         how = f"with {' '.join(last.options) or 'others moved'}: {others[-1]}"
         more = f"; {how}" if failed else "; nor is there a solution with others moved"
     return Unbuildable(f"{first}{more}", "\n".join(one.text for one in refusals))
+
+
+def explain_conflict(error: Unbuildable) -> str:
+    """Say whole why a set could not be resolved: with all else held, and with all else free; "" for another error."""
+    first, *others = list_conflicts(error.text) or [""]
+    if not others:
+        return first
+    last = str(error).removeprefix(f"{first}; ")
+    lines = [
+        f"With all else held as it is here: {first}.",
+        f"With all else free but builds such as +cpu: {others[-1]}.",
+    ]
+    return "\n".join([*lines, *[f"{last[:1].upper()}{last[1:]}."] * last.startswith("with ")])
 
 
 def find_source_builds(base: Lock, requires: Requirements, compile_: Compile, from_source: set[str]) -> None:

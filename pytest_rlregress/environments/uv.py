@@ -196,6 +196,16 @@ def summarize_error(output: str) -> str:
     return ": ".join(causes).rstrip(".")
 
 
+def list_conflicts(output: str) -> list[str]:
+    """List the conflicts that uv explains, one for each time that it was asked, each whole and on one line."""
+    parts = re.split(r"^(?=error: )", output, flags=re.MULTILINE)
+    return [
+        summarize_error(re.split(r"^(?:hint|warning): ", part, flags=re.MULTILINE)[0])
+        for part in parts
+        if part.startswith("error: No solution found")
+    ]
+
+
 @contextmanager
 def report_full_disk() -> Iterator[None]:
     """Raise NoSpace where the disk is full."""

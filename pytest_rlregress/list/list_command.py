@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +11,7 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.fidelity import in_words, marked_tests
 from pytest_rlregress.list.scenarios_page import page
 from pytest_rlregress.stack import Stack
+from pytest_rlregress.util.text import on_one_line, wrapped
 
 _KEYS = (
     "id",
@@ -64,15 +64,11 @@ def run(options: argparse.Namespace) -> int:
     for failure in chosen:
         told = _as_json(failure, stack)
         told["fidelity"] = in_words(failure.fidelity, told.pop("fidelity_of_tests"))
-        print(textwrap.fill(f"{failure.id}: {failure.title}", 100, subsequent_indent="    "))
+        print(*wrapped(f"{failure.id}: {failure.title}", rest="    "), sep="\n")
         for key, value in told.items():
             if key not in ("id", "title") and value:
                 for text in _texts(value):
-                    print(
-                        textwrap.fill(
-                            f"  {_WORDS.get(key, key.replace('_', ' '))}: {text}", 100, subsequent_indent="    "
-                        )
-                    )
+                    print(*wrapped(f"{_WORDS.get(key, key.replace('_', ' '))}: {text}", "  ", "    "), sep="\n")
         print()
     print(f"{len(chosen)} failures")
     return 0
@@ -81,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 def _texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [str(catalogue.RefutedRemedy(**one)) for one in value]
-    return [", ".join(map(" ".join, value.items())) if isinstance(value, dict) else str(value)]
+    return [", ".join(map(" ".join, value.items())) if isinstance(value, dict) else on_one_line(str(value))]
 
 
 def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +14,6 @@ from pytest_rlregress.catalogue import SHIPPED, CatalogueError
 from pytest_rlregress.new import error_text, skeleton
 from pytest_rlregress.util import files
 
-_ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _SHOWN = 100  # characters of a headline
 _USAGE = "rlregress new my-failure --folder scenarios/batch < error.txt"
 
@@ -38,7 +36,7 @@ def declare(commands: Any) -> None:
         "--folder",
         type=Path,
         required=True,
-        help="of the seam it lies in, with its failures.toml; one that does not exist is made",
+        help="the scenario folder it belongs to, with its failures.toml; one that does not exist is made",
     )
     parser.add_argument(
         "--subject",
@@ -94,8 +92,8 @@ def _check(options: argparse.Namespace, known: catalogue.Catalogue) -> None:
     Raises:
         CatalogueError: The message says which, and what is allowed.
     """
-    if not _ID.fullmatch(options.id):
-        raise CatalogueError(f"id {options.id!r} is not allowed; allowed: lower-case words with dashes, my-failure")
+    if not catalogue.ID.fullmatch(options.id):
+        raise CatalogueError(f"id {options.id!r} is not allowed; allowed: {catalogue.ID_ALLOWED}")
     if options.id in known:
         raise CatalogueError(f"failure {options.id} exists, in {known[options.id].source}")
     folder, checkout = options.folder, _checkout(options.folder)
@@ -140,7 +138,7 @@ def _texts(options: argparse.Namespace, error: error_text.ErrorText) -> tuple[di
     if checkout is None:
         return added, fresh
     if not folder.exists():
-        fresh[folder / "__init__.py"] = f'"""{skeleton.MARK.capitalize()}: what lies in this seam, in a line."""\n'
+        fresh[folder / "__init__.py"] = f'"""{skeleton.MARK.capitalize()}: what goes wrong here, in a line."""\n'
     name = folder.resolve().name
     fresh[checkout / "tests" / "mutants" / f"{underscored}.py"] = skeleton.mutants(options.id, name)
     package = checkout / "pytest_rlregress" / "remedies" / "__init__.py"

@@ -3,6 +3,7 @@
 from pytest_rlregress.stack.installed import (
     COMPONENTS,
     PARTS,
+    SYSTEMS,
     InterfaceMissing,
     Stack,
     StackError,
@@ -15,6 +16,7 @@ from pytest_rlregress.stack.native_libraries import libraries_in, library_versio
 __all__ = [
     "COMPONENTS",
     "PARTS",
+    "SYSTEMS",
     "InterfaceMissing",
     "Stack",
     "StackError",

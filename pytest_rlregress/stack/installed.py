@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
+
+from pytest_rlregress.util.versions import parse_condition
 
 
 class StackError(Exception):
@@ -100,12 +101,12 @@ class Stack:
             StackError: The specifier is none.
         """
         try:
-            allowed = SpecifierSet(specifier)
-        except InvalidSpecifier as error:
-            raise StackError(f"{name} {specifier!r}: no version condition. Allowed: like '<12.4.5.8'.") from error
+            condition = parse_condition(specifier)
+        except ValueError as allowed:
+            raise StackError(f"{name} {specifier!r}: no version condition. Allowed: {allowed}.") from None
         version = self.versions.get(canonicalize_name(name))
         try:
-            return version is not None and allowed.contains(Version(version), prereleases=True)
+            return version is not None and condition.contains(Version(version), prereleases=True)
         except InvalidVersion:
             return False
 

@@ -18,7 +18,6 @@ from typing import Any
 from pytest_rlregress import catalogue
 from pytest_rlregress.environments import index_settings
 from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.trials import pytest_run
 from pytest_rlregress.trials.journal import TrialJournal
 from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.pytest_run import TrialRequest
@@ -50,9 +49,13 @@ class TrialContext:
     settings: index_settings.IndexSettings
 
     @cached_property
-    def needed_components(self) -> tuple[str, ...] | None:
-        """Components of the stack that the tests say they need; None where one says nothing, or all is to be held."""
-        return None if self.options.all_packages else pytest_run.find_needed(self.request)
+    def test_key(self) -> Mapping[str, Any]:
+        """All that tells these tests from others: what JSON can hold."""
+        return {
+            "tests": [*self.request.arguments, *self.request.shipped, self.request.failure],
+            "options": self.request.options,
+            "contents": _hash_contents(self.request, self.failures),
+        }
 
     @contextmanager
     def runner(
@@ -67,9 +70,7 @@ class TrialContext:
         """
         request_key = {
             **key,
-            "tests": [*self.request.arguments, *self.request.shipped, self.request.failure],
-            "options": self.request.options,
-            "contents": _hash_contents(self.request, self.failures),
+            **self.test_key,
             "repeat": self.options.repeat,
             "machine": [platform.node(), platform.machine(), platform.python_version()],
         }

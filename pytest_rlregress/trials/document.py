@@ -18,7 +18,7 @@ from pytest_rlregress.util.text import code_block, code_span, plural, without_ma
 
 #: Lines that need not be folded.
 MANY = 12
-_LINES, _LONG = 25, 200  # of a text, and characters of a line: an issue may have 65536 in all
+_FIRST, _LAST, _LONG = 8, 18, 200  # lines of a text, and characters of a line: an issue may have 65536 in all
 _WIDTH = 100
 
 
@@ -130,10 +130,17 @@ def join_names(names: Sequence[str], style: Style) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The end of what came out: there pytest says what it was."""
+    """The first lines and the last of what came out: at its end pytest says what it was."""
     lines = [_cut(line) for line in redact(text).strip("\n").split("\n")]
-    left = len(lines) - _LINES
-    return "\n".join([f"… {plural(left, 'line')} before", *lines[-_LINES:]] if left > 0 else lines)
+    between = len(lines) - _FIRST - _LAST
+    if between > 1:
+        lines[_FIRST:-_LAST] = [f"… {plural(between, 'line')} between"]
+    return "\n".join(lines)
+
+
+def whole(text: str) -> str:
+    """All of a text of long lines, in lines that can be read."""
+    return "\n".join(map(_fill, redact(text).strip("\n").split("\n")))
 
 
 def one_line(text: str) -> str:

@@ -65,6 +65,7 @@ class TrialRun:
         trouble: Why the run says nothing about its tests (did not end, no such test), or "".
         needed: Components of the stack that the tests say they need; None where one of them says nothing.
         goldens: Folder of the step's recorded numbers.
+        imported: Files of the modules that its processes imported, where that was asked for.
     """
 
     observations: Mapping[str, Observation] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class TrialRun:
     trouble: str = ""
     needed: tuple[str, ...] | None = None
     goldens: str = ""
+    imported: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> TrialRun:
@@ -90,6 +92,7 @@ class Trial:
         digest: The lock's.
         runs: As many as ``--repeat`` asks for.
         trouble: Why no environment could be built: a resolver conflict, an install error; else "".
+        conflict: All that the resolver or installer said then, where it is more than ``trouble``.
         build_seconds: To resolve and build the environment; about 0 for one that was there.
         moved: What else had to move, as ``name before -> after``, against the lock that is held fixed.
         same_as: Label of the trial whose runs these are, because it was of the same set of packages; else "".
@@ -102,6 +105,7 @@ class Trial:
     build_seconds: float = 0.0
     moved: tuple[str, ...] = ()
     same_as: str = ""
+    conflict: str = ""
 
     @property
     def seconds(self) -> float:

@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import psutil
 
 from pytest_rlregress.containment.death import how_it_ended
+from pytest_rlregress.trials import import_recorder
 from pytest_rlregress.trials.observations import Observation, TrialRun
 from pytest_rlregress.util.files import json_lines
 
@@ -45,6 +47,8 @@ class TrialRequest:
         failure: Only tests that reproduce or guard this documented failure.
         tests: Only tests with these keys; see ``Observation.test``.
         options: More options for pytest, such as ``--hw=cpu``.
+        finds_needs: Whether it is found out what the tests need: those that say it are not run, the imports of the
+            others are recorded.
     """
 
     arguments: tuple[str, ...] = ()
@@ -52,6 +56,7 @@ class TrialRequest:
     failure: str | None = None
     tests: frozenset[str] | None = None
     options: tuple[str, ...] = ()
+    finds_needs: bool = False
 
 
 def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Callable[[str], None]) -> TrialRun:
@@ -70,10 +75,13 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
     with tempfile.TemporaryDirectory(prefix="rlregress-trial-") as folder:
         asked, seen, printed = (Path(folder, name) for name in ("request.json", "seen.jsonl", "printed"))
         tests = None if request.tests is None else sorted(request.tests)
-        asked.write_text(
-            json.dumps({"shipped": request.shipped, "failure": request.failure, "tests": tests, "seen": str(seen)})
-        )
-        process = _start(python, [f"--rl-trial={asked}", *request.options, *request.arguments], printed)
+        about_run = {"shipped": request.shipped, "failure": request.failure, "finds_needs": request.finds_needs}
+        asked.write_text(json.dumps({**about_run, "tests": tests, "seen": str(seen)}))
+        variables = _variables(Path(os.path.abspath(python)).parent)
+        if request.finds_needs:
+            shutil.copyfile(import_recorder.__file__, Path(folder, "sitecustomize.py"))
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, variables.get("PYTHONPATH")]))
+        process = _start(python, [f"--rl-trial={asked}", *request.options, *request.arguments], printed, variables)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -84,6 +92,8 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
                 _stop(process)
         observations, about = _read_observations(seen)
         output = printed.read_text(errors="replace")[-OUTPUT:]
+        recorded = Path(folder, import_recorder.RECORD)
+        text = recorded.read_text(encoding="utf-8", errors="surrogateescape") if recorded.exists() else ""
     trouble = _explain_exit(process.returncode, "ended" in about, bool(observations), output, request)
     if late:
         trouble = f"the run had no end after {timeout:g} s"
@@ -95,16 +105,17 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         trouble,
         None if wanted is None else tuple(wanted),
         about.get("goldens", ""),
+        tuple(dict.fromkeys(text.splitlines())),
     )
 
 
-def find_needed(request: TrialRequest) -> tuple[str, ...] | None:
-    """Find the components of the stack that tests say they need, here; None where one of them says nothing."""
+def list_declared_needs(request: TrialRequest) -> tuple[str, ...] | None:
+    """List the components of the stack that tests say they need, here; None where one of them says nothing."""
     collect = replace(request, options=(*request.options, "--collect-only"))
     return run_tests(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
 
 
-def _start(python: Path, arguments: list[str], printed: Path) -> subprocess.Popen[bytes]:
+def _start(python: Path, arguments: list[str], printed: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start the environment's pytest as its script does: ``-m pytest`` would put this folder before the packages."""
     binaries = Path(os.path.abspath(python)).parent
     with printed.open("wb") as out:
@@ -113,7 +124,7 @@ def _start(python: Path, arguments: list[str], printed: Path) -> subprocess.Pope
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=_variables(binaries),
+            env=variables,
             start_new_session=True,  # Ctrl-C comes to this process, which passes it on
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.resolver import explain_conflict
 from pytest_rlregress.environments.uv import NoSpace, Unbuildable
 from pytest_rlregress.stack.locks import Lock, differences
 from pytest_rlregress.trials import failure_comparison, pytest_run
@@ -126,7 +127,10 @@ class TrialRunner:
                 return replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
             environment = self._environments.build(lock)
         except Unbuildable as error:
-            return Trial(candidate.label, "", trouble=str(error), build_seconds=time.monotonic() - begun)
+            seconds = time.monotonic() - begun
+            return Trial(
+                candidate.label, "", trouble=str(error), build_seconds=seconds, conflict=explain_conflict(error)
+            )
         built = time.monotonic() - begun
         self._prefetch(followers)
         runs = tuple(self._run(environment.python) for _ in range(self._repeat))

@@ -107,11 +107,16 @@ class TrialPlugin:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None, None]:
         """Leave out what was not asked for, and mark the rest for containment: a file of plain tests shares a child."""
-        left_out = [item for item in items if not self._is_requested(item)]
+        requested = [item for item in items if self._is_requested(item)]
+        needed = self._needed(requested)
+        self._write({"needed": needed})
+        if self._request["finds_needs"] and needed is not None:
+            requested = []
+        kept = set(requested)
+        left_out = [item for item in items if item not in kept]
         if left_out:
-            items[:] = [item for item in items if self._is_requested(item)]
+            items[:] = requested
             self._config.hook.pytest_deselected(items=left_out)
-        self._write({"needed": self._needed(items)})
         for item in items:
             self._items[item.nodeid] = item
             if not any(map(item.get_closest_marker, CONTAINED)):

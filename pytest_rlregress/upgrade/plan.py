@@ -17,7 +17,7 @@ from pytest_rlregress.environments.contents import HARNESS
 from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.releases import find_newest, find_release, list_releases
 from pytest_rlregress.environments.requirements import Requirements
-from pytest_rlregress.environments.uv import Unbuildable, summarize_error
+from pytest_rlregress.environments.uv import Unbuildable, list_conflicts
 from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 from pytest_rlregress.trials.context import RequestError, TrialContext
@@ -174,7 +174,7 @@ def _resolve(context: TrialContext, here: Lock, pins: _Pins) -> Lock:
 
 def _explain_conflict(context: TrialContext, here: Lock, pins: _Pins, error: Unbuildable) -> str:
     """Say what is in conflict, all of it, and which pins can be loosened so that there is a solution."""
-    conflicts = _list_conflicts(error.text)
+    conflicts = list_conflicts(error.text)
     if not conflicts:  # no network, a damaged wheel
         return f"the upgrade could not be resolved: {error}"
     _refuse_contradiction(context, pins.constraints)
@@ -211,22 +211,12 @@ def _goes_back(change: PackageChange) -> bool:
     return bool(before) and bool(after) and Version(after) < Version(before)
 
 
-def _list_conflicts(text: str) -> list[str]:
-    """List the conflicts that uv explains: with all else held first, with all that may move last."""
-    parts = re.split(r"^(?=error: )", text, flags=re.MULTILINE)
-    return [
-        summarize_error(re.split(r"^(?:hint|warning): ", part, flags=re.MULTILINE)[0])
-        for part in parts
-        if part.startswith("error: No solution found")
-    ]
-
-
 def _refuse_contradiction(context: TrialContext, constraints: Collection[Constraint]) -> None:
     """Refuse a file of requirements that nothing can meet."""
     try:
         context.environments.check(one.line for one in constraints)
     except Unbuildable as error:
-        conflicts = _list_conflicts(error.text)
+        conflicts = list_conflicts(error.text)
         if conflicts and "no usable wheels" not in error.text:
             raise RequestError(f"{context.options.requirements} contradicts itself: {conflicts[-1]}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from pytest_rlregress.util import units
@@ -18,12 +19,19 @@ def count(text: str) -> int:
     return int(text)
 
 
+def folder(text: str) -> Path:
+    """Read the path of a folder that exists."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder here")
+    return Path(text)
+
+
 def seconds(text: str) -> float:
     """Read a time limit, as ``pytest --rl-timeout`` does."""
     return _checked(units.parse_seconds, text)
 
 
-def memory(text: str) -> int | None:
+def memory(text: str) -> int:
     """Read a limit on memory, as ``pytest --rl-memory`` does."""
     return _checked(units.parse_memory, text)
 

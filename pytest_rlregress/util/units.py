@@ -24,15 +24,13 @@ def parse_seconds(value: object) -> float:
     return number
 
 
-def parse_memory(value: object) -> int | None:
-    """Read a limit on memory, such as ``4GiB`` or ``500MB``, in bytes; None stays None: no limit.
+def parse_memory(value: object) -> int:
+    """Read a limit on memory with its unit, such as ``4GiB`` or ``500 MB``, in bytes.
 
     Raises:
         ValueError: It is none; the message says what is allowed.
     """
-    if value is None or isinstance(value, int):
-        return value
     size = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
     if size is None or not float(size[1]):
-        raise ValueError("a size such as 4GiB or 500MB")
+        raise ValueError("a size with its unit, such as '4GiB' or '500MB'")
     return int(float(size[1]) * UNITS[size[2]])

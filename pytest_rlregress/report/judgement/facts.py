@@ -49,7 +49,7 @@ class RecordedRun:
         components: Version of each component of the stack.
         selection: pytest's arguments.
         counts: Tests by word.
-        numbers: What training steps measured, by name: ``goldens.step_numbers.read_numbers``.
+        numbers: What training steps measured, by name: ``pytest_rlregress.goldens.step_numbers.read_numbers``.
         extra: What the record says of the run: all of the above is in it, and more.
     """
 

@@ -1,0 +1,101 @@
+"""What collection says of markers and scenario files that should be mended."""
+
+from __future__ import annotations
+
+import needs
+import pytest
+from made_failures import FAILURES
+
+SIDES = """
+import pytest
+
+@pytest.mark.reproduces("short-column")
+def test_act(): assert False, "column 3 is short"
+
+@pytest.mark.guards("short-column")
+def test_remedy(): pass
+"""
+OTHER = FAILURES.replace("short-column", "long-column")
+
+
+@pytest.fixture
+def mine(pytester, monkeypatch):
+    """Write ``mine`` with a test of ``short-column`` and the given entries; returns the folder."""
+
+    def mine(entries):
+        folder = pytester.mkdir("mine")
+        (folder / "failures.toml").write_text(entries)
+        (folder / "test_short.py").write_text(SIDES)
+        monkeypatch.setenv("RLREGRESS_SCENARIOS", str(folder))
+        return folder
+
+    return mine
+
+
+@pytest.mark.parametrize("marker", ["needs()", "needs", "needs(component='torch')"])
+def test_needs_without_a_component(run, marker):
+    result = run(f"import pytest\n@pytest.mark.{marker}\ndef test_it(): pass")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*::test_it: needs() takes at least one component: torch, vllm, *; or a system: linux*"]
+    )
+
+
+def test_id_with_spaces_is_refused(run, mine):
+    folder = mine(FAILURES.replace("short-column", "short column"))
+    result = run({}, str(folder))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*failure short column: key 'id': 'short column' is not allowed; allowed: lower-case*"]
+    )
+
+
+@pytest.mark.parametrize("options", [[], ["-n1"], ["-k", "act"]])
+def test_failure_without_tests(run, mine, options):
+    folder = mine(FAILURES + OTHER)
+    result = run({}, str(folder), "-p", "no:cacheprovider", *options)
+    assert result.ret == pytest.ExitCode.OK
+    said = f"failure long-column has no test: none in {folder} is marked"
+    assert result.stdout.str().count(said) == 1
+    assert "failure short-column has no test" not in result.stdout.str()
+
+
+def test_failure_without_tests_is_an_error_where_warnings_are(run, mine):
+    folder = mine(FAILURES + OTHER)
+    result = run({}, str(folder), "-W", "error::pytest.PytestWarning")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*failure long-column has no test*"])
+
+
+def test_part_of_a_folder_says_nothing_of_the_rest(run, mine):
+    folder = mine(FAILURES + OTHER)
+    (folder / "test_long.py").write_text(SIDES.replace("short-column", "long-column"))
+    for arguments in ([folder / "test_short.py"], [folder, "--ignore", folder / "test_long.py"]):
+        result = run({}, *map(str, arguments))
+        assert result.ret == pytest.ExitCode.OK
+        assert "has no test" not in result.stdout.str()
+
+
+@needs.stack
+@pytest.mark.parametrize("options", [[], ["-n2"]])
+def test_file_that_imports_torch_at_its_top(run, pytester, options):
+    marked = "import pytest\n@pytest.mark.needs('torch')\ndef test_it(): pass\n"
+    pytester.makepyfile(helper="import torch")
+    result = run({"test_other": "def test_it(): pass", "test_slow": f"import helper\n{marked}"}, *options)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*ScenarioWarning: test_slow.py imports torch at its top, or what it imports does*"])
+    assert result.stdout.str().count("imports torch at its top") == 1
+
+
+@needs.stack
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import torch\ndef test_it(): pass\n",  # none of ours
+        "import pytest\n@pytest.mark.needs('torch')\ndef test_it():\n    import torch\n",
+    ],
+)
+def test_file_whose_import_is_no_matter(run, body):
+    result = run(body)
+    assert result.ret == pytest.ExitCode.OK
+    assert "ScenarioWarning" not in result.stdout.str()

@@ -1,0 +1,87 @@
+"""What can be found by name: the remedies' page, pydoc, and the import paths that docstrings and documents give."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from pkgutil import resolve_name
+
+import documents
+import pytest
+from installed import CHECKOUT, call
+
+from pytest_rlregress import remedies
+from pytest_rlregress.fixtures import declare
+
+PACKAGE = CHECKOUT / "pytest_rlregress"
+SOURCES = [path for folder in (PACKAGE, CHECKOUT / "fixtures", CHECKOUT / "scenarios") for path in folder.rglob("*.py")]
+#: What writing-a-scenario.md makes.
+MADE = "pytest_rlregress.remedies.checkpoints"
+
+
+def test_page_is_that_of_the_docstrings():
+    page = call(sys.executable, CHECKOUT / "requirements" / "remedies_page.py")
+    assert documents.text("remedies.md") == page, "run `make docs`"
+
+
+def public_remedies():
+    return {name: getattr(remedies, name) for name in vars(remedies) if not name.startswith("_")}
+
+
+def test_every_remedy_has_its_line():
+    text = documents.text("remedies.md")
+    described = set(re.findall(r"^\| `(\w+)[(`].*? \| \S.*\. \|", text, re.MULTILINE))
+    functions = {name for name, thing in public_remedies().items() if callable(thing)}
+    assert len(functions) > 80
+    assert functions - described == set()
+
+
+def test_pydoc_shows_functions_with_their_arguments():
+    command = [sys.executable, "-m", "pydoc", "pytest_rlregress.remedies.batch"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    assert "align_batches(batches: 'Sequence[DataProto]', from_memory_db: 'Sequence[bool]')" in shown
+    assert "Raises:" in shown
+
+
+def docstrings(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            yield ast.get_docstring(node) or ""
+
+
+def importable(name):
+    """What a dotted name leads to: a module, or what one has, also of fields without a value."""
+    try:
+        return resolve_name(name)
+    except (ImportError, AttributeError):
+        return None
+
+
+def test_paths_in_docstrings_can_be_imported():
+    ours = {path.stem for path in PACKAGE.iterdir()}
+    wrong = []
+    for path in SOURCES:
+        for name in re.findall(r"``((?:[^\W\d]\w*\.)+\w+)(?:\(.*?\))?``", "\n".join(docstrings(path))):
+            begins = name.partition(".")[0]
+            if begins in ours or (begins == "pytest_rlregress" and importable(name) is None):
+                wrong.append(f"{path.relative_to(CHECKOUT)}: {name}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "path", [CHECKOUT / "README.md", *sorted(documents.DOCS.rglob("*.md"))], ids=lambda path: path.stem
+)
+def test_paths_in_documents_can_be_imported(path: Path):
+    named = set(re.findall(r"pytest_rlregress(?:\.\w+)+", path.read_text())) - {MADE}
+    assert {name for name in named if importable(name) is None} == set()
+
+
+def test_every_fixture_says_what_it_gives():
+    shown = call(sys.executable, "-m", "pytest", "--fixtures", "-q", "-p", "no:randomly", cwd=documents.DOCS)
+    for name in declare.__all__:
+        described = re.search(rf"^{name}(?: \[\w+ scope\])? -- \S*declare_\w+\.py:\d+\n    (\S.*)", shown, re.MULTILINE)
+        assert described, f"{name} is not shown, or without a docstring"
+        assert described[1].rstrip().endswith((".", ":")) or ": " in described[1], described[1]
