@@ -27,7 +27,7 @@ def config(tmp_path):
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.name)
 def test_every_key_stands_in_its_line(file):
     lines = file.read_text(encoding="utf-8").splitlines()
-    places = read([str(file)], {}).places
+    places = {key: place for key, place in read([str(file)], {}).places.items() if place.file == str(file)}
     assert len(places) > 15
     for key, place in places.items():
         name = key.rpartition(".")[2]
@@ -136,6 +136,70 @@ def test_a_launch_script(config):
     }
     exported = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "OTHER": "2", "ALLOC": "a", "HOME": "/home/me"}
     assert {key: value for key, value in read.environ.items() if key not in ("LENGTH", "GPUS")} == exported
+
+
+CHOICES = """
+DEVICE=${DEVICE:-$(python3 -c 'import torch_npu' && echo npu || echo gpu)}
+BACKEND=vllm
+case "${DEVICE}" in
+    gpu)
+        CARDS=8 ;;
+    npu|ascend)
+        CARDS=16
+        export ONLY_THERE=1
+        ;;
+    *)
+        exit 1
+        ;;
+esac
+case $BACKEND in
+    vllm) SHARE=0.5 ;;
+    *) SHARE=0.9 ;;
+esac
+COMMON=(
+    data.a=1   # the first
+    +data.b="['x','y']"
+)
+NEVER=(data.never=1)
+if [ "$BACKEND" = "sglang" ]; then
+    COMMON+=(data.c=1)
+    WORD=sglang
+elif [[ -z "$NOT_SET" && $BACKEND == vllm ]]; then
+    COMMON+=(data.d=1)
+    WORD=vllm
+else
+    WORD=neither
+fi
+if nvidia-smi; then COMMON+=(data.e=1); MAYBE=1; CARDS=8; else MAYBE=2; fi
+[ "$BACKEND" = "sglang" ] && WORD=other
+START=(uv run --no-sync python3)
+"${START[@]}" -m verl.trainer.main_ppo model_engine=megatron "${COMMON[@]}" \\
+    data.share=$SHARE \\
+    data.word=$WORD data.maybe=$MAYBE \\
+    trainer.n_gpus_per_node=$CARDS "$@" 2>&1 | tee log
+"""
+
+
+def test_arrays_and_conditions_of_a_launch_script(config):
+    read = config("sh", CHOICES)
+    assert read.tree["data"] == {
+        "a": 1,
+        "b": ["x", "y"],
+        "d": 1,
+        "e": "???",  # behind a condition that only the machine of the run can tell
+        "share": 0.5,
+        "word": "vllm",
+        "maybe": "???",
+    }
+    assert (read.tree["trainer"], read.tree["model_engine"]) == ({"n_gpus_per_node": 8}, "megatron")
+    assert read.program == "verl.trainer.main_ppo"
+    assert (read.signs["data.b"], read.signs["data.a"]) == ("+", "")
+    assert "ONLY_THERE" not in read.environ
+    lines = CHOICES.strip().splitlines()
+    assert [lines[read.places[key].line - 1].split()[0] for key in ("data.a", "data.share")] == [
+        "data.a=1",
+        "data.share=$SHARE",
+    ]
 
 
 def test_an_override_replaces_a_list(config):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.preflight.memory import model_of
+from pytest_rlregress.preflight.model_size import model_of
 
 CONFIGS = Path(__file__).parent / "configs"
 V5, GSPO = CONFIGS / "prime-rl-h100-7b-lora.toml", CONFIGS / "verl-h200-gspo-3b.yaml"
@@ -43,14 +43,42 @@ TOO_MUCH = [
     (V5, "h100", ["model.name=Qwen/Qwen2.5-14B"], "gpu-memory-utilization", SHARE, "a smaller model"),
     (V5, "a6000", [], "gpu-memory-utilization", SHARE, "a smaller model"),
     # A card of its own for the trainer.
-    (V5, "a6000", [OWN_CARD, "model.name=me/20b"], "trainer-engine-oom", "model.name", "larger cards"),
+    (V5, "a6000", [OWN_CARD, "model.name=me/20b"], "trainer-engine-oom", "trainer_gpu_ids", "2 cards"),
     # verl, whose engine by default sleeps while the trainer works.
     (GSPO, "h200", [f"{VERL_SHARE}=0.95"], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
     (GSPO, "h200", [f"{VERL_SHARE}=0.6", AWAKE], "gpu-memory-utilization", VERL_SHARE, f"{VERL_SHARE}=0.5"),
     (GSPO, "h200", [f"{MODEL}.path=Qwen/Qwen2.5-14B"], "trainer-engine-oom", f"{MODEL}.lora_rank", "lora_rank: 8"),
-    (GSPO, "l4", [LORA, f"{TOKENS}=16384"], "trainer-engine-oom", f"{MODEL}.path", "fewer tokens"),
+    (GSPO, "l4", [LORA, f"{TOKENS}=16384"], "trainer-engine-oom", TOKENS, f"{TOKENS}=12288"),
     (GSPO, "a6000", [LORA, f"{TOKENS}=8192", f"{AC}=false"], "trainer-engine-oom", AC, f"{AC}=true"),
 ]
+BY_SIZE = [  # changes, what is short, what is enough, what is not said
+    ([f"{MODEL}.path=Qwen/Qwen2.5-7B"], "2.9 GiB too much", "lora_rank: 8\n# or: n_gpus_per_node: 2", "checkpointing"),
+    ([f"{MODEL}.path=Qwen/Qwen2.5-32B"], "471 GiB too much", "lora_rank: 8", "checkpointing"),
+    ([f"{MODEL}.path=Qwen/Qwen2.5-72B"], "1215 GiB too much", "nnodes: 2 with 8 cards each", "checkpointing"),
+    ([f"{MODEL}.path=Qwen/Qwen2.5-72B"], "1215 GiB too much", "a smaller model, of at most 3B", "lora_rank"),
+    ([LORA, f"{AC}=no", f"{TOKENS}=30000"], "too much", f"{AC}=true", "nnodes"),
+    ([f"{VERL_SHARE}=0.5", AWAKE, f"{TOKENS}=70000"], "15 GiB too much", f"{VERL_SHARE}=0.3948", "smaller model"),
+]
+
+
+@pytest.mark.parametrize(("changes", "short", "enough", "not_said"), BY_SIZE)
+def test_the_advice_is_enough_for_what_is_short(capsys, changes, short, enough, not_said):
+    main(["preflight", str(GSPO), "--hw=h200", *changes])
+    printed = " ".join(capsys.readouterr().out.split())
+    instead = printed.partition(" instead ")[2]
+    assert short in printed
+    assert " ".join(enough.split()) in instead
+    assert not_said not in instead
+
+
+def test_what_is_advised_is_enough(findings):
+    ((_, _, advised),) = findings(GSPO, f"{MODEL}.path=Qwen/Qwen2.5-72B", "--hw=h200")
+    cards = int(advised.split()[1]) * 8
+    for count, fits in ((cards, True), (cards // 2, False)):
+        nodes = [f"trainer.n_gpus_per_node={count}", f"{MODEL}.path=Qwen/Qwen2.5-72B"]
+        assert (findings(GSPO, *nodes, "--hw=h200") == []) is fits
+
+
 ENOUGH = [
     (V5, "h100", [f"{SHARE}=0.45"]),
     (V5, "h100", [f"{SHARE}=0.9", OWN_CARD]),
@@ -77,6 +105,47 @@ def test_enough(findings, file, hw, change):
 def test_the_memory_of_the_card_counts(findings):
     assert findings(GSPO, f"{TOKENS}=16384", "--hw=a100")  # the smaller of the two there are
     assert not findings(GSPO, f"{TOKENS}=16384", "--hw=a100", "--memory=80")
+
+
+def test_a_size_that_the_name_does_not_tell_is_asked_for(capsys):
+    nameless = [str(GSPO), f"{MODEL}.path=me/nameless", "--hw=h200", "--json"]
+    assert main(["preflight", *nameless]) == 3
+    report = json.loads(capsys.readouterr().out)
+    assert (report["result"], report["missing"], report["findings"]) == ("partial", ["--parameters"], [])
+    assert main(["preflight", *nameless, "--parameters=3B"]) == 0
+    assert main(["preflight", *nameless, "--parameters=14b"]) == 1
+    capsys.readouterr()
+    assert main(["preflight", *nameless[:-1]]) == 3
+    printed = capsys.readouterr().out
+    assert "nothing found, checked in part" in printed
+    assert "to check these too, give: --parameters" in printed
+    with pytest.raises(SystemExit):
+        main(["preflight", *nameless, "--parameters=large"])
+    assert "write 7B, 0.5B or 500M" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ("trainer.n_gpus_per_node=${oc.env:CARDS_OF_NOBODY}", "trainer.n_gpus_per_node"),
+        ("data.max_response_length=???", "data.max_response_length"),
+        ("actor_rollout_ref.actor.use_dynamic_bsz=no", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"),
+        (f"{VERL_SHARE}=???", VERL_SHARE),
+        ("--hw=cpu", "--hw"),
+    ],
+)
+def test_a_number_that_is_missing_is_named(capsys, change, missing):
+    changes = [change, "~actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] if "dynamic" in change else [change]
+    main(["preflight", str(GSPO), "--hw=h200", *changes, "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert missing in report["missing"]
+    assert any(missing in one["missing"] for one in report["not_checked"])
+
+
+@pytest.mark.parametrize("change", ["model_engine=megatron", "actor_rollout_ref.actor.megatron.use_mbridge=yes"])
+def test_megatrons_memory_is_not_predicted(findings, change):
+    assert findings(GSPO, f"{MODEL}.path=Qwen/Qwen2.5-72B", "--hw=h200")
+    assert not findings(GSPO, f"{MODEL}.path=Qwen/Qwen2.5-72B", "--hw=h200", change)
 
 
 def test_what_is_left_out_is_told_of_where_it_belongs(tmp_path, capsys):

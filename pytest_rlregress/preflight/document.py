@@ -9,24 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pytest_rlregress.hardware.profiles import Profile
 from pytest_rlregress.preflight.formats import (
-    UNKNOWN,
+    TRL_KEYS,
     ConfigError,
+    ConfigPart,
     ConfigPosition,
     LaunchCommand,
     merge,
-    read_file,
     read_override,
+    read_toml,
+    read_yaml,
+    value_of,
 )
+from pytest_rlregress.preflight.scripts import read_script
+from pytest_rlregress.preflight.shell import UNKNOWN
+from pytest_rlregress.preflight.trainers import TRAINERS, TrainerKeys
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.nested import walk
-
-# Of each trainer the sections that a run cannot do without: a file with none of them is something else.
-SECTIONS = {
-    "verl": ("actor_rollout_ref", "data", "trainer", "critic"),
-    "prime-rl": ("trainer", "orchestrator", "inference", "model"),
-}
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,12 @@ class Config:
     """A run's configuration: files and overrides merged, the later over the earlier.
 
     Attributes:
-        trainer: ``verl`` or ``prime-rl``.
+        trainer: ``verl``, ``prime-rl`` or ``trl``.
         places: By dotted key, and by name for a variable that a launch script sets.
         environ: The run's environment variables, as far as they are known here.
         commands: How a launch script starts the trainer, by the key that has its place.
+        signs: How Hydra is told of an override, ``""``, ``+``, ``++`` or ``~``; keys of files have none.
+        program: What a launch script starts; "" where there is none.
     """
 
     trainer: str
@@ -46,23 +50,46 @@ class Config:
     places: Mapping[str, ConfigPosition]
     environ: Mapping[str, str]
     commands: Mapping[str, LaunchCommand]
+    signs: Mapping[str, str]
+    program: str
+
+    @property
+    def keys(self) -> TrainerKeys:
+        """The trainer's names for what rules ask for."""
+        return TRAINERS[self.trainer]
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a dotted key: ``default`` if it is not given, None if it is given but not known here.
 
-        References to other keys (``${data.max_prompt_length}``) are followed; what else is interpolated is not known.
+        References to other keys (``${data.max_prompt_length}``) and to the environment (``${oc.env:NODES}``) are
+        followed; what else is interpolated is not known.
         """
+        value = self._followed(key, default)
+        return None if _is_unknown(value) else value
+
+    def hides(self, key: str) -> bool:
+        """Return whether the value of a dotted key is given and not known here."""
+        return _is_unknown(self._followed(key, None))
+
+    def _followed(self, key: str, default: Any) -> Any:
         for _ in range(10):  # of which any sane chain of references has fewer
             value: Any = self.tree
             for name in key.split("."):
                 if not isinstance(value, Mapping) or name not in value:
                     return default
                 value = value[name]
+            value = self._from_environment(value) if isinstance(value, str) else value
             reference = re.fullmatch(r"\$\{([A-Za-z_][\w.]*)\}", value) if isinstance(value, str) else None
             if not reference:
                 break
             key = reference[1]
-        return None if isinstance(value, str) and ("${" in value or value == UNKNOWN) else value
+        return value
+
+    def _from_environment(self, value: str) -> Any:
+        """Return what ``${oc.env:NAME}`` stands for, with ``oc.decode`` around it as a number."""
+        found = re.fullmatch(r"(\$\{oc\.decode:)?\$\{oc\.env:\s*(\w+)\s*(?:,[^{}]*)?\}(?(1)\}|)", value)
+        known = self.environ.get(found[2], "") if found else ""
+        return value if not found or not known else value_of(known) if found[1] else known
 
     def number(self, key: str, default: float | None = None) -> float | None:
         """Return the value of a dotted key, if it is a number."""
@@ -75,20 +102,25 @@ class Config:
         return ((key, one) for key, one in [(below, value), *walk(value, below)] if not isinstance(one, (dict, list)))
 
     def place(self, key: str) -> ConfigPosition:
-        """Return where a key was written; for one that was left out, where its table is."""
+        """Return where a key was written; for a table, its first entry; for what was left out, where its table is."""
         if key not in self.places and key in self.environ:
             return ConfigPosition(argument="environment")
+        if key not in self.places and (inside := [one for one in self.places if one.startswith(f"{key}.")]):
+            return self.places[inside[0]]
         while key and key not in self.places:
             key = key.rpartition(".")[0]
         return self.places[key] if key else ConfigPosition(self.files[0])
 
-    def write(self, key: str, value: str | float) -> str:
-        """Return what to write for a key, in the language of the place where it stands."""
-        place = self.place(key)
-        name = key.rpartition(".")[2]
+    def write(self, key: str, value: str | float, like: str = "") -> str:
+        """Return what to write for a key, in the language of the place where it stands, or another key does."""
+        place = self.place(like or key)
+        same_table = not like or like.rpartition(".")[0] == key.rpartition(".")[0]
+        name = key.rpartition(".")[2] if same_table else key
+        if self.trainer == "trl" and (place.file or "").endswith(".sh"):
+            return f"--{key} {value}"
         if place.file is None or place.file.endswith(".sh"):
             return f"{key}={value}"
-        if self.trainer == "verl":
+        if self.trainer != "prime-rl":
             return f"{name}: {value}"
         return f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
 
@@ -101,6 +133,7 @@ class RuleContext:
         memory_bytes: Of one card; 0 where there is none.
         packages_unknown: Why what is installed here says nothing about the run; "" where it does.
         prompt_tokens: The longest prompt, if it was given.
+        parameters: Of the model, if they were given.
     """
 
     config: Config
@@ -108,21 +141,36 @@ class RuleContext:
     memory_bytes: int
     packages_unknown: str
     prompt_tokens: int | None
+    parameters: int | None = None
 
     @property
     def verl(self) -> bool:
-        """Whether verl's names hold; else prime-rl's do."""
+        """Whether verl's names hold."""
         return self.config.trainer == "verl"
+
+    @property
+    def trl(self) -> bool:
+        """Whether TRL's names hold."""
+        return self.config.trainer == "trl"
 
 
 @dataclass(frozen=True)
 class Unchecked:
-    """Why a rule could not check something."""
+    """Why a rule could not check something.
+
+    Attributes:
+        missing: The keys and options of which a value would let it be checked.
+    """
 
     why: str
+    missing: tuple[str, ...] = ()
 
 
 Rule = Callable[[RuleContext], Iterator[Advice | Unchecked]]
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, str) and ("${" in value or value == UNKNOWN)
 
 
 def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -131,19 +179,24 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
     Raises:
         ConfigError: A file is missing, unreadable or of another kind; files of two trainers; of none of the trainers.
     """
-    parts = [read_override(one) if _is_override(one) else read_file(Path(one), environ) for one in arguments]
+    parts = [_read_argument(one, environ) for one in arguments]
     files = tuple(dict.fromkeys(file for part in parts if (file := part.file)))
     if not files:
         raise ConfigError(f"no file among the arguments: {' '.join(arguments)}")
     trainers = {part.trainer for part in parts if part.trainer}
     if len(trainers) > 1:
-        raise ConfigError(f"{', '.join(files)}: TOML is prime-rl's, YAML and launch scripts are verl's. Check one run.")
+        raise ConfigError(
+            f"{', '.join(files)}: of {' and '.join(sorted(trainers))}. TOML is prime-rl's, flat YAML TRL's, other YAML "
+            "verl's. Check one run."
+        )
     trainer = trainers.pop()
     tree: dict[str, Any] = {}
     places: dict[str, ConfigPosition] = {}
     exports: dict[str, str] = {}
     commands: dict[str, LaunchCommand] = {}
+    signs: dict[str, str] = {}
     for part in parts:
+        signs = {key: sign for key, sign in signs.items() if key not in part.places} | part.signs
         merge(tree, part.tree)
         if part.file is None:  # an override replaces all that stood below its key
             places = {
@@ -152,12 +205,41 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
         places |= part.places
         exports |= part.exports
         commands |= part.commands
-    if not tree.keys() & set(SECTIONS[trainer]):
-        raise ConfigError(
-            f"{', '.join(files)}: no configuration of {trainer}, whose sections are {', '.join(SECTIONS[trainer])}"
-        )
-    return Config(trainer, files, tree, places, {**environ, **exports}, commands)
+    known = TRAINERS[trainer].sections or sorted(TRL_KEYS)
+    if not tree.keys() & set(known):
+        if "accelerate" in tree:
+            raise ConfigError(f"{', '.join(files)}: accelerate's configuration alone: give TRL's beside it")
+        raise ConfigError(f"{', '.join(files)}: no configuration of {trainer}, which has some of {', '.join(known)}")
+    program = next((part.program for part in reversed(parts) if part.program), "")
+    return Config(trainer, files, tree, places, {**environ, **exports}, commands, signs, program)
 
 
-def _is_override(argument: str) -> bool:
-    return ("=" in argument or argument.startswith("~")) and not os.path.exists(argument)
+def _read_argument(argument: str, environ: Mapping[str, str]) -> ConfigPart:
+    """Read a file by its suffix, or an override; ``trainer=train.toml`` is prime-rl's ``--trainer @ train.toml``."""
+    key, _, value = argument.partition("=")
+    if value.endswith(".toml") and key in ("trainer", "orchestrator", "inference"):
+        part = _read_file(Path(value), environ)
+        places = {f"{key}.{name}": place for name, place in part.places.items()}
+        return ConfigPart(part.file, part.trainer, {key: part.tree}, places)
+    if ("=" in argument or argument.startswith("~")) and not os.path.exists(argument):
+        if argument.startswith("-"):
+            raise ConfigError(f"{argument}: an override has no dashes: {argument.lstrip('-')}")
+        return read_override(argument)
+    return _read_file(Path(argument), environ)
+
+
+def _read_file(file: Path, environ: Mapping[str, str]) -> ConfigPart:
+    try:
+        if file.suffix in (".yaml", ".yml"):
+            return read_yaml(file)
+        if file.suffix == ".toml":
+            return read_toml(file)
+        if file.suffix == ".sh":
+            return read_script(file.read_text(encoding="utf-8-sig"), str(file), environ)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}: {error}") from error
+    if not file.exists():
+        raise ConfigError(f"{file}: neither a file nor an override (key=value)")
+    raise ConfigError(f"{file}: a configuration is YAML (.yaml, .yml), TOML (.toml) or a launch script (.sh)")

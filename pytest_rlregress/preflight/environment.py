@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pytest_rlregress import remedies
 from pytest_rlregress.preflight.document import RuleContext, Unchecked
-from pytest_rlregress.preflight.formats import UNKNOWN
+from pytest_rlregress.preflight.shell import UNKNOWN
 from pytest_rlregress.remedies.advice import Advice
 
 # A variable that was not set, as launch scripts are read: PYTHONPATH=$PYTHONPATH:/checkout

@@ -1,9 +1,8 @@
-"""Read configuration files: YAML, TOML and launch scripts, each with the line of every key."""
+"""Read configuration files, YAML and TOML, each with the line of every key; and overrides."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -49,9 +48,15 @@ class LaunchCommand:
     unknown: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class ConfigPart:
-    """What one file or one argument says; ``commands`` by the key that has their place."""
+    """What one file or one argument says.
+
+    Attributes:
+        commands: By the key that has their place.
+        signs: Of overrides, by key: how Hydra is told, ``""``, ``+``, ``++`` or ``~``.
+        program: What a launch script starts, such as ``trl grpo`` or ``verl.trainer.main_ppo``.
+    """
 
     file: str | None = None
     trainer: str | None = None
@@ -59,43 +64,55 @@ class ConfigPart:
     places: dict[str, ConfigPosition] = field(default_factory=dict)
     exports: dict[str, str] = field(default_factory=dict)
     commands: dict[str, LaunchCommand] = field(default_factory=dict)
+    signs: dict[str, str] = field(default_factory=dict)
+    program: str = ""
 
 
-def read_file(file: Path, environ: Mapping[str, str]) -> ConfigPart:
-    """Read a file by its suffix.
+# A flat file with one of these holds TRL's or transformers' arguments, as does a script with two of these options.
+TRL_KEYS = {
+    *("model_name_or_path", "dataset_name", "datasets", "output_dir", "per_device_train_batch_size", "learning_rate"),
+    *("num_generations", "max_completion_length", "use_vllm", "vllm_mode", "num_train_epochs", "use_peft"),
+}
+_ACCELERATE_KEYS = {"compute_environment", "distributed_type", "num_processes"}
+
+
+def read_yaml(file: Path) -> ConfigPart:
+    """Read verl's YAML, TRL's, or accelerate's, which then is below the key ``accelerate``.
 
     Raises:
-        ConfigError: Missing, not readable, of another suffix, or malformed.
+        ConfigError: It holds no table.
+        OSError, yaml.YAMLError: Not readable, malformed.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        if file.suffix in (".yaml", ".yml"):
-            return ConfigPart(str(file), "verl", *_yaml(text, str(file)))
-        if file.suffix == ".toml":
-            return ConfigPart(str(file), "prime-rl", *_toml(text, str(file)))
-        if file.suffix == ".sh":
-            return ConfigPart(str(file), "verl", *_script(text, str(file), environ))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read: {error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: {error}") from error
-    raise ConfigError(f"{file}: a configuration is YAML (.yaml, .yml), TOML (.toml) or a launch script (.sh)")
+    tree, places = _yaml(file.read_text(encoding="utf-8-sig"), str(file))
+    if tree.keys() & TRL_KEYS:
+        variables = tree.pop("env", None)
+        exports = {name: str(value) for name, value in variables.items()} if isinstance(variables, dict) else {}
+        places |= {name: places[f"env.{name}"] for name in exports}
+        return ConfigPart(str(file), "trl", tree, places, exports)
+    if tree.keys() & _ACCELERATE_KEYS:
+        places = {f"accelerate.{name}": place for name, place in places.items()}
+        return ConfigPart(str(file), "trl", {"accelerate": tree}, places)
+    return ConfigPart(str(file), "verl", tree, places)
+
+
+def read_toml(file: Path) -> ConfigPart:
+    """Read prime-rl's TOML.
+
+    Raises:
+        OSError, ValueError: Not readable, malformed.
+    """
+    return ConfigPart(str(file), "prime-rl", *_toml(file.read_text(encoding="utf-8-sig"), str(file)))
 
 
 def read_override(argument: str) -> ConfigPart:
-    """Read an argument as Hydra takes it, ``key=value``, ``+key=value`` or ``~key``; or ``trainer=train.toml``.
-
-    The last is how prime-rl's ``--trainer @ train.toml`` is written here: what the file holds belongs below that key.
-    """
-    key, _, value = argument.lstrip("+").partition("=")
-    if value.endswith(".toml") and key in ("trainer", "orchestrator", "inference"):
-        part = read_file(Path(value), {})
-        places = {f"{key}.{name}": place for name, place in part.places.items()}
-        return ConfigPart(part.file, part.trainer, {key: part.tree}, places)
-    name = key.removeprefix("~")
+    """Read an argument as Hydra takes it: ``key=value``, ``+key=value``, ``++key=value`` or ``~key``."""
+    found = re.fullmatch(r"(~|\+{0,2})(.*?)(?:=(.*))?", argument, re.DOTALL)
+    assert found
+    sign, name, value = found[1], found[2], found[3] or ""
     return ConfigPart(
-        tree=_nested(name, _override_value(value) if name == key else REMOVED),
+        tree=_nested(name, REMOVED if sign == "~" else value_of(value)),
         places={name: ConfigPosition(argument=argument)},
+        signs={name: sign},
     )
 
 
@@ -118,7 +135,7 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
     return value  # type: ignore[no-any-return]
 
 
-def _override_value(value: str) -> Any:
+def value_of(value: str) -> Any:
     """Read a value of an override, which Hydra writes much as YAML does."""
     try:
         return yaml.safe_load(value)
@@ -172,85 +189,3 @@ def _toml(text: str, file: str) -> tuple[dict[str, Any], dict[str, ConfigPositio
             places.setdefault(key, ConfigPosition(file, begin + 1))
         begin = end
     return tree, places
-
-
-# A dot is in every key of verl's that matters here, and in no name of a shell variable.
-_OVERRIDE = re.compile(r"(\+{0,2}|~)([A-Za-z_]\w*(?:\.[\w-]+)+)=(.*)", re.DOTALL)
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_STARTS_VERL = re.compile(r"(?:(?:nohup|exec|time) )?(\S+)(?: -[a-zA-Z]+)*? -m (verl(?:\.\w+)+)(?: .*)?", re.DOTALL)
-_CHANGES_THE_INTERPRETER = ("source", ".", "conda", "mamba", "module", "cd", "pushd")
-UNKNOWN = "???"  # as OmegaConf writes a value that is missing
-
-
-def _script(
-    text: str, file: str, environ: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, ConfigPosition], dict[str, str], dict[str, LaunchCommand]]:
-    """Read the overrides that a launch script hands to verl, the variables that it exports, and how it starts verl.
-
-    Every line counts as run, from top to bottom. What only a shell could find, such as a command's output, is unknown.
-    """
-    tree: dict[str, Any] = {}
-    places: dict[str, ConfigPosition] = {}
-    variables: dict[str, str] = {}
-    exported: set[str] = set()
-    started: dict[str, LaunchCommand] = {}
-    unknown = ""
-    for line, words in _commands(text):
-        command = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), "")
-        unknown = command if command in _CHANGES_THE_INTERPRETER else unknown
-        if found := _STARTS_VERL.fullmatch(" ".join(word for word in words if not _ASSIGNMENT.fullmatch(word))):
-            interpreter = _expand(found[1], {**environ, **variables})
-            if Path(interpreter).name.startswith("python") or interpreter == UNKNOWN:
-                started[found[2]] = LaunchCommand(interpreter, found[2], unknown)
-                places[found[2]] = ConfigPosition(file, line)
-        for word in words:
-            if found := _ASSIGNMENT.fullmatch(word):
-                variables[found[1]] = _expand(found[2], {**environ, **variables})
-                places[found[1]] = ConfigPosition(file, line)
-                exported |= {found[1]} if command else set()  # export A=1, or A=1 python …
-            elif found := _OVERRIDE.fullmatch(word):
-                value = _expand(found[3], {**environ, **variables})
-                merge(tree, _nested(found[2], REMOVED if found[1] == "~" else _override_value(value)))
-                places[found[2]] = ConfigPosition(file, line)
-            elif command == "export":
-                exported.add(word)
-            elif command == "unset":
-                variables[word] = ""
-    return tree, places, {name: variables[name] for name in exported & variables.keys()}, started
-
-
-def _commands(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the words of every line, with its number; lines that one pair of quotes spans count as one."""
-    lines = [line.removesuffix("\\") for line in text.splitlines()]
-    begin = 0
-    while begin < len(lines):
-        if here_document := re.search(r"(?<!<)<<-?\s*['\"]?([A-Za-z_]\w*)", lines[begin]):
-            while begin < len(lines) - 1 and lines[begin].strip() != here_document[1]:
-                begin += 1
-        for end in range(begin + 1, min(begin + 50, len(lines)) + 1):
-            try:
-                words = shlex.split("\n".join(lines[begin:end]), comments=True)
-            except ValueError:  # no closing quotation, yet
-                continue
-            yield begin + 1, [word.rstrip(";") for word in words]
-            begin = end
-            break
-        else:
-            begin += 1
-
-
-_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
-_NOT_HYDRAS = re.compile(r"`|\$(?!\{[\w.]*\.)")
-
-
-def _expand(word: str, variables: Mapping[str, str]) -> str:
-    """Expand a word as a shell does; a variable that is unset or empty becomes what Hydra's language has for that."""
-
-    def value(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
-        return variables.get(name) or (f"${{oc.env:{name},''}}" if found[3] is None else found[3])
-
-    expanded = word
-    for _ in range(5):  # from the inside out: a default may hold variables
-        expanded = _VARIABLE.sub(value, expanded)
-    return UNKNOWN if UNKNOWN in expanded or _NOT_HYDRAS.search(expanded) else expanded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
 from typing import Any
 
@@ -14,24 +15,46 @@ from pytest_rlregress.preflight.document import RuleContext, read
 from pytest_rlregress.preflight.formats import ConfigError
 from pytest_rlregress.util.units import GIB
 
+_DESCRIPTION = """\
+Check the configuration of a run for misspelt keys, unknown values and the documented failures: verl's YAML or launch
+script, TRL's YAML (with accelerate's) or launch script, prime-rl's TOML.
+
+exit code:
+  0  nothing is found
+  1  something is found
+  2  bad input
+  3  nothing is found, and a value is missing without which something could not be checked: the last line names it
+"""
+_EPILOG = """\
+examples:
+  rlregress preflight run.yaml --hw=h100 data.max_response_length=2048
+  rlregress preflight run_qwen3_4b.sh --hw=a100 --memory=80
+  rlregress preflight grpo.yaml zero3.yaml --hw=l4 vllm_gpu_memory_utilization=0.4
+  rlregress preflight run.toml --hw=a6000 --prompt-tokens=1500
+"""
+
 
 def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "preflight",
-        description="Check the configuration of a run for the documented failures: verl's YAML or launch script, or "
-        "prime-rl's TOML. The exit code is 1 if there is a finding, 0 if there is none, 2 for bad input.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
     )
     parser.add_argument(
-        "config",
+        "words",
         nargs="+",
         metavar="CONFIG|KEY=VALUE",
-        help="files and overrides, each over what came before; prime-rl's three files as trainer=train.toml "
-        "orchestrator=orch.toml inference=infer.toml",
+        help="files and overrides, each over what came before, before or behind options; prime-rl's three files as "
+        "trainer=train.toml orchestrator=orch.toml inference=infer.toml",
     )
     parser.add_argument("--hw", default="auto", metavar="PROFILE", help="hardware it is for; auto: this machine's")
     parser.add_argument(
         "--memory", type=float, metavar="GIB", help="of a card, where a profile's cards differ: 80 for the larger A100"
+    )
+    parser.add_argument(
+        "--parameters", type=_count, metavar="N", help="of the model, where its name and files do not tell: 7B, 500M"
     )
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="the longest prompt, in the engine's tokens")
     parser.add_argument(
@@ -51,11 +74,19 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.redirect_stdout(sys.stderr):  # what is imported to see whether it is installed may talk
         found = report.check(run_context)
     print((report.as_json if options.json else report.as_text)(run_context, found))
-    return 1 if found.findings else 0
+    return {"findings": 1, "partial": 3, "clean": 0}[found.result]
+
+
+def _count(text: str) -> int:
+    """Read a number of parameters: ``7B``, ``0.5b``, ``500M`` or ``7000000000``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([bm]?)", text.strip().lower())
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters: write 7B, 0.5B or 500M")
+    return int(float(found[1]) * {"b": 1e9, "m": 1e6, "": 1}[found[2]])
 
 
 def _context(options: argparse.Namespace) -> RuleContext:
-    config = read(options.config, os.environ)
+    config = read(options.words, os.environ)
     profiles, machine = load_profiles(), discover()
     hw = options.hw.strip().lower()
     profile = profiles.get(hw) or select(hw, machine if hw == "auto" else Machine(), profiles)
@@ -70,4 +101,5 @@ def _context(options: argparse.Namespace) -> RuleContext:
         memory = int(options.memory * GIB)
     card = "GPU" if profile.is_cpu else profile.title
     why = f"this machine has no {card}: what is installed here may not be what the run has (it is: --installed)"
-    return RuleContext(config, profile, memory, "" if here or options.installed else why, options.prompt_tokens)
+    packages_unknown = "" if here or options.installed else why
+    return RuleContext(config, profile, memory, packages_unknown, options.prompt_tokens, options.parameters)

@@ -29,8 +29,18 @@ class Report:
     """The findings of all rules, in their order."""
 
     findings: Sequence[ConfigFinding]
-    unchecked: Sequence[tuple[str, str]]  # failure, why
+    unchecked: Sequence[tuple[str, Unchecked]]  # with the failure's id
     checked: Sequence[str]
+
+    @property
+    def missing(self) -> list[str]:
+        """What values would let more be checked, each once."""
+        return list(dict.fromkeys(key for _, one in self.unchecked for key in one.missing))
+
+    @property
+    def result(self) -> str:
+        """``findings``, ``partial`` where nothing was found and a value is missing, or ``clean``."""
+        return "findings" if self.findings else "partial" if self.missing else "clean"
 
 
 def check(run: RuleContext) -> Report:
@@ -40,7 +50,7 @@ def check(run: RuleContext) -> Report:
     for failure, rule in rules.items():
         for result in rule(run):
             if isinstance(result, Unchecked):
-                unchecked.append((failure, result.why))
+                unchecked.append((failure, result))
             else:
                 findings.append(ConfigFinding(failure, run.config.place(result.key), result))
     doubtful = {failure for failure, _ in unchecked}
@@ -54,11 +64,13 @@ def as_json(run: RuleContext, report: Report) -> str:
             "trainer": run.config.trainer,
             "hardware": run.profile.id,
             "files": run.config.files,
+            "result": report.result,
             "findings": [
                 {"failure": one.failure, **asdict(one.place), **asdict(one.advice)} for one in report.findings
             ],
             "checked": report.checked,
-            "not_checked": [{"failure": failure, "why": why} for failure, why in report.unchecked],
+            "not_checked": [{"failure": failure, **asdict(one)} for failure, one in report.unchecked],
+            "missing": report.missing,
         },
         indent=2,
         ensure_ascii=False,
@@ -73,11 +85,14 @@ def as_text(run: RuleContext, report: Report) -> str:
         lines += [f"    {line}" for line in one.advice.instead.splitlines()] + [""]
     count = len(report.findings)
     found = plural(count, "finding") if count else "nothing found"
+    found += ", checked in part" if report.missing else ""
     memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
     lines += [f"{', '.join(run.config.files)} for {run.profile.title}{memory}: {found}"]
     lines += wrapped(f"checked: {', '.join(report.checked)}", rest="  ")
-    by_reason = sorted((why, failure) for failure, why in report.unchecked)
+    by_reason = sorted((one.why, failure) for failure, one in report.unchecked)
     for why, group in groupby(by_reason, key=lambda pair: pair[0]):
         failures = dict.fromkeys(failure for _, failure in group)
         lines += wrapped(f"not checked: {', '.join(failures)}: {why}", rest="  ")
+    if report.missing:
+        lines += wrapped(f"to check these too, give: {', '.join(report.missing)}", rest="  ")
     return "\n".join(lines)

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping
 from pytest_rlregress import remedies
 from pytest_rlregress.preflight.document import Rule, RuleContext, Unchecked
 from pytest_rlregress.preflight.environment import stale_ray_session, trainer_not_found
-from pytest_rlregress.preflight.memory import gpu_memory_utilization, lora_of, trainer_engine_oom
+from pytest_rlregress.preflight.memory import gpu_memory_utilization, trainer_engine_oom
+from pytest_rlregress.preflight.names import unknown_key, unknown_value
+from pytest_rlregress.preflight.training import engine_mode, engine_sleeps, lora_of, trains_with_fsdp
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 
@@ -26,13 +28,14 @@ def config_key_placement(run: RuleContext) -> Iterator[Advice | Unchecked]:
 def max_tokens_overflow(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Prompt and completion that together exceed the engine's context."""
     config = run.config
-    if run.verl:
-        key, context = "data.max_response_length", "actor_rollout_ref.rollout.max_model_len"
-    else:
-        key, context = "orchestrator.sampling.max_tokens", "inference.model.max_model_len"
+    key, context = config.keys.completion, config.keys.context
     asked, limit = config.number(key), config.number(context)
+    if run.trl and not _uses_vllm(run):
+        return
     if asked is None or limit is None:
-        yield Unchecked(f"{' and '.join(k for k in (key, context) if config.number(k) is None)}: not known here")
+        given = tuple(one for one in (key, context) if config.hides(one))
+        lacking = given or tuple(one for one in (key, context) if config.number(one) is None)
+        yield Unchecked(f"{' and '.join(lacking)}: not {'known here' if given else 'given'}", given)
         return
     prompt, known_from = _longest_prompt(run, int(limit))
     try:
@@ -46,16 +49,17 @@ def max_tokens_overflow(run: RuleContext) -> Iterator[Advice | Unchecked]:
     elif prompt is None:
         yield Unchecked(
             f"{key} = {asked} fits prompts of at most {limit - asked} tokens, and how long yours are the "
-            "configuration does not say: give --prompt-tokens"
+            "configuration does not say: give --prompt-tokens",
+            ("--prompt-tokens",),
         )
 
 
 def _longest_prompt(run: RuleContext, limit: int) -> tuple[int | None, str]:
     if run.prompt_tokens:
         return run.prompt_tokens, "--prompt-tokens"
-    if run.verl:
-        length = run.config.number("data.max_prompt_length")
-        return (int(length), "data.max_prompt_length") if length else (None, "the shortest there is")
+    if named := run.config.keys.prompt:
+        length = run.config.number(named)
+        return (int(length), named) if length else (None, "the shortest there is")
     # What prime-rl trains on, prompt and completion, is at most seq_len: the rest of the context is for longer prompts.
     trained = run.config.number("orchestrator.seq_len") or limit
     return (
@@ -109,7 +113,7 @@ def dataset_root_not_file(run: RuleContext) -> Iterator[Advice | Unchecked]:
 def expandable_segments(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Expandable segments beside the memory pool of vLLM's sleep mode, which is verl's default."""
     config = run.config
-    if not config.get("actor_rollout_ref.rollout.free_cache_engine", True) or not _uses_vllm(run):
+    if not engine_sleeps(run) or not _uses_vllm(run):
         return
     variables = [(name, name, value) for name, value in config.environ.items()]
     inside = "ray_kwargs.ray_init.runtime_env.env_vars"
@@ -123,9 +127,8 @@ def expandable_segments(run: RuleContext) -> Iterator[Advice | Unchecked]:
 
 def flash_attention_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
-    key = "actor_rollout_ref.model.override_config.attn_implementation" if run.verl else "trainer.model.attn"
-    fsdp = not run.verl or run.config.get("actor_rollout_ref.actor.strategy", "fsdp") in ("fsdp", "fsdp2")
-    if fsdp and run.config.get(key, "flash_attention_2") == "flash_attention_2":
+    key, default = run.config.keys.attention
+    if (not run.verl or trains_with_fsdp(run)) and run.config.get(key, default) == "flash_attention_2":
         more = " and use_remove_padding: false" if run.verl else ""
         yield from _needs(run, key, "flash-attn", run.config.write(key, "sdpa") + more)
 
@@ -133,7 +136,7 @@ def flash_attention_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
 def vllm_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """vLLM, where it is not installed."""
     if _uses_vllm(run):
-        key = "actor_rollout_ref.rollout.name" if run.verl else "inference"
+        key = {"verl": "actor_rollout_ref.rollout.name", "trl": "use_vllm"}.get(run.config.trainer, "inference")
         yield from _needs(run, key, "vllm", "pip install vllm")
 
 
@@ -175,6 +178,8 @@ def undeclared_dependency(run: RuleContext) -> Iterator[Advice | Unchecked]:
 def _uses_vllm(run: RuleContext) -> bool:
     if run.verl:
         return bool(run.config.get("actor_rollout_ref.rollout.name") == "vllm")
+    if run.trl:
+        return bool(run.config.get("use_vllm", False)) and engine_mode(run) == "colocate"
     return isinstance(run.config.get("inference"), Mapping)
 
 
@@ -186,6 +191,8 @@ def _needs(run: RuleContext, key: str, setting: str, instead: str) -> Iterator[A
 
 
 COMMON: dict[str, Rule] = {
+    "unknown-key": unknown_key,
+    "unknown-value": unknown_value,
     "max-tokens-overflow": max_tokens_overflow,
     "gpu-memory-utilization": gpu_memory_utilization,
     "trainer-engine-oom": trainer_engine_oom,
@@ -193,12 +200,14 @@ COMMON: dict[str, Rule] = {
     "flash-attention-missing": flash_attention_missing,
     "vllm-missing": vllm_missing,
 }
+OWN = ("unknown-key", "unknown-value")  # are no documented failures: they need no more than the trainer's own schema
 RULES: dict[str, dict[str, Rule]] = {
     "prime-rl": {
         "config-key-placement": config_key_placement,
         "fsdp-cpu-offload-lora": fsdp_cpu_offload_lora,
         **COMMON,
     },
+    "trl": {**COMMON, "expandable-segments": expandable_segments},
     "verl": {
         **COMMON,
         "empty-env-in-config": empty_env_in_config,
