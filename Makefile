@@ -13,12 +13,12 @@ run: $(INSTALLED) ## the main job on this machine's CPU: pytest --hw=cpu
 	$(BIN)/pytest --hw=cpu $(ARGS)
 
 test: $(INSTALLED) ## the harness' own tests
-	$(BIN)/pytest -n 2 -m "not slow" $(ARGS)
+	$(BIN)/pytest -n 2 -m "not slow and not long" $(ARGS)
 
 test-slow: $(INSTALLED) ## those of them that take minutes: real bisects, a Ray cluster, a golden recorded
 	$(BIN)/pytest -n 2 -m slow $(ARGS)
 
-test-long: $(INSTALLED) ## whole runs of TRL's and verl's trainers, sound, broken and with a part killed: a nightly's
+test-long: $(INSTALLED) ## whole runs of trainers, sound, broken and with a part killed; every promise of a remedy broken: a nightly's
 	$(BIN)/pytest --rl-long -m long tests scenarios/training $(ARGS)
 
 mutants: $(INSTALLED) ## mutation testing of the remedies, the guards being the tests; ARGS="batch losses" for some modules

@@ -68,7 +68,7 @@ def test_mutant_is_seen(verdicts, mutant):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "subject",
     PROMISED,
