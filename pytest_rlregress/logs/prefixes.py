@@ -44,7 +44,7 @@ _PREFIX = re.compile(
         (?:(?:\[[\w.]+\]|[\w.-]+[ ]-[ ]|[\w.-]+[ ])?[ ]*(?=\[?(?:{_LEVELS})\b))?
     )
   | \[(?:[A-Za-z]+-\d+|\w+\.py:\d+)\][ ]                                                      # vLLM-Omni, cut lines
-  | [ ]{{2,}}\|[ ]|E[ ]{{3,}}(?=[\w.]*(?:Error|Exception)\b)|E[ ]{{3}}                          # exception groups, pytest
+  | [ ]{{2,}}\|[ ]|E[ ]{{3,}}(?=[\w.]*(?:Error|Exception)\b)|E[ ]{{3}}                    # exception groups, pytest
   | \d+\.\d{{2,3}}[ ](?!\d)                                                                   # BuildKit's summary
   | \[[ ]{{0,6}}\d+\.\d{{6}}\][ ]|\[[A-Z][a-z]{{2}}[ ][A-Z][a-z]{{2}}[ ]{{1,2}}\d+[ ][\d:]{{8}}[ ]\d{{4}}\][ ]   # dmesg
     """,
