@@ -10,7 +10,7 @@ import pytest
 from test_diagnose import diagnose
 
 from pytest_rlregress.catalogue import Catalogue
-from pytest_rlregress.logs.signals import death
+from pytest_rlregress.logs.signals import process_end
 
 # Copied from the programs' documentation, sources and public threads, but for torchrun's and accelerate's: theirs came
 # from torch 2.13 and accelerate 1.15.
@@ -102,7 +102,7 @@ def test_faulthandler_and_shell(name):
 def test_every_number_has_its_name():
     for number in signal.SIGSEGV, signal.SIGKILL, signal.SIGFPE:
         for text in f"exitcode: -{number}", f"exit code {128 + number}", f"caught, killed by signal {number}":
-            found = death(text)
+            found = process_end(text)
             assert found, text
             assert found.signal == number.name
 

@@ -50,14 +50,14 @@ def explain(
         if not engine_side.explained:
             # What the search leaves in the cache would outlive the next update of the weights.
             stack.callback(engine.llm.reset_prefix_cache)
-            engine_side = _Search(engine, known, reported, engine_side, stack).explain(engine_prompts)
+            engine_side = _CauseSearch(engine, known, reported, engine_side, stack).explain(engine_prompts)
         if trainer is None:
             return engine_side
         return together(gap, [engine_side, known.explain(trainer, "the trainer")])
 
 
 @dataclass
-class _Search:
+class _CauseSearch:
     """The search: ``known.model`` is replaced by what the engine turns out to compute with."""
 
     engine: Engine

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pytest_rlregress.diagnose import patterns
 from pytest_rlregress.diagnose.events import Event
 from pytest_rlregress.logs.lines import Line
-from pytest_rlregress.logs.signals import STOPPING, Death, death
+from pytest_rlregress.logs.signals import STOPPING, ProcessEnd, process_end
 from pytest_rlregress.verdicts import Outcome
 
 # A crash takes several lines: abort's reason, glog's line, Python's, the stack.
@@ -46,7 +46,7 @@ class Crashes:
         """
         if self._crash and line.number > self._crash.last + _CRASH_LINES:
             self.end()
-        found = death(line.text)
+        found = process_end(line.text)
         if found and not found.own and (in_traceback or not patterns.is_told(line.text, found.lead, line.level)):
             found = None
         if found and not found.own and (found.signal is None or found.signal in STOPPING):
@@ -65,7 +65,7 @@ class Crashes:
             self._crash.lines.append(line)
         return True
 
-    def _take_death(self, found: Death, line: Line) -> None:
+    def _take_death(self, found: ProcessEnd, line: Line) -> None:
         crash = self._crash
         if crash and crash.signal and found.signal and crash.signal != found.signal:
             self.end()

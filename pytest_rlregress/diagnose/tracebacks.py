@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pytest_rlregress.diagnose import patterns
 from pytest_rlregress.diagnose.events import Event
 from pytest_rlregress.logs.lines import Line
-from pytest_rlregress.logs.signals import death
+from pytest_rlregress.logs.signals import process_end
 from pytest_rlregress.verdicts import Outcome
 
 # How much is held of a log.
@@ -166,7 +166,7 @@ class Tracebacks:
         parts = [(groups["message"] or "").strip(), *(line.text.strip() for line in lines[1:])]
         names = tuple(name for name in (groups.get("name"), groups.get("inner")) if name)
         exceptions = (*names, *patterns.known_bases(names))
-        died = death(parts[0])  # "Command '…' died with <Signals.SIGFPE: 8>."
+        died = process_end(parts[0])  # "Command '…' died with <Signals.SIGFPE: 8>."
         outcome = Outcome(
             "failed",
             exceptions=exceptions,

@@ -38,7 +38,7 @@ STOPPING = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 @dataclass(frozen=True)
-class Death:
+class ProcessEnd:
     """How a process died, as one line tells it.
 
     Attributes:
@@ -118,19 +118,19 @@ _WORTH_IT = re.compile(
 )
 
 
-def death(text: str) -> Death | None:
+def process_end(text: str) -> ProcessEnd | None:
     """Return how a process died, if a line of a log without its prefixes says so; not whether it is only quoted."""
     if not _WORTH_IT.search(text):
         return None
     for pattern in _OWN:
         if found := pattern.match(text):
-            return Death(_signal(found.groupdict()), own=True)
+            return ProcessEnd(_signal(found.groupdict()), own=True)
     for pattern in _TOLD:
         if found := pattern.match(text):
             groups = found.groupdict()
             if groups.get("status") and not int(groups["status"], 0):
                 return None
-            return Death(_signal(groups), groups["lead"], library=groups.get("library") or "")
+            return ProcessEnd(_signal(groups), groups["lead"], library=groups.get("library") or "")
     return None
 
 
