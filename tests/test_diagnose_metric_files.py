@@ -124,8 +124,8 @@ def test_evidence_stands_beside_what_the_log_says(tmp_path, diagnose, name, enco
     code, printed = diagnose(path)
     assert code == 1
     assert printed.out.startswith("unrecognised-model-type: ")
-    in_metrics = printed.out.partition("\nIn the metrics: ")[2]
-    assert in_metrics.startswith(f"{path}") or f"\n{path}" in in_metrics
+    in_metrics = printed.out.partition("\nIn the metrics:")[2]
+    assert in_metrics.lstrip().startswith(str(path))
     assert "(40 steps, 1 to 40)" in " ".join(in_metrics.split())
     assert "Could be math-verify-zero-reward: Right answers score 0 because the judge broke\n" in in_metrics
     assert "critic/score/mean is 0 at all 40 steps (1 to 40)" in " ".join(in_metrics.split())

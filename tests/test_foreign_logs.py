@@ -1,7 +1,8 @@
-"""What diagnose says of excerpts of logs from public threads, which its signatures were not written from.
+"""What diagnose says of logs from public threads: excerpts of what programs print, with the truth of the thread.
 
-They were sorted into two halves by thread. Signatures were written with the one half in sight; the other was measured
-when they were done. Neither is for adding an excerpt's own words to a signature: then it measures nothing any more.
+Each was made anew for this folder: without lines of source code, names, paths, addresses and times of whoever posted
+it. The signatures were written with ``worked_with`` in sight; ``looked_at_once`` was collected and measured when they
+were done. An excerpt of it that a signature is changed for belongs to the other folder from then on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis
 
 FOLDER = Path(__file__).parent / "foreign_logs"
-HALVES = ("working", "held_out")
+#: Of each folder, the least share of its failures that are answered with their id, and of its answers that are right.
+LEAST = {"worked_with": (0.85, 0.93), "looked_at_once": (0.6, 0.8)}
 
 
 @dataclass(frozen=True)
@@ -31,18 +33,9 @@ class Excerpt:
     resembles: str = ""
 
 
-@dataclass(frozen=True)
-class Answered:
-    """What diagnose says of an excerpt: ids of its answers, of what could be one, and how many unknown events."""
-
-    certain: frozenset[str]
-    possible: frozenset[str]
-    unknown: int
-
-
-def excerpts(half):
-    index = tomllib.loads((FOLDER / half / "index.toml").read_text(encoding="utf-8"))["excerpt"]
-    return [Excerpt(FOLDER / half / one.pop("file"), **one) for one in index]
+def excerpts(folder):
+    index = tomllib.loads((FOLDER / folder / "index.toml").read_text(encoding="utf-8"))["excerpt"]
+    return [Excerpt(FOLDER / folder / one.pop("file"), **one) for one in index]
 
 
 @pytest.fixture(scope="module")
@@ -50,39 +43,39 @@ def shipped():
     return catalogue.load([catalogue.SHIPPED])
 
 
-@pytest.fixture(scope="module", params=HALVES)
+@pytest.fixture(scope="module", params=LEAST)
 def answered(request, shipped):
-    """Each excerpt of a half with what diagnose says of it."""
+    """A folder, and each of its excerpts with the ids that diagnose answers; what could be a failure is no answer."""
     found = []
     for excerpt in excerpts(request.param):
         diagnosis = Diagnosis(shipped)
         diagnosis.read("log", reader.read(excerpt.path, diagnosis.search))
         diagnosis.end()
-        certain = frozenset(one.failure.id for one in diagnosis.documented)
-        possible = frozenset(one.failure.id for one in diagnosis.possible)
-        found.append((excerpt, Answered(certain, possible, len(diagnosis.unknown))))
-    return found
+        found.append((excerpt, {one.failure.id for one in diagnosis.documented}))
+    return request.param, found
 
 
 def test_every_excerpt_has_a_source_and_a_known_id(shipped):
-    every = [one for half in HALVES for one in excerpts(half)]
+    every = [one for folder in LEAST for one in excerpts(folder)]
     assert {one.failure or one.resembles for one in every} <= shipped.keys()
     assert all(one.source.startswith("https://") for one in every)
-    halves = [{one.source for one in excerpts(half)} for half in HALVES]
-    assert not set.intersection(*halves), "a thread stands in both halves"
-    kept = {path for half in HALVES for path in (FOLDER / half).glob("*.log")}
+    folders = [{one.source for one in excerpts(folder)} for folder in LEAST]
+    assert not set.intersection(*folders), "a thread stands in both folders"
+    kept = {path for folder in LEAST for path in (FOLDER / folder).glob("*.log")}
     assert kept == {one.path for one in every}
 
 
 def test_recall(answered):
     """Of the excerpts in which a documented failure happened, how many are answered with it."""
-    happened = [(excerpt, said) for excerpt, said in answered if excerpt.failure]
-    missed = [excerpt.path.name for excerpt, said in happened if excerpt.failure not in said.certain]
-    assert len(missed) <= len(happened) / 10, f"{len(missed)} of {len(happened)} missed: {missed}"
+    folder, found = answered
+    happened = [(excerpt, ids) for excerpt, ids in found if excerpt.failure]
+    missed = [excerpt.path.name for excerpt, ids in happened if excerpt.failure not in ids]
+    assert 1 - len(missed) / len(happened) >= LEAST[folder][0], f"{len(missed)} of {len(happened)} missed: {missed}"
 
 
 def test_precision(answered):
-    """Of the excerpts that get answers, how many get no wrong one; what could be a failure is no answer."""
-    named = [(excerpt, said) for excerpt, said in answered if said.certain]
-    wrong = [excerpt.path.name for excerpt, said in named if said.certain - {excerpt.failure}]
-    assert len(wrong) <= len(named) / 10, f"{len(wrong)} of {len(named)} wrong: {wrong}"
+    """Of the excerpts that get answers, how many get no wrong one."""
+    folder, found = answered
+    named = [(excerpt, ids) for excerpt, ids in found if ids]
+    wrong = [excerpt.path.name for excerpt, ids in named if ids - {excerpt.failure}]
+    assert 1 - len(wrong) / len(named) >= LEAST[folder][1], f"{len(wrong)} of {len(named)} wrong: {wrong}"

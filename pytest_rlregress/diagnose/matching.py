@@ -146,4 +146,5 @@ def _reports(lines: Sequence[Line], signature: Signature) -> bool:
 
 def _quotes(lead: str, level: str) -> bool:
     """Return whether an exception's message without its class stands there as what happened."""
-    return bool(level in ERROR_LEVELS or re.search(r": ?$", lead)) and not re.search(r"(?:Error|Exception)\b['\"(: ]*$", lead)
+    said = level in ERROR_LEVELS or re.search(r": ?$", lead) is not None
+    return said and not re.search(r"(?:Error|Exception)\b['\"(: ]*$", lead)
