@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -143,11 +144,21 @@ def test_refusals_are_told(server, tiny_qwen, trained):
 def test_update_while_requests_run(server, trained):
     from pytest_rlregress import remedies
 
+    updated = Event()
+
+    def generate_until_updated():
+        answers = []
+        while not updated.is_set():
+            answers += generated_by_server(server, [[token] * 8 for token in range(32)], 240)
+        return answers
+
     generated_by_server(server, [LONG], GENERATED)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(generated_by_server, server, [[token] * 8 for token in range(32)], 240)
-        wait_for_condition(lambda: requests_run(server), interval=0.02)
-        remedies.reload_weights_by_server(server.base_url, trained.named_parameters())
-        assert not running.done(), "no request was running"
+        running = pool.submit(generate_until_updated)
+        try:
+            wait_for_condition(lambda: requests_run(server), interval=0.02)
+            remedies.reload_weights_by_server(server.base_url, trained.named_parameters())
+        finally:
+            updated.set()
     assert all(len(ids) == 240 for ids, _ in running.result())
     check_has(server, trained)

@@ -88,11 +88,12 @@ def test_weights_arrive(subject, handle, slow):
 def test_sender_is_told(subject, handle, fault, seconds):
     """Of a receiver that died at once, however long the limit; the name of the socket says which it is."""
     with transfers.forks() as start:
-        sender = start(lambda: sent_by(subject, handle, seconds))
+        sender = start(lambda: sent_by(subject, handle, seconds), 60)
         if fault:
             start(lambda: received(handle, fault), 60)
-        came = sender.came().get("value", {})
-    assert handle in came.get("told", ""), came
+        end = sender.came()
+    came = end.get("value", {})
+    assert handle in came.get("told", ""), end
     assert fault is dies or f"{seconds:g} s" in came["told"]
     assert came["seconds"] < 5, "told long after the receiver was gone"
     assert not Path(handle.removeprefix("ipc://")).exists(), "the socket is left"

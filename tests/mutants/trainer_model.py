@@ -407,8 +407,9 @@ def leak_of(model, forward):
     return (alone.double().log_softmax(-1) - packed.double().log_softmax(-1)).abs().mean().item()
 
 
-@broken("gdn-state-leaks-across-pack", only="models_pass")
+@broken("gdn-state-leaks-across-pack", only="last_digit")
 def tolerance_of_float32_for_all(model, forward=packed_logits):
+    """What bfloat16 rounds is more; a processor's kernels may round the same in every shape, so no model shows it."""
     if leak_of(model, forward) > 1e-5:
         raise ValueError(f"{type(model).__name__} cannot be packed")
 
