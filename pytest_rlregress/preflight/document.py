@@ -24,6 +24,7 @@ from pytest_rlregress.preflight.formats import (
     read_yaml,
     value_of,
 )
+from pytest_rlregress.preflight.python_script import read_python, written
 from pytest_rlregress.preflight.scripts import read_script
 from pytest_rlregress.preflight.shell import UNKNOWN
 from pytest_rlregress.preflight.trainers import TRAINERS, TrainerKeys
@@ -118,6 +119,8 @@ class Config:
         name = key.rpartition(".")[2] if same_table else key
         if self.trainer == "trl" and (place.file or "").endswith(".sh"):
             return f"--{key} {value}"
+        if (place.file or "").endswith(".py"):
+            return written(key, value)
         if place.file is None or place.file.endswith(".sh"):
             return f"{key}={value}"
         if self.trainer != "prime-rl":
@@ -236,10 +239,13 @@ def _read_file(file: Path, environ: Mapping[str, str]) -> ConfigPart:
             return read_toml(file)
         if file.suffix == ".sh":
             return read_script(file.read_text(encoding="utf-8-sig"), str(file), environ)
+        if file.suffix == ".py":
+            return read_python(file.read_text(encoding="utf-8-sig"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: {error}") from error
     if not file.exists():
         raise ConfigError(f"{file}: neither a file nor an override (key=value)")
-    raise ConfigError(f"{file}: a configuration is YAML (.yaml, .yml), TOML (.toml) or a launch script (.sh)")
+    kinds = "YAML (.yaml, .yml), TOML (.toml), a launch script (.sh) or a Python script that calls TRL's trainer (.py)"
+    raise ConfigError(f"{file}: a configuration is {kinds}")

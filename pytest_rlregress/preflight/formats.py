@@ -73,6 +73,8 @@ TRL_KEYS = {
     *("model_name_or_path", "dataset_name", "datasets", "output_dir", "per_device_train_batch_size", "learning_rate"),
     *("num_generations", "max_completion_length", "use_vllm", "vllm_mode", "num_train_epochs", "use_peft"),
 }
+#: The methods of TRL, as its command names them.
+TRL_METHODS = ("sft", "dpo", "grpo", "rloo", "kto", "reward", "distillation", "gkd", "online_dpo", "orpo", "cpo")
 _ACCELERATE_KEYS = {"compute_environment", "distributed_type", "num_processes"}
 
 

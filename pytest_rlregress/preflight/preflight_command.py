@@ -17,7 +17,7 @@ from pytest_rlregress.util.units import GIB
 
 _DESCRIPTION = """\
 Check the configuration of a run for misspelt keys, unknown values and the documented failures: verl's YAML or launch
-script, TRL's YAML (with accelerate's) or launch script, prime-rl's TOML.
+script, TRL's YAML (with accelerate's), launch script or Python script, prime-rl's TOML.
 
 exit code:
   0  nothing is found
@@ -30,6 +30,7 @@ examples:
   rlregress preflight run.yaml --hw=h100 data.max_response_length=2048
   rlregress preflight run_qwen3_4b.sh --hw=a100 --memory=80
   rlregress preflight grpo.yaml zero3.yaml --hw=l4 vllm_gpu_memory_utilization=0.4
+  rlregress preflight train.py zero3.yaml --hw=h100 --prompt-tokens=512
   rlregress preflight run.toml --hw=a6000 --prompt-tokens=1500
 """
 

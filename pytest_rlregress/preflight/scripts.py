@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_rlregress.preflight.formats import (
     TRL_KEYS,
+    TRL_METHODS,
     ConfigError,
     ConfigPart,
     ConfigPosition,
@@ -28,7 +29,6 @@ _CHANGES_THE_INTERPRETER = ("source", ".", "conda", "mamba", "module", "cd", "pu
 # Other files than verl's own, which have its own names.
 _HYDRA_FILE = re.compile(r"--config-(?:name(?!=ppo\w*_trainer)|path(?!=config$)|dir)(?:=.*)?", re.DOTALL)
 
-_TRL_METHODS = ("sft", "dpo", "grpo", "rloo", "kto", "reward", "distillation", "gkd", "online_dpo", "orpo", "cpo")
 _PLACED_BY = ("accelerate", "torchrun", "python", "deepspeed", "trl", "uv")
 
 
@@ -82,7 +82,7 @@ def _of_trl(words: list[Word]) -> tuple[str, list[Word], list[Word]] | None:
             names = {option.partition("=")[0].lstrip("-").replace("-", "_") for option in texts[at + 1 :]}
             launcher = words[:at]
             return (text, launcher, words[at + 1 :]) if len(names & TRL_KEYS) > 1 or "config" in names else None
-        if Path(text).name == "trl" and texts[at + 1 : at + 2] and texts[at + 1] in _TRL_METHODS:
+        if Path(text).name == "trl" and texts[at + 1 : at + 2] and texts[at + 1] in TRL_METHODS:
             return f"trl {texts[at + 1]}", words[at : at + 1], words[at + 2 :]
     return None
 

@@ -143,7 +143,7 @@ def _of_trl(run: RuleContext, model: Model) -> Training | Unchecked:
         missing: tuple[str, ...] = ("per_device_train_batch_size",)
         return Unchecked(f"{missing[0]}: not known here", missing)
     doubt = None
-    if own and config.get("use_peft") is None:
+    if config.get("use_peft", None if own else False) is None:
         doubt = Unchecked(f"whether {config.program} trains LoRA is not known here: give use_peft", ("use_peft",))
     dtype = config.get("dtype", config.get("torch_dtype", "auto" if own else defaults.get("dtype")))
     length = completion + prompt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import product
 
 _TOKEN = re.compile(
@@ -16,12 +17,13 @@ _TOKEN = re.compile(
 )
 
 
-def literals(pattern: re.Pattern[str]) -> set[str]:
+@cache
+def literals(pattern: re.Pattern[str]) -> frozenset[str]:
     """Return texts, one of which is in every match; the empty text among them where nothing is known of one."""
     if pattern.flags & re.IGNORECASE:
-        return {""}
+        return frozenset({""})
     longest = [max(runs, key=_length) for runs in _literal_runs(pattern.pattern)]
-    return {"".join(pieces).strip() for run in longest for pieces in product(*run)}
+    return frozenset("".join(pieces).strip() for run in longest for pieces in product(*run))
 
 
 def _length(run: list[tuple[str, ...]]) -> int:
