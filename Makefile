@@ -9,8 +9,8 @@ ARGS ?=
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
-run: $(INSTALLED) ## the main job on this machine's CPU: pytest --hw=cpu
-	$(BIN)/pytest --hw=cpu $(ARGS)
+run: $(INSTALLED) ## the main job on this machine's CPU: pytest --hw=cpu, two tests at a time
+	$(BIN)/pytest --hw=cpu -n 2 $(ARGS)
 
 test: $(INSTALLED) ## the harness' own tests
 	$(BIN)/pytest -n 2 -m "not slow and not long" $(ARGS)

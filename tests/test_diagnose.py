@@ -87,9 +87,9 @@ SHOWN = {
 }
 MENTIONED = {
     "comment": prefixed("# "),
-    "quotation": prefixed("> "),
+    "quotation": lambda lines: ["That is in the documentation:", *(f"> {line}" for line in lines)],
     "list": prefixed("- "),
-    "code block": prefixed("        "),
+    "code block": lambda lines: [f"        {line}" for line in lines if not line.startswith("File ")],
     "grep": prefixed("docs/faq.md:120:"),
     "code": lambda lines: [f"    raise ValueError({line!r})" for line in lines],
     "prose": lambda lines: [f'If you see "{line}" the documentation helps.' for line in lines],

@@ -57,6 +57,10 @@ POSTED = {
     "vLLM's bar before": "Loading shards:   0% Completed | 0/3 [00:00<?, ?it/s]" + TRACEBACK,
     "gh run view --log": each("train\tRun tests\t2025-12-01T05:34:47.1234567Z {line}"),
     "a pod's node": each("10.0.0.1: {line}"),
+    "Ctrl-C before it": "^C" + TRACEBACK,
+    "Python's prompt before": f">>> (Worker pid=1) {LINES[0]}\n"
+    + "\n".join(f"(Worker pid=1) {line}" for line in LINES[1:]),
+    "header cut, moved to the right": "\n".join(f"  {line}" for line in LINES[1:6]),
     "without indentation": "\n".join(line.strip() for line in LINES),
     "indented, first line not": textwrap.indent(TRACEBACK, " " * 15).strip(),
     # json loggers, structlog, loguru's serialize=True, docker's json-file, Kubernetes around one.
@@ -103,6 +107,12 @@ def test_layout_hides_nothing(shipped, form):
     assert diagnosis.unknown == []
 
 
+@pytest.mark.parametrize("mark", ["> ", "> > ", ">> ", ">"])
+def test_log_that_a_mail_quotes(shipped, mark):
+    lines = ["an ordinary line", *LINES]
+    assert ids(diagnose(shipped, "\n".join(f"{mark}{line}".rstrip() for line in lines))) == ["unrecognised-model-type"]
+
+
 RICH = """
 import sys
 from rich.console import Console
@@ -147,9 +157,12 @@ def test_rich(shipped, encoding, arguments, tmp_path):
         f"answer: {{'error': {{'message': '{REFUSAL}', 'type': 'BadRequestError'}}}}",
         f"openai.BadRequestError: Error code: 400 - {{'error': {{'message': '{REFUSAL}', 'type': 'BadRequestError'}}}}",
         f"vllm.exceptions.VLLMValidationError: {REFUSAL} (parameter=max_tokens, value=4000)",
+        json.dumps({"error": {"message": REFUSAL, "type": "BadRequestError", "code": 400}}, indent=4),  # jq's output
         # The exception's message without its class.
         f"ERROR 12-01 05:34:47 [serving.py:1] {REFUSAL}",
         f"Request failed: {REFUSAL}",
+        f"- **Exception Message:** {REFUSAL}",  # ComfyUI's report
+        f"(Worker pid=12) {REFUSAL}",
     ],
 )
 def test_refusal_of_the_server(shipped, text):
@@ -165,6 +178,7 @@ def test_refusal_of_the_server(shipped, text):
         REFUSAL,
         f"the documentation says that {REFUSAL}",
         "| see | KeyError: 'ministral3' |",
+        "- **Advice:** avoid The raylet exited immediately because the Ray agent failed",
         "{'error': None, 'message': \"KeyError: 'ministral3'\"}",
     ],
 )

@@ -133,18 +133,19 @@ def _reports(lines: Sequence[Line], signature: Signature) -> bool:
     indent = first.text[: len(first.text) - len(first.text.lstrip())]
     if pattern is None or first.level in QUIET_LEVELS or not is_report(indent, first.level):
         return False
-    prefix = first.printed.removesuffix(first.text)
+    prefix = first.printed.removesuffix(first.text) if first.printed.endswith(first.text) else ""
     for text in joined_lines([first.text.rstrip(), *(line.text.strip() for line in rest)]):
         found = pattern.search(text)
         if found and found.start() < len(first.text) and is_report(text[: found.start()], first.level):
-            return not quoted or _quotes(text[: found.start()], first.level)
+            return not quoted or _quotes(text[: found.start()], first)
         found = pattern.search(prefix + text)
         if found and found.start() < len(prefix):
             return not quoted
     return False
 
 
-def _quotes(lead: str, level: str) -> bool:
+def _quotes(lead: str, line: Line) -> bool:
     """Return whether an exception's message without its class stands there as what happened."""
-    said = level in ERROR_LEVELS or re.search(r": ?$", lead) is not None
+    printed = bool(line.process) and not lead.strip()  # by itself, by a process that a launcher names
+    said = printed or line.level in ERROR_LEVELS or re.search(r": ?$", lead) is not None
     return said and not re.search(r"(?:Error|Exception)\b['\"(: ]*$", lead)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,8 @@ _BLOCK_BYTES = 2**18
 _BEFORE, _AFTER = 3, 40
 # There are many clues, and no log of this size takes long; what comes after it is searched for them near hits only.
 _BYTES_FOR_CLUES = 2**22
+# What a mail puts before the lines of what it answers.
+_QUOTE_MARK = re.compile(rb"^(?:>[ \t]?)+", re.MULTILINE)
 # Characters that no text has, or hardly any.
 _CONTROL = bytes(set(range(32)) - set(b"\a\b\t\n\f\r\x1b"))
 
@@ -127,7 +130,10 @@ def _start_of_line(block: bytes, position: int, lines: int) -> int:
 
 
 def _blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Blocks of whole lines; a line longer than a block is cut, best between two states of its progress bar."""
+    """Blocks of whole lines; a line longer than a block is cut, best between two states of its progress bar.
+
+    Where a mail quotes the log, without the marks of that.
+    """
     chunks = iter(partial(stream.read, _BLOCK_BYTES), b"")
     first = next(chunks, b"")
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's > writes
@@ -138,12 +144,18 @@ def _blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
         if len(text) - len(text.translate(None, _CONTROL)) > len(text) // 100:
             raise LogError(f"{name}: no text but binary data; give a log, plain or gzipped")
         chunks = chain([first], chunks)
+    unquoted = partial(_QUOTE_MARK.sub, b"") if _is_quoted(first) else bytes
     held = b""
     for chunk in chunks:
         chunk = held + chunk
         end = chunk.rfind(b"\n") + 1 or (len(chunk) > _BLOCK_BYTES and (chunk.rfind(b"\r") + 1 or len(chunk)))
         held = chunk[end:]
         if end:
-            yield chunk[:end]
+            yield unquoted(chunk[:end])
     if held:
-        yield held
+        yield unquoted(held)
+
+
+def _is_quoted(text: bytes) -> bool:
+    lines = [line for line in text.splitlines()[:-1] if line.strip()]
+    return len(lines) > 1 and all(line.startswith(b">") for line in lines)

@@ -63,8 +63,9 @@ _ALWAYS = (
     b"build stopped",
     b" rollouts",
 )
+_DIGITS = b"0123456789"
 # What a log is mostly made of, bars' blocks included: each leaves a half of it or less.
-_SIEVES = (b"0123456789 .:_-/=()[]{}|#%+\r\t\x1betaoins\xe2\x96\x88", b"lducpmgh,", b"rkvfyw\x8c")
+_SIEVES = (b" .:_-/=()[]{}|#%+\r\t\x1betaoins\xe2\x96\x88", b"lducpmgh,", b"rkvfyw\x8c")
 _SHORTEST, _DISTINCTIVE, _QUOTABLE = 6, 10, 16
 
 
@@ -111,9 +112,10 @@ class Search:
 
 
 def _sifted(text: bytes) -> tuple[bytes, ...]:
-    """Return what is left of a text after each sieve, lines that are then alike only once."""
-    once = b"\n".join(set(text.translate(None, _SIEVES[0]).split(b"\n")))
-    return tuple(accumulate(_SIEVES[1:], lambda left, sieve: left.translate(None, sieve), initial=once))
+    """Return what is left of a text without digits, then after each sieve; lines that are then alike only once."""
+    plain = b"\n".join(set(text.translate(None, _DIGITS).split(b"\n")))
+    once = b"\n".join(set(plain.translate(None, _SIEVES[0]).split(b"\n")))
+    return plain, *accumulate(_SIEVES[1:], lambda left, sieve: left.translate(None, sieve), initial=once)
 
 
 def _is_rare(part: bytes) -> bool:
@@ -128,11 +130,12 @@ class _SiftedText:
         self._text = text
         left = _sifted(text)
         self._sieve = max((sieve for sieve, part in enumerate(left) if _is_rare(part)), default=0)
-        self._sifted = left[self._sieve]
+        self._plain, self._sifted = left[0], left[self._sieve]
 
     def positions(self, block: bytes, sifted: Sequence[bytes], start: int) -> Iterable[int]:
         """Return where in a block the text is; ``sifted`` is what each sieve leaves of the block."""
-        position = block.find(self._text, start) if self._sifted in sifted[self._sieve] else -1
+        maybe = self._sifted in sifted[self._sieve] and self._plain in sifted[0]
+        position = block.find(self._text, start) if maybe else -1
         while position >= 0:
             yield position
             position = block.find(self._text, position + len(self._text))
@@ -176,7 +179,7 @@ def is_quotable(signature: Signature) -> bool:
 def literal_parts(signature: Signature) -> set[str]:
     """Return texts, one of which is on every line that a message matches, also where it is wrapped once."""
     pattern = signature.message or signature.log
-    texts = literals(pattern) if pattern else set()
+    texts = literals(pattern) if pattern else frozenset()
     return {part for text in texts if len(text) >= _SHORTEST for part in _unsplittable_parts(text)}
 
 

@@ -121,7 +121,8 @@ class Tracebacks:
                 if source.blank:
                     self._finish(source)
                 _start(source, line, header="")
-            source.indent = max(0, len(text) - len(text.lstrip()) - 1)  # the exception stands left of its frames
+            # The exception stands left of its frames, or beside them where the post begins with these.
+            source.indent = len(text) - len(text.lstrip())
             if len(source.frames) < _FRAMES:
                 source.frames.append(frame)
             source.unindented = 0

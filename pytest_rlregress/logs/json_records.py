@@ -14,12 +14,16 @@ _LEVELS = ("level", "levelname", "severity", "log.level", "severityText", "lvl",
 _TEXTS = ("message", "msg", "event", "text", "log", "textPayload", "body", "content")
 _TRACEBACKS = ("exc_info", "exc_text", "exception", "traceback", "stack_trace", "error.stack_trace", "stack", "exc")
 _BODY = re.compile(r"\{\s*['\"](?:error|object)['\"]\s*:\s*(?:\{|['\"]error['\"]).*\}")
+# A line of an answer that is printed over several.
+_FIELD = re.compile(r"\s*\"(?:message|detail|msg)\": (?P<text>\"[^\n]{16,}\"),?\s*")
 _CHAINING = "The above exception was the direct cause of the following exception:"
 _CLASS = re.compile(r"[A-Z]\w*(?:Error|Exception)")
 
 
 def read(text: str) -> list[tuple[str, str]] | None:
-    """Return level and text of each line that a record stands for; None of what is no record."""
+    """Return level and text of each line that a record, or a line of one, stands for; None of what is no record."""
+    if (field := _FIELD.fullmatch(text)) and isinstance(said := _parsed(field["text"], json.loads), str):
+        return [("", f"the request failed: {' '.join(said.split())}")]
     if body := _BODY.search(text):
         refusal = _refusal(_parsed(body[0], json.loads) or _parsed(body[0], ast.literal_eval))  # as Python prints it
         if refusal and not re.search(r"\w(?:Error|Exception): ", text[: body.start()]):

@@ -64,7 +64,8 @@ def _lines(number: int, raw: str, process: str = "", level: str = "") -> Iterato
         raw = _COLOUR.sub("", raw)
     found = without_prefixes(_REPEATED.sub("", raw) if "across cluster]" in raw else raw)
     process, level = process + found.process, found.level or level
-    records = json_records.read(found.text) if "{" in found.text and "}" in found.text else None
+    is_json = ("{" in found.text and "}" in found.text) or '": "' in found.text
+    records = json_records.read(found.text) if is_json else None
     if records is not None:
         for record_level, text in records:
             yield from _lines(number, text, process, record_level or level)

@@ -13,7 +13,7 @@ _LOWER = _LEVELS.lower()
 _PREFIX = re.compile(
     rf"""
     (?P<process>
-        \((?:[^()]*\bpid=\d+[^()]*|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)[ ]?   # Ray, vLLM
+        \((?:[^()]*\bpid=\d+[^()]*|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)[ ]?(?:\w+\.cc:\d+:[ ])? # Ray, vLLM
       | \[(?:raylet|gcs_server|(?:rank|default)\d+|\d+,\d+)\](?:<std(?:out|err)>)?:?[ ]?     # Ray, torchrun, mpirun
       | \[(?!\S+\.\w{{1,3}}:)[\w.-]+(?:[ ]*:\d+)+\][ ]                                       # UCX, Open MPI
       | [A-Z][a-z]{{2}}[ ]{{1,2}}\d{{1,2}}[ ]\d\d:\d\d:\d\d[ ][\w.-]+[ ](?:[\w./-]+\[\d+\]|kernel):[ ]?  # journald
@@ -25,6 +25,8 @@ _PREFIX = re.compile(
       | [^\t]{{1,100}}\t[^\t]{{1,100}}\t\ufeff?(?=\d{{4}}-)                                  # gh run view --log
       | wandb:[ ]
     )
+  | (?:>>>[ ])+(?=[(\[])                                                                       # Python's prompt
+  | (?:\^[CZ\\])+(?=\S)                                                                      # a terminal's echo of keys
   | (?:FAILED|ERROR)[ ]\S+::.{{1,200}}?[ ]-[ ]                                                  # pytest's summary
   | (?P<record>
         (?P<glog>\[?[DIWEFC]\d{{4}}[ ]\d\d:\d\d:\d\d[.\d]*[ ]+(?:\d+[ ]+)?[\w./-]+:\d+\][ ]?)
@@ -50,6 +52,8 @@ _PREFIX = re.compile(
     """,
     re.VERBOSE,
 )
+# A line of a report in Markdown, as ComfyUI writes it: "- **Exception Message:** No module named 'vllm'".
+_MARKDOWN = re.compile(r"^[-*] \*\*(?P<name>[\w ]+):\*\*(?= )")
 _MOST_PREFIXES = 8
 _INITIALS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # A side of a box: as it is, as a wrong encoding shows it, and in ASCII, where the other side must be there too.
@@ -95,5 +99,7 @@ def without_prefixes(text: str) -> Unprefixed:
         elif found["stamp"]:
             stamped = True
         text = text[found.end() :]
+    if text[2:4] == "**":
+        text = _MARKDOWN.sub(r"\g<name>:", text)
     boxed = _BOXED.match(text) or (_BOXED_ASCII.match(text) if text.rstrip()[-1:] in ("|", "?", "\ufffd") else None)
     return Unprefixed((boxed["inner"] or "") if boxed else text, process, level, stamped, boxed is not None)
