@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -41,9 +42,10 @@ def received(handle, fault):
 
 @pytest.fixture
 def handle(monkeypatch, tmp_path, stack):
-    """The name of a socket, where verl's sender and receiver can be had."""
+    """The name of a socket, where verl's sender and receiver can be had; its path may have 107 bytes."""
     transfers.prepare(monkeypatch, tmp_path, stack.versions["vllm"])
-    return f"ipc://{tmp_path}/weights.sock"
+    with tempfile.TemporaryDirectory() as folder:
+        yield f"ipc://{folder}/weights.sock"
 
 
 @pytest.mark.reproduces("weight-receiver-dies")
