@@ -56,3 +56,20 @@ print(json.dumps(asdict(run([sys.executable, "-c", "import sys; print('out'); sy
 """)
     assert (found["code"], found["out"], found["err"]) == (1, "out\n", "err\n")
     assert found["seconds"] > 0
+
+
+def test_diagnose_stops_at_no_ordinary_line():
+    """A text that a signature looks for, and that ordinary logs are full of, would make every line be read closely."""
+    lines, stopped_at = done("""
+import json
+from benchmarks.diagnose import BAR, DOCUMENTED, ORDINARY
+from pytest_rlregress import catalogue
+from pytest_rlregress.diagnose.search import Search
+search = Search(catalogue.load([catalogue.SHIPPED]).values())
+lines = [line.format(pid=1, n=2, x=3.5, y=0.5, s=34, r=6) for line in [*ORDINARY, BAR]]
+lines += [line.lower() for line in lines]
+found = [line for line in lines if search.find(line.encode(), 0)]
+print(json.dumps([len(lines), found if search.find(DOCUMENTED.encode(), 0) else "not even at a failure"]))
+""")
+    assert lines == 16
+    assert stopped_at == []
