@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.preflight import installed_schema, names
+from pytest_rlregress.preflight import installed_schema, names, rules
 from pytest_rlregress.preflight.sources import classes_in, fields_of, folder_of, texts_of
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -35,9 +35,9 @@ def preflight(capsys):
         found = [
             (one["failure"], one["key"], one["why"], one["instead"])
             for one in report["findings"]
-            if one["failure"].startswith("unknown-")
+            if one["failure"] in rules.OWN
         ]
-        doubts = [one["why"] for one in report["not_checked"] if one["failure"].startswith("unknown-")]
+        doubts = [one["why"] for one in report["not_checked"] if one["failure"] in rules.OWN]
         return code, found, doubts
 
     return preflight
@@ -135,6 +135,29 @@ def test_what_the_trainer_refuses_is_found_without_a_near_name(preflight, tmp_pa
         _, found, (doubt,) = preflight(script("data.zzz=1", start))
         assert found == []
         assert "data.zzz" in doubt
+
+
+@needs_verl
+def test_what_hydra_refuses_to_add_is_found(preflight, tmp_path):
+    def script(line, start=START):
+        file = tmp_path / "run.sh"
+        file.write_text(TOY.read_text(encoding="utf-8").replace(START, f"{start} {line}"), encoding="utf-8")
+        return file
+
+    _, ((failure, key, why, write),), _ = preflight(script("+trainer.critic_warmup=2"))
+    assert (failure, key, write) == ("added-key", "trainer.critic_warmup", "trainer.critic_warmup=2")
+    assert why.endswith("has the key trainer.critic_warmup: Hydra refuses to add it")
+    _, ((_, _, _, write),), _ = preflight(script("+trainer.val_before_train=False"))
+    assert write == "trainer.val_before_train=false"
+    _, ((_, _, _, write),), _ = preflight(script("+trainer.critic_warmup=$STEPS"))
+    assert write == "trainer.critic_warmup"
+    for allowed in (
+        "++trainer.critic_warmup=2",
+        "trainer.critic_warmup=2",
+        "+trainer.default_hdfs_dir=x",
+    ):  # null there
+        assert preflight(script(allowed))[1] == []
+    assert preflight(script("+trainer.critic_warmup=2", "python3 -m recipe.mine.main"))[1] == []
 
 
 VALUES = [

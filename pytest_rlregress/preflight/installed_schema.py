@@ -52,10 +52,14 @@ def verl_schema() -> Schema:
     if not folder or not files:
         return known_schema("verl")
     keys: dict[str, Any] = {"model_engine": ""}
+    composed: list[dict[str, Any]] = []
     for file in [*sorted(folder.glob("experimental/*/config/*.yaml")), *files]:
         loaded = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        for key, value in walk(loaded):
+        composed.append(dict(walk(loaded)))
+        for key, value in composed[-1].items():
             keys[key] = value if isinstance(value, dict) or key not in keys else keys[key]
+    first, *others = composed[-len(files) :]
+    defaults = {key: value for key, value in first.items() if all(one.get(key) == value for one in others)}
     tables = {key for key, value in keys.items() if isinstance(value, dict) and value}
     sources = [*folder.glob("workers/config/*.py"), *folder.glob("trainer/config/*.py"), *folder.glob("utils/**/*.py")]
     classes = classes_in([*sources, folder / "base_config.py"])
@@ -67,7 +71,8 @@ def verl_schema() -> Schema:
         frozenset(tables),
         {table: frozenset(fields_of(name, classes)) for table, name in targets.items() if name in classes},
         _values(folder, _VALUES_OF_VERL),
-        folder=folder,
+        {key: value for key, value in defaults.items() if value is not None and not isinstance(value, dict)},
+        folder,
     )
 
 

@@ -42,6 +42,16 @@ def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
         yield Unchecked(f"{schema.source} has no {', '.join(unsure)}: whether {whose} reads it is not known here")
 
 
+def added_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Keys that a script of verl's own trainer adds with ``+``, and that verl has a value of: Hydra refuses them."""
+    config, schema = run.config, schema_of(run.config)
+    if not _READS_PPO_TRAINER.fullmatch(config.program):
+        return
+    for key in [key for key, sign in config.signs.items() if sign == "+" and key in schema.defaults]:
+        if not isinstance(config.get(key), (dict, list)):
+            yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(config, key, key))
+
+
 def unknown_value(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Texts where the trainer takes one of a few others."""
     config, schema = run.config, schema_of(run.config)

@@ -14,7 +14,7 @@ from pytest_rlregress import remedies
 from pytest_rlregress.preflight.document import Rule, RuleContext, Unchecked
 from pytest_rlregress.preflight.environment import stale_ray_session, trainer_not_found
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, trainer_engine_oom
-from pytest_rlregress.preflight.names import unknown_key, unknown_value
+from pytest_rlregress.preflight.names import added_key, unknown_key, unknown_value
 from pytest_rlregress.preflight.training import engine_mode, engine_sleeps, lora_of, trains_with_fsdp
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
@@ -200,7 +200,11 @@ COMMON: dict[str, Rule] = {
     "flash-attention-missing": flash_attention_missing,
     "vllm-missing": vllm_missing,
 }
-OWN = ("unknown-key", "unknown-value")  # are no documented failures: they need no more than the trainer's own schema
+OWN = (
+    "unknown-key",
+    "unknown-value",
+    "added-key",
+)  # are no documented failures: they need no more than the trainer's own schema
 RULES: dict[str, dict[str, Rule]] = {
     "prime-rl": {
         "config-key-placement": config_key_placement,
@@ -210,6 +214,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "trl": {**COMMON, "expandable-segments": expandable_segments},
     "verl": {
         **COMMON,
+        "added-key": added_key,
         "empty-env-in-config": empty_env_in_config,
         "dataset-root-not-file": dataset_root_not_file,
         "expandable-segments": expandable_segments,
