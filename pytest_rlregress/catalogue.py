@@ -12,6 +12,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from pytest_rlregress import word_lists
 from pytest_rlregress.fidelity import FIDELITIES
 from pytest_rlregress.stack import COMPONENTS, Stack
 from pytest_rlregress.util import arguments, toml_table
@@ -150,7 +151,7 @@ _IDENTIFYING = ("exception", "message", "signal", "log")
 
 def _pattern(value: Any) -> re.Pattern[str]:
     try:
-        return re.compile(toml_table.text(value), re.DOTALL | re.MULTILINE)
+        return re.compile(word_lists.expand(toml_table.text(value)), re.DOTALL | re.MULTILINE)
     except re.error as error:
         raise ValueError(f"a regular expression ({error})") from None
 

@@ -65,6 +65,10 @@ def read(tmp_path, text):
             GOOD + SIGNATURE.replace("x", "("),
             "signature 1: key 'message': '(' is not allowed; allowed: a regular expression (missing )",
         ),
+        (
+            GOOD + SIGNATURE.replace("x", "No module named '((?&trainer))'"),
+            "allowed: a regular expression with lists of these names alone: launcher, pinned_package, ",
+        ),
         (GOOD + '[[failure.signature]]\nnote = "x"\n', "signature 1: identifies nothing; give exception, message"),
         (
             GOOD + '[[failure.signature]]\nsignal = "SIGFOO"\n',
@@ -94,6 +98,14 @@ def test_malformed(tmp_path, text, words):
         read(tmp_path, text)
     assert str(tmp_path / "failures.toml") in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_a_pattern_names_a_list_of_words(tmp_path):
+    text = SIGNATURE.replace("x", "^No module named '((?&trainer_module))'$")
+    (signature,) = read(tmp_path, GOOD + text)["short-column"].signatures
+    assert signature.message.search("No module named 'verl'")
+    assert signature.message.search("No module named 'skyrl_train'")
+    assert not signature.message.search("No module named 'vllm'")
 
 
 def test_what_is_expected_depends_on_hardware_and_stack(tmp_path):
