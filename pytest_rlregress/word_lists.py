@@ -13,6 +13,11 @@ _VERL = (
 )
 #: What stands for what: names of packages and modules, and what shows in a log that something is part of the run.
 LISTS = {
+    # Of trainers whose engine may share their cards.
+    "colocated": "verl/|fsdp_workers|megatron_workers|actor_rollout|ActorRollout|vllm_rollout|WorkerDict|"
+    "dp_actor|megatron_actor|colocate|prime_rl|prime-rl|GRPOTrainer|grpo_trainer|use_vllm|openrlhf|"
+    "OpenRLHF|PPOTrainer|main_task|nemo_rl|PolicyWorker|RayActor|PolicyModelActor|skyrl|slime/|"
+    "roll/pipeline|roll/distributed|areal/|OnlineDPO|rloo_trainer|RLOOTrainer",
     "launcher": "llamafactory-cli|llamafactory|axolotl|openrlhf|torchrun|accelerate|deepspeed|trl|swift",
     "pinned_package": "torch|torchvision|torchaudio|triton|numpy|opencv-python-headless|xformers",
     "stack_package": "vllm|sglang|verl|megatron-core|tensordict|trl|transformers|unsloth|deepspeed|flash-attn|xformers|"

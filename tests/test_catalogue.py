@@ -67,7 +67,7 @@ def read(tmp_path, text):
         ),
         (
             GOOD + SIGNATURE.replace("x", "No module named '((?&trainer))'"),
-            "allowed: a regular expression with lists of these names alone: launcher, pinned_package, ",
+            "allowed: a regular expression with lists of these names alone: colocated, launcher, ",
         ),
         (GOOD + '[[failure.signature]]\nnote = "x"\n', "signature 1: identifies nothing; give exception, message"),
         (
