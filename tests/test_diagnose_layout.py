@@ -161,6 +161,7 @@ def test_rich(shipped, encoding, arguments, tmp_path):
         # The exception's message without its class.
         f"ERROR 12-01 05:34:47 [serving.py:1] {REFUSAL}",
         f"Request failed: {REFUSAL}",
+        f"WARNING process_fn raised BadRequestError: {REFUSAL}",
         f"- **Exception Message:** {REFUSAL}",  # ComfyUI's report
         f"(Worker pid=12) {REFUSAL}",
     ],
@@ -177,6 +178,7 @@ def test_refusal_of_the_server(shipped, text):
         f"INFO 12-01 05:34:47 [serving.py:1] {REFUSAL}",
         REFUSAL,
         f"the documentation says that {REFUSAL}",
+        f"see why it raised BadRequestError: {REFUSAL}",
         "| see | KeyError: 'ministral3' |",
         "- **Advice:** avoid The raylet exited immediately because the Ray agent failed",
         "{'error': None, 'message': \"KeyError: 'ministral3'\"}",

@@ -152,6 +152,11 @@ BROKEN = {
         "gradient that is not finite",
         "possible",
     ),
+    "NaN, the policy's output too": (
+        run_of(actor__grad_norm=[NAN], actor__entropy=[NAN]),
+        "gradient that is not finite",
+        "possible",
+    ),
     "NaN to the end": (run_of(grad_norm=[0.1, NAN, NAN, NAN]), "gradient that is not finite", "possible"),
     "NaN reward": (
         run_of(critic__score__mean=[0.5, NAN, 0.4], critic__advantages__mean=[0.0, NAN, 0.0]),
@@ -215,6 +220,8 @@ def test_each_sign_is_tried_and_points_to_documented_failures():
 
 SOUND = {
     "nothing": run_of(),
+    "NaN once, the policy's output is sound": run_of(grad_norm=[NAN], entropy=[0.5]),
+    "NaN, the policy's output too, and over": run_of(grad_norm=[0.1, NAN, 0.1], entropy=[0.5, NAN, 0.5]),
     "rewards that come late": run_of(reward=[0.0] * 30 + [0.01], reward_std=[0.0] * 30 + [0.1]),
     "the first steps of a hard task": run_of(reward=[0.0] * 9, reward_std=[0.0] * 9),
     "a mean of 0 with spread": run_of(reward=[0.0] * 12, reward_std=[1.0] * 12),

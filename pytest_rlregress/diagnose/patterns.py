@@ -55,7 +55,7 @@ _RAISED = rf"{_CLASS}(?:Error|Exception|KeyboardInterrupt|SystemExit|ExceptionGr
 LAST_LINE = re.compile(rf"^\s*(?P<name>{_CLASS})(?:\((?P<inner>{_CLASS})\))?(?::(?:\s(?P<message>.*)|$)|$)")
 EXCEPTION_LINE = re.compile(rf"^ ?(?P<name>{_RAISED})(?:\((?P<inner>{_CLASS})\))?:(?:\s(?P<message>.*)|$)")
 EXCEPTION_AFTER_TEXT = re.compile(
-    rf"^(?P<lead>.{{1,200}}?[:(] ?)(?P<name>{_RAISED})(?P<inner>)(?:: |\(['\"])(?P<message>.*)$"
+    rf"^(?P<lead>.{{1,200}}?(?:[:(] ?|\braised ))(?P<name>{_RAISED})(?P<inner>)(?:: |\(['\"])(?P<message>.*)$"
 )
 CUDA_ERROR = re.compile(
     r"^ ?(?P<message>(?:CUDA|NCCL|cuDNN|cuBLAS) (?:runtime )?(?:error|failure)\b.*|CUBLAS_STATUS_(?!SUCCESS)\w+.*)"
@@ -74,7 +74,7 @@ _SAYS_FAILED = re.compile(r"error|fail|exception|died|crash|abort|fatal|raised|c
 _QUOTED = re.compile(r"(?<!\()['\"`]$")
 _ADVICE = re.compile(r"\b(?:if|when|(?<!noticed )that|may|might|see|avoid|means?|hint|known|docs?)\b", re.IGNORECASE)
 _PROSE = re.compile(r"\b(?:if|when|that|may|might|see|avoid|means?|like|note|hint|known|docs?)\b|[\"`]", re.IGNORECASE)
-_COLON = re.compile(r"(?:[:(] ?|\(['\"])$")
+_COLON = re.compile(r"(?:[:(] ?|\(['\"]|\braised )$")
 # More is a block of code in a text.
 _INDENT = 3
 #: Levels at which nothing has failed.

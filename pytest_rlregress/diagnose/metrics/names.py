@@ -16,6 +16,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "lowest advantage": ("critic/advantages/min",),
     "aborted": ("response/aborted_ratio",),
     "gradient norm": ("actor/grad_norm", "grad_norm"),
+    "entropy": ("actor/entropy", "actor/entropy_loss", "entropy"),
     "clip fraction": ("actor/pg_clipfrac", "clip_ratio/region_mean", "clip_ratio"),
     "cut short": ("response_length/clip_ratio", "completions/clipped_ratio"),
     "shortest completion": ("response_length/min", "completions/min_length"),

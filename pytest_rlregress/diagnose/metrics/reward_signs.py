@@ -148,11 +148,15 @@ def gradient_not_a_number(run: Run) -> MetricFinding | None:
         return None
     begun = rest.steps[0]
     collapse = _collapse(run, begun)
-    if not collapse and (len(rest) < NO_NUMBER or not len(sound)):
+    steps, entropy = set(rest.steps), run.get("entropy")
+    lost = len(entropy.where(lambda step, value: math.isnan(value) and step in steps))
+    if not collapse and not lost and (len(rest) < NO_NUMBER or not len(sound)):
         return None
+    policy = f", with {entropy.name}: the policy's own output is no number" if lost else ""
     return MetricFinding(
         "gradient that is not finite",
-        f"{norm.name} is not finite from step {begun} to {rest.steps[-1]}" + f", and then {collapse}" * bool(collapse),
+        f"{norm.name} is not finite from step {begun} to {rest.steps[-1]}{policy}"
+        + f", and then {collapse}" * bool(collapse),
         ("nan-step-exclamation-marks",),
         "certain" if collapse else "possible",
         "an update with such a gradient makes every weight NaN; the engine then draws one token for ever.",
