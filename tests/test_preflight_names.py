@@ -26,6 +26,18 @@ def no_address(monkeypatch):
 
 
 @pytest.fixture
+def script(tmp_path):
+    """Make the toy run's script with one more override, or another start."""
+
+    def script(line, start=START):
+        file = tmp_path / "run.sh"
+        file.write_text(TOY.read_text(encoding="utf-8").replace(START, f"{start} {line}"), encoding="utf-8")
+        return file
+
+    return script
+
+
+@pytest.fixture
 def preflight(capsys):
     """Run the command: its exit code, (failure, key, why, instead) of what is about names, and their doubts."""
 
@@ -114,12 +126,7 @@ def test_what_is_meant_to_be_new_is_nothing(preflight, override):
 
 
 @needs_verl
-def test_what_the_trainer_refuses_is_found_without_a_near_name(preflight, tmp_path):
-    def script(line, start=START):
-        file = tmp_path / "run.sh"
-        file.write_text(TOY.read_text(encoding="utf-8").replace(START, f"{start} {line}"), encoding="utf-8")
-        return file
-
+def test_what_the_trainer_refuses_is_found_without_a_near_name(preflight, script):
     _, ((_, key, _, write),), _ = preflight(script("data.zzz=1"))  # Hydra, which adds keys only with a plus sign
     assert (key, write.startswith("leave it out, or +data.zzz")) == ("data.zzz", True)
     assert preflight(script("+data.zzz=1"))[1:] == ([], [])
@@ -138,12 +145,7 @@ def test_what_the_trainer_refuses_is_found_without_a_near_name(preflight, tmp_pa
 
 
 @needs_verl
-def test_what_hydra_refuses_to_add_is_found(preflight, tmp_path):
-    def script(line, start=START):
-        file = tmp_path / "run.sh"
-        file.write_text(TOY.read_text(encoding="utf-8").replace(START, f"{start} {line}"), encoding="utf-8")
-        return file
-
+def test_what_hydra_refuses_to_add_is_found(preflight, script):
     _, ((failure, key, why, write),), _ = preflight(script("+trainer.critic_warmup=2"))
     assert (failure, key, write) == ("added-key", "trainer.critic_warmup", "trainer.critic_warmup=2")
     assert why.endswith("has the key trainer.critic_warmup: Hydra refuses to add it")
