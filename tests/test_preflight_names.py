@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from importlib.util import find_spec
 from pathlib import Path
@@ -160,6 +161,18 @@ def test_what_hydra_refuses_to_add_is_found(preflight, script):
     ):  # null there
         assert preflight(script(allowed))[1] == []
     assert preflight(script("+trainer.critic_warmup=2", "python3 -m recipe.mine.main"))[1] == []
+
+
+@needs_verl
+@pytest.mark.parametrize("engine", ["ppo_trainer", "ppo_megatron_trainer"])
+def test_hydra_refuses_to_add_what_has_a_value(engine):
+    hydra = pytest.importorskip("hydra")
+    preset = sorted(key for key in installed_schema.verl_schema().preset if not re.search(r"\.\d|_target_", key))
+    assert len(preset) > 200
+    with hydra.initialize_config_dir(str(folder_of("verl") / "trainer" / "config"), version_base=None):
+        for key in preset[:: len(preset) // 12]:
+            with pytest.raises(hydra.errors.ConfigCompositionException, match="Could not append to config"):
+                hydra.compose(engine, [f"+{key}=1"])
 
 
 VALUES = [

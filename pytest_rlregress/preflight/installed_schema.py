@@ -58,8 +58,7 @@ def verl_schema() -> Schema:
         composed.append(dict(walk(loaded)))
         for key, value in composed[-1].items():
             keys[key] = value if isinstance(value, dict) or key not in keys else keys[key]
-    first, *others = composed[-len(files) :]
-    defaults = {key: value for key, value in first.items() if all(one.get(key) == value for one in others)}
+    of_engines = composed[-len(files) :]
     tables = {key for key, value in keys.items() if isinstance(value, dict) and value}
     sources = [*folder.glob("workers/config/*.py"), *folder.glob("trainer/config/*.py"), *folder.glob("utils/**/*.py")]
     classes = classes_in([*sources, folder / "base_config.py"])
@@ -71,9 +70,14 @@ def verl_schema() -> Schema:
         frozenset(tables),
         {table: frozenset(fields_of(name, classes)) for table, name in targets.items() if name in classes},
         _values(folder, _VALUES_OF_VERL),
-        {key: value for key, value in defaults.items() if value is not None and not isinstance(value, dict)},
-        folder,
+        preset=frozenset(key for key in keys if all(_is_value(one.get(key)) for one in of_engines)),
+        folder=folder,
     )
+
+
+def _is_value(value: Any) -> bool:
+    """Return whether it is a value, and no reference to another key without a value for the case that it has none."""
+    return value is not None and not isinstance(value, dict) and not re.search(r"\$\{[^,]*\}|,\s*null\}", str(value))
 
 
 @cache

@@ -47,7 +47,7 @@ def added_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
     config, schema = run.config, schema_of(run.config)
     if not _READS_PPO_TRAINER.fullmatch(config.program):
         return
-    for key in [key for key, sign in config.signs.items() if sign == "+" and key in schema.defaults]:
+    for key in [key for key, sign in config.signs.items() if sign == "+" and key in schema.preset]:
         if not isinstance(config.get(key), (dict, list)):
             yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(config, key, key))
 

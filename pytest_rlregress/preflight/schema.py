@@ -25,6 +25,7 @@ class Schema:
         fields: By table, those that its dataclass takes besides; a table with one refuses others.
         values: By key, the texts that are allowed.
         defaults: By key, as far as they are known.
+        preset: Those of the keys that have a value before any is given, whatever the engine.
     """
 
     source: str
@@ -34,6 +35,7 @@ class Schema:
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    preset: frozenset[str] = frozenset()
     folder: Path | None = None
 
     def unknown(self, key: str) -> str | None:
