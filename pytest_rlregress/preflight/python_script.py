@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_rlregress.preflight.formats import TRL_METHODS, ConfigError, ConfigPart, ConfigPosition
 from pytest_rlregress.preflight.shell import UNKNOWN
+from pytest_rlregress.preflight.sources import name_of
 
 _METHODS = {method.replace("_", ""): method for method in TRL_METHODS}  # as its classes are called, in lower case
 _CALLED = re.compile(r"(?P<method>[A-Z]\w*)(?P<kind>Config|Trainer)")
@@ -54,7 +55,7 @@ class _Script:
         self.assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
 
     def read(self) -> ConfigPart:
-        called = [(match, call) for call in self.calls if (match := _CALLED.fullmatch(_name(call.func)))]
+        called = [(match, call) for call in self.calls if (match := _CALLED.fullmatch(name_of(call.func)))]
         found = [
             (_METHODS[name], match["kind"], call)
             for match, call in called
@@ -104,7 +105,7 @@ class _Script:
             has_adapter = False
         self._take("use_peft", given.get("peft_config", call), has_adapter)
         for lora in self.calls if has_adapter is True else ():
-            if _name(lora.func) == "LoraConfig" and (lora is adapter or not isinstance(adapter, ast.Call)):
+            if name_of(lora.func) == "LoraConfig" and (lora is adapter or not isinstance(adapter, ast.Call)):
                 rank = dict(self._arguments(lora, "r")).get("r", ast.Constant(8, lineno=lora.lineno))  # peft's default
                 self._take("lora_r", rank)
 
@@ -116,7 +117,7 @@ class _Script:
     def _take_variable(self, node: ast.Assign) -> None:
         """Take ``os.environ["NAME"] = "value"``."""
         (target, *_) = node.targets
-        if isinstance(target, ast.Subscript) and _name(target.value) == "environ":
+        if isinstance(target, ast.Subscript) and name_of(target.value) == "environ":
             name, value = self._value(target.slice), self._value(node.value)
             if UNKNOWN not in (name, value):
                 self.part.exports[str(name)] = str(value)
@@ -138,7 +139,7 @@ class _Script:
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant):
                     yield str(key.value), value
-        elif isinstance(node, ast.Call) and _name(node.func) == "dict":
+        elif isinstance(node, ast.Call) and name_of(node.func) == "dict":
             yield from self._arguments(node, "")
 
     def _followed(self, node: ast.expr) -> ast.expr:
@@ -151,7 +152,7 @@ class _Script:
 
     def _value(self, node: ast.expr) -> Any:
         node = self._followed(node)
-        if isinstance(node, ast.Attribute) and _name(node.value) == "torch":
+        if isinstance(node, ast.Attribute) and name_of(node.value) == "torch":
             return node.attr
         try:
             return ast.literal_eval(node)
@@ -159,12 +160,8 @@ class _Script:
             return UNKNOWN
 
 
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
 def _calls(node: ast.expr, name: str) -> ast.Call | None:
-    return node if isinstance(node, ast.Call) and _name(node.func) == name else None
+    return node if isinstance(node, ast.Call) and name_of(node.func) == name else None
 
 
 def _given_once(tree: ast.Module) -> dict[str, ast.expr]:

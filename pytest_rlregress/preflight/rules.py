@@ -200,11 +200,8 @@ COMMON: dict[str, Rule] = {
     "flash-attention-missing": flash_attention_missing,
     "vllm-missing": vllm_missing,
 }
-OWN = (
-    "unknown-key",
-    "unknown-value",
-    "added-key",
-)  # are no documented failures: they need no more than the trainer's own schema
+# These are no documented failures: they need no more than the trainer's own schema.
+OWN = ("unknown-key", "unknown-value", "added-key")
 RULES: dict[str, dict[str, Rule]] = {
     "prime-rl": {
         "config-key-placement": config_key_placement,

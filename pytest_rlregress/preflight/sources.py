@@ -47,7 +47,7 @@ def fields_of(name: str, classes: Mapping[str, ast.ClassDef]) -> dict[str, Field
     found: dict[str, FieldSource] = {}
     if node := classes.get(name):
         for base in reversed(node.bases):
-            found |= fields_of(_name(base), classes)
+            found |= fields_of(name_of(base), classes)
         for line in node.body:
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
                 found[line.target.id] = _field(line)
@@ -72,23 +72,24 @@ def texts_of(file: Path, name: str) -> set[str]:
 def _choices(node: ast.AST, name: str) -> Iterator[ast.AST]:
     if isinstance(node, ast.ClassDef) and node.name == name:
         yield from (line.value for line in node.body if isinstance(line, ast.Assign))
-    elif isinstance(node, ast.Assign) and any(_name(target) == name for target in node.targets):
-        literal = isinstance(node.value, ast.Subscript) and _name(node.value.value) == "Literal"
+    elif isinstance(node, ast.Assign) and any(name_of(target) == name for target in node.targets):
+        literal = isinstance(node.value, ast.Subscript) and name_of(node.value.value) == "Literal"
         if literal or isinstance(node.value, (ast.List, ast.Tuple, ast.Set)):
             yield node.value
     elif isinstance(node, ast.Call):
-        yield from node.args[:1] if name in (_name(node.func), _dotted(node.func)) else ()
+        yield from node.args[:1] if name in (name_of(node.func), _dotted(node.func)) else ()
         yield from (keyword.value for keyword in node.keywords if keyword.arg == name)
-    elif isinstance(node, ast.Compare) and _name(node.left) == name:
+    elif isinstance(node, ast.Compare) and name_of(node.left) == name:
         yield from (part for part in node.comparators if isinstance(part, (ast.Constant, ast.List, ast.Tuple, ast.Set)))
 
 
-def _name(node: ast.expr) -> str:
+def name_of(node: ast.expr) -> str:
+    """Return the name, or an attribute's last; nothing of another expression."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _dotted(node: ast.expr) -> str:
-    return f"{_name(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
+    return f"{name_of(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
 
 
 def _field(line: ast.AnnAssign) -> FieldSource:
@@ -102,7 +103,7 @@ def _field(line: ast.AnnAssign) -> FieldSource:
                 if isinstance(key, ast.Constant) and key.value == "choices":
                     choices = _constant(value) or []
     for part in ast.walk(line.annotation):
-        if isinstance(part, ast.Subscript) and _name(part.value) == "Literal":
+        if isinstance(part, ast.Subscript) and name_of(part.value) == "Literal":
             values = _constant(part.slice)
             choices = [*values] if isinstance(values, tuple) else [values]
     return FieldSource(_constant(default), tuple(str(one) for one in choices))
