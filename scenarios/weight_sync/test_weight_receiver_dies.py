@@ -88,7 +88,10 @@ def test_weights_arrive(subject, handle, slow):
     ids=["dies", "raises", "hangs", "never-came"],
 )
 def test_sender_is_told(subject, handle, fault, seconds):
-    """Of a receiver that died at once, however long the limit; the name of the socket says which it is."""
+    """Of a receiver that died at once, however long the limit; the name of the socket says which it is.
+
+    One that raises leaves verl 0.9 waiting, and is seen to close the socket of verl 0.8.
+    """
     with transfers.forks() as start:
         sender = start(lambda: sent_by(subject, handle, seconds), 60)
         if fault:
@@ -96,6 +99,6 @@ def test_sender_is_told(subject, handle, fault, seconds):
         end = sender.came()
     came = end.get("value", {})
     assert handle in came.get("told", ""), end
-    assert fault is dies or f"{seconds:g} s" in came["told"]
+    assert fault in (dies, raises) or f"{seconds:g} s" in came["told"]
     assert came["seconds"] < 5, "told long after the receiver was gone"
     assert not Path(handle.removeprefix("ipc://")).exists(), "the socket is left"
