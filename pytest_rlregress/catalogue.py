@@ -48,6 +48,9 @@ class Signature:
         clue: Of a weak signature, one that other programs produce too: what else their logs do not have, in the
             exception's frames or message or on any line. ``rlregress diagnose`` gives no answer without it.
         confirm: Of a weak signature: a sentence for people that says what would confirm the failure.
+
+    With ``confirm`` and no ``clue`` it is a hint: in a log it never says more than what could be, and no test is judged
+    by it.
     """
 
     kind: str | None = None
@@ -59,6 +62,11 @@ class Signature:
     clue: re.Pattern[str] | None = None
     confirm: str = ""
     note: str = ""
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether it is a hint alone, which nothing that a log has besides makes an answer."""
+        return bool(self.confirm) and self.clue is None
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,11 @@ class Failure:
         if self.gone(stack):
             return "absent"
         return next((w.verdict for w in self.expected_where if w.holds(profile, stack)), self.expected)
+
+    @property
+    def judging(self) -> tuple[Signature, ...]:
+        """The signatures that its tests are judged by."""
+        return tuple(one for one in self.signatures if not one.is_hint)
 
     def place(self, key: str) -> str:
         """Return where one of its keys was read, for messages."""
@@ -244,8 +257,8 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
         signatures.append(Signature(**toml_table.check(one, where, CatalogueError, {}, _SIGNATURE)))
         if not any(key in one for key in _IDENTIFYING):
             raise CatalogueError(f"{where}: identifies nothing; give {', '.join(_IDENTIFYING)}")
-        if ("clue" in one) != ("confirm" in one):
-            raise CatalogueError(f"{where}: keys 'clue' and 'confirm': one without the other; give both or none")
+        if "clue" in one and "confirm" not in one:
+            raise CatalogueError(f"{where}: key 'clue' without 'confirm'")
     return Failure(
         source=path,
         refuted=tuple(refuted),

@@ -146,8 +146,8 @@ def judge(
 
 
 def bears(outcome: Outcome, failure: Failure) -> bool:
-    """Whether an outcome bears any of a failure's signatures."""
-    return any(matches(signature, outcome) for signature in failure.signatures)
+    """Whether an outcome bears any of the signatures that a failure's tests are judged by."""
+    return any(matches(signature, outcome) for signature in failure.judging)
 
 
 def matches(signature: Signature, outcome: Outcome) -> bool:
@@ -175,7 +175,7 @@ def _compared(signature: Signature, outcome: Outcome) -> dict[str, bool]:
 
 def _nearest(outcome: Outcome, failure: Failure) -> str:
     """Say which signature an outcome comes nearest to, and what does not match; "" if nothing of any matches."""
-    compared = [_compared(signature, outcome) for signature in failure.signatures]
+    compared = [_compared(signature, outcome) for signature in failure.judging]
     shares = [sum(found.values()) / len(found) for found in compared]
     if not any(shares):
         return ""

@@ -78,7 +78,7 @@ def read(tmp_path, text):
         (GOOD + SIGNATURE + 'kind = "hangs"\n', "key 'kind': 'hangs' is not allowed; allowed: failed, crashed, hung"),
         (
             GOOD + SIGNATURE + 'clue = "vllm"\n',
-            "signature 1: keys 'clue' and 'confirm': one without the other; give both or none",
+            "signature 1: key 'clue' without 'confirm'",
         ),
         (
             GOOD + SIGNATURE + 'clue = "vllm|v\\\\d+"\nconfirm = "an engine"\n',

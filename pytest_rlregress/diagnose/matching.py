@@ -21,7 +21,7 @@ class Fit:
     """A signature that an event fits.
 
     Attributes:
-        has_clue: Whether the event itself has the clue that a weak one asks for.
+        has_clue: Whether the event itself has the clue that a weak one asks for; of a hint never.
         specificity: How specific it is: a sentence says more than a class or a signal alone.
     """
 
@@ -48,11 +48,11 @@ def fit_event(event: Event, failures: Iterable[Failure]) -> tuple[Fit, ...]:
 def _fits(
     outcome: Outcome, texts: Iterable[str], failures: Iterable[Failure], fits: Callable[[Signature], bool]
 ) -> tuple[Fit, ...]:
-    def has_clue(clue: re.Pattern[str] | None) -> bool:
-        return clue is None or any(map(clue.search, (*texts, *outcome.frames)))
+    def has_clue(one: Signature) -> bool:
+        return not one.is_hint and (one.clue is None or any(map(one.clue.search, (*texts, *outcome.frames))))
 
     return tuple(
-        Fit(failure, signature, has_clue(signature.clue), _specificity(signature, outcome))
+        Fit(failure, signature, has_clue(signature), _specificity(signature, outcome))
         for failure in failures
         for signature in failure.signatures
         if fits(signature)

@@ -84,4 +84,4 @@ def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
     found = {key: getattr(failure, key) for key in _KEYS}
     found["refuted"] = [asdict(one) for one in failure.refuted]
     found["fidelity_of_tests"] = marked_tests(failure.source.parent, failure.id)
-    return found | {"expected_here": failure.expects(None, stack) if failure.signatures else None}
+    return found | {"expected_here": failure.expects(None, stack) if failure.judging else None}
