@@ -35,6 +35,10 @@ LISTS = {
     "ImageTextToText|InternVL|internvl|Glm4vConfig|Glm4v|glm4v|Molmo|KimiVL|Qwen2_5Omni|Omni|Ovis|"
     "MiniCPMV|MiniCPM-V|MiniCPMO|AyaVision|Llama4Config|Phi4Multimodal|Janus|Cohere2Vision|DeepseekOCR|"
     "Qwen3_5Config|Qwen3_5Moe|Chameleon",
+    # Of new weights on their way into a running engine.
+    "weight_update": "update_weight|update_params|Update engine weights online|reload|sync_weight|weight_sync|"
+    "WeightSync|collective_rpc|refit|vllm_rollout|sharding_manager|update_named_param|load_synced|from_ipc|from_tensor|"
+    "weight_transfer|rollout_worker|update_bucket|ParameterSynchronizer|param_sync",
     "windows": r"win_amd64|win_arm64|win32|C:\\|c:\\|D:\\|d:\\|E:\\|e:\\|F:\\|G:\\|C:/|D:/|Windows|windows|WinError|"
     r"MINGW64|\\Scripts\\|AppData",
 }
