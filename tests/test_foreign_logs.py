@@ -18,8 +18,9 @@ from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis
 
 FOLDER = Path(__file__).parent / "foreign_logs"
-#: Of each folder, the least share of its failures that are answered with their id, and of its answers that are right.
-LEAST = {"worked_with": (0.83, 0.93), "looked_at_once": (0.55, 0.87)}
+#: Of each folder, the least share of its failures that are answered with their id, of those that are answered or could be
+#: it, and of its answers that are right.
+LEAST = {"worked_with": (0.78, 0.91, 0.93), "looked_at_once": (0.5, 0.66, 0.87)}
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,14 @@ def shipped():
 
 @pytest.fixture(scope="module", params=LEAST)
 def answered(request, shipped):
-    """A folder, and each of its excerpts with the ids that diagnose answers; what could be a failure is no answer."""
+    """A folder, and each of its excerpts with the ids that diagnose answers, and with those that it could be."""
     found = []
     for excerpt in excerpts(request.param):
         diagnosis = Diagnosis(shipped)
         diagnosis.read("log", reader.read(excerpt.path, diagnosis.search))
         diagnosis.end()
-        found.append((excerpt, {one.failure.id for one in diagnosis.documented}))
+        certain, possible = diagnosis.documented, diagnosis.possible
+        found.append((excerpt, {one.failure.id for one in certain}, {one.failure.id for one in possible}))
     return request.param, found
 
 
@@ -65,17 +67,19 @@ def test_every_excerpt_has_a_source_and_a_known_id(shipped):
     assert kept == {one.path for one in every}
 
 
-def test_recall(answered):
-    """Of the excerpts in which a documented failure happened, how many are answered with it."""
+@pytest.mark.parametrize("could_be", [False, True], ids=["answered", "or could be"])
+def test_recall(answered, could_be):
+    """Of the excerpts in which a documented failure happened, how many are answered with it, or could be it."""
     folder, found = answered
-    happened = [(excerpt, ids) for excerpt, ids in found if excerpt.failure]
+    happened = [(excerpt, ids | possible if could_be else ids) for excerpt, ids, possible in found if excerpt.failure]
     missed = [excerpt.path.name for excerpt, ids in happened if excerpt.failure not in ids]
-    assert 1 - len(missed) / len(happened) >= LEAST[folder][0], f"{len(missed)} of {len(happened)} missed: {missed}"
+    least = LEAST[folder][could_be]
+    assert 1 - len(missed) / len(happened) >= least, f"{len(missed)} of {len(happened)} missed: {missed}"
 
 
 def test_precision(answered):
     """Of the excerpts that get answers, how many get no wrong one."""
     folder, found = answered
-    named = [(excerpt, ids) for excerpt, ids in found if ids]
+    named = [(excerpt, ids) for excerpt, ids, _ in found if ids]
     wrong = [excerpt.path.name for excerpt, ids in named if ids - {excerpt.failure}]
-    assert 1 - len(wrong) / len(named) >= LEAST[folder][1], f"{len(wrong)} of {len(named)} wrong: {wrong}"
+    assert 1 - len(wrong) / len(named) >= LEAST[folder][2], f"{len(wrong)} of {len(named)} wrong: {wrong}"
