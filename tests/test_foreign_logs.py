@@ -18,8 +18,8 @@ from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis
 
 FOLDER = Path(__file__).parent / "foreign_logs"
-#: Of each folder, the least share of its failures that are answered with their id, of those that are answered or could be
-#: it, and of its answers that are right.
+#: Of each folder, the least share of its failures that are answered with their id, of its failures that are answered or
+#: could be it, and of its answers that are right.
 LEAST = {"worked_with": (0.78, 0.91, 0.93), "looked_at_once": (0.5, 0.66, 0.87)}
 
 
