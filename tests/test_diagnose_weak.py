@@ -10,7 +10,7 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.cli import main
 from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.matching import name_test
-from pytest_rlregress.verdicts import Outcome, bears
+from pytest_rlregress.verdicts import Outcome, bears, judge
 
 CATALOGUE = """
 [[failure]]
@@ -173,3 +173,28 @@ def test_log_on_its_own(tmp_path, capsys):
     for text, expected in [("ERROR: card is full of errors\n", 1), ("INFO: a card is full of errors\n", 0)]:
         log.write_text(FILLER + text)
         assert main(["diagnose", "--scenarios", str(tmp_path), str(log)]) == expected
+
+
+def test_hint_could_be_and_judges_no_test(tmp_path, capsys):
+    """A signature with ``confirm`` and no clue: one of two that a failure has, which an answer for the event hides."""
+    hint = '\n  [[failure.signature]]\n  message = "card is (warm|full of errors)"\n  confirm = "a hand on it"\n'
+    first, rest = CATALOGUE.split('\n[[failure]]\nid = "long-batch"', 1)
+    (tmp_path / "failures.toml").write_text(f'{first}{hint}\n[[failure]]\nid = "long-batch"{rest}')
+    log = tmp_path / "run.log"
+
+    def told(text):
+        log.write_text(text)
+        code = main(["diagnose", "--json", "--scenarios", str(tmp_path), str(log)])
+        found = json.loads(capsys.readouterr().out)
+        return code, [one["id"] for one in found["documented"]], [one["confirm"] for one in found["possible"]]
+
+    assert told("RuntimeError: card is warm\n") == (3, [], [["a hand on it"]])
+    assert told(f"{ENGINE}\nRuntimeError: card is warm\n") == (3, [], [["a hand on it"]])
+    assert told("RuntimeError: card is full of errors\n") == (1, ["card-lost"], [])
+
+    failure = catalogue.load([tmp_path])["engine-and-trainer"]
+    warm = Outcome("failed", exceptions=("RuntimeError",), message="card is warm")
+    assert not bears(warm, failure)
+    judged = judge("reproduces", warm, failure)
+    assert (judged.verdict, judged.note) == ("changed", "no documented signature: RuntimeError: card is warm")
+    assert name_test(warm, [failure]) == []
