@@ -71,5 +71,7 @@ def _signature(signature: Signature) -> str:
         "clue": signature.clue and signature.clue.pattern,
     }
     text = ", ".join(f"{name} {code_span(value)}" for name, value in fields.items() if value)
-    text += signature.confirm and f" (without the clue it could be this; {signature.confirm})"
+    if signature.confirm:
+        without = "" if signature.is_hint else "without the clue "
+        text += f" ({without}it could be this; {signature.confirm})"
     return f"{text} — {signature.note}" if signature.note else text
