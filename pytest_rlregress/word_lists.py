@@ -11,6 +11,12 @@ _VERL = (
     r"\bverl\b|verl/|fsdp_workers|megatron_workers|actor_rollout|ActorRollout|vllm_rollout|sglang_rollout|"
     "rollout_worker|main_ppo|TaskRunner|WorkerDict|ray_trainer|AgentLoop|agent_loop"
 )
+_RL_TRAINER = (
+    f"{_VERL}|"
+    r"\btrl\b|trl/|openrlhf|OpenRLHF|nemo_rl|NeMo-RL|prime_rl|prime-rl|skyrl|SkyRL|open_instruct|slime/|"
+    "areal/|roll/pipeline|roll/distributed|GRPO|grpo|RLOO|rloo|PPOTrainer|OnlineDPO|rlhf|RLHF|rollout|"
+    "Rollout|PolicyWorker|RayActor|GenerationWorker|unsloth"
+)
 #: What stands for what: names of packages and modules, and what shows in a log that something is part of the run.
 LISTS = {
     # Of trainers whose engine may share their cards.
@@ -25,10 +31,9 @@ LISTS = {
     "trainer_module": r"verl|trl|openrlhf|prime_rl|llamafactory|llmtuner|axolotl|nemo_rl|slime|areal|roll|swift|"
     r"skyrl\w*|open_instruct|torchtitan|xtuner|lmflow|rllm|oat|trlx",
     "verl": _VERL,
-    "rl_trainer": f"{_VERL}|"
-    r"\btrl\b|trl/|openrlhf|OpenRLHF|nemo_rl|NeMo-RL|prime_rl|prime-rl|skyrl|SkyRL|open_instruct|slime/|"
-    "areal/|roll/pipeline|roll/distributed|GRPO|grpo|RLOO|rloo|PPOTrainer|OnlineDPO|rlhf|RLHF|rollout|"
-    "Rollout|PolicyWorker|RayActor|GenerationWorker|unsloth",
+    "rl_trainer": _RL_TRAINER,
+    # Of ids that a trainer or a rollout of several turns sampled.
+    "rl_sampling": f"Training Progress:|{_RL_TRAINER}|multi_turn|multi-turn",
     "vision_model": r"VLConfig|VLForCond|VLMoe|_vl\b|_vl_|_VL\b|VLM|vlm|-VL\b|-VL-|-vl-|Llava|llava|LLaVA|Pixtral|"
     "pixtral|Idefics|idefics|Mllama|mllama|PaliGemma|paligemma|Gemma3Config|Gemma3nConfig|Gemma4Config|gemma-3-|"
     "gemma-3n|gemma-4-|Mistral3Config|Ministral|Florence|Blip2|InstructBlip|VisionConfig|Vision2Seq|"
