@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
+TESTS = CHECKOUT / "tests"
 UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import accumulate
 
 from pytest_rlregress.catalogue import Failure, Signature
@@ -88,10 +89,9 @@ class Search:
                 texts |= {text.encode() for text in literal_parts(signature)}
             elif signature.exception:
                 texts.add(signature.exception.rpartition(".")[2].encode())
-        minimal = [one for one in texts if not any(other in one for other in texts - {one})]
-        self._texts = list(map(_SiftedText, sorted(minimal)))
+        self._texts = _without_longer_ones(frozenset(texts))
         self._wanted = {
-            signature.clue: [_SiftedText(text.encode()) for text in sorted(literals(signature.clue))]
+            signature.clue: [_sift(text.encode()) for text in sorted(literals(signature.clue))]
             for signature in signatures
             if signature.clue
         }
@@ -139,6 +139,15 @@ class _SiftedText:
         while position >= 0:
             yield position
             position = block.find(self._text, position + len(self._text))
+
+
+_sift = cache(_SiftedText)
+
+
+@cache
+def _without_longer_ones(texts: frozenset[bytes]) -> list[_SiftedText]:
+    """Return the texts that contain no other one, in order."""
+    return [_sift(one) for one in sorted(texts) if not any(other in one for other in texts - {one})]
 
 
 def _is_on_a_line(clue: re.Pattern[str], block: bytes, positions: Iterable[int]) -> bool:

@@ -1,0 +1,380 @@
+"""The command ``rlregress audit``: what it prints, how it ends, what it says of input that it cannot read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import audited
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from pytest_rlregress.audit import audit_command, model_gap  # noqa: E402
+from pytest_rlregress.audit.rules import CHECKS  # noqa: E402
+from pytest_rlregress.cli import main  # noqa: E402
+from pytest_rlregress.fixtures import tiny_qwen  # noqa: E402
+
+
+@pytest.fixture
+def audit(tmp_path, capsys, monkeypatch):
+    """``audit(batch, *options)``: the exit code, and what is printed on either stream."""
+    monkeypatch.chdir(tmp_path)
+
+    def audit(batch, *options):
+        path = batch
+        if isinstance(batch, dict):
+            path = "batch.pt"
+            torch.save(batch, path)
+        code = main(["audit", str(path), *map(str, options)])
+        return code, *capsys.readouterr()
+
+    return audit
+
+
+@pytest.fixture
+def good():
+    batch, group = audited.made()
+    return batch | {"uid": group}
+
+
+def test_a_good_batch(audit, good):
+    code, out, err = audit(good, "--eos", audited.END)
+    assert (code, err) == (0, "")
+    trained = int(good["response_mask"].sum())
+    assert out.startswith(f"batch.pt (torch.save, names of verl), 8 rows, {trained} trained tokens: nothing found\n")
+    assert "old_log_probs and rollout_log_probs are 0.0" in out
+    assert "not checked" not in out
+    assert f"checked: {', '.join(CHECKS)}" in " ".join(out.split())
+
+
+def test_findings(audit, good):
+    good["token_level_scores"][2] = good["token_level_scores"][2].roll(1)
+    good["rollout_log_probs"][:, 4] = float("nan")
+    code, out, err = audit(good)
+    assert (code, err) == (1, "")
+    token, _ = audited.last(good, 2)
+    assert "reward: token_level_scores, 1 token in 1 row" in out
+    assert f"    row 2, token {token + 1}: 0.375\n  instead: put the reward on" in out
+    assert "not-a-number: rollout_log_probs, 8 tokens in every row" in out
+    assert "    row 4, token 4: nan\n    and 3 more\n" in out
+    assert "rows, " in out
+    assert ": 2 findings\n" in out
+    assert "not checked: end: no end token is known: --eos ID" in out
+    assert all(len(line) <= 100 for line in out.splitlines())
+
+
+def test_json(audit, good):
+    good["response_mask"][3] = 0
+    good["token_level_scores"][3] = 0
+    code, out, _ = audit(good, "--json")
+    found = json.loads(out)
+    assert code == 1
+    (finding,) = found["findings"]
+    assert finding["check"] == "mask"
+    assert finding["column"] == "response_mask"
+    assert finding["rows"] == 1
+    assert finding["places"] == [{"row": 3, "token": None, "text": ""}]
+    assert finding["instead"]
+    assert (found["form"], found["trainer"], found["rows"]) == ("torch.save", "verl", 8)
+    assert found["trained_tokens"] == int(good["response_mask"].sum())
+    assert found["not_checked"] == [{"check": "end", "why": "no end token is known: --eos ID"}]
+    assert "group-spread" in found["checked"]
+    code, out, _ = audit(good, "--json", "--skip", "mask")
+    assert (code, json.loads(out)["findings"]) == (0, [])
+
+
+def test_pieces_are_one_batch(audit, good, monkeypatch):
+    """Rows and groups that lie in different pieces; the same is found as in one."""
+    good["rollout_log_probs"][5, 3] = float("nan")
+    good["token_level_scores"][4:] = (good["token_level_scores"][4:] > 0).float()
+    whole = audit(good, "--json")
+    for size in (1, 3000):
+        monkeypatch.setattr("pytest_rlregress.audit.tables.PIECE_BYTES", size)
+        assert audit(good, "--json") == whole
+    assert [one["check"] for one in json.loads(whole[1])["findings"]] == ["not-a-number", "group-spread"]
+
+
+@pytest.mark.parametrize("piece", [1, 10**9])
+def test_parquet_of_lists(audit, good, tmp_path, monkeypatch, piece):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("pytest_rlregress.audit.tables.PIECE_BYTES", piece)
+    path = tmp_path / "batch.parquet"
+    lists = audited.as_lists(good)
+    parquet.write_table(pa.table(lists), path)
+    code, out, _ = audit(path.name)
+    assert code == 0, out
+    assert "batch.parquet (parquet, names of TRL), 8 rows" in out
+    lists["logprobs"][6].pop()
+    lists["old_per_token_logps"][3][2] = float("inf")
+    parquet.write_table(pa.table(lists), path)
+    code, out, _ = audit(path, "--json")
+    findings = json.loads(out)["findings"]
+    assert [(one["check"], one["column"], one["places"][0]["row"], one["places"][0]["token"]) for one in findings] == [
+        ("lengths", "logprobs", 6, None),
+        ("not-a-number", "old_per_token_logps", 3, 2),
+    ]
+    width = len(lists["completion_ids"][6])
+    assert findings[0]["places"][0]["text"] == f"{width - 1}, and {width} in completion_ids"
+
+
+def test_parquet_of_texts_as_trl_logs_completions(audit, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    prompts = [[{"role": "user", "content": f"What is {row // 4} + 1?"}] for row in range(8)]
+    advantages = [0.0] * 4 + [1.0, -1.0, 0.5, -0.5]
+    table = {"step": [1] * 8, "prompt": prompts, "completion": ["1"] * 8, "advantage": advantages}
+    parquet.write_table(pa.table(table), tmp_path / "completions_00001.parquet")
+    code, out, _ = audit(tmp_path / "completions_00001.parquet")
+    assert code == 1
+    assert "group-spread: advantage, 1 row" in out
+    assert "row 0: all 4 rows of group [{'" in out
+    assert "there are no tokens in it" in out
+
+
+@pytest.mark.parametrize("columns", [{"response_mask"}, {"input_ids"}, {"completion_ids"}])
+def test_columns_that_are_no_numbers(audit, good, tmp_path, columns):
+    """Lists of lists, which nobody padded: there is no mask among what can be read."""
+    changed = {name: value.tolist() if name in columns else value for name, value in good.items() if name != "uid"}
+    code, _, err = audit(changed | ({"completion_ids": ["a"] * 8} if columns == {"completion_ids"} else {}))
+    assert (code == 2) == (columns == {"response_mask"}), err
+    assert code in (0, 2)
+
+
+def test_parquet_of_whole_rows(audit, good, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    whole = {name: [row.tolist() for row in good[name]] for name in ("input_ids", "attention_mask")}
+    parquet.write_table(pa.table(whole), tmp_path / "batch.parquet")
+    code, _, err = audit("batch.parquet")
+    assert code == 2
+    assert "it has no response_mask" in " ".join(err.split())
+
+
+def test_names_of_ones_own(audit, good):
+    good["mine"] = good.pop("response_mask")
+    code, _, err = audit(good)
+    assert code == 2
+    words = " ".join(err.split())
+    assert "batch.pt: it has no response_mask (what is trained on), without which" in words
+    assert "Looked for response_mask: response_mask, action_mask, loss_mask" in words
+    assert "It has advantages, attention_mask, input_ids, mine, old_log_probs" in words
+    assert "--map response_mask=COLUMN" in words
+    assert audit(good, "--map", "response_mask=mine")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--map", "response_mask=there"], "--map response_mask=there: the batch has no column there"),
+        (["--map", "my_mask=uid"], "my_mask is no name that is known here. Known: input_ids, prompts"),
+    ],
+)
+def test_a_map_that_cannot_be(audit, good, options, words):
+    code, out, err = audit(good, *options)
+    assert (code, out) == (2, "")
+    assert words in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    "options", [["--map", "response_mask"], ["--eos", "end"], ["--skip", "rewards"], ["--model-rows", "0"]]
+)
+def test_options_that_cannot_be(audit, good, options, capsys):
+    with pytest.raises(SystemExit) as end:
+        audit(good, *options)
+    assert end.value.code == 2
+    assert options[1] in capsys.readouterr().err
+
+
+def test_columns_of_differing_rows(audit, good):
+    good["responses"] = good["responses"][:5]
+    code, _, err = audit(good)
+    assert code == 2
+    assert "batch.pt: its columns differ in rows: responses has 5 and input_ids has 8" in " ".join(err.split())
+
+
+def test_nothing_that_is_known(audit):
+    code, _, err = audit({"pixels": torch.ones(2, 3)})
+    assert code == 2
+    assert "no column that is known here. It has pixels; --map NAME=COLUMN" in " ".join(err.split())
+
+
+def test_what_is_no_batch_is_a_paragraph(audit, tmp_path):
+    (tmp_path / "steps.csv").write_text("step,reward\n")
+    code, out, err = audit("steps.csv")
+    assert (code, out) == (2, "")
+    assert err.startswith("rlregress audit: steps.csv: it is none of the formats that are known. A batch is ")
+    assert all(len(line) <= 100 or " " not in line for line in err.splitlines())
+
+
+def test_without_torch_it_says_what_is_missing(good, tmp_path):
+    torch.save(good, tmp_path / "batch.pt")
+    (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
+    command = [sys.executable, "-m", "pytest_rlregress.cli", "audit", "batch.pt"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "torch, which the checks are made with, is not installed here" in " ".join(done.stderr.split())
+
+
+def test_only_torch_is_needed(good, tmp_path):
+    """Neither numpy nor verl nor tensordict are imported, nor is anything of pickle's that runs code."""
+    torch.save(good, tmp_path / "batch.pt")
+    for name in ("verl", "tensordict", "transformers", "safetensors", "pyarrow"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError")
+    script = (
+        "import pickle, sys, torch; pickle.Unpickler = pickle.loads = pickle.load = None\n"
+        "from pytest_rlregress.cli import main; sys.exit(main(['audit', 'batch.pt']))"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c(good, tmp_path):
+    torch.save({name: value for name, value in good.items() if name != "uid"}, tmp_path / "batch.pt")
+    script = (
+        "import os, signal, sys; from pytest_rlregress.audit import tables; tables.PIECE_BYTES = 1\n"
+        "pieces = tables.TensorTable.pieces\n"
+        "def slow(self, columns):\n"
+        "    for piece in pieces(self, columns):\n"
+        "        yield piece\n"
+        "        print('begun', flush=True)\n"
+        "        signal.pause()\n"
+        "tables.TensorTable.pieces = slow\n"
+        "from pytest_rlregress.cli import main; sys.exit(main(['audit', 'batch.pt']))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "rlregress audit: interrupted\n")
+
+
+def test_progress_is_said_where_it_takes_long(audit, good, monkeypatch):
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("pytest_rlregress.audit.tables.PIECE_BYTES", 1)
+    code, _, err = audit(good)
+    assert code == 0
+    assert "rlregress audit: 3 of 8 rows\n" in err
+
+
+def test_help_names_every_check(capsys):
+    with pytest.raises(SystemExit):
+        main(["audit", "--help"])
+    out = capsys.readouterr().out
+    for check in CHECKS | audit_command.MODEL_CHECK:
+        assert f"\n  {check} " in out
+    assert 'batch.save_to_disk("batch.pkl")' in out
+
+
+@pytest.fixture(scope="module")
+def sharp():
+    return tiny_qwen.build("sharp")
+
+
+@pytest.fixture(scope="module")
+def sampled(sharp):
+    """A batch whose log-probabilities are the model's."""
+    from pytest_rlregress.agreement.logprobs import token_logprobs
+
+    batch, group = audited.made(rows=4, group=2)
+    model = sharp.model("float32").eval()
+    for row in range(4):
+        kept = batch["attention_mask"][row].bool()
+        count = int(batch["response_mask"][row].sum())
+        (numbers,) = token_logprobs(model, [batch["input_ids"][row][kept].tolist()])
+        for name in ("old_log_probs", "rollout_log_probs"):
+            batch[name][row, :count] = torch.tensor(numbers[-count:])
+    return batch | {"uid": group}
+
+
+@pytest.mark.slow
+def test_a_batch_of_the_models_own(audit, sharp, sampled):
+    code, out, _ = audit(sampled, "--model", sharp.directory, "--json", "--eos", audited.END)
+    found = json.loads(out)
+    assert (code, found["findings"]) == (0, [])
+    assert found["checked"][-1] == "gap"
+    assert "old_log_probs and the model, 4 rows: agrees" in found["notes"][-2]
+
+
+@pytest.mark.slow
+def test_log_probabilities_of_another_temperature(audit, sharp, sampled):
+    """The gap, where it is, and what explains it."""
+    from pytest_rlregress.agreement.logprobs import token_logprobs
+
+    batch = {name: value.clone() if hasattr(value, "clone") else value for name, value in sampled.items()}
+    kept = batch["attention_mask"].bool()
+    model = sharp.model("float32").eval()
+    for row in range(4):
+        count = int(batch["response_mask"][row].sum())
+        (numbers,) = token_logprobs(model, [batch["input_ids"][row][kept[row]].tolist()], 0.5)
+        batch["rollout_log_probs"][row, :count] = torch.tensor(numbers[-count:])
+    code, out, _ = audit(
+        batch, "--model", sharp.directory, "--temperature", 0.5, "--model-rows", 2, "--json", "--eos", audited.END
+    )
+    (finding,) = [one for one in json.loads(out)["findings"] if one["check"] == "gap"]
+    assert code == 1
+    assert finding["column"] == "old_log_probs"
+    assert "temperature" in finding["what"]
+    place = finding["places"][0]
+    worst = (batch["old_log_probs"] - batch["rollout_log_probs"]).abs()[place["row"]].argmax()
+    assert place["token"] == int(worst)
+    assert "nats a token in the row" in place["text"]
+
+
+@pytest.mark.slow
+def test_one_column_that_is_shifted_is_seen_by_the_model(audit, sharp, sampled):
+    batch = {name: value.clone() if hasattr(value, "clone") else value for name, value in sampled.items()}
+    del batch["old_log_probs"]
+    batch["rollout_log_probs"][:, 1:] = batch["rollout_log_probs"][:, :-1].clone()
+    code, out, _ = audit(batch, "--model", sharp.directory, "--json", "--eos", audited.END)
+    assert code == 1
+    (finding,) = json.loads(out)["findings"]
+    assert finding["check"] == "gap"
+    assert "one token" in finding["what"], finding["what"]
+
+
+@pytest.mark.slow
+def test_rows_for_the_model_are_limited(audit, sharp, sampled):
+    out = audit(sampled, "--model", sharp.directory, "--model-rows", 2, "--eos", audited.END)[1]
+    assert "the model, 2 rows: agrees" in out
+
+
+def test_end_tokens_of_the_model(sharp, tmp_path):
+    assert model_gap.end_tokens(sharp.directory)
+    assert model_gap.end_tokens(tmp_path) == []
+    (tmp_path / "config.json").write_text('{"eos_token_id": 7}')
+    assert model_gap.end_tokens(tmp_path) == [7]
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
+    assert model_gap.end_tokens(tmp_path) == [1, 2]
+    (tmp_path / "generation_config.json").write_text("{")
+    assert model_gap.end_tokens(tmp_path) == [7]
+
+
+def test_a_model_of_another_vocabulary(audit, sharp, sampled):
+    batch = {name: value.clone() if hasattr(value, "clone") else value for name, value in sampled.items()}
+    batch["input_ids"][1, -1] = batch["responses"][1, -1] = 151_643
+    code, out, err = audit(batch, "--model", sharp.directory)
+    assert (code, out) == (2, "")
+    words = " ".join(err.split())
+    assert "its vocabulary has " in words
+    assert "input_ids has the id 151643 in row 1: it is not the model that sampled this batch" in words
+
+
+def test_a_directory_without_a_model(audit, sampled, tmp_path):
+    code, _, err = audit(sampled, "--model", tmp_path)
+    assert code == 2
+    assert "that is no model directory: it has no config.json" in " ".join(err.split())
+    (tmp_path / "config.json").write_text('{"model_type": "no-such-model"}')
+    code, _, err = audit(sampled, "--model", tmp_path)
+    assert code == 2
+    assert "transformers cannot load it" in " ".join(err.split())

@@ -1,0 +1,124 @@
+"""What a test needs: what its processes import when it runs here once, and what it turns out to lack at an end."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from pytest_rlregress.bisect.needs import find_lacking
+from pytest_rlregress.environments.contents import find_providers
+from pytest_rlregress.trials import import_recorder, pytest_run
+from pytest_rlregress.trials.observations import Observation, Trial, TrialRun
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.verdicts import Outcome
+
+IMPORTS = """
+    import importlib, os, subprocess, sys
+    import by_statement
+    importlib.import_module("by_name")
+    import _testcapi  # an extension module
+    if os.fork() == 0:
+        import by_fork
+        os._exit(0)
+    os.wait()
+    subprocess.run([sys.executable, "-c", "import by_process"], check=True)
+    os.closerange(3, 100)
+    import after_all_is_closed
+    importlib.util.find_spec("looked_for")
+    os.abort()
+"""
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """Runs code with its imports recorded; the names of the files that were."""
+    recorder = tmp_path / "recorder"
+    recorder.mkdir()
+    shutil.copyfile(import_recorder.__file__, recorder / "sitecustomize.py")
+
+    def run(code):
+        (tmp_path / "code.py").write_text(inspect.cleandoc(code))
+        path = os.pathsep.join(map(str, (recorder, tmp_path)))
+        done = subprocess.run([sys.executable, "code.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+        written = recorder / import_recorder.RECORD
+        return done.returncode, [Path(line).name.partition(".")[0] for line in written.read_text().splitlines()]
+
+    return run
+
+
+def test_imports_of_all_processes_are_recorded_however_they_end(recorded, tmp_path):
+    used = ("by_statement", "by_name", "by_fork", "by_process", "after_all_is_closed")
+    for name in (*used, "looked_for"):
+        (tmp_path / f"{name}.py").write_text("")
+    code, seen = recorded(IMPORTS)
+    assert code == -6
+    assert {*used, "_testcapi"} <= {*seen}
+    assert "looked_for" not in seen
+    assert all(seen.count(name) == 1 for name in used)
+
+
+def test_the_sitecustomize_of_the_environment_still_runs(recorded, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['CUSTOMIZED'] = 'yes'\n")
+    code, _ = recorded("import os, sys\nsys.exit(os.environ['CUSTOMIZED'] != 'yes')")
+    assert code == 0
+
+
+def test_files_say_which_packages_are_needed(tmp_path):
+    jinja2 = Path(metadata.distribution("jinja2").locate_file("jinja2"))
+    files = {str(jinja2 / "loaders.py"), str(tmp_path / "tests/__init__.py"), str(Path(pytest.__file__))}
+    assert find_providers(files) == {"jinja2"}  # verl has a folder "tests", too; pytest is everywhere
+    assert find_providers(set()) == set()
+
+
+@pytest.mark.slow
+def test_a_plain_test_is_run_and_one_that_says_what_it_needs_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    body = """
+        import pathlib, subprocess, sys
+        import pytest
+
+        {marker}
+        def test_it():
+            pathlib.Path("ran").touch()
+            subprocess.run([sys.executable, "-c", "import jinja2"], check=True)
+            assert False
+    """
+    for name, marker in (("plain", ""), ("said", "@pytest.mark.needs('tokenizers')")):
+        (tmp_path / f"test_{name}.py").write_text(inspect.cleandoc(body.format(marker=marker)))
+    said, plain = (
+        pytest_run.run_tests(
+            Path(sys.executable), TrialRequest((f"test_{name}.py",), finds_needs=True), timeout=60, say=print
+        )
+        for name in ("said", "plain")
+        if not Path("ran").exists()  # the first one does not
+    )
+    assert said.needed == ("tokenizers",)
+    assert (plain.needed, plain.trouble) == (None, "")
+    assert plain.observations["test_plain.py::test_it"].verdict == "failed"
+    found = find_providers(frozenset(plain.imported))
+    assert {"jinja2", "markupsafe"} <= found
+    assert not found & {"pytest", "psutil", "torch", "transformers", "tokenizers", "ray", "verl", "trl"}
+
+
+@pytest.mark.parametrize(
+    ("exception", "message", "lacking"),
+    [
+        ("builtins.ModuleNotFoundError", "No module named 'jinja2.nodes'", ["jinja2"]),
+        ("builtins.ImportError", "apply requires jinja2 to be installed: `pip install jinja2`", ["jinja2"]),
+        ("importlib.metadata.PackageNotFoundError", "No package metadata was found for PyYAML", ["pyyaml"]),
+        ("builtins.ModuleNotFoundError", "No module named 'yaml'", ["pyyaml"]),
+        ("builtins.ModuleNotFoundError", "No module named 'torch'", []),  # it is not left out there
+        ("builtins.AssertionError", "no jinja2", []),
+    ],
+)
+def test_what_a_test_lacks_at_an_end(exception, message, lacking):
+    seen = Observation("t.py::t", Outcome("failed", exceptions=(exception,), message=message), "failed")
+    trials = [Trial("good", "0", (TrialRun({seen.test: seen}),)), Trial("bad", "", trouble="No solution: jinja2")]
+    assert find_lacking(trials, ("jinja2", "pip", "pyyaml")) == lacking

@@ -1,0 +1,402 @@
+"""``rlregress bisect --revisions``: real git, real uv, real environments; the checkouts are made here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_rlregress.bisect import revisions
+from pytest_rlregress.bisect.checkout import editable, worktree
+from pytest_rlregress.bisect.checkout.commits import open_commits
+from pytest_rlregress.bisect.checkout.worktree import WorktreeError
+from pytest_rlregress.bisect.follow import NoAnswer, follow_test
+from pytest_rlregress.environments.contents import EnvironmentContents
+from pytest_rlregress.environments.environment import Environment
+from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.environments.uv import Installer
+from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.trials.journal import TrialJournal
+from pytest_rlregress.trials.observations import Observation, TrialRun
+from pytest_rlregress.trials.progress import Progress
+from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.runner import TrialRunner
+from pytest_rlregress.util import git
+from pytest_rlregress.verdicts import Outcome
+
+pytestmark = pytest.mark.slow
+
+PYPROJECT = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+
+[project]
+name = "tinylib"
+version = "1.{number}"
+dependencies = [
+  "numpy>={number}",
+]
+"""
+# Needs no package, so no index: an editable wheel is a .pth file.
+BACKEND = """\
+import pathlib, zipfile
+
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    name = "tinylib-1-py3-none-any.whl"
+    files = {
+        "tinylib.pth": str(pathlib.Path("src").resolve()),
+        "tinylib-1.dist-info/METADATA": "Metadata-Version: 2.1\\nName: tinylib\\nVersion: 1\\n",
+        "tinylib-1.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    record = "".join(f"{file},,\\n" for file in [*files, "tinylib-1.dist-info/RECORD"])
+    with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
+        for file, text in {**files, "tinylib-1.dist-info/RECORD": record}.items():
+            wheel.writestr(file, text)
+    return name
+"""
+UNBUILDABLE = PYPROJECT.format(number=1).replace('"backend"', '"backend_of_tomorrow"')
+GOOD = "def answer():\n    return 42\n"
+BAD = "def answer():\n    raise ValueError('no answer')\n"
+UNIMPORTABLE = "import tinylib_of_tomorrow\n"
+TEST = "import tinylib\n\ndef test_answer():\n    assert tinylib.answer() == 42\n"
+
+#: Where the commits of the history below come from, beside the one before.
+PARENTS = {"side": ["3"], "repaired-aside": ["9"], "11": ["10", "side"], "13": ["12"]}
+NAMES = [*map(str, range(1, 11)), "side", "11", "12", "13", "repaired-aside"]
+CODE = {**dict.fromkeys(["8", "9", "10", "11"], BAD), "4": UNIMPORTABLE, "12": UNIMPORTABLE}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """Commits, tagged: 4 and 12 cannot be imported, 6 cannot be built, 8 breaks, 11 merges, 13 repairs."""
+    folder = tmp_path_factory.mktemp("made") / "tinylib"
+    stream, tags = [], []
+    for mark, name in enumerate(NAMES, 1):
+        files = {
+            "backend.py": BACKEND,
+            "pyproject.toml": UNBUILDABLE if name == "6" else PYPROJECT.format(number=2 if mark >= 8 else 1),
+            "src/tinylib/__init__.py": CODE.get(name, GOOD),
+            "test_it.py": TEST,
+            "notes.txt": name,
+            ".gitignore": "__pycache__/\n",
+        }
+        parents = PARENTS.get(name, [] if name == "1" else [NAMES[mark - 2]])
+        lines = [f"commit refs/heads/main\nmark :{mark}\ncommitter A <a@b> {1_700_000_000 + mark * 86_400} +0000"]
+        lines += [
+            _data(f"Commit {name}"),
+            *(f"{'merge' if i else 'from'} :{NAMES.index(p) + 1}" for i, p in enumerate(parents)),
+        ]
+        lines += ["deleteall", *(f"M 644 inline {file}\n{_data(text)}" for file, text in files.items()), ""]
+        stream.append("\n".join(lines))
+        tags.append(f"reset refs/tags/{name}\nfrom :{mark}\n")
+    last = f"reset refs/heads/main\nfrom :{NAMES.index('13') + 1}\n"
+    _git("init", "-q", "-b", "main", str(folder))
+    _git("-C", str(folder), "fast-import", "--quiet", "--force", input="\n".join([*stream, *tags, last]))
+    _git("-C", str(folder), "reset", "-q", "--hard")
+    return folder
+
+
+def _data(text):
+    return f"data {len(text.encode())}\n{text}"
+
+
+def _git(*arguments, **more):
+    return subprocess.run(["git", *arguments], check=True, text=True, capture_output=True, **more).stdout
+
+
+class Venv:
+    """Environments of this environment's packages and the editable one: what a lock holds else is not under test."""
+
+    def __init__(self, folder, installer):
+        self._path, self._installer = folder / "venv", installer
+
+    def build(self, lock):
+        python, reused = self._path / "bin/python", self._path.exists()
+        packages = Path(sysconfig.get_path("purelib", vars={"base": self._path}))
+        if not reused:
+            self._installer.run("", "venv", "--python", sys.executable, str(self._path))
+            (packages / "here.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+            script = "import sys, pytest\nif __name__ == '__main__':\n    sys.exit(pytest.console_main())\n"
+            (self._path / "bin/pytest").write_text(script)
+            editable = next(line for line in lock.lines.values() if line.startswith("-e "))
+            self._installer.pip("", "install", "--no-deps", "--python", str(python), "-e", editable[3:], files={})
+        return Environment(path=self._path, python=python, packages=packages, reused=reused)
+
+    def trim(self, keep):
+        pass
+
+
+class Counted(Installer):
+    """uv, with what it was asked to install."""
+
+    installed = 0
+
+    def pip(self, doing, *arguments, **more):
+        self.installed += "install" in arguments
+        return super().pip(doing, *arguments, **more)
+
+
+def _nothing(name):
+    return EnvironmentContents(Lock({}), {})
+
+
+class Bisect:
+    """One bisect, as the command makes it."""
+
+    def __init__(self, folder):
+        self.folder, self.tried = folder, []
+        self.installer = Counted(IndexSettings(), True, lambda _: None)
+
+    def __call__(self, repo, spec, request=None):
+        request = request or TrialRequest((str(repo / "test_it.py"),))
+        environments = Venv(self.folder, self.installer)
+        where = {"held": _nothing, "installer": self.installer, "folder": self.folder / "worktrees"}
+        with (
+            open_commits(repo, spec, request=request, environments=environments, **where) as commits,
+            TrialJournal.open(self.folder / "journal", {"revisions": spec}) as journal,
+            commits.working_folder(),
+        ):
+            progress = Progress()
+            how = {"repeat": 1, "timeout": 100, "jobs": 1, "set_activity": progress.set_activity, "say": progress.say}
+            runner = TrialRunner(commits, journal, commits.request, **how)
+            ends = commits.candidate(commits.good), commits.candidate(commits.bad)
+            return revisions.find_first_bad(commits, follow_test(*ends, runner, progress))
+
+    def quickly(self, python, request, **_):
+        """Instead of pytest: what a test comes to, without the seconds that its start takes."""
+        code = "import tinylib; tinylib.answer()"
+        ended = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+        self.tried.append(Path("notes.txt").read_text())
+        outcome = Outcome("passed")
+        if ended.returncode:
+            name, _, message = ended.stderr.splitlines()[-1].partition(": ")
+            outcome = Outcome("failed", exceptions=(name,), message=message)
+        return TrialRun({"test_it.py::test_answer": Observation("test_it.py::test_answer", outcome, outcome.kind)})
+
+
+@pytest.fixture
+def bisect(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return Bisect(tmp_path)
+
+
+@pytest.fixture
+def quick(bisect, monkeypatch):
+    monkeypatch.setattr(pytest_run, "run_tests", bisect.quickly)
+    return bisect
+
+
+def _short(repo, name):
+    return _git("-C", str(repo), "rev-parse", name)[:12]
+
+
+def _state(repo):
+    """All of a checkout that a bisect might touch."""
+    asked = (["status", "--short", "--branch"], ["worktree", "list"], ["for-each-ref"], ["stash", "list"], ["diff"])
+    files = {path.name for path in (repo / ".git").iterdir()} - {"packed-refs"}  # empty, where git looked for one
+    return [_git("-C", str(repo), *one) for one in asked], files
+
+
+def test_finds_the_commit_with_real_runs_and_leaves_the_checkout_alone(bisect, repository):
+    (repository / "src/tinylib/__init__.py").write_text("raise SystemExit('the checkout as it is')\n")
+    (repository / "untracked").touch()
+    before = _state(repository)
+    found = bisect(repository, "7..8")
+    assert _state(repository) == before
+    assert not any((bisect.folder / "worktrees").glob("*/"))
+    last, first = found.culprit.last_good, found.culprit.first_bad
+    assert (last.title, last.verdict, first.title, first.verdict) == ("Commit 7", "passed", "Commit 8", "failed")
+    assert (first.date, first.label) == ("2023-11-22", _short(repository, "8"))
+    assert "ValueError: no answer" in first.text
+    details = dict(found.culprit.details)
+    assert "src/tinylib/__init__.py" in details["files changed"]
+    assert details["requirements changed"] == "-numpy>=1\n+numpy>=2"
+    assert "is the first bad commit" in details["what git bisect printed"]
+
+
+def test_an_interrupted_bisect_goes_on(quick, repository, monkeypatch):
+    def interrupted(*arguments, **more):
+        if len(quick.tried) == 2:
+            raise KeyboardInterrupt
+        return quick.quickly(*arguments, **more)
+
+    before, processes = _state(repository), psutil.Process().children()
+    monkeypatch.setattr(pytest_run, "run_tests", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        quick(repository, "5..9")
+    monkeypatch.setattr(pytest_run, "run_tests", quick.quickly)
+    assert _state(repository) == before
+    assert psutil.Process().children() == processes
+    found = quick(repository, "5..9")
+    assert (found.culprit.last_good.title, found.culprit.first_bad.title) == ("Commit 7", "Commit 8")
+    assert quick.tried == ["5", "9", "7", "8"]  # ⌈log2 4⌉ + 2, none twice
+    assert quick.installer.installed == 5  # 5, 9, 7; again for 7 after the interrupt; 8
+
+
+def test_the_ends_may_be_on_two_branches_and_what_cannot_be_installed_is_skipped(quick, repository, capsys):
+    found = quick(repository, "side..9")
+    assert (found.culprit.last_good.title, found.culprit.first_bad.title) == ("Commit 7", "Commit 8")
+    assert quick.tried[:3] == ["side", "9", "3"]  # a merge base first
+    assert "6" not in quick.tried
+    (skipped,) = found.culprit.skipped
+    assert skipped.label.endswith(" Commit 6")
+    assert "backend_of_tomorrow" in skipped.reason
+    assert re.search(r"unknown .* · \w{12}\.\.\w{12}, \d left, about \d runs?", capsys.readouterr().err)
+
+
+def test_what_cannot_be_tested_between_them_narrows_to_a_set(quick, repository):
+    found = quick(repository, "13..9")  # the bad end is the older one: which commit repaired it?
+    culprit = found.culprit
+    assert (culprit.last_good.title, culprit.first_bad.title, culprit.repaired) == ("Commit 13", "Commit 11", True)
+    (between,) = culprit.between
+    assert between.label.endswith(" Commit 12")
+    assert between.reason.startswith("fails otherwise: ModuleNotFoundError")
+    assert culprit.skipped == ()
+    assert "could be any of" in dict(found.culprit.details)["what git bisect printed"]
+    assert quick.installer.installed == 1  # one build file is like the other
+
+
+def test_a_failure_older_than_both_ends_is_told(quick, repository):
+    with pytest.raises(NoAnswer) as raised:
+        quick(repository, "repaired-aside..10")
+    why, (at, good) = raised.value.why, (_short(repository, name) for name in ("9", "repaired-aside"))
+    assert (why.kind, why.first, why.second) == ("not monotone", f"tinylib {at}", f"tinylib {good}")
+    assert why.reason.endswith(f"is bad too: the failure was repaired on the way to tinylib {good}")
+
+
+def test_what_is_imported_from_elsewhere_says_nothing_about_a_commit(quick, repository, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(repository / "src"))
+    with pytest.raises(NoAnswer, match="untested end") as raised:
+        quick(repository, "7..8")
+    assert re.search(
+        r"tinylib would be imported from .*/made\d/tinylib/src/.*: see PYTHONPATH", raised.value.why.reason
+    )
+    assert quick.tried == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("7", "not of the form GOODREV..BADREV"),
+        ("7...8", "not of the form GOODREV..BADREV"),
+        ("7..--all", "not of the form GOODREV..BADREV"),
+        ("7..7", r"both are \w{12}, so"),
+        ("7..main~99", "has no revision 'main~99'$"),
+    ],
+)
+def test_bad_revisions_are_told(repository, spec, reason):
+    with pytest.raises(WorktreeError, match=reason):
+        worktree.find_ends(worktree.find_checkout(repository), spec)
+
+
+def test_a_bad_checkout_is_told(repository, tmp_path, monkeypatch):
+    with pytest.raises(WorktreeError, match=r"--repo .*/missing: no such folder"):
+        worktree.find_checkout(tmp_path / "missing")
+    with pytest.raises(WorktreeError, match=r"no git checkout .*not a git repository"):
+        worktree.find_checkout(tmp_path)
+    _git("clone", "-q", "--depth=1", f"file://{repository}", str(tmp_path / "shallow"))
+    with pytest.raises(WorktreeError, match=r"no revision '7'; it is a shallow clone: git fetch --unshallow"):
+        worktree.find_ends(worktree.find_checkout(tmp_path / "shallow"), "7..main")
+    git._of_a_repository.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(WorktreeError, match="git was not found on the PATH"):
+        worktree.find_checkout(repository)
+
+
+def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_path):
+    theirs = tmp_path / "on a drive that is not mounted"
+    _git("-C", str(repository), "worktree", "add", "-q", "--detach", str(theirs), "1")
+    theirs.rename(tmp_path / "away")
+    before = _state(repository)
+    code = (
+        "import sys, time; from pathlib import Path; from pytest_rlregress.bisect.checkout import worktree\n"
+        "found = worktree.find_checkout(Path(sys.argv[1]))\n"
+        "with worktree.open_worktree(found, Path(sys.argv[2]), '1') as path: print(path, flush=True); time.sleep(60)"
+    )
+    folder = tmp_path / "worktrees"
+    with subprocess.Popen([sys.executable, "-c", code, repository, folder], stdout=subprocess.PIPE, text=True) as other:
+        path = Path(other.stdout.readline().strip())
+        found = worktree.find_checkout(repository)
+        with (
+            pytest.raises(WorktreeError, match="another bisect of it is running"),
+            worktree.open_worktree(found, folder, "1"),
+        ):
+            pass
+        other.kill()
+    assert path.exists()
+    _git("-C", str(repository), "worktree", "lock", str(path))  # as one that was killed while it was made
+    with worktree.open_worktree(found, folder, "2") as again:
+        assert again == path
+        assert (path / "notes.txt").read_text() == "2"
+    assert not path.exists()
+    assert _state(repository) == before
+    _git("-C", str(repository), "worktree", "prune")
+
+
+def test_a_hook_s_repository_is_not_taken_for_the_checkout(repository, tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
+    assert worktree.find_checkout(repository).top == repository
+
+
+def test_nothing_of_a_run_is_taken_for_another_commit_s(repository, tmp_path):
+    with worktree.open_worktree(worktree.find_checkout(repository), tmp_path, "7") as path:
+        bytecode, built = path / "src/tinylib/__pycache__/__init__.cpython-311.pyc", path / "_ext.so"
+        for file in (bytecode, path / "left/behind.txt"):
+            file.parent.mkdir()
+            file.touch()
+        (path / "notes.txt").write_text("changed")
+        before = editable.describe_build(path)
+        built.touch()
+        assert editable.describe_build(path) == f"{before}\n{git.git(path, 'rev-parse', 'HEAD')}"
+        worktree.clean(path)
+        assert not bytecode.exists()
+        assert git.git(path, "status", "--short") == ""
+
+
+@pytest.mark.parametrize(
+    ("files", "lock", "name"),
+    [
+        ({"pyproject.toml": "[project]\nname = 'A_b'"}, {}, "a-b"),
+        ({"pyproject.toml": "[tool.ruff]", "setup.cfg": "[metadata]\nname = a_b"}, {}, "a-b"),
+        ({"setup.py": "import setuptools\nsetuptools.setup(version='1', name='a.b')"}, {}, "a-b"),
+        ({"setup.py": "from setuptools import *\nsetup(name=NAME)"}, {"a-b": "-e HERE"}, "a-b"),
+    ],
+)
+def test_a_project_s_name(tmp_path, files, lock, name):
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    held = Lock({package: line.replace("HERE", str(tmp_path)) for package, line in lock.items()})
+    assert editable.find_project_name(tmp_path, tmp_path, held) == name
+
+
+def test_a_project_that_computes_its_name_is_told(tmp_path):
+    (tmp_path / "setup.py").write_text("setup(name=NAME)")
+    with pytest.raises(WorktreeError, match="says the project's name; where one computes it, install"):
+        editable.find_project_name(tmp_path, tmp_path, Lock({}))
+
+
+def test_tests_elsewhere_and_projects_beside(repository, tmp_path):
+    lock = Lock({"tinylib": f"-e {repository}", "sibling": f"-e {repository / 'sibling'}", "other": f"-e {tmp_path}"})
+    where = {"environments": None, "installer": None, "folder": tmp_path / "worktrees"}
+    here, request = Path.cwd(), TrialRequest((str(tmp_path / "test_mine.py"),))
+    with (
+        open_commits(
+            repository, "7..8", held=lambda _: EnvironmentContents(lock, {}), request=request, **where
+        ) as commits,
+        commits.working_folder(),
+    ):
+        assert commits.request == request
+        assert Path.cwd() == here
+        assert commits._lock.lines == {
+            "tinylib": f"-e {commits.path}",
+            "sibling": f"-e {commits.path / 'sibling'}",
+            "other": f"-e {tmp_path}",
+        }

@@ -1,0 +1,372 @@
+"""``rlregress upgrade`` as a user runs it, on tiny packages: a small environment, a folder of wheels, a project."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+from bench import open_bench
+
+from pytest_rlregress import cli
+
+pytestmark = pytest.mark.slow
+
+FAILURES = """
+    [[failure]]
+    id = "tool-fails"
+    title = "The tool fails"
+    seen_on = "tool 1"
+    components = {}
+    cause = "nobody knows"
+    remedy = "use the other one"
+    signature = [{ message = "boom" }]
+
+    [[failure]]
+    id = "thing-slips"
+    title = "The thing slips"
+    seen_on = "thing 1"
+    components = {}
+    cause = "nobody knows"
+    remedy = "hold it"
+    signature = [{ message = "slipped" }]
+
+    [[failure]]
+    id = "log-lost"
+    title = "The log is lost"
+    seen_on = "wandb 1"
+    components = { wandb = ">=1" }
+    cause = "nobody knows"
+    remedy = "write it down"
+    signature = [{ message = "lost" }]
+"""
+TESTS = {
+    "mine/test_tool.py": """
+        import pytest
+
+        @pytest.mark.reproduces("tool-fails")
+        def test_act():
+            import tool
+            tool.act()
+
+        @pytest.mark.guards("tool-fails")
+        def test_remedy():
+            import tool
+            assert tool.remedy() == 42
+    """,
+    "mine/test_thing.py": """
+        import pytest
+
+        @pytest.mark.reproduces("thing-slips")
+        def test_act():
+            raise RuntimeError("it slipped")
+
+        @pytest.mark.guards("thing-slips")
+        def test_remedy():
+            import thing
+            if not hasattr(thing, "hold"):
+                pytest.skip("this thing has no hold")
+            assert thing.hold() == 42
+    """,
+    "log/test_log.py": """
+        import pytest
+
+        @pytest.mark.needs("wandb")
+        @pytest.mark.guards("log-lost")
+        def test_remedy():
+            import wandb
+            assert wandb.VERSION
+    """,
+    "test_own.py": """
+        import thing
+
+        def test_always_bad():
+            assert False
+
+        def test_thing():
+            assert thing
+    """,
+}
+
+
+def _fill(bench):
+    folder = bench.folder
+    for name, text in TESTS.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(inspect.cleandoc(text))
+    (folder / "mine/failures.toml").write_text(inspect.cleandoc(FAILURES))
+    bench.add("tool", "1", "def act(): raise RuntimeError('boom')\ndef remedy(): return 42")
+    bench.add("tool", "2", "def act(): pass\ndef remedy(): return 42")
+    bench.add("thing", "1", "def hold(): return 42")
+    bench.add("thing", "2", "def hold(): return 41")
+    bench.add("thing", "3", "")
+    bench.add("late", "1", "")
+    bench.add("late", "2", "", ["thing>=2"])
+    bench.add("free", "1", "")
+    bench.add("free", "2", "")
+    bench.add("cap", "0.5", "")
+    bench.add("cap", "1", "", ["free<2"])
+    bench.add("wandb", "1", "VERSION = 1")
+    bench.add("wandb", "2", "raise ImportError('libwandb.so: undefined symbol')")
+    bench.add("sitecustomize", "1", "")
+    bench.add("sitecustomize", "2", "import os\nos._exit(9)")
+    names = ("tool", "thing", "late", "free", "cap", "wandb", "sitecustomize")
+    bench.install(**dict.fromkeys(names, "1"))
+    return bench
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    with open_bench(tmp_path_factory.mktemp("upgrade"), "upgrade") as bench:
+        yield _fill(bench)
+
+
+MINE = ("mine", "--scenarios=mine")
+
+
+def effects(answer):
+    return {(one["name"], one["side"]): one["effect"] for one in answer["changes"]}
+
+
+def environments(bench):
+    return sorted(bench.cache.glob("environments/*/rlregress-complete"))
+
+
+def test_safe_and_a_workaround_may_go(bench):
+    rc, out, said, answer = bench.ask("tool==2", *MINE, "--output=safe.txt")
+    assert rc == 0, out + said
+    assert out.startswith("Safe, and 1 workaround may go: tool-fails (1 package moves, 3 tests unchanged).")
+    assert effects(answer) == {("tool-fails", "reproduces"): "absent"}
+    assert answer["asked_for"] == ["tool 1 -> 2"]
+    before, after = bench.user.text.splitlines(), (bench.folder / "safe.txt").read_text().splitlines()
+    assert set(after) - set(before) == {"tool==2"}
+    assert len(answer["tried"]) == 2
+    # Asked again: all is known, and nothing is run.
+    again, same, said, _ = bench.ask("tool==2", *MINE, "--output=safe.txt")
+    assert (again, same.split("What moves")[0]) == (rc, out.split("What moves")[0])
+    assert "2 trials known" in said
+    assert "[1]" not in said
+
+
+def test_not_safe_and_what_keeps_it_from_being(bench):
+    rc, out, said, answer = bench.ask("late==2", "thing==2", *MINE, "--output=unsafe.txt")
+    assert rc == 1, out + said
+    assert out.startswith("Not safe: thing-slips regressed; --stepwise finds the largest safe set.")
+    assert effects(answer) == {("thing-slips", "guards"): "worse"}
+    assert "assert 41 == 42" in out
+    assert not (bench.folder / "unsafe.txt").exists()
+
+
+def test_the_largest_safe_set_and_the_verdict_that_keeps_each_of_the_others_out(bench):
+    bench.folder.joinpath("mine.txt").write_text("thing<3  # mine\nsitecustomize==1\nwandb<2\n")
+    words = ("--all", "--stepwise", "--requirements=mine.txt", "--output=largest.txt", *MINE)
+    rc, out, said, answer = bench.ask(*words)
+    assert rc == 1, out + said
+    assert (
+        "Not safe: thing-slips regressed; the largest safe set is 1 of 3 upgrades, without late 1 -> 2, thing 1 ->"
+        in (" ".join(out.split()))
+    )
+    assert answer["safe_set"]["kept"] == ["tool 1 -> 2"]
+    left_out = {one["upgrade"][0]: one["reason"] for one in answer["safe_set"]["left_out"]}
+    assert left_out["late 1 -> 2"] == "needs thing 1 -> 2"
+    assert left_out["thing 1 -> 2"].startswith("thing-slips (guards): held 1 -> regressed 1: AssertionError")
+    assert (set((bench.folder / "largest.txt").read_text().split()) ^ set(bench.user.text.split())) == {
+        "tool==1",
+        "tool==2",
+    }
+    assert "3 packages would move" in said
+
+
+@pytest.mark.nightly
+def test_what_moves_along_with_an_upgrade_that_is_left_out_is_left_out_with_it(bench):
+    bench.folder.joinpath("below.txt").write_text("thing<3\n")
+    rc, out, said, answer = bench.ask("late==2", "tool==2", "--stepwise", "--requirements=below.txt", *MINE)
+    assert rc == 1, out + said
+    assert answer["moved_along"] == ["thing 1 -> 2"]
+    assert answer["safe_set"]["kept"] == ["tool 1 -> 2"]
+    (left_out,) = answer["safe_set"]["left_out"]
+    assert left_out["upgrade"] == ["late 1 -> 2"]
+    assert left_out["reason"].startswith("thing-slips (guards): held 1 -> regressed 1")
+    assert len(answer["tried"]) == len({one["label"] for one in answer["tried"]}) <= 4
+
+
+def test_lost_coverage_is_no_regression_and_what_is_bad_already_comes_first(bench):
+    rc, out, said, answer = bench.ask("thing", "test_own.py", *MINE)
+    assert rc == 0, out + said
+    assert answer["asked_for"] == ["thing 1 -> 3"]
+    first, second, third = out.splitlines()[:3]
+    assert first == "Bad here already, and not counted: test_own.py::test_always_bad."
+    assert second.startswith("Safe (1 package moves")
+    assert third == "Coverage is lost, as tests can no longer be driven: thing-slips."
+    assert "this thing has no hold" in str(answer["changes"])
+
+
+@pytest.mark.nightly
+def test_a_component_that_does_not_work_there_is_named_and_not_safe(bench):
+    rc, out, said, _ = bench.ask("wandb==2", "log", "--scenarios=mine")
+    assert rc == 1, out + said
+    assert "undefined symbol" in out
+    assert "wandb" in out.split("What moves")[0]
+
+
+@pytest.mark.nightly
+def test_an_environment_in_which_pytest_does_not_start_answers_nothing(bench):
+    rc, out, said, _ = bench.ask("sitecustomize==2", *MINE)
+    assert (rc, out) == (2, ""), out + said
+    assert "the tests cannot be run with the upgrade: pytest ended with exit code 9" in said
+    # Stepwise it is one more upgrade that is left out.
+    rc, out, said, answer = bench.ask("sitecustomize==2", "tool==2", "--stepwise", *MINE)
+    assert rc == 1, out + said
+    assert "the tests could not be run with all of it, pytest ended with exit code 9" in " ".join(out.split())
+    assert answer["safe_set"]["kept"] == ["tool 1 -> 2"]
+
+
+def test_what_changes_nothing_is_safe_and_nothing_is_run(bench):
+    rc, out, said, answer = bench.ask("tool==1", *MINE)
+    assert (rc, out) == (0, "Nothing would change: what tool==1 mine asks for is what is installed.\n"), said
+    assert answer["tried"] == []
+
+
+def test_a_conflict_is_told_whole_with_the_pins_to_loosen(bench):
+    (bench.folder / "pins.txt").write_text("# of mine\nfree<1.5\n")
+    kept = environments(bench)
+    rc, _, said, _ = bench.ask("free==2", *MINE)
+    assert rc == 2
+    assert "Because cap>=1 depends on free<2" in " ".join(said.split()) or "cap==1 depends on free<2" in said
+    assert "  --may-downgrade cap (cap 1 -> 0.5)" in said
+    rc, _, said, _ = bench.ask("free==2", "--requirements=pins.txt", *MINE)
+    assert rc == 2
+    assert "  free<1.5 (pins.txt: line 2), and --may-downgrade cap (cap 1 -> 0.5)" in said
+    rc, _, said, _ = bench.ask("late==2", "thing==1", *MINE)
+    assert rc == 2
+    assert re.search(r"^  thing==1, which was asked for$", said, re.MULTILINE), said
+    assert environments(bench) == kept
+
+
+def test_a_package_goes_back_where_that_is_allowed(bench):
+    rc, out, said, answer = bench.ask("free==2", "--may-downgrade=cap", "mine/test_tool.py", "--scenarios=mine")
+    assert rc == 0, out + said
+    assert answer["moved_along"] == ["cap 1 -> 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["tool==7", "mine"], "tool: version 7 is not on the index. Closest: 2; newest: 2"),
+        (["tool>2", "mine"], "tool: no release is >2; newest that can be installed here: 2"),
+        (["tool==x!", "mine"], "'tool==x!' is no package with a version"),
+        (["tool[more]==2", "mine"], "its name and its version"),
+        (["none==2", "mine"], "none is not installed here"),
+        (["pytest-rlregress==2", "mine"], "is what compares"),
+        ([], "name what is to be upgraded"),
+        (["mine"], "mine: not installed here, so taken for tests"),
+        (["tool", "tols"], "failure id 'tols' is not in the catalogue.*Nor is a package of that name installed"),
+        (["tool", "no/test_it.py"], "there is no file no/test_it.py"),
+        (["tool", "--requirements=twice.txt", "mine"], "twice.txt contradicts itself: Because you require tool"),
+        (["tool", "--requirements=broken.txt", "mine"], "broken.txt: line 2: 'two words' is no requirement"),
+        (["tool", "--requirements=gone.txt", "mine"], "gone.txt: cannot be read"),
+        (["tool", "--may-downgrade=none", "mine"], "--may-downgrade none: not installed here"),
+        (["tool", "--output=/dev/null/safe.txt", "mine"], "Not a directory|File exists"),
+        (["tool", "--nonsense", "mine"], "unrecognized arguments: --nonsense"),
+        (["tool", "test_own.py::test_gone"], "the tests cannot be run here: no such test here"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_sentence(bench, words, why):
+    (bench.folder / "twice.txt").write_text("tool>1\ntool<=1\n")
+    (bench.folder / "broken.txt").write_text("tool<9\ntwo words\n")
+    rc, out, said, _ = bench.ask(*words)
+    assert (rc, out) == (2, ""), out + said
+    assert re.search(why, " ".join(said.split())), said
+    assert [line.startswith("rlregress") for line in said.splitlines()].count(True) == 1, said
+
+
+def test_tests_may_follow_two_dashes(bench, monkeypatch, capsys):
+    monkeypatch.chdir(bench.folder)
+    for words in (["--", "none==2", "mine"], ["none==2", "--fresh", "--", "mine"], ["none==2", "mine", "--fresh"]):
+        assert cli.main(["upgrade", "--no-network", f"--cache-dir={bench.cache}", *words]) == 2
+        assert "none is not installed here" in capsys.readouterr().err
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.nightly
+def test_without_a_network_it_is_said(bench):
+    away = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_FIND_LINKS": ""}
+    command = [bench.path / "bin/rlregress", "upgrade", "tool==2", *MINE, f"--cache-dir={bench.cache}"]
+    asked = subprocess.run(
+        command, cwd=bench.folder, env={**bench.environ, **away}, capture_output=True, text=True, timeout=120
+    )
+    assert asked.returncode == 2, asked.stdout + asked.stderr
+    assert "cannot be reached" in asked.stderr
+    assert "Check the network" in asked.stderr
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("stage", ["would move", "running the tests", "[1]"])
+def test_interrupted_and_gone_on_with(bench, stage):
+    version, other = {"would move": ("2", "1"), "running the tests": ("2", "2"), "[1]": ("3", "1")}[stage]
+    words = ("late==1", f"thing=={version}", f"free=={other}", "--may-downgrade=cap", "tool==2", *MINE)
+    process = bench.start(*words)
+    for line in process.stderr:
+        if stage in line:
+            break
+    time.sleep(0 if stage == "would move" else 1)  # while it is built, or while its tests run
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "To go on from here:\n  rlregress upgrade late==1" in said
+    rc, out, said, answer = bench.ask(*words)
+    assert rc == (1 if version == "2" else 0), out + said
+    assert [one["label"] for one in answer["tried"]] == ["as it is here", "with all upgrades"]
+    assert ("1 trial known" in said) is (stage == "[1]")
+    for complete in environments(bench):
+        assert (complete.parent / "bin/python").exists()
+
+
+@pytest.mark.nightly
+def test_two_of_the_same_at_once_are_refused_and_two_others_are_not(bench):
+    first = bench.start("free==1", "thing==2", "mine/test_thing.py", "--scenarios=mine", "--fresh")
+    for line in first.stderr:
+        if "would move" in line:
+            break
+    deadline = time.monotonic() + 60
+    while not any(bench.cache.glob("journals/*.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    same = bench.start("free==1", "thing==2", "mine/test_thing.py", "--scenarios=mine")
+    other = bench.start("tool==2", "mine/test_tool.py", "--scenarios=mine", "--fresh")
+    _, said = same.communicate(timeout=120)
+    assert same.returncode == 2, said
+    assert "the same command is already running" in said
+    for process, code in ((first, 1), (other, 0)):
+        out, said = process.communicate(timeout=120)
+        assert process.returncode == code, out + said
+
+
+@pytest.mark.nightly
+def test_a_full_disk_is_said_and_leaves_nothing_that_is_trusted(bench, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    space = ["unshare", "--mount", *["--user", "--map-root-user"] * (os.geteuid() != 0), "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=1m tmpfs {small}"
+    try:
+        subprocess.run([*space, mount], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no mount of a small disk allowed here")
+    command = [str(bench.path / "bin/rlregress"), "upgrade", "tool==2", *MINE, "--no-network", f"--cache-dir={small}"]
+    script = f'{mount} && "$@"; code=$?; find {small} -name rlregress-complete; exit $code'
+    asked = subprocess.run(
+        [*space, script, "sh", *command],
+        cwd=bench.folder,
+        env=bench.environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert asked.returncode == 2, asked.stdout + asked.stderr
+    assert "No space left on the disk" in asked.stderr
+    assert asked.stdout == ""

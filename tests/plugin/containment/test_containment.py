@@ -1,0 +1,303 @@
+"""Containment: however a test ends, it is named, the others run and nothing survives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+
+import needs
+import psutil
+import pytest
+
+NEIGHBOUR = """
+import pytest
+
+@pytest.mark.isolated
+def test_neighbour():
+    pass
+"""
+
+
+def test_time_limit_of_the_command_line(run):
+    result = run("import pytest, time\n@pytest.mark.isolated\ndef test_hangs(): time.sleep(600)", "--rl-timeout=1.5")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no end after 1.5 s*"])
+
+
+def is_alive(process):
+    """Whether a process runs; one that only waits to be collected by its parent does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("workers", [(), ("--hw=cpu", "-n2", ".")], ids=["alone", "xdist"])
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
+def test_nothing_survives_the_end_of_pytest(pytester, tmp_path, temporary, end, workers):
+    pytester.makepyfile(
+        """
+        import os, subprocess, time, pytest
+
+        @pytest.fixture
+        def engine():
+            process = subprocess.Popen(["sleep", "99"], start_new_session=True)
+            yield process
+            open("torn-down", "w").close()
+
+        @pytest.mark.isolated
+        def test_waits(engine):
+            with open("pids.new", "w") as file:
+                file.write(f"{os.getpid()} {engine.pid}")
+            os.rename("pids.new", "pids")
+            time.sleep(600)
+        """
+    )
+    command = [sys.executable, "-m", "pytest", "--junitxml=junit.xml", f"--basetemp={tmp_path}/base", *workers]
+    process = subprocess.Popen(command, cwd=pytester.path)
+    pids = pytester.path / "pids"
+    deadline = time.monotonic() + 60
+    while not pids.exists():
+        assert time.monotonic() < deadline, "the contained test did not start"
+        time.sleep(0.05)
+    family = [
+        *psutil.Process(process.pid).children(recursive=True),
+        *map(psutil.Process, map(int, pids.read_text().split())),
+    ]
+    process.send_signal(end)
+    process.wait(timeout=60)
+    if end != signal.SIGKILL:
+        stopped = {signal.SIGINT: pytest.ExitCode.INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}
+        assert process.returncode == stopped[end]
+        assert ET.parse(pytester.path / "junit.xml").getroot().tag == "testsuites"
+    if end != signal.SIGKILL and not workers:
+        assert (pytester.path / "torn-down").exists(), "the fixture was not torn down"
+    deadline = time.monotonic() + 20
+    while (left := [*filter(is_alive, family), *temporary.iterdir()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+def test_full_disk_where_a_report_is_written_costs_neither_summary_nor_exit_code(run):
+    result = run("import pytest\n@pytest.mark.isolated\ndef test_passes(): pass", "--junitxml=/dev/full")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["FAILED: a report could not be written: *No space left on device*"])
+
+
+@pytest.mark.slow
+def test_full_disk_where_tests_write(run, tmp_path, temporary):
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", temporary]).returncode:
+        pytest.skip("this user may not mount a file system of that size")
+    try:
+        body = "import pytest\n@pytest.mark.isolated\ndef test_fills():\n    while True: print('x' * 10**5)\n"
+        result = run({"test_a": body, "test_b": NEIGHBOUR}, f"--basetemp={tmp_path}/base")
+        result.assert_outcomes(failed=1, passed=1)
+        result.stdout.fnmatch_lines(["*OSError: * No space left on device*"])
+    finally:
+        subprocess.run(["umount", temporary], check=True)
+
+
+def test_exit_asked_for_in_a_child_ends_the_run(run):
+    body = "import pytest\npytestmark = pytest.mark.isolated\ndef test_exits(): pytest.exit('enough', 7)\n"
+    result = run(f"{body}def test_after(): pass\n")
+    assert result.ret == 7
+    result.stdout.fnmatch_lines(["*Exit: enough*"])
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ("memory='much'", "a size with its unit, such as '4GiB' or '500MB'"),
+        ("memory=8", "a size with its unit, such as '4GiB' or '500MB'"),
+        ("timeout='soon'", "a positive number of seconds, or inf for no limit"),
+    ],
+)
+def test_wrong_limit_is_a_usage_error(run, given, allowed):
+    result = run(f"import pytest\n@pytest.mark.isolated({given})\ndef test_it(): pass")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*::test_it: isolated({given}) is not allowed. Allowed: {allowed}."])
+
+
+def test_skip_xfail_and_errors_stay_what_they_are(run):
+    result = run(
+        """
+        import pytest
+
+        pytestmark = pytest.mark.isolated(group="g")
+
+        @pytest.fixture
+        def broken():
+            raise RuntimeError("no fixture")
+
+        @pytest.fixture
+        def broken_at_the_end():
+            yield
+            raise RuntimeError("no teardown")
+
+        def test_skips(): pytest.skip("not today")
+        @pytest.mark.xfail
+        def test_xfails(): assert False
+        @pytest.mark.xfail
+        def test_xpasses(): pass
+        def test_fails(): assert 1 == 2
+        def test_setup(broken): pass
+        def test_teardown(broken_at_the_end): pass
+        """,
+        "-rA",
+    )
+    result.assert_outcomes(skipped=1, xfailed=1, xpassed=1, failed=1, errors=2, passed=1)
+    result.stdout.fnmatch_lines(["*not today*", "*assert 1 == 2*"])
+
+
+GROUP = """
+import os, pytest
+
+pytestmark = pytest.mark.isolated(group="engine")
+PIDS = []
+
+@pytest.fixture(scope="session")
+def engine():
+    open(f"up-{os.getpid()}", "w").close()
+    yield os.getpid()
+    open(f"down-{os.getpid()}", "w").close()
+
+def test_first(engine): assert engine == os.getpid()
+def test_second(engine): assert engine == os.getpid()
+def test_dies(engine): os.abort()
+def test_third(engine): assert engine == os.getpid()
+def test_fourth(engine): assert engine == os.getpid()
+"""
+
+
+def test_group_shares_a_child_until_one_of_it_dies(run, pytester):
+    result = run(GROUP)
+    result.assert_outcomes(passed=4, failed=1)
+    assert len(list(pytester.path.glob("up-*"))) == 2, "one engine before the crash and one after it"
+    assert len(list(pytester.path.glob("down-*"))) == 1, "the second one is torn down"
+
+
+@needs.stack
+def test_folder_is_one_workers_under_xdist(pytester, run):
+    group = GROUP.replace("os.abort()", "pass").replace('isolated(group="engine")', 'needs("torch")')
+    for folder in ("one", "two"):
+        pytester.mkpydir(folder).joinpath("test_it.py").write_text(group)
+    run({}, "--hw=cpu", "-n2", "one", "two").assert_outcomes(passed=10)
+    assert len(list(pytester.path.glob("up-*"))) == len(list(pytester.path.glob("down-*"))) == 2
+
+
+def test_in_process_fixtures_live_on_between_contained_tests(run):
+    result = run(
+        {
+            "conftest": """
+            import pytest
+
+            COUNT = []
+
+            @pytest.fixture(scope="session")
+            def count():
+                COUNT.append(1)
+                return len(COUNT)
+            """,
+            "test_a": "def test_one(count): assert count == 1",
+            "test_b": NEIGHBOUR,
+            "test_c": "def test_two(count): assert count == 1",
+            "test_d": NEIGHBOUR,
+        }
+    )
+    result.assert_outcomes(passed=4)
+
+
+def test_descriptors_of_the_child_are_real(run):
+    result = run(
+        """
+        import os, sys, pytest
+
+        @pytest.mark.isolated
+        def test_prints():
+            os.write(sys.stdout.fileno(), b"from descriptor\\n")
+            print("from python")
+            assert False
+        """,
+        "--capture=sys",
+    )
+    result.stdout.fnmatch_lines(["*from descriptor*", "*from python*"])
+
+
+@needs.stack
+def test_environment_and_fresh_interpreter(run):
+    result = run(
+        """
+        import os, sys, pytest
+
+        @pytest.mark.isolated(env={"OMP_NUM_THREADS": "3"})
+        def test_environment():
+            assert b"OMP_NUM_THREADS=3" in open("/proc/self/environ", "rb").read().split(b"\\0") or \
+                b"OMP_NUM_THREADS=3" in open(f"/proc/{os.getppid()}/environ", "rb").read().split(b"\\0")
+            assert os.environ["OMP_NUM_THREADS"] == "3"
+
+        @pytest.mark.isolated(fresh=True)
+        @pytest.mark.needs("torch")
+        def test_fresh():
+            assert "torch" not in sys.modules
+
+        @pytest.mark.isolated
+        @pytest.mark.needs("torch")
+        def test_warm():
+            assert "torch" in sys.modules
+        """
+    )
+    result.assert_outcomes(passed=3)
+
+
+def test_wrong_marker_is_a_usage_error(run):
+    result = run("import pytest\n@pytest.mark.isolated(timeoutt=3)\ndef test_it(): pass")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*isolated(): timeoutt not allowed; allowed: group, env, fresh, timeout, memory, stall*"]
+    )
+
+
+def test_no_litter(run, tmp_path, temporary):
+    run(NEIGHBOUR, f"--basetemp={tmp_path}/base").assert_outcomes(passed=1)
+    assert not list(temporary.iterdir())
+
+
+def test_what_was_left_is_told_though_a_failing_teardown_removes_it(run):
+    result = run(
+        """
+        import shutil, time, pytest
+
+        @pytest.fixture
+        def logs(tmp_path, watch_log):
+            folder = tmp_path / "logs"
+            folder.mkdir()
+            watch_log(folder)
+            yield folder
+            time.sleep(1)  # as long as it takes Ray at least
+            shutil.rmtree(folder)
+            raise OSError("not torn down")
+
+        @pytest.mark.isolated
+        def test_it(logs):
+            word = f"*** SIG{'FPE'} received at time=1795277675 on cpu 0 ***"
+            (logs / "worker-26794b-01000000-4711.err").write_text(word)
+            assert not word
+        """
+    )
+    result.assert_outcomes(failed=1, errors=1)
+    result.stdout.fnmatch_lines(["*worker*4711*SIGFPE*"])
+
+
+def test_files_of_the_user_that_are_named_as_modules_of_python(pytester):
+    theirs = "raise SystemExit('not the one you want')"
+    pytester.makepyfile(json=theirs, test_it="import pytest\n@pytest.mark.isolated\ndef test_passes(): pass")
+    # As a command and without a path: else pytest itself looks into the current folder first.
+    command = [os.path.join(os.path.dirname(sys.executable), "pytest"), "-q", "-p", "no:cacheprovider"]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, env=environ)
+    assert "1 passed" in done.stdout

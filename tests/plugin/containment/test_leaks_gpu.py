@@ -1,0 +1,273 @@
+"""Leaks of GPU memory: told apart from first uses, given time to come back, blamed on who took it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+
+import pynvml
+import pytest
+from installed import TESTS
+from nvml_answers import Answers, h100
+from nvml_answers import FakeNvml as Cards
+
+from pytest_rlregress.containment import gpu_memory
+
+MIB = 2**20
+
+
+class FakeNvml(Cards):
+    """NVML on two cards, with a table that tests write: bytes by card and process."""
+
+    def __init__(self) -> None:
+        super().__init__(h100(0), h100(1))
+        self.held: list[dict[int, int]] = [{}, {}]
+        self.pids_are_shown = True
+        self.broken = False
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Answers:
+        return next(card for card in self.cards if card.uuid == uuid)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Answers, version: int | None = None) -> types.SimpleNamespace:
+        return types.SimpleNamespace(total=80 * 2**30, used=sum(self.held[self.cards.index(handle)].values()))
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: Answers) -> list[types.SimpleNamespace]:
+        if self.broken:
+            raise pynvml.NVMLError_GpuIsLost()
+        held = self.held[self.cards.index(handle)].items() if self.pids_are_shown else []
+        return [types.SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in held]
+
+
+def test_the_fake_has_the_functions_of_nvidia_ml_py():
+    for name, function in vars(FakeNvml).items():
+        if name.startswith("nvml"):
+            expected = inspect.signature(getattr(pynvml, name)).parameters.values()
+            actual = list(inspect.signature(function).parameters.values())[1:]
+            assert [p.kind for p in actual] == [p.kind for p in expected], name
+
+
+# CUDA is a file here: a process that has it open uses CUDA.
+GPU_CONFTEST = f"""
+import os, sys, types
+import pynvml
+from pathlib import Path
+sys.path[:0] = [{str(TESTS)!r}, {str(Path(__file__).parent)!r}]
+from test_leaks_gpu import FakeNvml
+from pytest_rlregress.containment import gpu_memory, leaks
+import pytest
+
+gpu_memory._NVIDIA, gpu_memory.CUDA = Path("/dev/null"), str(Path("cuda").absolute())
+gpu_memory.RECLAIM_SECONDS = 0.3
+MIB = 2**20
+
+def pytest_configure(config):
+    sys.modules["pynvml"] = FakeNvml()
+    config.pluginmanager.register(leaks.Leaks(reaper=os.getppid()))
+
+@pytest.fixture(scope="session")
+def gpu():
+    return sys.modules["pynvml"]
+
+@pytest.fixture(scope="session")
+def take(gpu):
+    def take(memory, card=0, pid=os.getpid()):
+        gpu.held[card][pid] = gpu.held[card].get(pid, 0) + memory * MIB
+    return take
+
+FILES = []
+
+@pytest.fixture
+def context(take):
+    FILES.append(open("cuda", "w"))
+    take(520)
+
+@pytest.fixture(scope="session")
+def session_context(take):
+    FILES.append(open("cuda", "w"))
+    take(520)
+"""
+
+
+def test_gpu_memory_that_stays_is_blamed(judged):
+    result = judged(
+        """
+        def test_first_use_creates_a_context(context):
+            pass
+
+        def test_loads_kernels(take):
+            take(200)
+
+        def test_leaks(take):
+            take(512)
+            take(1024, card=1)
+
+        def test_next_one_is_not_blamed():
+            pass
+
+        def test_another_process_takes_some(gpu, take):
+            take(4096, pid=os.getppid())
+        """,
+        conftest=GPU_CONFTEST,
+    )
+    result.assert_outcomes(passed=5, errors=1)
+    result.stdout.re_match_lines(
+        [
+            ".*ERROR at teardown of test_leaks",
+            r"leaked GPU memory: pid (\d+) holds 512 MiB more on GPU 0, pid \1 holds 1024 MiB more on GPU 1 "
+            "than when the test began",
+        ]
+    )
+
+
+def test_gpu_memory_is_given_time_to_come_back(judged):
+    judged(
+        """
+        import threading
+
+        def test_gives_back_later(context, take):
+            take(2048)
+            threading.Timer(1, take, [-2048]).start()
+        """,
+        conftest=GPU_CONFTEST + "gpu_memory.RECLAIM_SECONDS = 20",
+    ).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("given_back", [8000, 6000])
+def test_gpu_memory_of_a_fixture_is_the_fixtures(judged, given_back):
+    result = judged(
+        f"""
+        @pytest.fixture(scope="session")
+        def engine(session_context, take):
+            take(8000)
+            yield
+            take(-{given_back})
+
+        def test_first(engine):
+            pass
+
+        def test_second(engine, take):
+            take(100)
+        """,
+        conftest=GPU_CONFTEST,
+    )
+    result.assert_outcomes(passed=2, errors=int(given_back < 8000))
+    if given_back < 8000:
+        result.stdout.re_match_lines(
+            [
+                r"session fixture 'engine' or session fixture 'session_context' or the test leaked GPU memory: pid \d+ "
+                "holds 2620 MiB more on GPU 0 than when it was set up"
+            ]
+        )
+
+
+def test_gpu_memory_where_process_ids_are_hidden(judged):
+    result = judged(
+        """
+        def test_first_use_creates_a_context(gpu, context):
+            gpu.pids_are_shown = False
+
+        def test_leaks(take):
+            take(512)
+
+        def test_bare():
+            pass
+        """,
+        conftest=GPU_CONFTEST,
+    )
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(
+        ["*GPU memory: 512 MiB more are in use on GPU 0 (process ids are hidden here) than when the test began"]
+    )
+
+
+def test_gpu_memory_of_a_leaked_process_is_named(judged):
+    result = judged(
+        """
+        def test_leaks(take):
+            process = subprocess.Popen(["sleep", "89"])
+            take(512, pid=process.pid)
+        """,
+        conftest=GPU_CONFTEST,
+    )
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["leaked 1 process: * sleep 89 (512 MiB on GPU 0)"])
+
+
+def test_descriptors_of_a_first_context_are_no_leak(judged):
+    result = judged(
+        """
+        EVENTS = []
+
+        def test_first_use_opens_many(context):
+            EVENTS.extend(os.eventfd(0) for _ in range(60))
+
+        def test_and_no_more():
+            EVENTS.extend(os.eventfd(0) for _ in range(60))
+        """,
+        conftest=GPU_CONFTEST,
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.re_match_lines(
+        [".*ERROR at teardown of test_and_no_more", "leaked 60 file descriptors: 60 anon_inode.*"]
+    )
+
+
+def test_gpu_that_does_not_answer_blames_nobody(judged):
+    judged(
+        """
+        def test_loses_the_gpu(gpu, take):
+            take(5000)
+            gpu.broken = True
+        """,
+        conftest=GPU_CONFTEST,
+    ).assert_outcomes(passed=1)
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    fake = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setattr(gpu_memory, "_NVIDIA", Path("/dev/null"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    yield fake
+    assert fake.open == 0
+
+
+def test_memory_of_dead_processes_is_waited_for(driver):
+    driver.held = [{5: 10, 4_000_000: 20}, {4_000_001: 3 * MIB}]
+    begun = time.monotonic()
+    assert gpu_memory.wait_for_gpu_memory([6], seconds=30) == []
+    assert time.monotonic() - begun < 5
+    left = gpu_memory.wait_for_gpu_memory([4_000_000, 4_000_001, 6], seconds=0.2)
+    assert left == ["pid 4000000 holds 0 KiB on GPU 0", "pid 4000001 holds 3 MiB on GPU 1"]
+    threading.Timer(0.3, lambda: driver.held[0].clear()).start()
+    assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=30) == []
+
+
+def test_where_no_process_is_listed_memory_is_waited_for_until_it_stands_still(driver):
+    driver.pids_are_shown = False
+    driver.held = [{4_000_000: 3 * MIB}, {}]
+    falls = [threading.Timer(0.1 * step, driver.held[0].update, [{4_000_000: (3 - step) * MIB}]) for step in (1, 2, 3)]
+    for fall in falls:
+        fall.start()
+    begun = time.monotonic()
+    assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=30) == []
+    assert driver.held[0] == {4_000_000: 0}
+    assert time.monotonic() - begun < 5
+
+
+def test_nothing_is_waited_for_without_a_driver(monkeypatch):
+    monkeypatch.setattr(gpu_memory, "_NVIDIA", Path("/nonexistent"))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu_memory.wait_for_gpu_memory([os.getpid()], seconds=30) == []
+
+
+def test_without_nvidia_ml_py_there_is_nothing_to_look_at(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_memory, "_NVIDIA", tmp_path)  # a driver is there
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu_memory.open_nvml(visible_only=True) == (None, [])

@@ -1,0 +1,129 @@
+"""What workers share: a GPU belongs to one of them at a time, and Ray is started once for all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import combinations
+
+import pytest
+from nvml_answers import TWO_CARDS
+
+HOLDS = """
+import os, time
+import pytest
+
+def hold():
+    begun = time.time()
+    time.sleep(1)
+    with open(f"held-{os.getpid()}", "w") as file:
+        file.write(f"{begun} {time.time()} {os.environ['CUDA_VISIBLE_DEVICES']}")
+
+@pytest.mark.isolated
+@pytest.mark.hw("h100")
+@pytest.mark.parametrize("number", range(4))
+def test_one(number):
+    hold()
+
+@pytest.mark.isolated
+@pytest.mark.hw("h100", count=2)
+@pytest.mark.parametrize("number", range(2))
+def test_both(number):
+    hold()
+"""
+
+
+def test_gpu_belongs_to_one_worker_at_a_time(run, pytester, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pytester.makepyfile(two_cards=TWO_CARDS)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    run(HOLDS, "-p", "two_cards", "--hw=h100", "-n2", ".").assert_outcomes(passed=6)
+    held = []
+    for file in pytester.path.glob("held-*"):
+        begun, ended, devices = file.read_text().split()
+        held.append((float(begun), float(ended), set(devices.split(","))))
+    assert sorted(len(devices) for _, _, devices in held) == [1, 1, 1, 1, 2, 2]
+    together = [(a, b) for a, b in combinations(held, 2) if a[0] < b[1] and b[0] < a[1]]
+    assert together, "the workers never ran at the same time"
+    assert all(not a[2] & b[2] for a, b in together)
+
+
+WAITS = """
+from pathlib import Path
+from pytest_rlregress.containment import gpu_memory
+
+def wait_for_gpu_memory(pids):
+    with Path("waited-for").open("a") as file:
+        file.write("".join(f"{pid}\\n" for pid in pids))
+    return []
+
+gpu_memory.wait_for_gpu_memory = wait_for_gpu_memory
+"""
+
+
+def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pytester.makepyfile(two_cards=TWO_CARDS, waits=WAITS)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    result = run(
+        """
+        import os, signal
+        import pytest
+
+        @pytest.mark.isolated
+        @pytest.mark.hw("h100")
+        def test_dies():
+            open("pid", "w").write(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        *("-p", "two_cards", "-p", "waits", "--hw=h100", "."),
+    )
+    result.assert_outcomes(failed=1)
+    assert (pytester.path / "pid").read_text() in (pytester.path / "waited-for").read_text().split()
+
+
+@pytest.mark.slow
+def test_ray_is_started_once_for_all_folders_and_workers(run, pytester):
+    body = """
+        import os, pytest
+
+        @pytest.mark.needs("ray")
+        def test_it(ray_cluster):
+            with open(os.path.join(os.environ["PYTEST_ROOT"], "started"), "a") as file:
+                file.write(f"{ray_cluster.address}\\n")
+    """
+    for folder in ("one", "two", "three"):
+        pytester.mkpydir(folder).joinpath("test_it.py").write_text("\n".join(line[8:] for line in body.splitlines()))
+    pytester.makepyfile(conftest=f"import os\nos.environ['PYTEST_ROOT'] = {str(pytester.path)!r}")
+    run({}, "--hw=cpu", "-n2", "one", "two", "three").assert_outcomes(passed=3)
+    addresses = (pytester.path / "started").read_text().split()
+    assert len(addresses) == 3
+    assert len(set(addresses)) == 1
+
+
+def test_runs_beside_each_other_do_not_collide(pytester, tmp_path, temporary):
+    pytester.makepyfile(
+        test_it="""
+        import time
+        from multiprocessing import shared_memory
+        import pytest
+
+        @pytest.mark.isolated(group="one")
+        @pytest.mark.parametrize("number", range(8))
+        def test_it(number, tmp_path):
+            memory = shared_memory.SharedMemory(create=True, size=4096)
+            (tmp_path / "file").write_text("mine")
+            time.sleep(0.1)
+            other = shared_memory.SharedMemory(memory.name)
+            assert (tmp_path / "file").read_text() == "mine"
+            other.close(); memory.close(); memory.unlink()
+        """
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    runs = [
+        subprocess.Popen([*command, f"--basetemp={tmp_path}/base{n}"], cwd=pytester.path, stdout=subprocess.PIPE)
+        for n in range(3)
+    ]
+    outputs = [run.communicate(timeout=120)[0].decode() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0], outputs
+    assert not list(temporary.iterdir())

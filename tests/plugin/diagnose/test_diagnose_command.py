@@ -1,0 +1,217 @@
+"""The command `rlregress diagnose`: exit codes, what it prints, and logs of every kind and size."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from installed import TESTS
+
+from pytest_rlregress.cli import main
+
+TRANSCRIPTS = TESTS / "transcripts"
+CATALOGUE = """
+[[failure]]
+id = "no-such-tokenizer"
+title = "The tokenizer is not there"
+seen_on = "any"
+components = {}
+cause = "nobody made it"
+remedy = "make one"
+refuted = [{ remedy = "Borrow one", why = "its ids are others." }]
+  [[failure.signature]]
+  exception = "TokenizerError"
+  message = "no tokenizer called '[^']*'"
+"""
+UNKNOWN = """\
+Traceback (most recent call last):
+  File "/opt/train.py", line 12, in step
+    return 1 / 0
+ZeroDivisionError: division by zero
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/opt/train.py", line 14, in step
+    raise RuntimeError("step failed")
+RuntimeError: step failed
+CUDA error: an illegal memory access was encountered
+./run.sh: line 3: 4242 Bus error               (core dumped) python train.py
+"""
+
+
+@pytest.fixture
+def log(tmp_path):
+    def write(text, name="run.log"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return write
+
+
+def as_json(capsys):
+    return json.loads(capsys.readouterr().out)
+
+
+def test_names_the_failure_where_it_stands(log, capsys):
+    path = log("step 1\nstep 2\n" + (TRANSCRIPTS / "wandb-key-missing.log").read_text())
+    assert main(["diagnose", path]) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("wandb-key-missing: ")
+    assert f"{path}:3" in printed
+    assert "      3  No API key configured" in printed
+    for key in ("cause", "remedy"):
+        assert f"\n  {key}: " in printed
+    assert printed.endswith("1 documented failure\n")
+
+
+def test_names_nothing_in_a_good_log(log, capsys):
+    assert main(["diagnose", log("step 1\nstep 2\nErrors: 0\n")]) == 0
+    assert capsys.readouterr().out == "no documented failures\n"
+
+
+def test_unknown_events_are_listed(log, capsys):
+    assert main(["diagnose", "--json", log(UNKNOWN)]) == 0
+    unknown = as_json(capsys)["unknown"]
+    assert [(one["what"], one["places"][0]["line"]) for one in unknown] == [
+        ("RuntimeError: step failed, after ZeroDivisionError: division by zero", 8),
+        ("CUDA error: an illegal memory access was encountered", 12),
+        ("SIGBUS: ./run.sh: line 3: 4242 Bus error               (core dumped) python train.py", 13),
+    ]
+
+
+def test_the_same_is_counted_and_memory_is_bounded(log, capsys):
+    text = "".join(
+        f"KeyError: 'ministral3'\nstep {number}\nOSError: file {number} is gone\n\n" for number in range(500)
+    )
+    text += "".join(f"{'x' * number}Error: of a kind\n\n" for number in range(1, 300))
+    assert main(["diagnose", "--json", log(text)]) == 1
+    found = as_json(capsys)
+    assert [(one["id"], one["count"]) for one in found["documented"]] == [("unrecognised-model-type", 500)]
+    assert len(found["documented"][0]["places"]) == 3
+    assert found["unknown"][0]["count"] == 500
+    assert (len(found["unknown"]), found["unknown_left_out"]) == (100, 200)
+
+
+def test_most_specific_first(log, capsys):
+    crash = (
+        'Fatal Python error: Floating point exception\n  File "/vllm/vocab_parallel_embedding.py", line 40 in apply\n'
+    )
+    text = crash + "\n" * 60 + "KeyError: 'ministral3'\n"
+    assert main(["diagnose", "--json", log(text)]) == 1
+    assert [one["id"] for one in as_json(capsys)["documented"]] == ["unrecognised-model-type", "sigfpe-embedding"]
+
+
+def test_link_of_a_chain_is_enough(log, capsys):
+    text = UNKNOWN.replace("ZeroDivisionError: division by zero", "KeyError: 'ministral3'")
+    assert main(["diagnose", "--json", log(text)]) == 1
+    found = as_json(capsys)
+    assert [one["id"] for one in found["documented"]] == ["unrecognised-model-type"]
+    assert "step failed" not in str(found["unknown"])
+
+
+def test_several_logs_and_catalogues_of_ones_own(log, tmp_path, capsys):
+    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    own = log("ray.exceptions.RayTaskError(TokenizerError): no tokenizer called 'x'\n", "a.log")
+    shipped = log("KeyError: 'ministral3'\n", "b.log")
+    assert main(["diagnose", "--json", "--scenarios", str(tmp_path), own, shipped]) == 1
+    found = {one["id"]: one["places"][0]["log"] for one in as_json(capsys)["documented"]}
+    assert found == {"no-such-tokenizer": own, "unrecognised-model-type": shipped}
+
+
+def test_what_does_not_help_stands_beside_the_remedy(log, tmp_path, capsys):
+    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    asked = ["diagnose", "--scenarios", str(tmp_path), log("TokenizerError: no tokenizer called 'x'\n")]
+    assert main(asked) == 1
+    assert "  remedy: make one\n  does not help: Borrow one: its ids are others.\n" in capsys.readouterr().out
+    main([*asked, "--json"])
+    [found] = as_json(capsys)["documented"]
+    assert found["refuted"] == [{"remedy": "Borrow one", "why": "its ids are others."}]
+
+
+STALLED = ["INFO: Generating 0/8 rollouts"] * 5
+REFUSED = ['(APIServer pid=1) INFO:     127.0.0.1:1234 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request'] * 8
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (STALLED + REFUSED, ["stalled-rollout"]),
+        (REFUSED + STALLED, ["stalled-rollout"]),
+        (STALLED, []),
+        (REFUSED, []),
+        (REFUSED + STALLED[:2], []),
+        (REFUSED + STALLED + ["INFO: Generating 3/8 rollouts"], []),
+    ],
+)
+def test_stall_is_told_by_both_its_sides(log, capsys, lines, expected):
+    main(["diagnose", "--json", log("\n".join(lines))])
+    assert [one["id"] for one in as_json(capsys)["documented"]] == expected
+
+
+@pytest.mark.parametrize("encode", [gzip.compress, lambda text: text.decode().encode("utf-16")], ids=["gzip", "utf-16"])
+def test_other_files_of_text(log, capsys, encode):
+    assert main(["diagnose", "--json", log(encode(b"\xe2\x9c\x85 step\r\nKeyError: 'ministral3'\r\n"))]) == 1
+    (found,) = as_json(capsys)["documented"]
+    assert found["places"][0]["line"] == 2
+
+
+@pytest.mark.parametrize("arguments", [["diagnose"], ["diagnose", "-"]])
+def test_standard_input(monkeypatch, capsys, arguments):
+    buffer = io.BytesIO(b"KeyError: 'ministral3'\n")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer, isatty=lambda: False))
+    assert main(arguments) == 1
+    assert "standard input:1" in capsys.readouterr().out
+
+
+def test_nothing_to_read(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    assert main(["diagnose"]) == 2
+    assert "no log" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: None, "No such file"),
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.write_bytes(bytes(range(256)) * 100), "no text but binary data"),
+        (lambda path: path.write_bytes(gzip.compress(os.urandom(9999))[:5000]), "binary data|ended before"),
+        (lambda path: path.write_bytes(gzip.compress(b"step\n" * 99999)[:50]), "ended before"),
+    ],
+    ids=["missing", "folder", "binary", "zipped binary", "cut gzip"],
+)
+def test_bad_input(tmp_path, log, capsys, make, message):
+    make(tmp_path / "bad.log")
+    assert main(["diagnose", str(tmp_path / "bad.log"), log("KeyError: 'ministral3'\n")]) == 2
+    printed = capsys.readouterr()
+    assert str(tmp_path / "bad.log") in printed.err
+    assert any(part in printed.err for part in message.split("|"))
+    assert "unrecognised-model-type" in printed.out  # the others are read all the same
+
+
+def test_empty_log(log, capsys):
+    assert main(["diagnose", log("")]) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs os.mkfifo")
+def test_interrupt(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "pytest_rlregress.cli", "diagnose", str(fifo)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with fifo.open("w"):  # opens once the other side reads
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert (out, err) == ("", "rlregress diagnose: interrupted\n")

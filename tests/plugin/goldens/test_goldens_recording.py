@@ -1,0 +1,194 @@
+"""When a golden is written, where, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+
+import pytest
+from cards import cards, fake_nvml, h200
+from made_goldens import GOLDEN, but, keep
+
+from pytest_rlregress import stack
+from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
+from pytest_rlregress.goldens.golden import as_json, of_json, read
+
+pytestmark = pytest.mark.slow
+
+__all__ = ["cards", "fake_nvml"]
+
+GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
+MEASURES = """
+import pytest
+from pytest_rlregress.goldens.golden_step import DRAFT
+
+{mark}
+def test_measures(request):
+    request.node.user_properties.append((DRAFT, {draft!r}))
+"""
+SETTLES = """
+import json
+from pytest_rlregress.goldens import golden_step
+from pytest_rlregress.goldens.golden import of_json
+
+class Step:
+    variants, key = (), None
+
+def test_settles(request, monkeypatch):
+    monkeypatch.setattr(golden_step, "measure", lambda *args: of_json(json.loads({draft!r})))
+    golden_step.compare_or_record(Step, request.node, print)
+"""
+PLUGINS = ("-p", "pytest_rlregress.plugin", "-p", "xdist")
+RECORD = (*PLUGINS, "--hw=cpu", "--rl-update-goldens", ".")
+
+
+@pytest.fixture
+def checkout(pytester, monkeypatch):
+    """A checkout that goldens may be written to, with a test that measures one."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # half of the time of these runs
+
+    def checkout(golden=GOLDEN, mark="", body=MEASURES):
+        pytester.makeini("[pytest]\nrlregress_goldens = kept/here\n")
+        draft = json.dumps(as_json(replace(golden, origin={})))
+        pytester.makepyfile(test_it=body.format(draft=draft, mark=mark))
+        (pytester.path / ".gitignore").write_text("__pycache__\n.cache\nignored\n")
+        for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+            subprocess.run([*GIT, *command], check=True, cwd=pytester.path)
+        return pytester.path
+
+    return checkout
+
+
+def written(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json*"))
+
+
+def test_what_was_measured_is_written_with_its_origin(checkout, run):
+    """Measured in a contained child of a worker of xdist, written once by the process that is neither."""
+    folder = checkout(mark="@pytest.mark.isolated")
+    result = run({}, *RECORD, "-n2", "--rl-record-dir=records")
+    path = folder / "kept" / "here" / GOLDEN.file
+    assert result.ret == 0
+    assert f"recorded: {path}" in " ".join(result.stdout.str().split())
+    golden = read(path)
+    assert replace(golden, origin={}) == of_json(json.loads(json.dumps(as_json(replace(GOLDEN, origin={})))))
+    head = subprocess.run([*GIT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, cwd=folder)
+    assert golden.origin["commit"] == head.stdout.strip()
+    assert golden.origin["versions"] == {name: v for name, v in stack.versions().items() if name in stack.COMPONENTS}
+    [record] = folder.glob("records/*.json")
+    assert "draft" not in record.read_text()
+
+
+def test_on_a_card_a_golden_alone_is_a_hardware_test(checkout, run, cards):
+    """Else such a run counts as one that proved nothing, and records nothing."""
+    cards(h200())
+    folder = checkout(body=SETTLES)
+    result = run({}, *PLUGINS, "--hw=h200", "--rl-update-goldens", "test_it.py")
+    assert result.ret == 0, result.stdout.str()
+    assert written(folder) == [f"kept/here/{GOLDEN.file}"]
+
+
+def test_recording_again_says_what_changed(checkout, run):
+    """The first one, not yet committed, does not make the checkout a dirty one."""
+    folder = checkout(
+        replace(GOLDEN, runs=but(up=0.03), bands={"step_seconds": (0.1, 0.5), "host_memory_bytes": (1, 2)})
+    )
+    (folder / "kept" / "here").mkdir(parents=True)
+    path = keep(folder / "kept" / "here")
+    subprocess.run([*GIT, "add", "."], check=True, cwd=folder)
+    result = run({}, *RECORD)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "*== goldens ==*",
+            "recorded: *",
+            "its numbers are not those of the one before (2027-03-14T02:15:00Z, commit 3f9a1c):",
+            "token: loss drifts: mean Δ +0.03, tolerance 0.004",
+            "installed since then: torch 2.13.0 -> *",
+            "notice: without bands of step_seconds: this machine was busy*",
+        ]
+    )
+    assert read(path).runs[0]["loss"] == but(up=0.03)[0]["loss"]
+    assert set(read(path).bands) == {"host_memory_bytes"}
+    path.write_text("{")
+    again = run({}, *RECORD)
+    again.stdout.fnmatch_lines(["recorded: *", "in place of what was none:*"])
+    unchanged = run({}, *RECORD)
+    unchanged.stdout.fnmatch_lines(["recorded: *", "its numbers agree with those of the one before (*"])
+
+
+@pytest.mark.parametrize(
+    ("more", "args", "code", "said"),
+    [
+        ("def test_fails(): assert 0", (), 1, "the run has failures (1)"),
+        (
+            "import pytest\n@pytest.mark.isolated\ndef test_dies(): import os; os.abort()",
+            (),
+            1,
+            "the run has failures (1)",
+        ),
+        ("def test_ends(): raise KeyboardInterrupt", (), 2, "the run was ended, or failed (exit code 2)"),
+        ("", ("-k", "nothing"), 1, "no test measured a golden"),
+    ],
+    ids=["failed", "crashed", "interrupted", "not-run"],
+)
+def test_a_run_that_is_no_good_one_writes_nothing(checkout, run, more, args, code, said):
+    folder = checkout()
+    result = run({"test_more": more} if more else {}, *RECORD, *args)
+    assert result.ret == code
+    assert f"not recorded: {said}" in " ".join(result.stdout.str().split())
+    assert written(folder) == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_said(checkout, run):
+    folder = checkout()
+    (folder / "kept").touch()
+    result = run({}, *RECORD)
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.stdout.fnmatch_lines(["not recorded: *Not a directory*", "*1 passed*"])
+
+
+def test_refusals_come_before_the_run(checkout, run, pytester):
+    folder = checkout()
+    result = run({}, *PLUGINS, "--rl-update-goldens", ".")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*command line --rl-update-goldens: records what one hardware gives*--hw*"])
+    (folder / "test_it.py").write_text("def test_it(): print('RUNS')")
+    result = run({}, *RECORD, "-s")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*--rl-update-goldens: no golden can be recorded: * is not clean*: test_it.py changed*"]
+    )
+    result.stdout.no_fnmatch_line("*RUNS*")
+
+
+def test_where_goldens_may_be_written(checkout, tmp_path):
+    folder = checkout()
+    shipped = folder / "package" / "goldens"
+    head = commit_for(folder / "not" / "there", shipped)
+    assert len(head) == 40
+    (folder / "kept").mkdir()
+    keep(folder / "kept")
+    subprocess.run([*GIT, "add", "."], check=True, cwd=folder)
+    assert commit_for(folder / "kept", shipped) == head
+    with pytest.raises(UncleanCheckout, match=r"not clean.*: kept/miniature-step_nvidia.*json changed"):
+        commit_for(folder, shipped)
+    subprocess.run([*GIT, "reset", "-q"], check=True, cwd=folder)
+
+    shipped.mkdir(parents=True)
+    with pytest.raises(UncleanCheckout, match=r"that of an installed package.*ini rlregress_goldens"):
+        commit_for(shipped, shipped)
+    (shipped.parent / "__init__.py").touch()
+    subprocess.run([*GIT, "add", "package"], check=True, cwd=folder)
+    subprocess.run([*GIT, "commit", "-qm", "package"], check=True, cwd=folder)
+    assert commit_for(shipped, shipped) != head
+    with pytest.raises(UncleanCheckout, match="is ignored by git"):
+        commit_for(folder / "ignored" / "goldens", shipped)
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    with pytest.raises(UncleanCheckout, match="in no git checkout"):
+        commit_for(outside, shipped)
+    (folder / "test_it.py").write_text("")
+    with pytest.raises(UncleanCheckout, match=r"not clean, .*: test_it.py changed. Commit or stash that first"):
+        commit_for(folder / "kept", shipped)

@@ -1,0 +1,151 @@
+"""Steps as goldens need them: which run is compared, from which weights others begin, and one golden a step."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+
+import needs
+import pytest
+
+from pytest_rlregress.fixtures.fsdp_record import FsdpSettings
+from pytest_rlregress.fixtures.trl_measurements import kept_as
+from pytest_rlregress.fixtures.trl_record import TrlStepRecord
+from pytest_rlregress.fixtures.trl_step import TrlRun
+from pytest_rlregress.goldens.golden import read
+from pytest_rlregress.goldens.golden_step import perturbation
+from pytest_rlregress.goldens.recordable import altered
+from pytest_rlregress.goldens.recordable_fsdp import VARIANTS
+from pytest_rlregress.goldens.recordable_trl import RecordableTrl
+
+RECORD = TrlStepRecord(
+    0.5, 1.0, (), (), ((0.0, 1.0),), ((1,), (2,)), (True, True), 1, ((1,), (2,)), (), 1e-7, 1e-6, 2.0, "ab"
+)
+ABOUT = {"engine": "vllm 0.31.0", "attention": "CPU_ATTN", "dtype": "float32"}
+RUN = TrlRun("colocate", ("a platform",), (RECORD,), ABOUT, plain=True)
+
+
+class Trl:
+    """Stands for TRL's step: says what it was asked for."""
+
+    model = None
+
+    def __init__(self, asked):
+        self.asked = asked
+
+    def run(self, steps, mode, **options):
+        self.asked.append((steps, mode, options))
+        return RUN
+
+
+@pytest.fixture
+def trl(monkeypatch):
+    monkeypatch.setattr("pytest_rlregress.goldens.recordable_trl.replace", lambda step, **changes: step)
+    return Trl([])
+
+
+def test_a_run_that_a_test_made_is_not_made_again(trl):
+    step = RecordableTrl(trl, {kept_as("colocate", 10): RUN}, 1e-5)
+    run = step.run("colocate")
+    assert trl.asked == []
+    assert (run["step"], run["variant"], run["loss"], run["agreement"], run["stand_ins"]) == (
+        "trl-step",
+        "colocate",
+        [0.5],
+        [1e-7],
+        ["a platform"],
+    )
+
+
+def test_without_one_it_is_made_once_and_another_seed_is_another_run(trl):
+    step = RecordableTrl(trl, {}, 1e-5)
+    for seed in (0, 0, 3):
+        step.run("colocate", seed=seed)
+    assert trl.asked == [(10, "colocate", {}), (10, "colocate", {"seed": 3})]
+    assert list(step.kept) == [kept_as("colocate", 10)]
+
+
+def test_what_is_not_sound_is_not_recorded(trl):
+    step = RecordableTrl(
+        trl, {kept_as("colocate", 10): replace(RUN, records=(replace(RECORD, loss=float("nan")),))}, 0.0
+    )
+    step.run("colocate")
+    with pytest.raises(AssertionError, match="step 1: engine and trainer disagree"):
+        step.run("colocate", sound=True)
+
+
+def test_variants_of_two_processes_are_those_of_the_steps_own_tests():
+    assert [replace(FsdpSettings(), **changes).variant for changes in VARIANTS.values()] == [
+        "all parameters, packed, 2 x cpu",
+        "lora 8, padded, 2 x cpu",
+    ]
+
+
+@needs.stack
+def test_altered_weights_are_those_that_are_loaded():
+    from pytest_rlregress.fixtures.tiny_qwen import build
+
+    model = build()
+    before = {name: tensor.clone() for name, tensor in model.model().state_dict().items()}
+    with altered(model, perturbation(0, "float32")) as copy:
+        after = copy.model().state_dict()
+        assert (copy.directory / "tokenizer.json").read_bytes() == (model.directory / "tokenizer.json").read_bytes()
+    assert not copy.directory.exists()
+    moved = {}
+    for name, old in before.items():
+        there = old != 0
+        moved[name] = ((after[name] - old)[there] / old[there]).abs().max().item() if there.any() else None
+    assert moved["model.embed_tokens.weight"] == moved["lm_head.weight"]
+    assert all(5e-8 < most < 3e-7 for most in moved.values() if most is not None)
+    with altered(model, None) as same:
+        assert same is model
+
+
+# -- two steps in one run ------------------------------------------------------------------------------------------
+
+TESTS = """
+import pytest
+from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.goldens.golden_step import compare_or_record
+from pytest_rlregress.goldens.recordable import Repeats
+
+KEY = Key("a card", "2.13", "vllm 0.31", "FLASH_ATTN", "float32")
+
+class Step:
+    key, variants, settings, repeats = KEY, ("one", "two"), {{"size": 3}}, Repeats(1, 0, 1, 1)
+
+    def __init__(self, name):
+        self.name = name
+
+    def run(self, variant, *, seed=0, alter=None, sound=False):
+        off = 0.5 * seed + (1e-6 if alter else 0) + ({off} if self.name == "second-step" else 0)
+        return {{
+            "step": self.name, "variant": variant, "steps": 2, "loss": [1.0 + off, 2.0], "sampled": [str(seed)] * 2,
+        }}
+
+@pytest.mark.parametrize("name", ["first-step", "second-step"])
+def test_golden(name, request):
+    compare_or_record(Step(name), request.node, print)
+"""
+GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
+
+
+@pytest.mark.slow
+def test_each_step_has_a_golden_of_its_own(pytester, run):
+    pytester.makeini("[pytest]\nrlregress_goldens = kept\n")
+    (pytester.path / ".gitignore").write_text("__pycache__\n.cache\n*.py\n")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*GIT, *command], check=True, cwd=pytester.path)
+    arguments = "--hw=cpu", "test_it.py"
+    run({"test_it": TESTS.format(off=0)}, *arguments).assert_outcomes(skipped=2)
+    result = run({"test_it": TESTS.format(off=0)}, *arguments, "--rl-update-goldens")
+    result.assert_outcomes(passed=2)
+    goldens = {read(path).step: path.name for path in (pytester.path / "kept").iterdir()}
+    assert goldens == {
+        step: f"{step}_a-card_torch-2.13_vllm-0.31_flash-attn_float32.json" for step in ("first-step", "second-step")
+    }
+    run({"test_it": TESTS.format(off=0)}, *arguments).assert_outcomes(passed=2)
+    result = run({"test_it": TESTS.format(off=1e-4)}, *arguments)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*not as in the golden: one: loss of step 1 is 1.0001, the golden's 1:*"])
+    result.stdout.fnmatch_lines(["*agrees: first-step, a card*", "*differs: second-step, a card*"])

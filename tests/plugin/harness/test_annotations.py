@@ -1,0 +1,242 @@
+"""Annotations in GitHub's log: read back as GitHub's runner reads the lines of a step."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nvml_answers import ONE_CARD
+
+from pytest_rlregress import annotations
+from pytest_rlregress.fixtures.drawn import EXAMPLES
+
+FAILURES = """
+[[failure]]
+id = "short-column"
+title = "A column is short"
+seen_on = "H20"
+components = {}
+cause = "c"
+remedy = "Pad it: 100% of the rows"
+signature = [{ exception = "AssertionError", message = "column .* is short" }]
+[[failure]]
+id = "long-column"
+title = "A column is long"
+seen_on = "H20"
+components = {}
+cause = "c"
+remedy = "Cut it"
+expected = "absent"
+signature = [{ exception = "AssertionError", message = "column .* is long" }]
+"""
+PARTS = (("%0D", "\r"), ("%0A", "\n"))
+PROPERTY_PARTS = (*PARTS, ("%3A", ":"), ("%2C", ","))
+
+
+def unescaped(text, parts):
+    for escaped, character in (*parts, ("%25", "%")):
+        text = text.replace(escaped, character)
+    return text
+
+
+def parsed(line):
+    """Kind, properties and message of a workflow command; None for any other line.
+
+    As https://github.com/actions/runner does it: TryParseV2 in src/Runner.Common/ActionCommand.cs.
+    """
+    line = line.lstrip()
+    if not line.startswith("::") or "::" not in line[2:]:
+        return None
+    head, _, message = line[2:].partition("::")
+    kind, _, given = head.partition(" ")
+    pairs = (pair.strip().split("=", 1) for pair in given.strip().split(","))
+    properties = {pair[0]: unescaped(pair[1], PROPERTY_PARTS) for pair in pairs if len(pair) == 2}
+    return kind, properties, unescaped(message, PARTS)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x1b")).map(lambda text: f"x{text}x")
+
+
+@EXAMPLES
+@given(TEXT, TEXT, TEXT)
+def test_a_command_is_one_line_that_reads_back(title, file, message):
+    line = annotations.command("error", {"file": file, "title": title}, message)
+    assert "\n" not in line
+    assert "\r" not in line
+    assert parsed(line) == ("error", {"file": file, "title": title}, message)
+
+
+def test_colours_and_what_is_no_text_do_no_harm():
+    assert annotations.command("error", {"title": "\ud800"}, "\x1b[31mred\x1b[0m") == "::error title=\\ud800::red"
+
+
+@pytest.fixture
+def annotated(run, pytester, monkeypatch):
+    """Run test files; the annotations of the run, and under "" how it went."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+
+    def annotated(files, *options):
+        pytester.makeini("[pytest]\nrlregress_scenarios = catalogue\nxfail_strict = true\n")
+        pytester.mkdir("catalogue").joinpath("failures.toml").write_text(FAILURES)
+        files = {name: f"import os, pytest\n{inspect.cleandoc(body)}" for name, body in files.items()}
+        annotated.run = run(files, "-p", "no:cacheprovider", *options)
+        return [found for found in map(parsed, annotated.run.outlines) if found]
+
+    return annotated
+
+
+SIDED = """
+@pytest.fixture
+def left_open():
+    yield
+    raise ValueError("left, open: 5%\\nof it")
+
+@pytest.mark.reproduces("short-column")
+@pytest.mark.parametrize("number", range(4))
+def test_other_way(number):
+    raise KeyError("column")
+
+@pytest.mark.guards("short-column")
+def test_dies():
+    os.abort()
+
+@pytest.mark.guards("short-column")
+def test_holds(left_open):
+    pass
+
+@pytest.mark.hw("cpu")
+@pytest.mark.guards("short-column")
+def test_promised():
+    pytest.skip("no room")
+
+@pytest.mark.reproduces("short-column")
+def test_gone():
+    pass
+
+@pytest.mark.reproduces("long-column")
+def test_gone_as_expected():
+    pass
+
+@pytest.mark.needs("windows")
+@pytest.mark.guards("long-column")
+def test_elsewhere():
+    pass
+
+def test_plain():
+    assert 1 == 2, "not equal"
+
+@pytest.mark.xfail(reason="known")
+def test_passes_after_all():
+    pass
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
+def test_each_failure_once_with_its_remedy_and_place(annotated, workers):
+    found = annotated({"test_it": SIDED, "test_broken": "import nothing_of_that_name"}, "--hw=cpu", *workers, ".")
+
+    def line_of(test):
+        lines = Path("test_it.py").read_text().splitlines()
+        at = next(number for number, line in enumerate(lines, 1) if line.startswith(f"def {test}("))
+        while lines[at - 2].startswith("@"):
+            at -= 1
+        return {"file": "test_it.py", "line": str(at)}
+
+    remedy = "remedy: Pad it: 100% of the rows"
+    by_title = {properties["title"]: (kind, properties, message) for kind, properties, message in found}
+    assert len(by_title) == len(found)
+    assert by_title == {
+        (title := "changed: short-column"): (
+            "error",
+            {"title": title, **line_of("test_other_way")},
+            f"no documented signature: KeyError: 'column'\n{remedy}\ntest_it.py::test_other_way[0] and 3 more",
+        ),
+        (title := "crashed: short-column"): (
+            "error",
+            {"title": title, **line_of("test_dies")},
+            f"died of SIGABRT (Aborted)\n{remedy}\ntest_it.py::test_dies",
+        ),
+        (title := "error in teardown: test_holds"): (
+            "error",
+            {"title": title, **line_of("test_holds")},
+            "ValueError: left, open: 5%\nof it\ntest_it.py::test_holds",
+        ),
+        (title := "failed: test_plain"): (
+            "error",
+            {"title": title, **line_of("test_plain")},
+            "AssertionError: not equal\nassert 1 == 2\ntest_it.py::test_plain",
+        ),
+        (title := "failed: test_passes_after_all"): (
+            "error",
+            {"title": title, **line_of("test_passes_after_all")},
+            "[XPASS(strict)] known\ntest_it.py::test_passes_after_all",
+        ),
+        (title := "error in collection"): (
+            "error",
+            {"title": title, "file": "test_broken.py", "line": "1"},
+            "ModuleNotFoundError: No module named 'nothing_of_that_name'\ntest_broken.py",
+        ),
+        (title := "unavailable: short-column"): (
+            "warning",
+            {"title": title, **line_of("test_promised")},
+            f"no room\n{remedy}\ntest_it.py::test_promised",
+        ),
+        (title := "absent: short-column"): (
+            "notice",
+            {"title": title, **line_of("test_gone")},
+            f"upstream fixed it: the workaround may go\n{remedy}\ntest_it.py::test_gone",
+        ),
+    }
+
+
+FAILS = """
+@pytest.mark.isolated(group="g")
+@pytest.mark.parametrize("number", range(12))
+def test_fails(number):
+    assert number < 0
+"""
+
+
+def test_what_github_has_no_room_for_is_told_in_the_last(annotated):
+    found = annotated({"test_it": FAILS})
+    assert len(found) == 10
+    assert found[8][1]["title"] == "failed: test_fails[8]"
+    assert found[9] == (
+        "error",
+        {"title": "3 more"},
+        "failed: test_fails[9]\nfailed: test_fails[10]\nfailed: test_fails[11]",
+    )
+
+
+def test_elsewhere_there_are_none(annotated, monkeypatch):
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    assert annotated({"test_it": FAILS}) == []
+    annotated.run.assert_outcomes(failed=12)
+
+
+def test_paths_are_those_of_the_repository(annotated, pytester, monkeypatch):
+    body = "import pytest\n\n@pytest.mark.isolated\ndef test_fails(): assert 0\n"
+    for folder in ("repository/scenarios", "site-packages"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, f"test_{Path(folder).name[:4]}.py").write_text(body)
+    Path("repository/linked").symlink_to("scenarios")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(pytester.path / "repository"))
+    found = annotated({}, "repository/linked", "site-packages")
+    assert [properties for _, properties, _ in found] == [
+        {"file": "scenarios/test_scen.py", "line": "3", "title": "failed: test_fails"},
+        {"title": "failed: test_fails"},
+    ]
+
+
+def test_hardware_run_without_a_hardware_test_is_warned_of(annotated, pytester, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pytester.makepyfile(one_card=ONE_CARD)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    files = {"test_it": "def test_passes(): pass", "test_hw": "@pytest.mark.hw('h100')\ndef test_it(): pass"}
+    options = ("-p", "one_card", "--hw=h100")
+    text = "--hw=h100 ran no hardware test: nothing was proved about this hardware"
+    assert annotated(files, *options, "test_it.py") == [("warning", {"title": "no hardware test"}, text)]

@@ -1,0 +1,92 @@
+"""A scenario with a subject of one's own, as two documents print it: outside the checkout, run from the wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import documents
+import pytest
+from installed import CHECKOUT, call, environment, install
+
+pytestmark = pytest.mark.slow
+
+ROW = re.compile(r"^ *(reasoning-is-rewarded .*)\n +(\S+)$", re.MULTILINE)
+SETTING = re.compile(r'^ *\$ export (\w+)="(.*)"$', re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def files():
+    printed = documents.files("writing-a-scenario.md", "your-code.md")
+    found = {path: text for path, text in printed.items() if path.startswith("lab/")}
+    assert len(found) == 5
+    return found
+
+
+@pytest.fixture(scope="module")
+def python(wheel, tmp_path_factory):
+    """Python of an environment with the wheel, and sure not to see the checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    python = environment(folder / "venv")
+    install(python, wheel)
+    where = call(python, "-c", "import pytest_rlregress as p; print(p.__file__)", cwd=folder).strip()
+    assert Path(where).is_relative_to(folder)
+    return python
+
+
+@pytest.fixture
+def pytest_in_lab(files, python, tmp_path):
+    """``pytest_in_lab(*options, code=…, **environment)``: what pytest prints there."""
+    documents.write(files, tmp_path)
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" and "RLREGRESS" not in name}
+
+    def pytest_in_lab(*options, code=0, **variables):
+        # The script, as the documents have it: -m would put this folder on the path, and hide a lack of pythonpath.
+        script = Path(sys.executable).with_name("pytest")
+        return call(
+            python,
+            script,
+            "-p",
+            "no:cacheprovider",
+            *options,
+            cwd=tmp_path / "lab",
+            code=code,
+            env={**kept, **variables},
+        )
+
+    return pytest_in_lab
+
+
+def check_row(document, printed):
+    """The verdicts and the subject of the document's table are those of the run."""
+    (row,) = ROW.findall(documents.text(document))
+    assert ROW.findall(printed) == [row], printed
+
+
+def test_beside_the_shipped_scenarios(pytest_in_lab):
+    printed = pytest_in_lab("--hw=cpu", "-k", "reasoning")
+    check_row("writing-a-scenario.md", printed)
+    assert int(re.search(r"collected (\d+) items", printed)[1]) > 300
+
+
+def test_broken_subject(pytest_in_lab):
+    document = documents.text("your-code.md")
+    printed = pytest_in_lab("--hw=cpu", "scenarios", code=1, **dict(SETTING.findall(document)))
+    check_row("your-code.md", printed)
+
+
+def test_wrong_subject(pytest_in_lab, tmp_path):
+    entry = tmp_path / "lab" / "scenarios" / "rewards" / "failures.toml"
+    entry.write_text(entry.read_text().replace("visible_text", "visible_txt"))
+    printed = pytest_in_lab("--hw=cpu", code=pytest.ExitCode.USAGE_ERROR)
+    message = documents.text("writing-a-scenario.md").partition("ERROR: …/")[2].partition("\n\n")[0]
+    assert " ".join(message.split()) in printed
+
+
+def test_files_are_as_the_linter_wants_them(files, tmp_path):
+    documents.write(files, tmp_path)
+    config = CHECKOUT / "pyproject.toml"
+    for command in (["check", "--no-cache"], ["format", "--diff"]):
+        call(sys.executable, "-m", "ruff", *command, "--config", config, ".", cwd=tmp_path / "lab")

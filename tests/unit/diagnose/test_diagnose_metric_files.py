@@ -1,0 +1,309 @@
+"""How metrics are read: lines of every trainer, files of metrics, and what `rlregress diagnose` makes of them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from installed import TESTS
+
+from pytest_rlregress.cli import main
+from pytest_rlregress.diagnose.metrics import metric_files
+from pytest_rlregress.diagnose.metrics.text import MetricText
+
+RECORDED = TESTS / "metrics"
+ZERO_VERL = "".join(
+    f"(TaskRunner pid=1) step:{n} - critic/score/mean:0.000 - critic/score/max:0.0\n" for n in range(1, 41)
+)
+
+
+def rows_of(text, name="reward"):
+    metrics = MetricText("made.log")
+    metrics.feed(text.encode())
+    return list(metrics.run.get(name))
+
+
+# Lines as they are printed: by verl 0.9.1, verl 0.2 and transformers 4 and 5, by wandb's older files.
+LINES = {
+    "verl": ("\x1b[36m(TaskRunner pid=7)\x1b[0m step:3 - critic/score/mean:0.25 - timing_s/gen:1.5", [(3, 0.25)]),
+    "verl, numpy 2": ("step:3 - actor/loss:1 - critic/score/mean:np.float64(-2.5e-05) - x/y:1", [(3, -2.5e-05)]),
+    "verl, behind a bar": ("Training:  10%|█         | 1/10 [00:01<00:09] step:3 - critic/score/mean:1", [(3, 1.0)]),
+    "verl, three decimals": ("step:3 - critic/lr(1e-4):0.1 - critic/score/mean:0.250 - actor/lr:0.000", [(3, 0.25)]),
+    "verl, the reward if no score": ("step:3 - critic/rewards/mean:0.5", [(3, 0.5)]),
+    "verl, validation only": ("step:0 - val-core/gsm8k/reward/mean@1:0.5", []),
+    "verl's file": ('{"step":3,"data":{"critic/score/mean":0.25,"actor/lr":1e-6}}', [(3, 0.25)]),
+    "TRL": ("{'loss': 0.0, 'grad_norm': 0.1, 'reward': -0.25, 'epoch': 0.01}", [(1, -0.25)]),
+    "TRL, transformers 5": ("{'loss': '0', 'grad_norm': '0.1', 'reward': '2.5e-05', 'epoch': '0.01'}", [(1, 2.5e-05)]),
+    "TRL, behind a bar": (" 10%|█ | 1/10 [00:01<00:09,  1s/it]{'reward': 1.0, 'epoch': 0.01}\r", [(1, 1.0)]),
+    "TRL, evaluation": ("{'eval_loss': 0.5, 'eval_reward': 0.25, 'epoch': 0.01}", []),
+    "TRL, the last line": ("{'train_runtime': 5.4, 'train_loss': -0.03, 'epoch': 0.15}", []),
+    "settings": ("{'reward': 1.0, 'clip_ratio': 0.2}", []),
+    "JSON lines": ('2026-01-01 {"loss": 0.1, "reward": 0.25, "step": 3, "epoch": 0.1}', [(3, 0.25)]),
+    "wandb": ('{"_step": 9, "_runtime": 5.1, "train/global_step": 3, "train/reward": 0.25}', [(3, 0.25)]),
+    "wandb, evaluation": ('{"_step": 9, "train/global_step": 3, "eval/reward": 0.25}', []),
+    "JSON, cut off": ('{"step": 3, "reward": 0.25, "gr', []),
+    "JSON of something else": ('{"step": 3, "reward": {"mean": 1}, "message": "reward"}', []),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines(name):
+    line, rows = LINES[name]
+    assert rows_of(f"INFO: before\n{line}\nafter\n") == rows
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step:3 - actor/grad_norm:nan",
+        "step:3 - actor/grad_norm:np.float64(nan) - x:1",
+        '{"step":3,"data":{"actor/grad_norm":null}}',
+        '{"step": 3, "grad_norm": NaN}',
+        '{"_step": 3, "train/grad_norm": "NaN"}',
+        "{'loss': 0.0, 'grad_norm': nan, 'epoch': 0.01}",
+        "{'loss': '0', 'grad_norm': 'nan', 'epoch': '0.01'}",
+    ],
+)
+def test_no_number_in_every_writers_words(line):
+    [(_, value)] = rows_of(line, "gradient norm")
+    assert math.isnan(value)
+
+
+def test_rows_of_a_step_belong_together():
+    text = '{"_step": 1, "reward": 0.5}\n{"_step": 1, "grad_norm": 0.1, "reward": 0.7}\n{"_step": 2, "reward": 0.6}\n'
+    assert rows_of(text) == [(1, 0.5), (2, 0.6)]
+    assert rows_of(text, "gradient norm") == [(1, 0.1)]
+
+
+def test_two_writers_in_one_log_do_not_mix():
+    """TRL's own print beside the JSON lines of a callback: the same steps, once with numbers."""
+    text = "".join(
+        f"{{\"step\": {n}, \"reward\": {n}.5}}\n{{'loss': 0.1, 'reward': {n}.5, 'epoch': 0.1}}\n" for n in (10, 20)
+    )
+    assert rows_of(text) == [(10, 10.5), (20, 20.5)]
+
+
+def test_settings_that_verl_prints():
+    metrics = MetricText("made.log")
+    metrics.feed(
+        (b"(TaskRunner pid=1)     'ppo_epochs': 1,\n 'ppo_mini_batch_size': 8,\n" * 2) + b"'train_batch_size': 8}"
+    )
+    assert metrics.run.settings == {"ppo_epochs": {1}, "ppo_mini_batch_size": {8}, "train_batch_size": {8}}
+
+
+@pytest.fixture
+def diagnose(capsys):
+    def run(*arguments):
+        code = main(["diagnose", *map(str, arguments)])
+        return code, capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "encode"),
+    [
+        ("run.log", str.encode),
+        ("run.log.gz", lambda text: gzip.compress(text.encode())),
+        ("run.txt", lambda text: text.encode("utf-16")),
+        ("run.log", lambda text: text.replace("\n", "\r\n").encode()),
+    ],
+    ids=["plain", "gzip", "UTF-16", "CRLF"],
+)
+def test_evidence_stands_beside_what_the_log_says(tmp_path, diagnose, name, encode):
+    path = tmp_path / name
+    path.write_bytes(encode(ZERO_VERL + "KeyError: 'ministral3'\n"))
+    code, printed = diagnose(path)
+    assert code == 1
+    assert printed.out.startswith("unrecognised-model-type: ")
+    in_metrics = printed.out.partition("\nIn the metrics:")[2]
+    assert in_metrics.lstrip().startswith(str(path))
+    assert "(40 steps, 1 to 40)" in " ".join(in_metrics.split())
+    assert "Could be math-verify-zero-reward: Right answers score 0 because the judge broke\n" in in_metrics
+    assert "critic/score/mean is 0 at all 40 steps (1 to 40)" in " ".join(in_metrics.split())
+    assert "  values: 0 at 1, 0 at 2, 0 at 3, 0 at 38, 0 at 39, 0 at 40\n" in in_metrics
+    assert in_metrics.endswith("1 documented failure, 1 that could be one\n")
+
+
+def test_could_be_has_the_exit_code_of_could_be(tmp_path, diagnose):
+    path = tmp_path / "run.log"
+    path.write_text(ZERO_VERL)
+    code, printed = diagnose("--json", path)
+    assert code == 3
+    read = json.loads(printed.out)
+    assert read["metrics_read"] == [{"log": str(path), "steps": 40, "first": 1, "last": 40}]
+    [found] = read["metrics"]
+    assert found["ids"][0] == "math-verify-zero-reward"
+    assert (found["confidence"], found["metric"]) == ("possible", "critic/score/mean")
+    assert found["steps"] == [*range(1, 11), *range(31, 41)]
+    assert found["values"] == [0.0] * 20
+
+
+def test_two_signs_together_are_an_answer(diagnose):
+    code, printed = diagnose(RECORDED / "trl-nan-gradient.json")
+    assert code == 1
+    assert "\nnan-step-exclamation-marks: One NaN gradient" in printed.out
+    assert "\n  remedy: " in printed.out
+    assert printed.out.endswith("\n\n1 documented failure\n")
+    _, printed = diagnose("--json", RECORDED / "trl-nan-gradient.json")
+    [found] = json.loads(printed.out, parse_constant=pytest.fail)["metrics"]
+    assert (found["confidence"], found["values"]) == ("certain", [None] * 5)
+
+
+def test_a_sound_run_says_that_it_was_read(diagnose):
+    code, printed = diagnose(RECORDED / "verl-sound.jsonl")
+    assert code == 0
+    assert " ".join(printed.out.split()).startswith("In the metrics: no sign of a documented failure; read were /")
+    assert "(6 steps, 1 to 6)" in " ".join(printed.out.split())
+    assert printed.out.endswith("\n\nno documented failures\n")
+
+
+def test_lines_without_numbers_are_counted(diagnose):
+    _, printed = diagnose(RECORDED / "trl-sound.log")
+    assert "trl-sound.log (10 lines without steps' numbers, counted from 1)" in " ".join(printed.out.split())
+
+
+def test_standard_input(monkeypatch, diagnose):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(ZERO_VERL.encode()), isatty=lambda: False))
+    code, printed = diagnose()
+    assert code == 3
+    assert "standard input: critic/score/mean is 0 at all 40 steps" in printed.out
+
+
+def test_a_folder_of_runs(tmp_path, diagnose):
+    for step in (10, 9):
+        (tmp_path / "a" / f"checkpoint-{step}").mkdir(parents=True)
+        state = {"log_history": [{"step": n, "reward": 0.0} for n in range(1, step + 1)]}
+        (tmp_path / "a" / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state, indent=2))
+    (tmp_path / "wandb-history.jsonl").write_text('{"_step": 4, "reward": 0.5}')
+    (tmp_path / "train.log").write_text("KeyError: 'ministral3'\n")
+    code, printed = diagnose("--json", tmp_path)
+    assert code == 3
+    read = json.loads(printed.out)
+    assert read["documented"] == []  # only files of metrics are looked for in a folder
+    assert [(Path(one["log"]).parent.name, one["steps"]) for one in read["metrics_read"]] == [
+        ("checkpoint-10", 10),
+        (tmp_path.name, 1),
+    ]
+    assert [one["sign"] for one in read["metrics"]] == ["reward of 0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("trainer_state.json", b'{"log_history": [{"step": 1,', "no trainer state of transformers"),
+        ("trainer_state.json", b'{"log_history": 3}', "no trainer state of transformers"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path, diagnose, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "other.log").write_text("KeyError: 'ministral3'\n")
+    code, printed = diagnose(tmp_path / name, tmp_path / "other.log")
+    assert code == 2
+    assert f"{tmp_path / name}: " in printed.err
+    assert message in printed.err
+    assert printed.out.startswith("unrecognised-model-type: ")
+
+
+def test_events_without_tensorboard(monkeypatch, diagnose):
+    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_file_loader", None)
+    code, printed = diagnose(RECORDED / "trl-sound.tfevents")
+    assert code == 2
+    assert (
+        "trl-sound.tfevents: events of TensorBoard, whose reader is not installed: pip install tensorboard"
+        in printed.err
+    )
+
+
+def test_events_that_are_cut_off(tmp_path):
+    pytest.importorskip("tensorboard")
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes((RECORDED / "trl-sound.tfevents").read_bytes()[:15_000])
+    run = metric_files.read(path, metric_files.kind_of(path))
+    assert 1 < run.steps < 10
+
+
+WANDB_WRITER = """
+import sys, wandb
+with wandb.init(project="made", mode="offline", dir=sys.argv[1]) as run:
+    for step in range(1, 401):
+        run.log({"train/reward": step / 4, "train/global_step": step, "eval/reward": 7.0, "text": "x" * 200})
+    run.log({"train/grad_norm": float("nan"), "train/global_step": 401})
+"""
+
+
+@pytest.mark.process
+def test_the_records_of_wandb(tmp_path):
+    """As wandb writes them, over several blocks: whole, and of a run that goes on or was killed."""
+    pytest.importorskip("wandb")
+    command = [sys.executable, "-c", WANDB_WRITER, str(tmp_path)]
+    environment = {**os.environ, "HOME": str(tmp_path), "WANDB_SILENT": "true"}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    [path] = metric_files.of(tmp_path)
+    assert path.stat().st_size > 3 * 2**15
+    run = metric_files.read(path, metric_files.kind_of(path))
+    assert list(run.get("reward")) == [(step, step / 4) for step in range(1, 401)]
+    assert [(step, math.isnan(value)) for step, value in run.get("gradient norm")] == [(401, True)]
+    cut = tmp_path / "cut.wandb"
+    cut.write_bytes(path.read_bytes()[:50_000])
+    run = metric_files.read(cut, metric_files.kind_of(cut))
+    assert list(run.get("reward")) == [(step, step / 4) for step in range(1, run.last + 1)]
+    assert 50 < run.last < 300
+
+
+@pytest.mark.parametrize("rest", range(7))
+def test_no_record_of_wandb_begins_in_the_last_bytes_of_a_block(tmp_path, rest):
+    proto = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+
+    def record(step, reward, padding=""):
+        values = {"train/global_step": step, "reward": reward, "text": padding}
+        items = [proto.HistoryItem(key=key, value_json=json.dumps(value)) for key, value in values.items()]
+        data = proto.Record(history=proto.HistoryRecord(item=items)).SerializeToString()
+        return struct.pack("<xxxxHB", len(data), 1) + data
+
+    block = 2**15 - rest
+    first = record(1, 0.25, "x" * (block - 7 - len(record(1, 0.25, "x" * 20_000)) + 20_000))
+    assert 7 + len(first) == block
+    path = tmp_path / "run-1.wandb"
+    path.write_bytes(b":W&B\x01\xbf\x00" + first + bytes(rest) + record(2, 0.5))
+    assert list(metric_files.read(path, "wandb").get("reward")) == [(1, 0.25), (2, 0.5)]
+
+
+def test_records_of_wandb_without_it(tmp_path, monkeypatch, diagnose):
+    monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
+    (tmp_path / "run-1.wandb").write_bytes(b":W&B\x01\xbf\x00" + bytes(900))
+    code, printed = diagnose(tmp_path / "run-1.wandb")
+    assert code == 2
+    assert "run-1.wandb: wandb's own record, whose messages are wandb's, which is not installed: pip install wandb" in (
+        printed.err
+    )
+
+
+def test_damaged_records_of_wandb(tmp_path, diagnose):
+    pytest.importorskip("wandb")
+    path = tmp_path / "run-1.wandb"
+    path.write_bytes(b":W&B\x01\xbf\x00" + struct.pack("<xxxxHB", 9, 1) + b"\xff" * 9)
+    code, printed = diagnose(path)
+    assert code == 2
+    assert "a damaged record of wandb's" in printed.err
+
+
+@pytest.mark.process
+def test_what_is_no_file_of_events_imports_no_reader_of_them():
+    script = (
+        "import sys; from pytest_rlregress.cli import main; main(sys.argv[1:]); "
+        "print(sorted({'numpy', 'tensorboard', 'torch', 'wandb'} & sys.modules.keys()))"
+    )
+    names = ["verl-sound.jsonl", "trl-sound.log", "trl-sound.json"]
+    command = [sys.executable, "-c", script, "diagnose", *(str(RECORDED / name) for name in names)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

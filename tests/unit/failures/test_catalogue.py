@@ -1,0 +1,187 @@
+"""The catalogue: what it reads, what it expects where, and how it complains."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from installed import CHECKOUT
+
+from pytest_rlregress import cli, remedies
+from pytest_rlregress.catalogue import SHIPPED, CatalogueError, load
+from pytest_rlregress.stack import Stack
+
+GOOD = """
+[[failure]]
+id = "short-column"
+title = "A column is short"
+seen_on = "H20"
+components = { verl = "<0.9" }
+cause = "c"
+remedy = "r"
+"""
+SIGNATURE = '[[failure.signature]]\nmessage = "x"\n'
+
+
+def read(tmp_path, text):
+    (tmp_path / "failures.toml").write_text(text)
+    return load([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[failure]\n", "not readable as TOML"),
+        (
+            GOOD.replace('title = "A column is short"\n', ""),
+            "failure short-column: key 'title': missing; allowed: a text",
+        ),
+        (GOOD.replace("H20", ""), "key 'seen_on': '' is not allowed; allowed: a text that is not empty"),
+        (GOOD + 'color = "red"\n', "key 'color': unknown; allowed: id, title"),
+        (
+            GOOD.replace("verl =", "verlll ="),
+            "key 'components': {'verlll': '<0.9'} is not allowed; allowed: a table of torch, vllm",
+        ),
+        (GOOD + 'expected = "gone"\n', "key 'expected': 'gone' is not allowed; allowed: reproduced, absent"),
+        (
+            GOOD.replace('"<0.9"', '"5"'),
+            "verl: '5' is none, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
+        ),
+        (
+            GOOD.replace('"<0.9"', "5"),
+            "verl: 5 is none, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
+        ),
+        (
+            GOOD.replace('"short-column"', '"short column"'),
+            "key 'id': 'short column' is not allowed; allowed: lower-case words with dashes",
+        ),
+        (GOOD.replace('"short-column"', '"Short"'), "key 'id': 'Short' is not allowed; allowed: lower-case words"),
+        (
+            GOOD + 'absent_since = { verl = "soon" }\n',
+            "allowed: a table such as { verl = \"0.9\" }; verl: 'soon' is none",
+        ),
+        (
+            GOOD + SIGNATURE.replace("x", "("),
+            "signature 1: key 'message': '(' is not allowed; allowed: a regular expression (missing )",
+        ),
+        (
+            GOOD + SIGNATURE.replace("x", "No module named '((?&trainer))'"),
+            "allowed: a regular expression with lists of these names alone: colocated, launcher, ",
+        ),
+        (GOOD + '[[failure.signature]]\nnote = "x"\n', "signature 1: identifies nothing; give exception, message"),
+        (
+            GOOD + '[[failure.signature]]\nsignal = "SIGFOO"\n',
+            "key 'signal': 'SIGFOO' is not allowed; allowed: a signal of this system",
+        ),
+        (GOOD + '[[failure.signature]]\nmesage = "x"\n', "key 'mesage': unknown; allowed: kind, exception, message"),
+        (GOOD + SIGNATURE + 'kind = "hangs"\n', "key 'kind': 'hangs' is not allowed; allowed: failed, crashed, hung"),
+        (
+            GOOD + SIGNATURE + 'clue = "vllm"\n',
+            "signature 1: key 'clue' without 'confirm'",
+        ),
+        (
+            GOOD + SIGNATURE + 'clue = "vllm|v\\\\d+"\nconfirm = "an engine"\n',
+            "key 'clue': 'vllm|v\\\\d+' is not allowed; allowed: a regular expression, each alternative",
+        ),
+        (GOOD + 'fidelity = "mock"\n', "key 'fidelity': 'mock' is not allowed; allowed: real, stand-in, injected"),
+        (GOOD + 'refuted = [{ remedy = "x" }]\n', "refuted 1: key 'why': missing; allowed: a text that is not empty"),
+        (GOOD + 'refuted = ["x"]\n', "key 'refuted': ['x'] is not allowed; allowed: tables"),
+        (GOOD + "expected_where = [1]\n", "key 'expected_where': [1] is not allowed; allowed: tables"),
+        ('failure = "x"\n', "key 'failure': 'x' is not allowed; allowed: tables"),
+        (GOOD + GOOD, "failure short-column: id also given in"),
+        ('[failures]\nid = "x"\n', "key 'failures': unknown"),
+    ],
+)
+def test_malformed(tmp_path, text, words):
+    with pytest.raises(CatalogueError) as caught:
+        read(tmp_path, text)
+    assert str(tmp_path / "failures.toml") in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_pattern_names_a_list_of_words(tmp_path):
+    text = SIGNATURE.replace("x", "^No module named '((?&trainer_module))'$")
+    (signature,) = read(tmp_path, GOOD + text)["short-column"].signatures
+    assert signature.message.search("No module named 'verl'")
+    assert signature.message.search("No module named 'skyrl_train'")
+    assert not signature.message.search("No module named 'vllm'")
+
+
+def test_what_is_expected_depends_on_hardware_and_stack(tmp_path):
+    catalogue = read(
+        tmp_path,
+        GOOD + 'expected = "absent"\n'
+        'expected_where = [{ hardware = ["h20"], stack = { nvidia-cublas-cu12 = "<12.4" }, verdict = "reproduced" }]\n',
+    )
+    failure = catalogue["short-column"]
+    old, new = Stack({"nvidia-cublas-cu12": "12.1.3.1"}), Stack({"nvidia-cublas-cu12": "12.4.5.8"})
+    assert failure.expects("h20", old) == "reproduced"
+    assert failure.expects("h20", new) == "absent"
+    assert failure.expects("h100", old) == "absent"
+    assert failure.expects("cpu", Stack({})) == "absent"
+
+
+def test_absent_since(tmp_path):
+    failure = read(tmp_path, GOOD + 'absent_since = { verl = "1.0" }\n')["short-column"]
+    assert failure.gone(Stack({"verl": "0.9.1"})) is None
+    assert failure.gone(Stack({"verl": "1.1"})) == "verl 1.1 (absent since 1.0)"
+    assert failure.expects("cpu", Stack({"verl": "1.1"})) == "absent"
+
+
+def test_unknown_id_names_the_closest(tmp_path):
+    catalogue = read(tmp_path, GOOD)
+    with pytest.raises(
+        CatalogueError, match=r"test_x.py: reproduces: failure id 'short-colum'.*Did you mean short-column\?"
+    ):
+        catalogue.find("short-colum", "test_x.py: reproduces")
+
+
+def test_every_shipped_failure_has_its_sides():
+    """A failure without both sides proves nothing; the miniature step, which is no failure, has only guards."""
+    sources = {path: path.read_text() for path in SHIPPED.glob("*/test_*.py")}
+    for failure in load([SHIPPED]).values():
+        text = "".join(code for path, code in sources.items() if path.parent == failure.source.parent)
+        assert re.search(rf'guards\("{failure.id}"[,)]', text), failure.id
+        if failure.signatures:
+            assert re.search(rf'reproduces\("{failure.id}"[,)]', text), failure.id
+
+
+SHIPPED_FAILURES = [failure for failure in load([SHIPPED]).values() if failure.signatures]
+
+
+@pytest.mark.parametrize("failure", SHIPPED_FAILURES, ids=lambda failure: failure.id)
+def test_shipped_entry_is_complete(failure):
+    assert failure.seen
+    assert failure.measured
+    assert callable(getattr(remedies, failure.subject))
+    code = "".join(path.read_text() for path in failure.source.parent.glob("test_*.py"))
+    for side in ("reproduces", "guards"):
+        assert re.search(rf'{side}\("{failure.id}"[,)]', code), f"no test {side} it"
+
+
+REFUTED = """refuted = [
+  { remedy = "Downgrade grpcio", why = "nothing changes." },
+  { remedy = "Start again", why = "it comes back." },
+]
+"""
+
+
+def test_what_does_not_help_is_listed(tmp_path, capsys):
+    read(tmp_path, GOOD + REFUTED)
+    asked = ["list", "short-column", "--scenarios", str(tmp_path)]
+    cli.main(asked)
+    told = capsys.readouterr().out
+    assert "  remedy: r\n  does not help: Downgrade grpcio: nothing changes.\n  does not help: Start again: it" in told
+    cli.main([*asked, "--json"])
+    [found] = json.loads(capsys.readouterr().out)
+    assert found["refuted"][0] == {"remedy": "Downgrade grpcio", "why": "nothing changes."}
+    cli.main([*asked, "--markdown"])
+    page = "- **Does not help**:\n  - Downgrade grpcio: nothing changes.\n  - Start again: it comes back.\n"
+    assert page in capsys.readouterr().out
+
+
+def test_page_is_the_catalogues(capsys):
+    page = (CHECKOUT / "docs" / "scenarios.md").read_text()
+    assert cli.main(["list", "--markdown"]) == 0
+    assert capsys.readouterr().out == page, "run `make docs`"

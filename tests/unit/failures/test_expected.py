@@ -1,0 +1,141 @@
+"""Values that differ by hardware and stack: which one a table has for this run, and what is said where it has none."""
+
+from __future__ import annotations
+
+import pytest
+from cards import cards, fake_nvml, h200
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_rlregress.fixtures.expected_values import ExpectedKeyError, NoExpectedValue, choose_expected
+from pytest_rlregress.stack import Stack
+
+__all__ = ["cards", "fake_nvml"]
+
+PROFILES = ("cpu", "h100", "h200", "h20")
+STACK = Stack({"vllm": "0.31.0+cpu", "torch": "2.13.0", "trl": "1.16.0rc1"})
+
+
+def chosen(*keys, profile="h100"):
+    return choose_expected({key: number for number, key in enumerate(keys)}, profile, PROFILES, STACK)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (["h100"], 0),
+        (["cpu", "h100"], 1),
+        ([("h100",)], 0),
+        ([("h100", "vllm<0.31"), ("h100", "vllm>=0.31")], 1),
+        ([("h100", "vllm>=0.31", "torch<2.13"), ("h100", "vllm>=0.31", "torch>=2.13")], 1),
+        ([("h100", "vllm>=0.30,<0.32")], 0),
+        ([("h100", "trl>=1.15")], 0),
+        ([("h100", "verl>=0.9"), ("h100", "vllm>=0.31")], 1),
+    ],
+)
+def test_the_one_that_fits(keys, value):
+    assert chosen(*keys) == value
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["cpu", "h200", "h20"], "no expected value for h100: add the key 'h100'; there is 'cpu', 'h200', 'h20'"),
+        (
+            [("h100", "vllm>=0.32"), "h200"],
+            "no expected value for h100, vllm 0.31.0+cpu: add the key ('h100', 'vllm==0.31.0'); there is "
+            "('h100', 'vllm>=0.32'), 'h200'",
+        ),
+        (
+            [("h100", "verl>=0.9")],
+            "no expected value for h100, verl (not installed): add the key 'h100'; there is ('h100', 'verl>=0.9')",
+        ),
+        ([("h200", "vllm>=0.31")], "no expected value for h100, vllm 0.31.0+cpu: add the key 'h100'; there is"),
+        ([], "no expected value for h100: add the key 'h100'"),
+    ],
+)
+def test_without_one_it_says_which_to_add(keys, message):
+    with pytest.raises(NoExpectedValue) as raised:
+        chosen(*keys)
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["h100", ("h100", "vllm>=0.31")],
+        [("h100", "vllm>=0.31"), ("h100", "torch>=2.13")],
+        ["h100", ("h100",)],
+    ],
+)
+def test_two_that_fit_are_an_error_that_names_both(keys):
+    with pytest.raises(ExpectedKeyError) as raised:
+        chosen(*keys)
+    assert all(repr(key) in str(raised.value) for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("h1OO", "'h1OO' begins with no hardware profile: .* Allowed: cpu, h100, h20, h200"),
+        (("vllm>=0.31", "h100"), "begins with no hardware profile"),
+        (("h100", "h200"), "'h200' is no condition on a version: a key is a profile"),
+        (("h100", "vllm"), "'vllm' is no condition on a version"),
+        (("h100", "vllm=0.31"), "'vllm=0.31' is no condition"),
+        (("h100", "vllm>=new"), "'vllm>=new' is no condition"),
+        (("h100", "vllm[x]>=0.31"), "is no condition"),
+        (("h100", "vllm>=0.31; python_version>'3'"), "is no condition"),
+        (("h100", "vlm>=0.31"), "vlm is no component of the stack. Allowed: torch, vllm"),
+        (("h100", 0.31), r"\('h100', 0.31\) is no key"),
+        ((), r"\(\) is no key"),
+        (None, "None is no key"),
+        ("", "'' begins with no hardware profile"),
+    ],
+)
+@pytest.mark.parametrize("fitting", [[], ["cpu"]])
+def test_a_malformed_key_is_said_also_on_other_hardware(key, message, fitting):
+    with pytest.raises(ExpectedKeyError, match=message):
+        chosen(*fitting, key, profile="cpu")
+
+
+CONDITIONS = st.tuples(
+    st.sampled_from(["vllm", "torch", "verl"]), st.sampled_from([">=", "<", "==", "!="]), st.integers(29, 33)
+)
+KEYS = st.tuples(st.sampled_from(PROFILES), st.lists(CONDITIONS, max_size=2))
+
+
+@given(st.lists(KEYS))
+def test_a_value_is_that_of_a_key_of_this_hardware_or_there_is_none(drawn):
+    keys = {(profile, *(f"{name}{sign}0.{minor}" for name, sign, minor in more)): more for profile, more in drawn}
+    try:
+        key = list(keys)[chosen(*keys)]
+    except (NoExpectedValue, ExpectedKeyError):
+        return
+    assert key[0] == "h100"
+    assert all(STACK.satisfies(name, f"{sign}0.{minor}") for name, sign, minor in keys[key])
+
+
+# -- in a test of a user's -----------------------------------------------------------------------------------------
+
+TESTS = """
+    def test_there(expected):
+        assert expected({"cpu": 1, "h200": 2}) == %d
+
+    def test_none(expected):
+        expected({("h100", "torch>=1"): 1})
+
+    def test_two(expected):
+        expected({"cpu": 1, ("cpu", "torch>=1"): 2, "h200": 3, ("h200",): 4})
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("hw", "value"), [("cpu", 1), ("h200", 2)])
+def test_in_a_test(run, cards, hw, value):
+    if hw == "h200":
+        cards(h200())
+    result = run({"test_it": TESTS % value}, f"--hw={hw}", "-rs", "test_it.py")
+    result.assert_outcomes(passed=1, skipped=1, failed=1)
+    result.stdout.fnmatch_lines(["*ExpectedKeyError: expected values: '*' and *both fit*"])
+    assert f"no expected value for {hw}, torch" in result.stdout.str()
+    assert f"add the key '{hw}'" in " ".join(result.stdout.str().split())

@@ -1,0 +1,164 @@
+"""The judge, as a table: side and outcome in, verdict out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from installed import CHECKOUT
+
+from pytest_rlregress.catalogue import Failure, Signature
+from pytest_rlregress.verdicts import Outcome, Rank, Verdict, judge, rank
+
+FAILURE = Failure(
+    id="sigfpe-in-gemm",
+    title="t",
+    seen_on="H20",
+    components={},
+    cause="c",
+    remedy="r",
+    source=Path("failures.toml"),
+    signatures=(
+        Signature(exception="AssertionError", message=re.compile(r"column '\w+' of \d+ rows")),
+        Signature(signal="SIGFPE", frames=(re.compile("embedding.py:apply"),)),
+        Signature(log=re.compile("cublasLt")),
+        Signature(kind="hung", log=re.compile("400 Bad Request")),
+    ),
+)
+PASSED = Outcome("passed")
+DOCUMENTED = Outcome(
+    "failed", exceptions=("builtins.AssertionError", "builtins.Exception"), message="column 'x' of 2 rows"
+)
+WRAPPED = Outcome("failed", exceptions=DOCUMENTED.exceptions, message="cause: column\n       'x' of 2\n       rows")
+OTHER_WORDS = Outcome(
+    "failed", exceptions=("builtins.AssertionError", "builtins.Exception"), message="column x is short"
+)
+OTHER_CLASS = Outcome(
+    "failed", exceptions=("builtins.ValueError", "builtins.Exception"), message="column 'x' of 2 rows"
+)
+SUBCLASS = Outcome("failed", exceptions=("verl.Bad", "builtins.AssertionError"), message="column 'x' of 2 rows")
+IN_SETUP = Outcome("failed", "setup", DOCUMENTED.exceptions, DOCUMENTED.message)
+FPE = Outcome("crashed", message="died of SIGFPE", signal="SIGFPE", frames=("vllm/embedding.py:apply",))
+FPE_ELSEWHERE = Outcome("crashed", message="died of SIGFPE", signal="SIGFPE", frames=("numpy/core.py:divide",))
+SEGV = Outcome("crashed", message="died of SIGSEGV", signal="SIGSEGV", frames=("vllm/embedding.py:apply",))
+IN_LOG = Outcome("failed", exceptions=("builtins.RuntimeError",), message="engine died", log="... cublasLt ...")
+HUNG = Outcome("hung", message="no end after 2 s")
+STALLED = Outcome("hung", message="no end", log='"POST /v1/completions" 400 Bad Request')
+REFUSED = Outcome("failed", exceptions=("builtins.OSError",), message="refused", log=STALLED.log)
+SKIPPED = Outcome("skipped", message="needs 2 GPUs")
+BLOCKED = Outcome("blocked", message="vllm-engine is broken: RuntimeError: no device")
+LACKS = Outcome("failed", exceptions=("builtins.ImportError",), message="no x", lacks="drives verl.x, …")
+LACKS_IN_SETUP = replace(LACKS, phase="setup")
+DOCUMENTED_LACK = replace(DOCUMENTED, lacks="drives verl.x, …")
+MISTAKE = Outcome("failed", exceptions=("builtins.NameError",), message="x", mistake="a mistake of the test: x")
+DOCUMENTED_MISTAKE = replace(DOCUMENTED, mistake="a mistake of the test: x")
+DIED_IN_SETUP = replace(SEGV, phase="setup")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "keywords", "verdict"),
+    [
+        (PASSED, {}, "absent"),
+        (PASSED, {"expected": "absent"}, "absent"),
+        (DOCUMENTED, {}, "reproduced"),
+        (DOCUMENTED, {"expected": "absent"}, "reproduced"),
+        (DOCUMENTED, {"gone": "verl 1.0"}, "returned"),
+        (WRAPPED, {}, "reproduced"),
+        (OTHER_WORDS, {}, "changed"),
+        (OTHER_CLASS, {}, "changed"),
+        (SUBCLASS, {}, "reproduced"),
+        (FPE, {}, "reproduced"),
+        (FPE_ELSEWHERE, {}, "crashed"),
+        (STALLED, {}, "reproduced"),
+        (REFUSED, {}, "changed"),
+        (SEGV, {}, "crashed"),
+        (IN_LOG, {}, "reproduced"),
+        (HUNG, {}, "hung"),
+        (SKIPPED, {}, "unavailable"),
+        (BLOCKED, {}, "blocked"),
+        (LACKS, {}, "unavailable"),
+        (LACKS_IN_SETUP, {}, "unavailable"),
+        (DOCUMENTED_LACK, {}, "reproduced"),
+        (DOCUMENTED_MISTAKE, {}, "reproduced"),
+    ],
+)
+def test_reproduces(outcome, keywords, verdict):
+    judgement = judge("reproduces", outcome, FAILURE, **keywords)
+    assert judgement.verdict == verdict
+    assert judgement.fails == (Verdict(verdict).fails)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        (PASSED, "held"),
+        (DOCUMENTED, "regressed"),
+        (OTHER_CLASS, "regressed"),
+        (FPE, "crashed"),
+        (HUNG, "hung"),
+        (SKIPPED, "unavailable"),
+        (BLOCKED, "blocked"),
+        (LACKS, "unavailable"),
+        (LACKS_IN_SETUP, "unavailable"),
+        (DOCUMENTED_LACK, "regressed"),
+        (DOCUMENTED_MISTAKE, "regressed"),
+    ],
+)
+def test_guards(outcome, verdict):
+    judgement = judge("guards", outcome, FAILURE)
+    assert judgement.verdict == verdict
+    assert judgement.fails == (Verdict(verdict).fails)
+
+
+@pytest.mark.parametrize("side", ["reproduces", "guards"])
+@pytest.mark.parametrize("outcome", [IN_SETUP, DIED_IN_SETUP, MISTAKE])
+def test_what_is_not_of_the_act_is_no_verdict(side, outcome):
+    assert judge(side, outcome, FAILURE) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "note"),
+    [
+        (OTHER_WORDS, "signature 1: the class matches, the message does not: AssertionError: column x is short"),
+        (OTHER_CLASS, "signature 1: the message matches, the class does not: ValueError: column 'x' of 2 rows"),
+        (REFUSED, "signature 4: the log matches, the way it ended does not: OSError: refused"),
+        (replace(REFUSED, log=""), "no documented signature: OSError: refused"),
+    ],
+)
+def test_changed_says_how_near_it_came(outcome, note):
+    assert judge("reproduces", outcome, FAILURE).note == note
+
+
+def test_absent_is_a_notice_and_an_error_only_when_strict():
+    assert not judge("reproduces", PASSED, FAILURE).fails
+    assert "workaround may go" in judge("reproduces", PASSED, FAILURE).note
+    assert judge("reproduces", PASSED, FAILURE, strict=True).fails
+    assert not judge("reproduces", PASSED, FAILURE, strict=True, expected="absent").fails
+
+
+def test_guard_that_was_promised_may_not_skip():
+    assert judge("guards", SKIPPED, FAILURE, promised=True).fails
+    assert not judge("reproduces", SKIPPED, FAILURE, promised=True).fails
+    assert judge("guards", SKIPPED, FAILURE, promised=True).note == "needs 2 GPUs"
+
+
+def test_failure_without_signatures_is_never_reproduced():
+    assert judge("reproduces", DOCUMENTED, replace(FAILURE, signatures=())).verdict == "changed"
+
+
+def test_words_that_say_nothing_of_the_stack_have_no_rank():
+    assert {rank(word) for word in ("pending", "skipped", "unavailable", "from the future")} == {Rank.NOTHING}
+    assert {rank(word) for word in ("passed", "held", "absent")} == {Rank.GOOD}
+    assert {rank(word) for word in ("failed", "error", "regressed", "hung")} == {Rank.FAILING}
+
+
+def test_the_readme_says_of_every_verdict_what_it_does_to_the_run():
+    readme = (CHECKOUT / "README.md").read_text()
+    rows = [line.strip("|").split("|") for line in readme.splitlines() if line.startswith("| `")]
+    said = {word: cells[-1].strip() for cells in rows if len(cells) == 4 for word in re.findall(r"`(\w+)`", cells[0])}
+    for verdict in Verdict:
+        does = "fails" if verdict.fails else "skipped" if verdict.rank is Rank.NOTHING else "passes"
+        assert said[verdict].startswith(does)
+        assert verdict.letter.isupper() == verdict.fails

@@ -1,0 +1,215 @@
+"""The types of a record: what is written is read again as it was, and what is damaged is refused, wherever that is."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+import pytest
+from installed import CHECKOUT
+from record_checks import checked
+
+from pytest_rlregress.records import record_types
+from pytest_rlregress.records.journal import RunState
+from pytest_rlregress.records.record_types import FORMAT, JournalLine, Record, RunExtra
+
+KEY = {"device": "NVIDIA H100 80GB HBM3", "torch": "2.13", "engine": "vllm 0.31", "attention": "x", "dtype": "bfloat16"}
+SERIES = {
+    **{key: [0.5, None] for key in ("loss", "grad_norm", "reward", "disagreement_before", "disagreement_after")},
+    **{key: [1, 2.5] for key in ("step_seconds", "tokens_per_second")},
+}
+EXTRA = {
+    "format": FORMAT,
+    "run": {"arguments": ["--hw=h100", "-n2"], "host": "gpu-7", "workers": 2},
+    "stack": {
+        "requirements": ["torch==2.13.0"],
+        "python": "3.12.1",
+        "platform": "Linux",
+        "versions": {"torch": "2.13.0"},
+        "builds": {"torch": "cu130", "vllm": None},
+    },
+    "hardware": {
+        "profile": "h100",
+        "driver": "580.159.04",
+        "cpu": {"model": "x", "cores": 8},
+        "memory_bytes": 1,
+        "devices": [
+            {
+                "name": "NVIDIA H100 80GB HBM3",
+                "memory_bytes": 1,
+                "uuid": "GPU-1",
+                "mig": False,
+                "capability": "9.0",
+            }
+        ],
+    },
+    "git": {"commit": "ab" * 20, "dirty": False},
+}
+TEST = {
+    **{"name": "training/test_x.py::test_y", "status": "failed", "rawStatus": "failed", "duration": 12},
+    **{"filePath": "test_x.py", "message": "m", "trace": "t", "retries": 1, "flaky": False},
+    "extra": {
+        **{
+            "failure": "miniature-step",
+            "side": "guards",
+            "components": "torch,vllm",
+            "verdict": "regressed",
+            "note": "n",
+            "subject": "s",
+        },
+        "hardware": "h100",
+        "component": "torch",
+        "fidelity": "stand-in",
+        "stand_ins": "s",
+        "measured": {
+            "key": KEY,
+            "runs": [
+                {
+                    "step": "miniature-step",
+                    "variant": "token",
+                    "steps": 2,
+                    **SERIES,
+                    "sampled": ["ab"],
+                    "device_memory_bytes": 5,
+                    "host_memory_bytes": None,
+                }
+            ],
+        },
+        "golden": {
+            "state": "differs",
+            "key": KEY,
+            "notes": ["n"],
+            "differences": ["d"],
+            "used": {"loss": 0.5},
+            "others": 1,
+        },
+    },
+}
+LIBRARIES = {"libcublas": [{"path": "/a/libcublas.so.12", "version": "12.4.5.8"}]}
+
+
+def full():
+    """A record in which each key is used."""
+    run = RunState(record_types.begun(1, msgspec.convert(EXTRA, RunExtra)))
+    run.hear(msgspec.convert({"at": 9, "nodeid": "a", "test": TEST, "libraries": LIBRARIES}, JournalLine))
+    return json.loads(json.dumps(msgspec.to_builtins(run.record("complete"))))
+
+
+def places(value, where=()):
+    """Where each value of a record is."""
+    yield where
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(one, (*where, key))
+
+
+def at(record, where):
+    for key in where:
+        record = record[key]
+    return record
+
+
+# The numbers of a step are of its own.
+FREE = [("results", "tests", 0, "extra", name) for name in ("measured", "golden")]
+PLACES = [where for where in places(full()) if where and not any(where != one and where[:5] == one for one in FREE)]
+
+
+def test_a_record_with_every_key_is_read_as_it_was_written():
+    checked(full())
+    used = {key for where in places(full()) for key in where}
+    assert {name for name, _ in keys(Record)} <= used
+
+
+def keys(struct):
+    """The keys of a type, and of those in it, each with whether it may be missing."""
+    found = set()
+    for field in msgspec.structs.fields(struct):
+        found.add((field.encode_name, not field.required))
+        for kind in (field.type, *getattr(field.type, "__args__", ())):
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                found |= keys(kind)
+    return found
+
+
+@pytest.mark.parametrize("where", PLACES, ids=lambda where: ".".join(map(str, where)))
+def test_a_value_that_is_none_is_refused(where):
+    record = full()
+    at(record, where[:-1])[where[-1]] = [{"not": ["this"]}]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(record, Record)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        *[("reportId",), ("results", "summary", "stop"), ("results", "tests", 0, "rawStatus")],
+        *[("results", "extra", key) for key in ("format", "stack")],
+        *[("results", "extra", "stack", "requirements"), ("results", "extra", "git", "commit")],
+    ],
+    ids=lambda where: ".".join(where[1:] or where) if all(isinstance(one, str) for one in where) else where[-1],
+)
+def test_a_key_that_every_release_has_written_may_not_be_missing(where):
+    record = full()
+    del at(record, where[:-1])[where[-1]]
+    with pytest.raises(msgspec.ValidationError, match=where[-1]):
+        msgspec.convert(record, Record)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("results", "extra", "added_later"), 1),
+        # Older releases have written these.
+        (("results", "extra", "hardware", "devices", 0, "clocks_mhz"), {"sm": 345, "memory_application": None}),
+        (("results", "extra", "hardware", "devices", 0, "throttle_reasons"), ["gpu_idle"]),
+        (("results", "tests", 0, "extra", "peak_memory"), {"VLLM::EngineCore": 7}),
+    ],
+)
+def test_a_key_that_only_another_release_of_the_format_has_is_left_out(where, value):
+    record = full()
+    more = json.loads(json.dumps(record))
+    at(more, where[:-1])[where[-1]] = value
+    assert msgspec.to_builtins(msgspec.convert(more, Record)) == record
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("reportFormat",), "junit"),
+        (("results", "tests", 0, "status"), "held"),
+        (("results", "tests", 0, "rawStatus"), "fine"),
+        (("results", "tests", 0, "duration"), 0.5),
+        (("results", "extra", "hardware", "devices", 0, "mig"), "no"),
+        (("results", "extra", "state"), "green"),
+    ],
+)
+def test_a_value_that_means_something_else_is_refused(where, value):
+    record = full()
+    at(record, where[:-1])[where[-1]] = value
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(record, Record)
+
+
+@pytest.mark.parametrize(
+    ("where", "value"), [(("results", "summary", "passed"), 2), (("results", "tests", 0, "unheard"), 1)]
+)
+def test_the_check_of_a_written_record_finds_what_reading_does_not(where, value):
+    record = full()
+    at(record, where[:-1])[where[-1]] = value
+    msgspec.convert(record, Record)
+    with pytest.raises(AssertionError):
+        checked(record)
+
+
+def test_what_stood_in_is_read_from_older_records_too():
+    record = full()
+    record["results"]["tests"][0]["extra"] |= {"fidelity": "stand-in: a logical GPU; a receiver"}
+    del record["results"]["tests"][0]["extra"]["stand_ins"]
+    read = msgspec.convert(record, Record).results.tests[0].extra
+    assert (read.fidelity, read.stand_ins) == ("stand-in", "a logical GPU; a receiver")
+
+
+def test_the_page_on_records_has_the_keys():
+    page = (CHECKOUT / "docs" / "record.md").read_text(encoding="utf-8")
+    for key, _ in keys(record_types.RecordedTest) | keys(RunExtra):
+        assert re.search(rf"[`.\]]{key}[`\[]", page), key
