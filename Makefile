@@ -5,21 +5,24 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 
-.PHONY: help run test test-slow test-long mutants matrix stacks lint docs lock bench clean
+.PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs lock bench clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 run: $(INSTALLED) ## the main job on this machine's CPU: pytest --hw=cpu, two tests at a time
 	$(BIN)/pytest --hw=cpu -n 2 $(ARGS)
 
-test: $(INSTALLED) ## the harness' own tests
-	$(BIN)/pytest -n 2 -m "not slow and not long" $(ARGS)
+test: $(INSTALLED) ## the harness' own tests: unit, plugin and the quick part of stack
+	$(BIN)/pytest -n 2 -m "not slow and not nightly" $(ARGS)
 
-test-slow: $(INSTALLED) ## those of them that take minutes: real bisects, a Ray cluster, a golden recorded
-	$(BIN)/pytest -n 2 -m slow $(ARGS)
+test-all: $(INSTALLED) ## all of them but those of a nightly
+	$(BIN)/pytest -n 2 -m "not nightly" $(ARGS)
 
-test-long: $(INSTALLED) ## whole runs of trainers, sound, broken and with a part killed; every promise of a remedy broken: a nightly's
-	$(BIN)/pytest --rl-long -m long tests scenarios/training $(ARGS)
+test-nightly: $(INSTALLED) ## what takes too long for a change: mutants, promises, real bisects, long runs of trainers
+	$(BIN)/pytest -n 2 --rl-long -m "nightly or long" tests scenarios/training $(ARGS)
+
+test-mutants: $(INSTALLED) ## the mutants of the scenario folders that differ from main; ARGS="batch losses" names folders
+	$(BIN)/python requirements/touched_mutants.py $(ARGS)
 
 mutants: $(INSTALLED) ## mutation testing of the remedies, the guards being the tests; ARGS="batch losses" for some modules
 	UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip install --quiet --python $(BIN)/python --constraint requirements/cpu.txt --group mutants

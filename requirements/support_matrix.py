@@ -22,7 +22,16 @@ from building import CHECKOUT, Unbuildable, interpreter, table, uv
 
 ENVIRONMENTS = CHECKOUT / ".matrix"
 LOCK = CHECKOUT / "requirements" / "cpu.txt"
-TESTS = ("alike", "containment", "faults", "habits", "leaks", "other_plugins", "run", "verdict")
+TESTS = (
+    "tests/plugin/containment/test_alike.py",
+    "tests/plugin/containment/test_containment.py",
+    "tests/plugin/containment/test_faults.py",
+    "tests/plugin/containment/test_leaks.py",
+    "tests/plugin/harness/test_habits.py",
+    "tests/plugin/harness/test_other_plugins.py",
+    "tests/plugin/harness/test_run.py",
+    "tests/unit/failures/test_verdict.py",
+)
 OTHERS = ("pytest-cov", "pytest-html", "pytest-randomly", "pytest-rerunfailures", "pytest-sugar", "pytest-timeout")
 
 
@@ -85,9 +94,7 @@ def run(row: Row) -> tuple[list[str], bool]:
     python = build(row)
     versions = {name: version(python, name) for name in ("pytest", "pytest-xdist")}
     # Tests that read the harness' own output have the order that they were written in.
-    tests = pytest_in(
-        python, row, "harness", "-n", "2", "-p", "no:randomly", *(f"tests/test_{name}.py" for name in TESTS)
-    )
+    tests = pytest_in(python, row, "harness", "-n", "2", "-p", "no:randomly", *TESTS)
     folder = "batch" if row.stack else "launch"
     scenarios = pytest_in(python, row, "scenarios", "--hw=cpu", "--pyargs", f"pytest_rlregress.scenarios.{folder}")
     good = all(found["bad"] == 0 and found["passed"] for found in (tests, scenarios))

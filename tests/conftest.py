@@ -22,17 +22,22 @@ SHARED_MEMORY = ("test_faults", "test_leaks", "test_leftovers", "test_stack_faul
 
 #: Files that take long, the longest first, begun before the others: at the end no worker is left with one.
 LONG = (
-    "test_goldens_run.py",
     "test_mutants.py",
     "test_bisect.py",
     "test_upgrade.py",
-    "test_run_command.py",
-    "test_stack_faults.py",
+    "test_trl_mutants.py",
     "test_fixtures_document.py",
-    "test_trainer_step.py",
-    "test_ray_fixtures.py",
-    "test_fsdp_mutants.py",
-    "test_training_mutants.py",
+    "test_run_command.py",
+    "test_containment.py",
+    "test_run.py",
+    "test_faults.py",
+    "test_habits.py",
+    "test_audit_command.py",
+    "test_component_checks.py",
+    "test_interface.py",
+    "test_fidelity.py",
+    "test_collection.py",
+    "test_foreign_logs.py",
 )
 
 

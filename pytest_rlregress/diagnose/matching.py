@@ -13,6 +13,7 @@ from pytest_rlregress.diagnose.patterns import ERROR_LEVELS, QUIET_LEVELS, is_re
 from pytest_rlregress.diagnose.reader import relevant_lines
 from pytest_rlregress.diagnose.search import Search, is_quotable, is_words_only, literal_parts
 from pytest_rlregress.logs.lines import Line
+from pytest_rlregress.util.literals import literals
 from pytest_rlregress.verdicts import Outcome, matches
 
 
@@ -135,6 +136,8 @@ def _reports(lines: Sequence[Line], signature: Signature) -> bool:
         return False
     prefix = first.printed.removesuffix(first.text) if first.printed.endswith(first.text) else ""
     for text in joined_lines([first.text.rstrip(), *(line.text.strip() for line in rest)]):
+        if not any(literal in prefix + text for literal in literals(pattern)):
+            continue  # a pattern takes seconds for long lines without it
         found = pattern.search(text)
         if found and found.start() < len(first.text) and is_report(text[: found.start()], first.level):
             return not quoted or _quotes(text[: found.start()], first)

@@ -1,6 +1,7 @@
 """No scenario is a test that cannot fail: under each of its mutants it must come to the verdict meant for that.
 
-For one failure: ``pytest tests/test_mutants.py -k union-batch-size``; of a remedy's promises, ``-k union_batches``.
+For one failure: ``pytest tests/stack/scenarios/test_mutants.py -k union-batch-size``; for a folder ``-k batch/``; of a
+remedy's promises, ``-k union_batches``.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def verdicts(request, tmp_path_factory):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("mutant", WRITTEN, ids=[f"{mutant.failure}-{mutant.name}" for mutant in WRITTEN])
+@pytest.mark.parametrize(
+    "mutant", WRITTEN, ids=[f"{mutant.folder}/{mutant.failure}-{mutant.name}" for mutant in WRITTEN]
+)
 def test_mutant_is_seen(verdicts, mutant):
     found = Counter({verdict: times for verdict, times in verdicts[mutant.key].items() if verdict != "mutated"})
     if mutant.verdict == "held":
