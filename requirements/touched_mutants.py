@@ -1,6 +1,6 @@
 """Runs the mutants of the scenario folders that a change touches: ``make test-mutants``.
 
-A folder is touched by its scenarios, its remedies and its mutants. A change of what all folders share touches none here:
+A folder is touched by its scenarios, its remedies and its mutants. A change of what all folders share touches none:
 ``make test-nightly`` runs all mutants.
 """
 

@@ -1,7 +1,8 @@
 """Mutants: a broken remedy or another stack, under which a scenario's tests must come to another verdict.
 
 Loaded into a run of the scenarios with ``-p mutants``, this runs each sided test under each of its mutants and nothing
-else; ``tests/stack/scenarios/test_mutants.py`` looks at the verdicts. A mutant that brought its verdict is not tried further.
+else; ``tests/stack/scenarios/test_mutants.py`` looks at the verdicts. A mutant that brought its verdict is not tried
+further.
 
 One module per scenario folder holds those written by hand. The others are derived (``promises``): each breaks one
 promise of a remedy's docstring. In the folder that the environment variable ``SHARED`` names, a file ``chosen`` has the

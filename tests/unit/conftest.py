@@ -39,7 +39,8 @@ def pytest_make_collect_report(collector):
         return (yield)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item):
-    with nullcontext() if item.get_closest_marker("process") else _watch():
-        return (yield)
+@pytest.fixture(autouse=True)
+def watched(request):
+    """Refuse processes and the stack, unless the test says that it starts one."""
+    with nullcontext() if request.node.get_closest_marker("process") else _watch():
+        yield
