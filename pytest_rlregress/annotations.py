@@ -95,7 +95,8 @@ class Annotations:
     ) -> None:
         key = (kind, title, message) if together else (kind, title, report.nodeid)
         one = self._found.setdefault(key, Annotation(kind, title, message, self._place(report)))
-        one.tests.append(report.nodeid.rpartition("/")[2])
+        path, colons, name = report.nodeid.partition("::")
+        one.tests.append(f"{path.rpartition('/')[2]}{colons}{name}")
 
     def _place(self, report: pytest.TestReport | pytest.CollectReport) -> dict[str, str]:
         """Return where a test is in the repository; nothing for one elsewhere, such as in site-packages."""

@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 
@@ -26,7 +27,11 @@ INI_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproj
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command: the exit code of the sub-command, 2 for bad input, 130 for Ctrl-C, 141 where nobody reads on."""
+    """Run the command and return its exit code.
+
+    2 stands for bad input and, after its traceback, for an error of our own; 130 for Ctrl-C; 141 if the reader closed
+    the pipe.
+    """
     try:
         try:
             return _run(sys.argv[1:] if arguments is None else arguments)
@@ -36,6 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         # What is left in the buffer goes nowhere when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except Exception:  # Python's exit code for it is 1, by which a command says that it found something
+        traceback.print_exc()
+        return 2
 
 
 def _run(arguments: list[str]) -> int:

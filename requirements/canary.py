@@ -33,6 +33,7 @@ from pytest_rlregress.verdicts import Rank, rank
 
 BISECTS = 3  # in a night
 BISECT_SECONDS = 5400
+STOP_SECONDS = 120  # to tear down a run, after which the bisect is killed
 # GitHub takes 256 and 65,536.
 _TITLE_CHARACTERS = 200
 _BODY_CHARACTERS = 60_000
@@ -128,7 +129,11 @@ def ask(command: Sequence[str]) -> str:
             status = running.wait(BISECT_SECONDS)
         except subprocess.TimeoutExpired:
             running.send_signal(signal.SIGINT)  # what it has tried is kept: the same command goes on from there
-            running.wait()
+            try:
+                running.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                running.wait()
             return "It did not end in time."
         return answer.read_text(encoding="utf-8") if answer.exists() else f"It ended with {status}, without an answer."
 

@@ -142,7 +142,7 @@ def build(lock_file: Path) -> Path:
         arguments = ("--python", python, "--compile-bytecode", "--no-deps", "--requirements", lock_file)
         uv("pip", "install", *arguments, find_links="+" in text)
         mark.write_text(text, encoding="utf-8")
-    wheels = ENVIRONMENTS / "wheels"
+    wheels = folder / "wheels"  # of its own: another stack may be made at the same time
     shutil.rmtree(wheels, ignore_errors=True)
     uv("build", "--wheel", "--out-dir", wheels, CHECKOUT)
     # With what it requires: the lock has all of it, so nothing else moves.

@@ -73,8 +73,8 @@ def duplicates(
         groups: Rows of each group.
         samples: What stands for the ids of each row's response: the ids, or a hash of them.
         lengths: Tokens of each response.
-        log_probs: The sum of each response's log-probabilities, which says how often it is equal by chance; without it
-            responses of 16 tokens count.
+        log_probs: The sum of each response's log-probabilities, which says how often it is equal by chance; without it,
+            or where it is NaN, responses of 16 tokens count.
         column: For the finding.
     """
     same: dict[int, int] = {}
@@ -84,7 +84,7 @@ def duplicates(
             before = first.setdefault(samples[row], row)
             if before == row:
                 continue
-            if log_probs is None:
+            if log_probs is None or math.isnan(log_probs[row]):
                 chance = lengths[row] < _SAME_TOKENS
             else:
                 chance = math.exp(min(log_probs[row], 0)) * len(rows) ** 2 > _BY_CHANCE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from pytest_rlregress.bisect.answer import (
@@ -92,13 +92,15 @@ def build_not_found(
 
 
 def _advise(
-    context: TrialContext, held: EnvironmentContents, trials: Iterable[Trial], *, conflict: bool
+    context: TrialContext, held: EnvironmentContents, trials: Collection[Trial], *, conflict: bool
 ) -> Iterator[str]:
     """Name the options that may let the flip be found."""
     if conflict and context.options.good:
         yield f"--no-deps moves nothing but {context.options.words[0]}, whatever it and the others require."
     if conflict and context.options.all_packages:
         yield "Without --all-packages the environments hold only what the tests say they need, or import."
+    if any("had no end after" in run.trouble for trial in trials for run in trial.runs):
+        yield "--timeout gives a run more time; with --fresh, what came to its limit is tried again."
     if not held.left_out:
         return
     lacking = find_lacking(trials, held.left_out)

@@ -15,7 +15,7 @@ from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.releases import Release
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials import progress, search
-from pytest_rlregress.trials.context import TrialContext
+from pytest_rlregress.trials.context import TrialContext, refuse_shadowed
 from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.progress import ProgressWindow
 from pytest_rlregress.trials.runner import Candidate, TrialResult
@@ -31,6 +31,7 @@ def bisect(context: TrialContext) -> Answer:
         LacksPackages: The tests missed some at an end that are installed here.
     """
     options, package = context.options, context.options.words[0]
+    refuse_shadowed([package])
     held = contents.select_contents(package, find_needs(context), options.with_editable)
     installed = held.lock.version(package)
     known = {installed: held.lock} if installed is not None else {}

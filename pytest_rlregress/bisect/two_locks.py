@@ -17,7 +17,7 @@ from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.trials import progress, pytest_run, search
-from pytest_rlregress.trials.context import RequestError, TrialContext
+from pytest_rlregress.trials.context import RequestError, TrialContext, refuse_shadowed
 from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.progress import ProgressWindow
 from pytest_rlregress.trials.search import MinimalSet, Units
@@ -29,7 +29,7 @@ def bisect(context: TrialContext) -> Answer:
 
     Raises:
         LockError: A file holds no complete set of packages.
-        RequestError: Both hold the same.
+        RequestError: Both hold the same, or PYTHONPATH has a package that differs.
     """
     options = context.options
     paths = options.good_lock or options.from_record, options.bad_lock or options.to_record
@@ -38,6 +38,7 @@ def bisect(context: TrialContext) -> Answer:
     if good == bad:
         raise RequestError(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
     changed = LockChanges(good, bad, ("the good lock", "the bad lock"))
+    refuse_shadowed(changed.by_name)
     context.progress.say(f"{len(changed.by_name)} packages differ between {paths[0]} and {paths[1]}")
     ends = changed.candidate(()), changed.candidate(changed.by_name)
     with context.runner({"good": good.digest, "bad": bad.digest}) as runner:

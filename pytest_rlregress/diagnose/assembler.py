@@ -12,6 +12,8 @@ from pytest_rlregress.diagnose.tracebacks import Tracebacks
 from pytest_rlregress.logs.lines import Line
 
 _CONTEXT_LINES = 60
+# Where hundreds of ranks print one traceback line by line, so many lines of source are passed over between two frames.
+_BRIDGED_LINES = 1000
 
 
 class Assembler:
@@ -31,8 +33,9 @@ class Assembler:
 
     def feed(self, line: Line) -> Iterator[Chain]:
         """Take a line."""
-        if line.number > self._number + 1:
-            yield from self.end()
+        passed_over = line.number - self._number - 1
+        if passed_over > 0:
+            yield from self._end(keeps_named=passed_over <= _BRIDGED_LINES)
         self._number = line.number
         if line.bar:
             return
@@ -45,8 +48,11 @@ class Assembler:
             yield self._with_context(self._waiting.popleft()[1])
 
     def end(self) -> Iterator[Chain]:
-        """End what is open: nothing follows, or nothing that belongs to it."""
-        self._tracebacks.end()
+        """End what is open: nothing follows."""
+        yield from self._end()
+
+    def _end(self, keeps_named: bool = False) -> Iterator[Chain]:
+        self._tracebacks.end(keeps_named)
         self._crashes.end()
         while self._waiting:
             yield self._with_context(self._waiting.popleft()[1])

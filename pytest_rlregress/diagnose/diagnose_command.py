@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,9 @@ def run(options: argparse.Namespace) -> int:
         print("rlregress diagnose: no log; give files, or pipe one in", file=sys.stderr)
         return 2
     diagnosis = Diagnosis(catalogue.load([catalogue.SHIPPED, *options.scenarios]))
-    unread = []
+    unread: list[str] = []
     runs: list[Run] = []
-    for path in [file for given in options.log for file in metric_files.of(given)] or [reader.STDIN]:
+    for path in _list_files(options.log, unread):
         try:
             if kind := metric_files.kind_of(path):
                 runs.append(metric_files.read(path, kind))
@@ -63,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
             diagnosis.read(reader.name_of(path), reader.read(path, diagnosis.search, metrics.feed))
         except (reader.LogError, metric_files.MetricFileError) as error:
             unread.append(str(error))
+        except OSError as error:
+            unread.append(f"{path}: {error.strerror or error}")
     diagnosis.end()
     found = signs.find(runs)
     if options.json:
@@ -76,6 +79,15 @@ def run(options: argparse.Namespace) -> int:
     if diagnosis.documented or any(one.confidence == "certain" for one in found):
         return 1
     return _COULD_BE if diagnosis.possible or found else 0
+
+
+def _list_files(given: Sequence[Path], unread: list[str]) -> Iterator[Path]:
+    """List the files of what was given; standard input where nothing was."""
+    for path in given or [reader.STDIN]:
+        try:
+            yield from metric_files.of(path)
+        except OSError as error:
+            unread.append(f"{path}: {error.strerror or error}")
 
 
 def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run]) -> str:

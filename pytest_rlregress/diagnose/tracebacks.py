@@ -14,7 +14,7 @@ from pytest_rlregress.logs.signals import process_end
 from pytest_rlregress.verdicts import Outcome
 
 # How much is held of a log.
-_SOURCES, _FRAMES, _MESSAGE_LINES = 64, 400, 30
+_SOURCES, _FRAMES, _MESSAGE_LINES = 1024, 400, 30
 _UNFINISHED_AFTER = 30
 # Say no more than that another process died, perhaps since it was told to: vLLM's API server, torchrun.
 _CONSEQUENCES = {"EngineDeadError", "ChildFailedError"}
@@ -73,12 +73,19 @@ class Tracebacks:
         source = self._sources.get((line.process, line.level, line.stamped)) or self._last.get(line.process)
         return source is not None and source.head is not None
 
-    def end(self) -> None:
-        """End what is open: nothing follows, or nothing that belongs to it."""
-        for source in self._sources.values():
-            self._finish(source)
-        self._sources.clear()
-        self._last.clear()
+    def end(self, keeps_named: bool = False) -> None:
+        """End what is open: nothing follows, or nothing that belongs to it.
+
+        Args:
+            keeps_named: Not the tracebacks of writers that name themselves on every line.
+        """
+        for key, source in list(self._sources.items()):
+            process, *_ = key
+            if not (keeps_named and process and source.started and not source.head):
+                self._finish(source)
+                del self._sources[key]
+                if self._last.get(process) is source:
+                    del self._last[process]
 
     def _source(self, line: Line) -> _Source:
         """Return what a line belongs to; one without a level may go on with a record that has one."""

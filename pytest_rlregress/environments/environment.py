@@ -7,6 +7,7 @@ keeps others from removing it; uv holds it too, so that one that outlives us doe
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -110,8 +111,8 @@ class Environments:
         if exact:
             return base.having(lines)
         if base.digest not in self._prepared:
-            self._prepared.add(base.digest)
             resolver.find_source_builds(base, requires, self._compile, self._from_source)
+            self._prepared.add(base.digest)  # not before: another thread goes on with what was found
 
         return resolver.resolve(
             base, lines, requires, self._compile, self._from_source, newest=newest, conditions=conditions
@@ -161,13 +162,13 @@ class Environments:
             NoSpace: The disk is full; what was half built is gone.
             KeyboardInterrupt: By the user or by ``close``; what was half built is gone.
         """
-        path = self._folder / f"{lock.digest}-{platform.python_version()}"
+        path = self._folder / f"{lock.digest}-{_name_interpreter()}"
         built = False
         with report_full_disk():
             while not self._use(path):
                 held = self._lock(path)
                 try:
-                    if not (path / _MARK).exists():
+                    if not ((path / _MARK).exists() and (path / "bin/python").exists()):
                         self._build(path, lock, held)
                         built = True
                 finally:
@@ -208,7 +209,7 @@ class Environments:
         Bytecode counts for a source of the same size and time, which the same file has:
         https://docs.python.org/3/reference/import.html#cached-bytecode-invalidation
         """
-        others = (one.parent for one in self._folder.glob(f"*-{platform.python_version()}/{_MARK}"))
+        others = (one.parent for one in self._folder.glob(f"*-{_name_interpreter()}/{_MARK}"))
         donor = max(others, key=_last_used, default=path)  # itself has nothing to add
         for place, folders, _ in os.walk(donor / _PACKAGES):
             if "__pycache__" in folders:
@@ -255,6 +256,7 @@ class Environments:
             if path.name in self._used:
                 os.close(self._used.pop(path.name))
             try:
+                (path / "bin/python").stat()  # else its interpreter was removed
                 os.utime(path / _MARK)
             except FileNotFoundError:
                 os.close(held)
@@ -283,16 +285,23 @@ class Environments:
         return held
 
 
+def _name_interpreter() -> str:
+    """Name this interpreter: two of one version may differ in their ABI (3.13 and 3.13t) or in who built them."""
+    installation = hashlib.sha256(sys.base_prefix.encode()).hexdigest()[:8]
+    return f"{platform.python_version()}{sys.abiflags}-{installation}"
+
+
 def measure_size(path: Path) -> int:
     """Count the bytes that removing a folder frees: files that are linked from elsewhere (uv's cache) free none."""
     total = 0
-    for entry in os.scandir(path):
-        about = entry.stat(follow_symlinks=False)
-        is_folder = stat.S_ISDIR(about.st_mode)
-        if is_folder:
-            total += measure_size(Path(entry.path))
-        if is_folder or about.st_nlink == 1:
-            total += about.st_blocks * 512
+    with suppress(FileNotFoundError):  # another command removes it meanwhile
+        for entry in os.scandir(path):
+            about = entry.stat(follow_symlinks=False)
+            is_folder = stat.S_ISDIR(about.st_mode)
+            if is_folder:
+                total += measure_size(Path(entry.path))
+            if is_folder or about.st_nlink == 1:
+                total += about.st_blocks * 512
     return total
 
 

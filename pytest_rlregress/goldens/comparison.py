@@ -32,8 +32,9 @@ class GoldenComparison:
 def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) -> GoldenComparison:
     """Compare runs of a step, one a variant, with the golden of their key."""
     was = golden.settings
-    moved = [f"{name} {was.get(name)} -> {settings.get(name)}" for name in settings if settings[name] != was.get(name)]
-    if moved or settings.keys() != was.keys():
+    pairs = {name: (was.get(name, "none"), settings.get(name, "none")) for name in {**was, **settings}}
+    moved = [f"{name} {before} -> {now}" for name, (before, now) in pairs.items() if before != now]
+    if moved:
         return GoldenComparison((f"it is of a step with other settings ({', '.join(moved)}): record it again",))
     told: list[str] = []
     outside: list[str] = []
@@ -63,6 +64,13 @@ def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) ->
 
 def _exceeds(one: Difference, limits: Mapping[str, float]) -> list[str]:
     """Describe what of a difference is more than allowed."""
+    if one.expected is None:
+        found = (
+            "is not finite, nor is the golden's"
+            if one.found is None
+            else f"is {one.found:.7g}, the golden's is not finite"
+        )
+        return [f"{one.number} of step {one.step} {found}"]
     if one.found is None:
         return [f"{one.number} of step {one.step} is not finite, the golden's is {one.expected:.7g}"]
     told = []

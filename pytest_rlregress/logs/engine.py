@@ -99,7 +99,9 @@ class EngineLog:
             status = os.fstat(file.fileno())
             if status.st_ino != self._inode or status.st_size < self._offset:  # replaced or truncated
                 self._offset, self._inode, self._unfinished = 0, status.st_ino, b""
-            self._offset = file.seek(max(self._offset, status.st_size - _READ_BYTES))
+            if status.st_size - _READ_BYTES > self._offset:  # what goes on the unfinished line is passed over
+                self._offset, self._unfinished = status.st_size - _READ_BYTES, b""
+            file.seek(self._offset)
             data = file.read(_READ_BYTES)
             self._offset += len(data)
         *lines, self._unfinished = (self._unfinished[-_READ_BYTES:] + data).split(b"\n")

@@ -68,8 +68,8 @@ _OWN = _patterns(
     # torch: "!!!!!!! Segfault encountered !!!!!!!"
     r" ?!* ?(?P<words>Segfault) encountered\b",
     # UCX: "Caught signal 8 (Floating point exception: integer divide by zero)"; Open MPI: "Signal: Bus error (7)"
-    r" ?Caught signal (?P<number>\d+) \(",
-    r" ?Signal: [\w -]+ \((?P<number>\d+)\)$",
+    r" ?Caught signal (?P<number>\d{1,3}) \(",
+    r" ?Signal: [\w -]+ \((?P<number>\d{1,3})\)$",
     r" ?(?:==== backtrace \(tid: |\*\*\* Process received signal \*\*\*)",
     # gdb: "Thread 1 "python" received signal SIGFPE, Arithmetic exception."
     rf" ?(?:Program|Thread \d.*) (?:received|terminated with) signal (?P<name>{_NAME})\b",
@@ -90,7 +90,7 @@ _TOLD = _patterns(
     r"^(?P<lead>.*?)\bdetected \d+ (?P<words>oom)[-_ ]kill event",
     rf"^(?P<lead>.*?)\btasks? \d[\d,-]*: (?P<words>{_WORD})\b(?: \(core dumped\))?$",
     # systemd: "vllm.service: Main process exited, code=dumped, status=11/SEGV", "… has been killed by the OOM killer."
-    r"^(?P<lead>.*?)\bcode=(?:killed|dumped), status=(?P<number>\d+)/",
+    r"^(?P<lead>.*?)\bcode=(?:killed|dumped), status=(?P<number>\d{1,3})/",
     r"^(?P<lead>.*?)\bkilled by the (?P<words>oom) killer",
     # Kubernetes, docker
     r"^(?P<lead>.*?)\b(?P<words>oom)killed\b(?!\W+false)",
@@ -99,15 +99,15 @@ _TOLD = _patterns(
     rf"^(?P<lead>(?:\S+: line \d+:\s+\d+ |\[\d+\][+-]?\s+(?:\d+ )?|zsh: ))(?P<words>{_SHELL})\b",
     # torchrun: "Signal 11 (SIGSEGV) received by PID 42"; "died with <Signals.SIGABRT: 6>"; "interrupted by signal 11"
     rf"^(?P<lead>.*?)\bsignal \d+ \((?P<name>{_NAME})\)",
-    r"^(?P<lead>.*?)\(signal (?P<number>\d+)\)",
+    r"^(?P<lead>.*?)\(signal (?P<number>\d{1,3})\)",
     rf"^(?P<lead>.*?)<signals\.(?P<name>{_NAME})\b",
     rf"^(?P<lead>.*?)\b(?:by|on|with|of|got|received|to) signal:? "
-    rf"(?:(?P<name>{_NAME})|(?P<number>\d+)|(?P<words>{_WORD}))\b",
+    rf"(?:(?P<name>{_NAME})|(?P<number>\d{{1,3}})|(?P<words>{_WORD}))\b",
     rf"^(?P<lead>.*?)\b(?:died of|killed by|left no word:|terminated by|exited with|crashed with) (?P<name>{_NAME})\b",
     # "exit code 137", "exitcode  : -11 (pid: 42)", "exits with return code = -9", "returned non-zero exit status 1."
     r"^(?P<lead>.*?)(?<![\w.])exit(?:ed|s|ing)?(?: with)?(?: return)?(?: non-zero)?(?: exit)?[ _-]?(?:code|status|with)"
-    r"\s*[:=]?\s*(?P<status>-?\d+|0x[\da-f]{8})\b(?!\.\d)",
-    r"^(?P<lead>.*?)\bcode=exited, status=(?P<status>\d+)/",
+    r"\s*[:=]?\s*(?P<status>-?\d{1,10}|0x[\da-f]{8})\b(?!\.\d)",
+    r"^(?P<lead>.*?)\bcode=exited, status=(?P<status>\d{1,10})/",
     # Ray, vLLM, multiprocessing: no signal is known
     r"^(?P<lead>.*?)\b(?:(?:died|exits|exited) unexpectedly|worker exit type: SYSTEM_ERROR|unexpectedly exits? with)",
 )
@@ -128,7 +128,7 @@ def process_end(text: str) -> ProcessEnd | None:
     for pattern in _TOLD:
         if found := pattern.match(text):
             groups = found.groupdict()
-            if groups.get("status") and not int(groups["status"], 0):
+            if groups.get("status") and not _read_status(groups["status"]):
                 return None
             return ProcessEnd(_signal(groups), groups["lead"], library=groups.get("library") or "")
     return None
@@ -143,8 +143,12 @@ def _signal(groups: dict[str, str | None]) -> str | None:
     if number := groups.get("number"):
         return _name_of(int(number))
     if status := groups.get("status"):
-        return _of_status(int(status, 0))
+        return _of_status(_read_status(status))
     return next((_WORDS[word] for word in _WORDS if words.startswith(word)), None)
+
+
+def _read_status(text: str) -> int:
+    return int(text, 16 if text[:2] in ("0x", "0X") else 10)  # "0137" is decimal
 
 
 def _of_status(status: int) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -93,9 +94,10 @@ class Config:
         return value if not found or not known else value_of(known) if found[1] else known
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        """Return the value of a dotted key, if it is a number."""
+        """Return the value of a dotted key, if it is a finite number, not below 0: sizes, lengths, counts, shares."""
         value = self.get(key, default)
-        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return value if is_number and 0 <= value < math.inf else None
 
     def leaves(self, below: str = "") -> Iterator[tuple[str, Any]]:
         """Return every value that is no table and no list, by dotted key; entries of a list by number."""

@@ -16,6 +16,10 @@ from pytest_rlregress.util.nested import walk
 REMOVED = object()  # the value of a key that an override like ~trainer.logger takes away
 
 
+# Hydra needs no blank behind the colon of {key:value}.
+_HYDRAS_KEY = re.compile(r"([{,]\s*[\w.-]+):(?=\S)")
+
+
 class ConfigError(Exception):
     """A configuration that cannot be read."""
 
@@ -140,7 +144,7 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
 def value_of(value: str) -> Any:
     """Read a value of an override, which Hydra writes much as YAML does."""
     try:
-        return yaml.safe_load(value)
+        return yaml.safe_load(_HYDRAS_KEY.sub(r"\1: ", value) if value.startswith("{") else value)
     except yaml.YAMLError:
         return value
 

@@ -40,12 +40,15 @@ def model_of(path: str) -> Model | None:
             return _by_config(json.loads(Path(file).read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return None
-    size = re.search(r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?)[bB](?![A-Za-z])", path)
+    parts = Path(path).parts
+    # The cache of the model hub has the name two folders up: models--Qwen--Qwen2.5-7B/snapshots/HASH.
+    name = next((part for part in parts if part.startswith("models--")), "".join(parts[-1:]))
+    size = re.search(r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?)[bB](?![A-Za-z])", name)
     if not size:
         return None
-    active = re.search(r"(?<![A-Za-z])A(\d+(?:\.\d+)?)B", path) or size
-    name, parameters, *widths = min(SIZES, key=lambda known: abs(known[0] - float(active[1])))
-    qwen = "qwen2" in path.lower() and name == float(size[1])
+    active = re.search(r"(?<![A-Za-z])A(\d+(?:\.\d+)?)B", name) or size
+    nearest, parameters, *widths = min(SIZES, key=lambda known: abs(known[0] - float(active[1])))
+    qwen = "qwen2" in name.lower() and nearest == float(size[1])
     return Model(parameters if qwen else int(float(size[1]) * 1e9), *widths)
 
 

@@ -42,6 +42,8 @@ def read_script(text: str, file: str, environ: Mapping[str, str]) -> ConfigPart:
     unknown, trl = "", None
     for words in shell.commands(text):
         texts = [word.text for word in words]
+        if _OVERRIDE.fullmatch(texts[0]):  # for bash a command of that name: a comment has cut it off from the run's
+            continue
         unknown = texts[0] if texts[0] in _CHANGES_THE_INTERPRETER else unknown
         found = _STARTS_MODULE.fullmatch(" ".join(texts))
         if found and (Path(found[1]).name.startswith("python") or found[1] == UNKNOWN):

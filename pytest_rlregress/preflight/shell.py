@@ -253,8 +253,17 @@ def _lines(text: str) -> Iterator[tuple[int, list[str], bool]]:
                 words = shlex.split("\n".join(line.removesuffix("\\") for line in lines[begin:end]), comments=True)
             except ValueError:  # no closing quotation, yet
                 continue
-            yield begin + 1, words, lines[end - 1].endswith("\\")
+            goes_on = lines[end - 1].endswith("\\") and not _has_comment("\n".join(lines[begin:end])[:-1])
+            yield begin + 1, words, goes_on
             begin = end
             break
         else:
             begin += 1
+
+
+def _has_comment(text: str) -> bool:
+    """Return whether there is a comment, which ends with its line whatever stands there."""
+    try:
+        return shlex.split(text, comments=True) != shlex.split(text)
+    except ValueError:  # a quotation mark in a comment
+        return True

@@ -93,8 +93,8 @@ def _of_verl(run: RuleContext, model: Model) -> Training | Unchecked:
         tokens = sequences * length
     cards = (config.number("trainer.n_gpus_per_node", 8) or 0) * (config.number("trainer.nnodes", 1) or 0)
     needed |= {key: config.number(key, 1) for key in ("trainer.n_gpus_per_node", "trainer.nnodes")}
-    if not tokens or not cards:
-        missing = tuple(key for key, value in needed.items() if not value)
+    if not tokens or cards < 1:
+        missing = tuple(key for key, value in needed.items() if not value or value < 1)
         return Unchecked(f"{' and '.join(missing)}: not known here", missing)
     spread = config.number(f"{actor}.ulysses_sequence_parallel_size", 1) or 1
     return Training(
@@ -168,7 +168,7 @@ def _cards_of_accelerate(run: RuleContext) -> tuple[int, int] | Unchecked:
     elsewhere = (
         config.get("deepspeed") or config.get("fsdp") or config.get("accelerate.deepspeed_config.deepspeed_config_file")
     )
-    if cards is None or elsewhere or (cards > 1 and kind is None):
+    if not cards or cards < 1 or elsewhere or (cards > 1 and kind is None):
         why = "over how many cards accelerate spreads the model is not known here: give its file beside TRL's"
         return Unchecked(why, ("accelerate.num_processes", "accelerate.distributed_type"))
     zero = config.number("accelerate.deepspeed_config.zero_stage") if kind == "DEEPSPEED" else None

@@ -7,7 +7,6 @@ import datetime
 import json
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,9 +91,6 @@ def run(options: argparse.Namespace) -> int:
         return _compare(options) if options.compare else _report(options)
     except (ReportError, HistoryError, OSError) as error:
         print(f"rlregress report: {error}", file=sys.stderr)
-        return 2
-    except Exception:  # Python's exit code for it is 1, which says that the gate is closed
-        traceback.print_exc()
         return 2
 
 

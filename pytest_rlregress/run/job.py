@@ -57,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            preexec_fn=partial(end_with_parent, signal.SIGKILL),  # killed with the job: its GPU is the next one's
+            # Killed with the job: its GPU is the next one's.
+            preexec_fn=partial(end_with_parent, signal.SIGKILL, os.getpid()),
         )
         copying = threading.Thread(target=_copy_lines, args=[process.stdout], daemon=True)
         copying.start()

@@ -8,16 +8,21 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from packaging.utils import canonicalize_name
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.environments import index_settings
 from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.stack import locks
+from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials.journal import TrialJournal
 from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.pytest_run import TrialRequest
@@ -54,7 +59,7 @@ class TrialContext:
         return {
             "tests": [*self.request.arguments, *self.request.shipped, self.request.failure],
             "options": self.request.options,
-            "contents": _hash_contents(self.request, self.failures),
+            "contents": _hash_contents(self.request, self.failures, locks.installed()),
         }
 
     @contextmanager
@@ -72,7 +77,7 @@ class TrialContext:
             **key,
             **self.test_key,
             "repeat": self.options.repeat,
-            "machine": [platform.node(), platform.machine(), platform.python_version()],
+            "machine": [platform.machine(), platform.python_version()],  # no name of a host, which a pod has but once
         }
         name = hashlib.sha256(json.dumps(request_key, sort_keys=True).encode()).hexdigest()[:16]
         path = self.options.cache_dir / "journals" / f"{name}.jsonl"
@@ -150,16 +155,50 @@ def _make_request(tests: Sequence[str], options: argparse.Namespace, known: cata
     return TrialRequest(failure=failure.id, options=(*more, "--rl-long"))
 
 
-def _hash_contents(request: TrialRequest, known: catalogue.Catalogue) -> str:
-    """Hash the files of the tests: what was tried with other tests says nothing about these."""
+def refuse_shadowed(packages: Iterable[str]) -> None:
+    """Refuse to try releases of packages that PYTHONPATH has too: its code would be tried instead, each time.
+
+    Raises:
+        RequestError: It has one.
+    """
+    modules = metadata.packages_distributions()
+    for name in packages:
+        own = {one for one, owners in modules.items() if name in map(canonicalize_name, owners)}
+        for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+            for module in own | {name.replace("-", "_")}:
+                if Path(folder, module).is_dir() or Path(folder, f"{module}.py").exists():
+                    raise RequestError(
+                        f"{module} would be imported from {folder}, which is on PYTHONPATH, and never from a release "
+                        f"of {name}: take that folder off PYTHONPATH"
+                    )
+
+
+def _hash_contents(request: TrialRequest, known: catalogue.Catalogue, here: Lock) -> str:
+    """Hash the tests, the code beside them and the user's projects: what was tried with other code says nothing."""
     paths = [_path_of(test) for test in request.arguments]
     paths += [catalogue.SHIPPED / _path_of(test) for test in request.shipped]
     if request.failure:
         paths.append(known[request.failure].source.parent)
     if not paths:
         paths = sorted({failure.source.parent for failure in known.values()})
-    files = sorted({file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])})
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    files = {file for path in paths for file in (_list_code(path) if path.is_dir() else [path])}
+    for path in map(Path.absolute, paths):
+        files |= {file for folder in path.parents if (file := folder / "conftest.py").exists()}
+        if not path.is_dir():  # a test's helpers are beside it, or in a folder there
+            files |= {*path.parent.glob("*.py"), *path.parent.glob("*/*.py")}
+    for line in here.lines.values():
+        if line.startswith("-e "):
+            files |= {*_list_code(Path(line.removeprefix("-e ")))}
+    contents = {os.path.relpath(file): file.read_bytes() for file in files}
+    parts = (part for name in sorted(contents) for part in (name.encode(), contents[name]))
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _list_code(folder: Path) -> Iterator[Path]:
+    """List the files of Python in a folder and below, without hidden folders and environments."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] != "." and not Path(place, name, "pyvenv.cfg").exists()]
+        yield from (Path(place, name) for name in names if name.endswith(".py"))
 
 
 def _path_of(test: str) -> Path:

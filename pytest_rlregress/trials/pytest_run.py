@@ -29,7 +29,7 @@ STOP_SECONDS = 20.0
 OUTPUT = 20_000
 _GONE_SECONDS = 10.0
 _OPTIONS = (
-    *("-p", "pytest_rlregress.trials.trial_plugin", "-p", "no:cacheprovider"),
+    *("-p", "pytest_rlregress.trials.trial_plugin"),
     "-n0",  # a test to find is no night's run: what the user's configuration says of xdist is for those
     "--runxfail",  # whether it fails is asked, not whether that was expected
     *("--maxfail=0", "--continue-on-collection-errors", "--color=no", "-o", "rlregress_record_dir="),
@@ -76,12 +76,14 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         asked, seen, printed = (Path(folder, name) for name in ("request.json", "seen.jsonl", "printed"))
         tests = None if request.tests is None else sorted(request.tests)
         about_run = {"shipped": request.shipped, "failure": request.failure, "finds_needs": request.finds_needs}
-        asked.write_text(json.dumps({**about_run, "tests": tests, "seen": str(seen)}))
+        asked.write_text(json.dumps({**about_run, "tests": tests, "seen": str(seen), "parent": os.getpid()}))
         variables = _variables(Path(os.path.abspath(python)).parent)
         if request.finds_needs:
             shutil.copyfile(import_recorder.__file__, Path(folder, "sitecustomize.py"))
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, variables.get("PYTHONPATH")]))
-        process = _start(python, [f"--rl-trial={asked}", *request.options, *request.arguments], printed, variables)
+        # Without the plugin that has the cache pytest knows no --ff, which the user's configuration may give.
+        ours = (f"--rl-trial={asked}", "-o", f"cache_dir={folder}/cache")
+        process = _start(python, [*ours, *request.options, *request.arguments], printed, variables)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:

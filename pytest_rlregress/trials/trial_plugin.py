@@ -58,8 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Contain every test, and watch; not in the contained children, where this plugin is loaded too."""
     if config.option.rl_trial is None or CHANNEL in config.stash:
         return
-    end_with_parent(signal.SIGTERM)  # a command that is killed takes its run with it
     request = json.loads(config.option.rl_trial.read_text())
+    end_with_parent(signal.SIGTERM, request["parent"])  # a command that is killed takes its run with it
     run = session.find(config)
     run.open(every_file=True)
     given = config.args_source == pytest.Config.ArgsSource.ARGS

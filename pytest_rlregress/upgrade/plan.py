@@ -131,16 +131,22 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
     return UpgradePlan(LockChanges(here, after, ("as it is here", "with all upgrades")), requires, wanted)
 
 
+def find_exact(wanted: SpecifierSet) -> str | None:
+    """Return the version that a condition names, if it names exactly one and says nothing else."""
+    exact = re.fullmatch(r"={2,3}\s*([^*,]+)", str(wanted))
+    return exact[1] if exact else None
+
+
 def _find_version(context: TrialContext, here: Lock, wanted: Requirement) -> tuple[str, str]:
     """Find which release is wanted: exactly that one, or the newest that is meant."""
     name, options = canonicalize_name(wanted.name), context.options
     if not here.lines[name].startswith(f"{name}=="):
         raise RequestError(f"{name} does not come from an index here, but from {here.lines[name]}: it is left as it is")
     released = list_releases(name, context.settings, options.cache_dir / "index", options.no_network)
-    exact = re.fullmatch(r"==\s*([^*]+)", str(wanted.specifier))
+    exact = find_exact(wanted.specifier)
     try:
         if exact:
-            return name, find_release(released, "version", exact[1]).version
+            return name, find_release(released, "version", exact).version
         return name, find_newest(released, wanted.specifier, options.pre).version
     except IndexProblem as error:
         raise IndexProblem(f"{name}: {error}") from None
@@ -154,12 +160,13 @@ def _find_floors(
     unknown = allowed - here.lines.keys()
     if unknown:
         raise RequestError(f"--may-downgrade {', '.join(sorted(unknown))}: not installed here")
+    indexed = {name for name, line in here.lines.items() if line.startswith(f"{name}==") and "+" not in line}
     told = {
         one.name
         for one in constraints
-        if not SpecifierSet(one.line.removeprefix(one.name)).contains(here.version(one.name) or "0", prereleases=True)
+        if one.name in indexed
+        and not SpecifierSet(one.line.removeprefix(one.name)).contains(here.version(one.name) or "0", prereleases=True)
     }
-    indexed = {name for name, line in here.lines.items() if line.startswith(f"{name}==") and "+" not in line}
     return frozenset(indexed - wanted.keys() - allowed - told)
 
 

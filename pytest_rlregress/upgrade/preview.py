@@ -15,7 +15,7 @@ from pytest_rlregress.environments import requirements
 from pytest_rlregress.environments.environment import Environment, Environments
 from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials.context import RequestError, TrialContext, open_context
+from pytest_rlregress.trials.context import RequestError, TrialContext, open_context, refuse_shadowed
 from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.progress import Progress, join_some
 from pytest_rlregress.trials.runner import TrialRunner
@@ -61,6 +61,7 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
 def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
     options, locks, progress = context.options, plan.locks, context.progress
     asked = [name for name in locks.by_name if name in plan.asked or options.all]
+    refuse_shadowed(locks.by_name)
     moves = [str(one) for one in locks.by_name.values()]
     progress.say(f"{plural(len(moves), 'package')} would move: {join_some(moves)}")
     progress.set_activity("building the environment with the upgrade")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
+from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.trials.document import (
     MANY,
     Document,
@@ -29,6 +33,9 @@ from pytest_rlregress.util.text import plural
 #: The form of the JSON: raised when a key changes its meaning or goes.
 FORMAT = 1
 _SHOWN = 3  # of what gets worse, in the sentence that answers
+_TRAINERS_AND_ENGINES = {
+    name for component in ("verl", "trl", "prime-rl", "vllm") for name in COMPONENTS[component].distributions
+}
 _MEANS = {
     Effect.BROKEN: "not safe: what it needs does not work",
     Effect.WORSE: "not safe: worse",
@@ -88,7 +95,21 @@ def _describe_safe(answer: UpgradeAnswer, style: Style) -> str:
     count_moved = len(answer.asked_for) + len(answer.moved_along)
     moved = f"{plural(count_moved, 'package')} {'moves' if count_moved == 1 else 'move'}"
     same = f"{moved}, {plural(answer.unchanged, 'test')} unchanged"
+    if back := _list_steps_back((*answer.asked_for, *answer.moved_along), style):
+        return f"{', '.join(back)}; beside that nothing gets worse{f', {words}' if count else ''} ({same})."
     return f"Safe, {words} ({same})." if count else f"Safe ({same})."
+
+
+def _list_steps_back(moves: Sequence[str], style: Style) -> list[str]:
+    """List the trainers and engines that are taken back, each with how far: an upgrade that does is not called safe."""
+    found = []
+    for move in moves:
+        name, _, versions = move.partition(" ")
+        before, _, after = versions.partition(" -> ")
+        with suppress(InvalidVersion):
+            if name in _TRAINERS_AND_ENGINES and Version(after) < Version(before):
+                found.append(f"{style.code(name)} goes back from {before} to {after}")
+    return found
 
 
 def _describe_unsafe(answer: UpgradeAnswer, style: Style) -> str:

@@ -114,9 +114,16 @@ def python_command(code: str, *arguments: str) -> list[str]:
     return [sys.executable, "-X", "faulthandler", "-c", boot + code, json.dumps(sys.path), *arguments]
 
 
-def end_with_parent(number: int) -> None:
-    """Have this process sent a signal when its parent ends, however that ends (Linux)."""
+def end_with_parent(number: int, parent: int | None = None) -> None:
+    """Have this process sent a signal when its parent ends, however that ends (Linux).
+
+    Args:
+        number: The signal.
+        parent: The parent's id: if that has ended by now, the signal is sent at once.
+    """
     _prctl(_PR_SET_PDEATHSIG, number)
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), number)
 
 
 def become_subreaper() -> None:

@@ -13,13 +13,15 @@ from pytest_rlregress.diagnose.metrics.series import Run
 
 _NUMBER = rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 # numpy 2 prints its own class around a number.
-_VERL_LINE = re.compile(rb"step:(\d+) - ([^\r\n]+)")
+_VERL_LINE = re.compile(rb"step:(\d{1,18}) - ([^\r\n]+)")
 _VERL_METRIC = re.compile(rb"([\w/.@-]+):(?:np\.\w+\()?(" + _NUMBER + rb")")
 # transformers prints numbers as texts.
 _DICT = re.compile(rb"\{'[^{}\r\n]*\}")
 _DICT_METRIC = re.compile(rb"'([^'\r\n]+)': '?(" + _NUMBER + rb"|None)\b")
 _JSON_LINE = re.compile(rb'\{"[^\r\n]*\}')
 _SETTING = re.compile(rb"'(train_batch_size|ppo_mini_batch_size|ppo_epochs)': (\d+)")
+#: A number from which on it is no step's: it does not fit into an array.
+_NO_STEP = 2**63
 #: A line that is longer is none of a trainer's.
 _LONGEST = 100_000
 
@@ -57,7 +59,7 @@ def row_of(items: Iterable[tuple[str, Any]]) -> tuple[int | None, dict[str, floa
     values = {}
     for printed, value in items:
         name = printed.removeprefix("train/")
-        if name in STEPS and (number := as_number(value)) is not None and math.isfinite(number):
+        if name in STEPS and (number := as_number(value)) is not None and abs(number) < _NO_STEP:
             steps[name] = int(number)
         elif (judged := known(printed)) and (number := as_number(value)) is not None:
             values[judged] = number
@@ -74,6 +76,8 @@ def as_number(value: Any) -> float | None:
         return float(value)
     except ValueError:
         return None
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
 
 
 def _verl_row(line: re.Match[bytes]) -> tuple[int | None, dict[str, float]]:

@@ -248,7 +248,7 @@ class Cell:
     """One night of one platform.
 
     Attributes:
-        word: ``missing run``, ``good``, ``worse``, ``flake``, ``new failing``, ``known`` or ``interrupted``.
+        word: ``no run``, ``good``, ``worse``, ``flake``, ``new failing``, ``known`` or ``interrupted``.
     """
 
     date: datetime.date

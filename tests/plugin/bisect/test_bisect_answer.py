@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from renderings import compare_with_file
 
-from pytest_rlregress.bisect import rendering
+from pytest_rlregress.bisect import build_answer, rendering
 from pytest_rlregress.bisect.answer import (
     Answer,
     BisectRequest,
@@ -30,7 +30,9 @@ from pytest_rlregress.bisect.answer import (
     NotFound,
 )
 from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials import document
 from pytest_rlregress.trials import text as answer_text
 from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
@@ -338,6 +340,14 @@ def test_what_came_out_at_both_ends_is_shown_once():
     text = as_text(replace(NOT_FOUND["fails at both"], ends=ends))
     assert text.count("E  no jinja2") == 1
     assert "What came out at transformers 5.10.4, the bad end\n  the same as at transformers 4.57.1" in text
+
+
+def test_a_run_that_came_to_its_limit_is_tried_again_with_fresh():
+    options = SimpleNamespace(good="", all_packages=False)
+    trial = Trial("1.0", "", (TrialRun(trouble="the run had no end after 9 s"),))
+    held = EnvironmentContents(Lock({}), {})
+    [advice] = build_answer._advise(SimpleNamespace(options=options), held, [trial], conflict=False)
+    assert "--fresh" in advice
 
 
 def test_a_conflict_is_shown_whole_with_what_may_help():

@@ -336,6 +336,30 @@ def test_an_environment_has_the_lock_and_nothing_else_and_is_there_the_next_time
     assert environments().build(lock("model==1.0")).path != built.path
 
 
+def test_each_interpreter_has_environments_of_its_own(index, environments, monkeypatch):
+    wheel(index, "model", "1.0")
+    here = environments()
+    built = here.build(lock("model==1.0"))
+    for name in ("base_prefix", "abiflags"):  # conda's and the system's; 3.13 and 3.13t
+        with monkeypatch.context() as other:
+            other.setattr(sys, name, f"{getattr(sys, name)}t")
+            assert here.build(lock("model==1.0")).path != built.path
+
+
+def test_an_environment_whose_interpreter_is_gone_is_built_again(index, environments):
+    wheel(index, "model", "1.0")
+    here = environments()
+    built = here.build(lock("model==1.0"))
+    built.python.unlink()
+    built.python.symlink_to("/nowhere/python")
+    assert not here.build(lock("model==1.0")).reused
+    assert python(built, "print(1)") == "1"
+
+
+def test_size_of_what_is_removed_meanwhile(tmp_path):
+    assert measure_size(tmp_path / "gone") == 0
+
+
 def test_what_is_not_marked_whole_is_built_anew(index, environments):
     wheel(index, "model", "1.0", files={"model.py": ""})
     here = environments()

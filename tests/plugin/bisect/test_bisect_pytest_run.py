@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import inspect
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from pytest_rlregress.trials import failure_comparison, pytest_run
+from pytest_rlregress.catalogue import Catalogue
+from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.trials import context, failure_comparison, pytest_run
+from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.pytest_run import TrialRequest
 
 pytestmark = pytest.mark.slow
@@ -24,7 +29,7 @@ FILES = {
     # Plugins of others that take longer to import than all else.
     "pytest.ini": """
         [pytest]
-        addopts = -n 2 -x -p no:hydra_pytest -p no:hypothesispytest -p no:anyio
+        addopts = --ff -n 2 -x -p no:hydra_pytest -p no:hypothesispytest -p no:anyio
         rlregress_record_dir = records
     """,
     "psutil.py": "raise RuntimeError('the current folder came before the packages of the environment')",
@@ -260,6 +265,52 @@ def test_bytecode_is_kept_in_the_environment_where_it_is_not_wanted_elsewhere(mo
     given = pytest_run._variables(binaries)
     assert "PYTHONDONTWRITEBYTECODE" not in given
     assert given["PYTHONPYCACHEPREFIX"] == "/an/environment/bytecode"
+
+
+def test_a_run_whose_command_is_gone_already_ends_at_once():
+    code = "from pytest_rlregress.util.processes import end_with_parent as end; end(15, parent=1); print('lives on')"
+    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "")
+
+
+@pytest.mark.parametrize("changed", ["tests/conftest.py", "conftest.py", "tests/helper.py", "tests/lib/x.py", "p/m.py"])
+def test_changed_code_beside_the_tests_is_tried_again(tmp_path, monkeypatch, changed):
+    def write(file, text):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+
+    def key():
+        lines = {"mine": f"-e {tmp_path / 'p'}", "other": "other==1.0"}
+        return context._hash_contents(TrialRequest(("tests/test_it.py::test_a",)), Catalogue(), Lock(lines))
+
+    monkeypatch.chdir(tmp_path)
+    for file in ("tests/test_it.py", "other/not_ours.py", "p/.venv/lib/x.py", changed):
+        write(file, "")
+    before = key()
+    for file in ("other/not_ours.py", "p/.venv/lib/x.py"):
+        write(file, "changed = 1")
+    assert key() == before
+    write(changed, "changed = 1")
+    assert key() != before
+
+
+def test_a_host_of_another_name_goes_on_from_there(tmp_path, monkeypatch):
+    options = SimpleNamespace(repeat=1, cache_dir=tmp_path, fresh=False, timeout=9, jobs=1)
+    environments = SimpleNamespace(close=lambda: None)
+    request = TrialRequest((__file__,))
+    for name in ("pod-1", "pod-2"):
+        monkeypatch.setattr(platform, "node", lambda name=name: name)
+        with context.TrialContext(options, Catalogue(), request, Progress(), environments, None).runner({}):
+            pass
+    assert len([*tmp_path.glob("journals/*.jsonl")]) == 1
+
+
+def test_a_package_on_the_import_path_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "packaging").mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(context.RequestError, match=r"packaging would be imported from .*PYTHONPATH"):
+        context.refuse_shadowed(["packaging"])
+    context.refuse_shadowed(["pytest"])
 
 
 def test_a_run_that_is_late_is_stopped(folder):

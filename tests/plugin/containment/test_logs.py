@@ -158,6 +158,11 @@ def test_log_of_gigabytes(logs, log):
     append(log, "\n" + REFUSED)
     assert "400" in logs.stalled(0.0)
     assert logs.tails() == [(f"end of {log}", REFUSED.strip())]
+    append(log, COMPLETED + "ERROR:    ")
+    assert logs.stalled(0.0) is None
+    os.truncate(log, 9 * 2**30)  # the rest of that line is not read, nor made up from what is
+    append(log, "\n")
+    assert logs.stalled(0.0) is None
     assert time.monotonic() - begun < 2.0
 
 

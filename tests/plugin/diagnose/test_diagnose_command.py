@@ -199,6 +199,14 @@ def test_bad_input(tmp_path, log, capsys, make, message):
     assert "unrecognised-model-type" in printed.out  # the others are read all the same
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_log_that_opens_and_cannot_be_read(log, capsys):
+    assert main(["diagnose", "/proc/self/mem", log("KeyError: 'ministral3'\n")]) == 2
+    printed = capsys.readouterr()
+    assert "/proc/self/mem: Input/output error" in printed.err
+    assert "unrecognised-model-type" in printed.out
+
+
 def test_empty_log(log, capsys):
     assert main(["diagnose", log("")]) == 0
 

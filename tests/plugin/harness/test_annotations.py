@@ -219,7 +219,9 @@ def test_elsewhere_there_are_none(annotated, monkeypatch):
 
 
 def test_paths_are_those_of_the_repository(annotated, pytester, monkeypatch):
-    body = "import pytest\n\n@pytest.mark.isolated\ndef test_fails(): assert 0\n"
+    body = (
+        "import pytest\n\n@pytest.mark.isolated\n@pytest.mark.parametrize('a', ['x/y'])\ndef test_fails(a): assert 0\n"
+    )
     for folder in ("repository/scenarios", "site-packages"):
         Path(folder).mkdir(parents=True)
         Path(folder, f"test_{Path(folder).name[:4]}.py").write_text(body)
@@ -227,9 +229,10 @@ def test_paths_are_those_of_the_repository(annotated, pytester, monkeypatch):
     monkeypatch.setenv("GITHUB_WORKSPACE", str(pytester.path / "repository"))
     found = annotated({}, "repository/linked", "site-packages")
     assert [properties for _, properties, _ in found] == [
-        {"file": "scenarios/test_scen.py", "line": "3", "title": "failed: test_fails"},
-        {"title": "failed: test_fails"},
+        {"file": "scenarios/test_scen.py", "line": "3", "title": "failed: test_fails[x/y]"},
+        {"title": "failed: test_fails[x/y]"},
     ]
+    assert found[0][2].endswith("\ntest_scen.py::test_fails[x/y]")
 
 
 def test_hardware_run_without_a_hardware_test_is_warned_of(annotated, pytester, monkeypatch):

@@ -126,6 +126,16 @@ def test_reader_that_leaves(arguments):
     assert done.returncode == (0 if "--help" in arguments else 141)  # argparse takes no notice of its reader
 
 
+@pytest.mark.parametrize("command", ["diagnose", "audit", "report"])
+def test_an_error_of_our_own_is_no_finding(command, monkeypatch, capsys):
+    def fail(options):
+        raise ZeroDivisionError("of our own")
+
+    monkeypatch.setattr(f"pytest_rlregress.{command}.{command}_command.run", fail)
+    assert main([command, "x"]) == 2  # Python's 1 says that there is a finding
+    assert "ZeroDivisionError: of our own" in capsys.readouterr().err
+
+
 def test_long_id_stays_whole(tmp_path, capsys):
     failure_id = "a-column-of-the-batch-" + "-and-".join(["is-short"] * 12)
     (tmp_path / "failures.toml").write_text(FAILURES.replace("short-column", failure_id))

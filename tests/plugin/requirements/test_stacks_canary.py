@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import time
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,15 @@ def test_the_steps_keep_a_night_and_tell_it(tmp_path):
     assert "it's $HOME" in (tmp_path / "log").read_text()
     kept = git(tmp_path / "server/some/where", "ls-tree", "--name-only", "nightly-stacks").splitlines()
     assert kept == ["first.json", "second.json"]
+
+
+def test_a_bisect_that_does_not_heed_is_killed(canary, tmp_path, monkeypatch):
+    program = tmp_path / "rlregress"
+    program.write_text("#!/bin/sh\ntrap '' INT\nexec sleep 8\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(canary.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(canary, "BISECT_SECONDS", 0.5)
+    monkeypatch.setattr(canary, "STOP_SECONDS", 0.5)
+    begun = time.monotonic()
+    assert canary.ask(["rlregress"]) == "It did not end in time."
+    assert time.monotonic() - begun < 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 
 import audited
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from pytest_rlregress.audit import BatchError, audit_batch  # noqa: E402
+from pytest_rlregress.audit.group_checks import duplicates  # noqa: E402
 from pytest_rlregress.audit.rules import CHECKS  # noqa: E402
 
 
@@ -218,6 +220,11 @@ def test_rows_of_one_prompt_are_a_group(form, prompt):
     same_sample(batch)
     found = [(one.check, one.places[0].row) for one in audit(form(batch))]
     assert found == [("group-spread", 4), ("duplicate", 3)]
+
+
+def test_log_probabilities_that_are_no_numbers_make_no_duplicates():
+    assert duplicates({"a": [0, 1]}, ["same", "same"], [1, 1], [math.nan, math.nan]) == []
+    assert duplicates({"a": [0, 1]}, ["same", "same"], [99, 99], [math.nan, math.nan])  # as without them
 
 
 def test_rows_without_groups_are_no_finding(good):

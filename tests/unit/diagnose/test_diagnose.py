@@ -145,6 +145,25 @@ def test_workers_that_fail_at_once(shipped):
     assert [finding.what for finding in diagnosis.unknown] == ["LookupError: b", "LookupError: d"]
 
 
+@pytest.mark.parametrize("ranks", [43, 100])
+def test_traceback_that_many_ranks_print_line_by_line(shipped, ranks):
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "/opt/train.py", line 9, in main',
+        "    step(batch)",
+        "    ^^^^^^^^^^^",
+        '  File "/opt/verl/protocol.py", line 99, in list_of_dict_to_dict_of_list',
+        "    assert key in output",
+        "           ^^^^^^^^^^^^^",
+        "AssertionError",
+    )
+    diagnosis = diagnose(shipped, "".join(f"[rank{rank}]: {line}\n" for line in lines for rank in range(ranks)))
+    assert [(finding.failure.id, finding.count) for finding in diagnosis.documented] == [
+        ("dataproto-concat-keys", ranks)
+    ]
+    assert diagnosis.unknown == []
+
+
 def test_exception_from_another_worker(shipped):
     text = """\
 Traceback (most recent call last):

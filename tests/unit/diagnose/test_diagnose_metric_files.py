@@ -51,6 +51,9 @@ LINES = {
     "wandb": ('{"_step": 9, "_runtime": 5.1, "train/global_step": 3, "train/reward": 0.25}', [(3, 0.25)]),
     "wandb, evaluation": ('{"_step": 9, "train/global_step": 3, "eval/reward": 0.25}', []),
     "JSON, cut off": ('{"step": 3, "reward": 0.25, "gr', []),
+    "a step that none is": ('{"step": 99999999999999999999, "reward": 0.25}', [(1, 0.25)]),
+    "verl, a step that none is": (f"step:{'9' * 20} - critic/score/mean:0.25", []),
+    "a number of 400 digits": (f'{{"step": 3, "reward": {"9" * 400}}}', [(3, math.inf)]),
     "JSON of something else": ('{"step": 3, "reward": {"mean": 1}, "message": "reward"}', []),
 }
 

@@ -46,6 +46,7 @@ TOLD = {
     "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks": "SIGKILL",
     "[2026-11-23 04:01:18,123] [ERROR] [launch.py:321:sigkill_handler] exits with return code = -9": "SIGKILL",
     "trainer-1 exited with code 137": "SIGKILL",  # docker compose
+    "trainer exited with exit code 0137": "SIGKILL",
     "      Reason:       OOMKilled": "SIGKILL",  # kubectl describe
     "Process finished with exit code 139 (interrupted by signal 11: SIGSEGV)": "SIGSEGV",  # PyCharm
     "Process finished with exit code -1073741819 (0xC0000005)": "SIGSEGV",
@@ -62,6 +63,14 @@ def seen(text):
 @pytest.mark.parametrize("line", TOLD)
 def test_signal_is_named_in_every_wording(line):
     assert [name for name, _ in seen(line)] == [TOLD[line]]
+
+
+@pytest.mark.parametrize(
+    "line", ["exitcode: 08", f"exit code {'9' * 5000}", f"Caught signal {'9' * 5000} (", f"by signal {'9' * 5000}"]
+)
+def test_number_that_no_signal_has(line):
+    found = process_end(line)
+    assert found is None or found.signal is None
 
 
 @pytest.mark.parametrize(

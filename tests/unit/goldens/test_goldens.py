@@ -130,6 +130,14 @@ def test_another_step_is_said_and_not_compared(now):
     [line] = told(settings=now).differences
     assert "a step with other settings" in line
     assert "learning_rate 0.002 -> 0.001" in line or len(now) != 2
+    assert "learning_rate 0.002 -> none" in line or now
+
+
+@pytest.mark.parametrize(("now", "said"), [(3.0, "is 3, the golden's is not finite"), (None, "not finite, nor is the")])
+def test_a_recorded_null_is_told(now, said):
+    golden = replace(GOLDEN, runs=tuple(having("loss", 3, None)))
+    [line] = told(*having("loss", 3, now), golden=golden).differences
+    assert said in line
 
 
 # -- the file ------------------------------------------------------------------------------------------------------

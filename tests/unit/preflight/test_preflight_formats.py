@@ -81,9 +81,22 @@ def test_toml(config):
 
 
 def test_overrides_are_laid_over(config):
-    read = config("yaml", "data:\n  a: 1\n  b: 2\n", "data.a=3", "++data.c.d=[1,2]", "~data.b", "data.e=x=y")
-    assert read.tree == {"data": {"a": 3, "c": {"d": [1, 2]}, "e": "x=y"}}
+    read = config(
+        "yaml",
+        "data:\n  a: 1\n  b: 2\n",
+        "data.a=3",
+        "++data.c.d=[1,2]",
+        "~data.b",
+        "data.e=x=y",
+        "data.f={b:1,c:{d:2}}",
+    )
+    assert read.tree == {"data": {"a": 3, "c": {"d": [1, 2]}, "e": "x=y", "f": {"b": 1, "c": {"d": 2}}}}
     assert str(read.place("data.a")) == "data.a=3"
+
+
+def test_a_comment_ends_a_command_of_a_launch_script(config):
+    read = config("sh", "python3 -m verl.trainer.main_ppo data.a=1 \\\n    # data.b=2 \\\n    data.c=3\n")
+    assert read.tree == {"data": {"a": 1}}  # bash ends a comment, and with it the command, at the line's end
 
 
 def test_references_are_followed(config):

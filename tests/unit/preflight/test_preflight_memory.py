@@ -130,6 +130,8 @@ def test_a_size_that_the_name_does_not_tell_is_asked_for(capsys):
         ("trainer.n_gpus_per_node=${oc.env:CARDS_OF_NOBODY}", "trainer.n_gpus_per_node"),
         ("data.max_response_length=???", "data.max_response_length"),
         ("actor_rollout_ref.actor.use_dynamic_bsz=no", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"),
+        ("trainer.n_gpus_per_node=0.5", "trainer.n_gpus_per_node"),
+        ("trainer.n_gpus_per_node=-8", "trainer.n_gpus_per_node"),
         (f"{VERL_SHARE}=???", VERL_SHARE),
         ("--hw=cpu", "--hw"),
     ],
@@ -140,6 +142,11 @@ def test_a_number_that_is_missing_is_named(capsys, change, missing):
     report = json.loads(capsys.readouterr().out)
     assert missing in report["missing"]
     assert any(missing in one["missing"] for one in report["not_checked"])
+
+
+@pytest.mark.parametrize("change", [f"{MODEL}.lora_rank=.inf", "data.max_response_length=.nan"])
+def test_what_is_no_number_is_no_error(findings, change):
+    assert findings(GSPO, change, "--hw=h200") == []
 
 
 @pytest.mark.parametrize("change", ["model_engine=megatron", "actor_rollout_ref.actor.megatron.use_mbridge=yes"])
@@ -166,6 +173,10 @@ def test_what_is_left_out_is_told_of_where_it_belongs(tmp_path, capsys):
         ("Qwen/Qwen3-30B-A3B", 30_000_000_000),
         ("/models/qwen2.5-0.5b", 494_032_768),
         ("mistralai/Mixtral-8x7B", None),
+        ("/data/1b_runs/Qwen2.5-7B/", 7_615_616_512),
+        ("/scratch/70b/ckpt/Qwen3-4B", 4_000_000_000),
+        ("/data/1b_runs/actor", None),
+        ("/hub/models--Qwen--Qwen2.5-7B/snapshots/7b1c0de", 7_615_616_512),
         ("me/my-model-4bit", None),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from record_checks import document
@@ -45,6 +46,11 @@ def test_what_is_gone(tmp_path, records, said):
     for record in records:
         write(tmp_path / "records", *record)
     assert gone(tmp_path / "records", "h100", ["torch", "ray"]) == said.replace("*", "since the last recorded run")
+
+
+def test_a_record_that_is_removed_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: [folder / "20270314T000000Z-h100-1.json"])
+    assert gone(tmp_path, "h100", []) == ""
 
 
 def test_a_card_that_no_profile_knows(tmp_path):

@@ -44,6 +44,10 @@ def headline(answer):
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
+        (
+            replace(SAFE, moved_along=("verl 0.9.1 -> 0.4.1", "six 1.17 -> 1.16", "tensordict 0.9 -> 0.11")),
+            "verl goes back from 0.9.1 to 0.4.1; beside that nothing gets worse (4 packages move, 50 tests unchanged).",
+        ),
         (SAFE, "Safe (2 packages move, 50 tests unchanged)."),
         (
             replace(SAFE, gone=("a", "b"), changes=(change("a", Effect.ABSENT, "absent"),)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -53,6 +55,21 @@ def test_a_file_that_is_named_and_not_there(tmp_path):
     (tmp_path / "requirements.txt").write_text("-r gone.txt\n")
     with pytest.raises(LockError, match=r"gone\.txt: cannot be read"):
         read_constraints(tmp_path / "requirements.txt")
+
+
+def test_a_condition_on_a_package_from_a_folder_is_no_floor(tmp_path):
+    (tmp_path / "requirements.txt").write_text("mine>=2\nthing<2\nother>1\n")
+    here = Lock({"mine": "-e /x", "thing": "thing==2.0", "other": "other==2.0"})
+    context = SimpleNamespace(options=SimpleNamespace(may_downgrade=[]))
+    assert plan._find_floors(context, here, {}, read_constraints(tmp_path / "requirements.txt")) == {"other"}
+
+
+@pytest.mark.parametrize(
+    ("specifier", "version"),
+    [("==5.0", "5.0"), ("===5.0", "5.0"), ("==5.0,>=4", None), (">=4,==5.0", None), ("==5.*", None), (">4", None)],
+)
+def test_one_condition_alone_names_an_exact_version(specifier, version):
+    assert plan.find_exact(SpecifierSet(specifier)) == version
 
 
 # -- the release that is meant ----------------------------------------------------------------------------------------
