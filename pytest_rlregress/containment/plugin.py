@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,10 @@ from pytest_rlregress.containment.reports import (
     torn_down,
 )
 from pytest_rlregress.containment.reruns import reruns_of
-from pytest_rlregress.containment.running import GROUP, TIMEOUT, Ran, Runner, contained
+from pytest_rlregress.containment.running import CHECKS, GROUP, TIMEOUT, Ran, Runner, contained
 from pytest_rlregress.containment.scheduling import ByGroup, write_groups
 from pytest_rlregress.containment.worker import key_of
-from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES
+from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by
 from pytest_rlregress.verdicts import Outcome
 
 if TYPE_CHECKING:
@@ -156,11 +157,15 @@ class Containment:
         return ran.again
 
     def _check(self, check: pytest.Item, host: pytest.Item | None) -> Ran:
-        """Run the check of a component in a test's child or, without one, in that of all checks."""
-        own = group_of(check)
-        assert own is not None, "checks are contained"
-        group = own if host is None or host.stash[GROUP].alone else host.stash[GROUP]
-        return self._runner.run(check, group, "", 0)
+        """Run the check of a component in a test's child or, without one, in that of all checks.
+
+        One that starts something there gets a child that ends with it.
+        """
+        if host is not None and not host.stash[GROUP].alone:
+            return self._runner.run(check, host.stash[GROUP], "", 0)
+        if any(fixture.starts for fixture in asked_by(check).values()):
+            return self._runner.run(check, replace(CHECKS, alone=True), None, 0)
+        return self._runner.run(check, CHECKS, "", 0)
 
     def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
         """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""
