@@ -7,6 +7,7 @@ import signal as signals
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -306,12 +307,16 @@ def load(folders: Iterable[Path]) -> Catalogue:
     """
     catalogue = Catalogue()
     for path in (path for folder in folders for path in sorted(folder.rglob("failures.toml"))):
-        document = toml_table.check(
-            toml_table.load(path, CatalogueError), str(path), CatalogueError, {}, {"failure": toml_table.tables}
-        )
-        for number, table in enumerate(document.get("failure", ()), 1):
-            failure = _failure(path, number, table)
+        for failure in _failures(path, toml_table.read(path, CatalogueError)):
             if failure.id in catalogue:
                 raise CatalogueError(f"{path}: failure {failure.id}: id also given in {catalogue[failure.id].source}")
             catalogue[failure.id] = failure
     return catalogue
+
+
+@cache  # a contained child inherits what its warm server has read
+def _failures(path: Path, text: str) -> tuple[Failure, ...]:
+    document = toml_table.check(
+        toml_table.parse(text, path, CatalogueError), str(path), CatalogueError, {}, {"failure": toml_table.tables}
+    )
+    return tuple(_failure(path, number, table) for number, table in enumerate(document.get("failure", ()), 1))

@@ -15,7 +15,9 @@ import pytest
 
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
-pytestmark = pytest.mark.isolated(group="component checks")
+#: The child of the checks that start nothing.
+GROUP = "component checks"
+pytestmark = pytest.mark.isolated(group=GROUP)
 
 #: Collected in children only.
 FILE = Path(__file__)

@@ -8,6 +8,8 @@ import signal
 import threading
 import time
 from collections.abc import Generator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +30,10 @@ from pytest_rlregress.containment.reports import (
     torn_down,
 )
 from pytest_rlregress.containment.reruns import reruns_of
-from pytest_rlregress.containment.running import GROUP, TIMEOUT, Ran, Runner, contained
+from pytest_rlregress.containment.running import CHECKS, GROUP, TIMEOUT, Ran, Runner, contained
 from pytest_rlregress.containment.scheduling import ByGroup, write_groups
 from pytest_rlregress.containment.worker import key_of
-from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES
+from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by
 from pytest_rlregress.verdicts import Outcome
 
 if TYPE_CHECKING:
@@ -78,13 +80,24 @@ class Containment:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note where each contained test runs, and put those of one child one after the other."""
+        """Note where each contained test runs, and put those of one child one after the other.
+
+        What is expected to end the child comes last: the others would need a new one, with its engine or server.
+        """
+        in_order: list[pytest.Item] = []
         for item in items:
             group = group_of(item)
             if group is not None:
                 limits_of(item, self._run.limits)
                 item.stash[GROUP] = group
-        items[:] = together(items, [item.stash.get(GROUP, None) for item in items])
+        ordered = together(items, [item.stash.get(GROUP, None) for item in items])
+        for _, mates in groupby(ordered, key=lambda item: item.stash.get(GROUP, None)):
+            in_order += sorted(mates, key=self._may_end_process)
+        items[:] = in_order
+
+    def _may_end_process(self, item: pytest.Item) -> bool:
+        side = self._run.side(item)
+        return side is not None and side.may_end_process
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -109,10 +122,17 @@ class Containment:
         """Tell one of xdist's workers where to write down which tests share a child."""
         node.workerinput["rlregress_groups"] = str(self._pool.groups_file)
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Under ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker."""
-        return ByGroup(config, log, self._pool.groups_file) if config.getoption("dist") == "load" else None
+    @pytest.hookimpl(wrapper=True, optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Generator[None, Any, Any]:
+        """Under ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker.
+
+        A conftest file may say otherwise too, but not of the shipped scenarios, which its tests are none of.
+        """
+        given = yield
+        shipped = self._run.settings.hw and config.args_source != pytest.Config.ArgsSource.ARGS
+        if config.getoption("dist") == "load" and (shipped or type(given).__module__.startswith("xdist.")):
+            return ByGroup(config, log, self._pool.groups_file)
+        return given
 
     # -- one test --------------------------------------------------------------------------------------------------
 
@@ -156,11 +176,15 @@ class Containment:
         return ran.again
 
     def _check(self, check: pytest.Item, host: pytest.Item | None) -> Ran:
-        """Run the check of a component in a test's child or, without one, in that of all checks."""
-        own = group_of(check)
-        assert own is not None, "checks are contained"
-        group = own if host is None or host.stash[GROUP].alone else host.stash[GROUP]
-        return self._runner.run(check, group, "", 0)
+        """Run the check of a component in a test's child or, without one, in that of all checks.
+
+        One that starts something there gets a child that ends with it.
+        """
+        if host is not None and not host.stash[GROUP].alone:
+            return self._runner.run(check, host.stash[GROUP], "", 0)
+        if any(fixture.starts for fixture in asked_by(check).values()):
+            return self._runner.run(check, replace(CHECKS, alone=True), None, 0)
+        return self._runner.run(check, CHECKS, "", 0)
 
     def _log_rerun(self, item: pytest.Item, reports: Sequence[pytest.TestReport]) -> None:
         """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,12 @@ from pytest_rlregress.hardware.nvml import Gpu
 
 @dataclass(frozen=True)
 class _Held:
-    """A living child and what goes with it: a server of its own, its folder."""
+    """A living child and what goes with it: a server of its own, its folder, whether it uses the locked GPUs."""
 
     child: Child
     own: WarmServer | None
     folder: Path
+    locks: bool
 
 
 #: Where test files are imported for the first time.
@@ -71,7 +72,7 @@ class Pool:
             group: What the tests in the child share.
             files: Test files the child collects.
             modules: What must be imported before the fork; nothing for a fresh interpreter.
-            gpus: How many GPUs its tests need, where there are any.
+            gpus: How many GPUs its tests need, where there are any; for 0 none is locked.
 
         Raises:
             ContainmentError: The warm server died.
@@ -92,7 +93,7 @@ class Pool:
                 if own is not None:
                     own.close()
                 raise
-            self._children[group] = _Held(child, own, folder)
+            self._children[group] = _Held(child, own, folder, bool(visible))
         return self._children[group].child
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
@@ -116,9 +117,9 @@ class Pool:
         self.drop(group)
         return death
 
-    def stop_groups(self, but: ChildGroup) -> None:
-        """End every group but one: a group's engine and cluster are not held while another runs."""
-        for group in [group for group in self._children if group != but]:
+    def stop_groups(self, but: Collection[ChildGroup]) -> None:
+        """End every other group: a group's engine and cluster are not held while another runs."""
+        for group in [group for group in self._children if group not in but]:
             self.stop(group, self._complain)
 
     def drop(self, group: ChildGroup) -> None:
@@ -131,7 +132,7 @@ class Pool:
         if self._gpus:
             for line in gpu_memory.wait_for_gpu_memory(killed):
                 self._say(line)
-        if not self._children and self._lock is not None:
+        if self._lock is not None and not any(child.locks for child in self._children.values()):
             self._lock.release()
             self._lock = None
 

@@ -23,6 +23,8 @@ from pytest_rlregress.verdicts import Outcome
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
+#: The checks of components that start nothing: their child stays beside the others, and locks no GPU.
+CHECKS = ChildGroup(component_checks.GROUP)
 #: On each contained test: the group that it shares a child with.
 GROUP: pytest.StashKey[ChildGroup] = pytest.StashKey()
 #: On a contained test that pytest-timeout limits: after how many seconds.
@@ -76,13 +78,16 @@ class Runner:
             following: The test that follows there, None for none: then the child is ended; "" if that is not known.
             reruns: How often it may be run again if it fails.
         """
-        if not group.alone:
-            self._pool.stop_groups(but=group)
+        if not group.alone and group != CHECKS:
+            self._pool.stop_groups(but=(group, CHECKS))
         mates = [other for other in contained(item.session) if other.stash[GROUP] == group]
         check = item.path == component_checks.FILE
         modules = self.warm if check or any(map(self._run.components, mates)) else ()
-        gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
-        files = [*(mate.path for mate in mates), *[component_checks.FILE] * (not group.alone)]
+        counts = [mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")]
+        gpus = 0 if group == CHECKS else max(counts, default=1)
+        files = [mate.path for mate in mates]
+        if check or not group.alone:
+            files.append(component_checks.FILE)
         messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
         again, begun, waited = False, time.monotonic(), 0.0
         try:

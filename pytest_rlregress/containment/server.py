@@ -6,6 +6,7 @@ in the first message, so that pytest can turn to a server that imported nothing 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from pytest_rlregress import catalogue
 from pytest_rlregress.containment import leftovers, supervisor, worker
 from pytest_rlregress.util.processes import become_subreaper
 
@@ -47,9 +49,11 @@ def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:
     become_subreaper()  # of what a supervisor leaves that is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # Loading pytest's plugins is most of what a child without a stack would cost.
+    # Loading pytest's plugins and the catalogue is most of what a child without a stack would cost.
     plugins = [entry.module for entry in entry_points(group="pytest11")]
-    control.send(json.dumps({"ready": _warm_up([*plugins, *modules])}).encode())
+    with contextlib.suppress(catalogue.CatalogueError):  # the pytest process meets the same, and reports it
+        catalogue.load([catalogue.SHIPPED])
+    control.send(json.dumps({"ready": _warm_up([*plugins, "pytest_rlregress.session", *modules])}).encode())
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
         if not data:

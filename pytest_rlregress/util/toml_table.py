@@ -18,9 +18,22 @@ def load(path: Path, error: type[Exception]) -> dict[str, Any]:
     Raises:
         error: It is missing, or not TOML.
     """
+    return parse(read(path, error), path, error)
+
+
+def read(path: Path, error: type[Exception]) -> str:
+    """Return the text of a file; raise ``error`` if it is missing or not a text."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise error(f"{path}: not readable as TOML: {problem}") from None
+
+
+def parse(text: str, path: Path, error: type[Exception]) -> dict[str, Any]:
+    """Return the document that a file's text is; raise ``error`` if it isn't TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
         raise error(f"{path}: not readable as TOML: {problem}") from None
 
 

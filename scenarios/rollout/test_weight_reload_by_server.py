@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import suppress
 from threading import Event
 
 import pytest
 
-import pytest_rlregress
 from pytest_rlregress.fixtures.waiting import wait_for_condition
 from pytest_rlregress.scenarios.rollout.new_weights import (
     LONG,
@@ -25,27 +23,18 @@ from pytest_rlregress.scenarios.rollout.new_weights import (
 )
 from pytest_rlregress.stack import InterfaceMissing, versions
 
-pytestmark = [
-    pytest.mark.needs("vllm-engine", "vllm-server"),
-    pytest.mark.isolated(group="rollout server with endpoints"),
-]
 CPU = pytest.mark.hw("cpu")
 GENERATED = 8  # tokens
 
 
 @pytest.fixture(scope="module")
-def running(tiny_qwen, progress, watch_log):
-    """A server with its endpoints for developers and a trainer's extension of its worker."""
-    from pytest_rlregress.fixtures import vllm_server
+def running(vllm_server, tiny_qwen):
+    """The folder's server, which gets its weights back."""
+    from pytest_rlregress.remedies.rollout import reload_weights_by_server
 
-    extension = "pytest_rlregress.scenarios.rollout.raw_reload.RawReload"
-    here = str(Path(pytest_rlregress.__file__).parents[1])
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "1")
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))
-        with vllm_server.start(tiny_qwen.directory, progress, worker_extension_cls=extension) as server:
-            watch_log(server.log_path)
-            yield server
+    yield vllm_server
+    with suppress(RuntimeError):  # a vLLM that takes none
+        reload_weights_by_server(vllm_server.base_url, tiny_qwen.model().named_parameters())
 
 
 @pytest.fixture

@@ -79,6 +79,26 @@ def test_one_broken_component_is_one_failure(run, broken, pytester, how, workers
     assert evidence in (failed.find("failure").text or "") + failed.find("failure").get("message")
 
 
+SHARED = """
+import os
+from pathlib import Path
+
+import pytest
+
+@pytest.mark.parametrize(
+    "component", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("numpy", "tokenizers")]
+)
+def test_it(component):
+    Path(f"{component}.pid").write_text(str(os.getpid()))
+"""
+
+
+def test_a_check_between_two_tests_leaves_their_process_running(run, pytester):
+    run(SHARED).assert_outcomes(passed=2)
+    pids = {file.read_text() for file in pytester.path.glob("*.pid")}
+    assert len(pids) == 1, "the check of the second component ended the process of the first test"
+
+
 def test_what_works_is_counted_and_not_a_test(run):
     result = run(NEEDS.format(component="tokenizers"))
     result.assert_outcomes(passed=3)
