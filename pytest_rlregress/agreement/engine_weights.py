@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.stack import InterfaceMissing
@@ -40,6 +40,21 @@ def engine_weights(llm: LLM) -> dict[str, torch.Tensor]:
         raise NotImplementedError(f"the engine has {len(found)} workers: of one rank only")
     weights: dict[str, torch.Tensor] = found[0]
     return weights
+
+
+def stale_weights(llm: LLM, weights: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
+    """Return the names of the engine's weights that are not the given ones in the engine's dtype.
+
+    Args:
+        llm: As for ``engine_weights``.
+        weights: A model's state dict, which has a tied head under its own name too.
+
+    Raises:
+        InterfaceMissing, NotImplementedError: From ``engine_weights``.
+    """
+    return tuple(
+        name for name, tensor in engine_weights(llm).items() if not tensor.equal(weights[name].to("cpu", tensor.dtype))
+    )
 
 
 def _weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:

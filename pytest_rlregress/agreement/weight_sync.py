@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.agreement import logprobs
-from pytest_rlregress.agreement.engine_weights import engine_weights
+from pytest_rlregress.agreement.engine_weights import engine_weights, stale_weights
 
 if TYPE_CHECKING:
     import torch
@@ -99,9 +99,7 @@ def check_weight_sync(engine: Engine, model: PreTrainedModel, sync: Sync) -> Syn
 
     tied = _tied(model)
     stale = tuple(
-        f"{name} (tied to {tied[name]})" if name in tied else name
-        for name, tensor in engine_weights(engine.llm).items()
-        if not tensor.equal(wanted[name].to("cpu", tensor.dtype))
+        f"{name} (tied to {tied[name]})" if name in tied else name for name in stale_weights(engine.llm, wanted)
     )
     reference = _as_the_engine_computes(model, engine.llm.model_config.dtype)
     scored = logprobs.mean_gap(engine.logprobs(sequences), logprobs.token_logprobs(reference, sequences))

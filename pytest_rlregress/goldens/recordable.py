@@ -111,9 +111,9 @@ class RecordableMiniature:
         step = replace(
             self.step, settings=settings, ran=lambda settings, records: found.append(run_of(settings, records))
         )
-        for record in step.run(self.steps, alter or (lambda _: None)):
-            if sound:
-                check(record, settings)
+        records = step.run(self.steps, alter or (lambda _: None))
+        if sound:
+            check(records, self.steps, settings.logprob_tolerance)
         return found[0]
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""A real step must work: vLLM in a Ray actor, a TensorDict batch, GRPO or GSPO, AdamW, weights back to the engine."""
+"""Our own trainer around a real engine must work: vLLM in a Ray actor, GRPO or GSPO, AdamW, weights back to vLLM."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ def test_two_steps_agree(training_step, level, prompts):
     from pytest_rlregress.fixtures.step_record import check
 
     records = training_step.run(steps=2, level=level, prompt_kind=prompts)
-    for record in records:
-        check(record, training_step.settings)
+    check(records, 2, training_step.settings.logprob_tolerance)
     assert sum(record.ended_early for record in records), "no completion ended early: their masks went untested"
-    assert any(len({len(prompt) for prompt in record.prompts}) > 1 for record in records), "no prompt was padded"
+    assert any(len(set(map(len, record.prompts))) > 1 for record in records), "no prompt was padded"
 
 
 def test_forty_more_learn(training_step):
@@ -28,7 +27,7 @@ def test_forty_more_learn(training_step):
 
 @pytest.mark.hw(capability=">=7.0")
 def test_memory_returns(training_step):
-    from pytest_rlregress.fixtures.step_record import device_memory
+    from pytest_rlregress.fixtures.training_step import device_memory
 
     training_step.run(steps=2)
     before = device_memory()
