@@ -221,7 +221,7 @@ tests_of() {
         rollout.test_tool_call_parser_mismatch ;;
     5) say training.test_fsdp_step training.test_trl_step training.test_verl_step \
         weight_sync.test_trl_colocate_load_weights ;;
-    6) say training.test_golden training.test_fsdp_step_golden training.test_trl_step_golden ;;
+    6) say training.test_golden training.test_trl_step_golden ;;
     esac
 }
 

@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from pytest_rlregress import properties, session
-from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_key import Key, key_of
 from pytest_rlregress.fixtures.step_measurements import Run, note_run
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.differences import bands, tolerances
@@ -22,6 +22,20 @@ if TYPE_CHECKING:
 
 #: On the test's report: a golden that is to be written once the run has ended well.
 DRAFT = "rlregress_golden_draft"
+
+
+def skip_unrecorded(item: pytest.Item, step: str) -> None:
+    """Skip the test, before its step runs, if no golden of the step is for this device, torch and engine.
+
+    Attention and dtype are known once the engine runs: ``compare_or_record`` looks at them.
+    """
+    run = session.find(item.config)
+    if run.settings.update_goldens:
+        return
+    key = key_of(f"vllm {run.stack.versions['vllm']}", "any attention", "any dtype")
+    near = nearest(run.settings.goldens, step, key)
+    if near is None or (near.torch, near.engine) != (key.torch, key.engine):
+        _skip(item, step, key, near)
 
 
 def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[str], None]) -> None:
@@ -45,11 +59,7 @@ def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[st
         properties.add(item, golden_draft=json.dumps(draft, allow_nan=False), hardware=run.profile.id)
         return
     if golden is None:
-        near = nearest(folder, step.name, key)
-        reason = f"no golden of the {step.name} for this key ({key}): record it with --rl-update-goldens"
-        reason += f"; nearest, not used: {near}" if near else ""
-        _note(item, "none", step.name, key, notes=[reason])
-        pytest.skip(reason)
+        _skip(item, step.name, key, nearest(folder, step.name, key))
     # Without a marker hw, which would keep it from a CPU: it is a test of the hardware.
     properties.add(item, hardware=run.profile.id)
     found = compare(golden, step.settings, runs)
@@ -115,6 +125,13 @@ def perturbation(seed: int, dtype: str) -> Alter:
                 parameter.mul_(1 + epsilon * signs.to(parameter.device))
 
     return alter
+
+
+def _skip(item: pytest.Item, step: str, key: Key, near: Key | None) -> NoReturn:
+    reason = f"no golden of the {step} for this key ({key}): record it with --rl-update-goldens"
+    reason += f"; nearest, not used: {near}" if near else ""
+    _note(item, "none", step, key, notes=[reason])
+    pytest.skip(reason)
 
 
 def _note(item: pytest.Item, state: str, step: str, key: Key, **more: object) -> None:

@@ -9,6 +9,7 @@ from pytest_rlregress.scenarios.training.blocks import (
     CLOSE,
     bias_correction,
     check_loss,
+    corrected_trl,
     gradient,
     grpo,
     off_policy,
@@ -36,6 +37,7 @@ def test_verl_advantages():
 
 
 @pytest.mark.needs("verl")
+@pytest.mark.parametrize("rows", [None, 1, 4], ids=["whole", "each-row", "four-and-two"])
 @pytest.mark.parametrize(
     ("name", "mode", "level", "mean"),
     [
@@ -43,11 +45,37 @@ def test_verl_advantages():
         ("gspo", "seq-mean-token-mean", "sequence", "sequence-mean"),
         ("vanilla", "token-mean", "token", "token-mean"),
         ("vanilla", "seq-mean-token-sum", "token", "sum"),
+        ("vanilla", "seq-mean-token-sum-norm", "token", "constant"),
     ],
 )
-def test_verl_loss(name, mode, level, mean):
+def test_verl_loss(name, mode, level, mean, rows):
+    """By ``ppo_loss`` the whole batch's, however it is cut into micro batches and ranks."""
     batch = off_policy(0.25)
-    check_loss(verls(batch, name, mode), batch, level, mean)
+    check_loss(verls(batch, rows, name, mode, loss_scale_factor=20), batch, level, mean, longest=20)
+
+
+@pytest.mark.needs("verl")
+def test_verl_weights_tokens_for_the_engine():
+    """Rollout correction: each token's loss times the weight that the engine's log-probability gave it."""
+    import torch
+
+    batch = off_policy(0.25)
+    weights = 2 * torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = gradient(verls(batch, 4, weights=weights), batch)
+    torch.testing.assert_close(found, gradient(ours(batch), batch) * weights, **CLOSE)
+
+
+@pytest.mark.needs("verl")
+def test_verl_adds_the_divergence():
+    import torch
+
+    batch = off_policy(0.25)
+    settings = {"use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "low_var_kl"}
+    added = verls(batch, 4, **settings) - verls(batch, 4)
+    apart = batch.ref_log_probs - batch.log_probs
+    expected = 0.1 * ((apart.exp() - apart - 1) * batch.mask).sum(dim=1) / batch.mask.sum(dim=1)
+    torch.testing.assert_close(added.detach(), expected.mean().detach(), **CLOSE)
+    torch.testing.assert_close(gradient(added, batch), gradient(expected.mean(), batch), **CLOSE)
 
 
 @pytest.mark.needs("verl")
@@ -122,3 +150,32 @@ def test_trl_divergence(tiny_qwen, tmp_path, corrected):
     expected = 0.1 * ((k3 * batch.mask).sum(dim=1) / batch.mask.sum(dim=1)).mean()
     torch.testing.assert_close((with_it - without).detach(), expected.detach(), **CLOSE)
     torch.testing.assert_close(gradient(with_it - without, batch), gradient(expected, batch), **CLOSE)
+
+
+@pytest.mark.needs("trl")
+@pytest.mark.parametrize("mode", ["sequence_mask", "sequence_truncate", "token_mask", "token_truncate"])
+def test_trl_corrects_for_the_engine(tiny_qwen, tmp_path, mode):
+    """The default with vLLM: the loss times trainer's by engine's probability, cut off or left out above 3."""
+    import torch
+
+    from pytest_rlregress.fixtures.training_step import token_logprobs
+
+    noise = [[0.0, 0.0], [0.5, -0.2, 0.1], [2.0, -0.5], [0.7, 0.7]]
+    trainer, loss, batch = corrected_trl(tmp_path, tiny_qwen, mode, noise)
+    mask = batch["completion_mask"].float()
+    off = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in noise], batch_first=True)
+    ratio = (off.sum(dim=1, keepdim=True) if mode.startswith("sequence") else off).exp()
+    ratio = ratio.clamp(max=3) if mode.endswith("truncate") else ratio * (ratio <= 3)
+    rewards = torch.tensor([1.0, 0.0, 0.25, 0.5])
+    advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    seen = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    found = {name: p.grad for name, p in trainer.model.named_parameters()}
+    model = tiny_qwen.model().train()
+    logprobs = token_logprobs(model, ids, seen, mask.shape[1])
+    each = -advantages[:, None] * ratio * (logprobs - logprobs.detach()).exp() * mask
+    expected = (each.sum(dim=1) / mask.sum(dim=1)).mean()
+    expected.backward()
+    torch.testing.assert_close(loss.detach(), expected.detach(), atol=1e-5, rtol=1e-5)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, atol=1e-5, rtol=1e-3)

@@ -7,8 +7,10 @@ import pytest
 
 @pytest.mark.guards("golden")
 @pytest.mark.needs("vllm-engine")
-def test_the_numbers_are_the_recorded_ones(training_step, ray_cluster, progress, request):
-    from pytest_rlregress.goldens.golden_step import compare_or_record
+def test_the_numbers_are_the_recorded_ones(trainer_step, ray_cluster, progress, request):
+    from pytest_rlregress.fixtures.step_measurements import MINIATURE
+    from pytest_rlregress.goldens.golden_step import compare_or_record, skip_unrecorded
     from pytest_rlregress.goldens.recordable import RecordableMiniature
 
-    compare_or_record(RecordableMiniature(training_step, ray_cluster, progress), request.node, progress)
+    skip_unrecorded(request.node, MINIATURE)
+    compare_or_record(RecordableMiniature(trainer_step(), ray_cluster, progress), request.node, progress)

@@ -8,14 +8,12 @@ from dataclasses import replace
 import needs
 import pytest
 
-from pytest_rlregress.fixtures.fsdp_record import FsdpSettings
 from pytest_rlregress.fixtures.trl_measurements import kept_as
 from pytest_rlregress.fixtures.trl_record import TrlStepRecord
 from pytest_rlregress.fixtures.trl_step import TrlRun
 from pytest_rlregress.goldens.golden import read
 from pytest_rlregress.goldens.golden_step import perturbation
 from pytest_rlregress.goldens.recordable import altered
-from pytest_rlregress.goldens.recordable_fsdp import VARIANTS
 from pytest_rlregress.goldens.recordable_trl import RecordableTrl
 
 RECORD = TrlStepRecord(
@@ -74,13 +72,6 @@ def test_what_is_not_sound_is_not_recorded(trl):
         step.run("colocate", sound=True)
 
 
-def test_variants_of_two_processes_are_those_of_the_steps_own_tests():
-    assert [replace(FsdpSettings(), **changes).variant for changes in VARIANTS.values()] == [
-        "all parameters, packed, 2 x cpu",
-        "lora 8, padded, 2 x cpu",
-    ]
-
-
 @needs.stack
 def test_altered_weights_are_those_that_are_loaded():
     from pytest_rlregress.fixtures.tiny_qwen import build
@@ -127,6 +118,13 @@ class Step:
 def test_golden(name, request):
     compare_or_record(Step(name), request.node, print)
 """
+UNRECORDED = """
+from pytest_rlregress.goldens.golden_step import skip_unrecorded
+
+def test_golden(request):
+    skip_unrecorded(request.node, "first-step")
+    raise AssertionError("the step runs, though no golden can be of it")
+"""
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
 
 
@@ -149,3 +147,10 @@ def test_each_step_has_a_golden_of_its_own(pytester, run):
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*not as in the golden: one: loss of step 1 is 1.0001, the golden's 1:*"])
     result.stdout.fnmatch_lines(["*agrees: first-step, a card*", "*differs: second-step, a card*"])
+
+
+def test_a_step_without_a_golden_does_not_run(pytester, run):
+    pytester.makeini("[pytest]\nrlregress_goldens = kept\n")
+    result = run({"test_it": UNRECORDED}, "--hw=cpu", "test_it.py", "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*no golden of the first-step for this key (*: record it with --rl-update-goldens*"])

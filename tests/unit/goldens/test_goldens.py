@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -192,14 +193,44 @@ def test_another_file_in_its_place_is_said(tmp_path, spoil, message):
         find(tmp_path, STEP, KEY)
 
 
-def test_the_shipped_goldens_can_be_read():
-    paths = list((SHIPPED / "goldens").glob("*.json"))
-    assert paths
-    for path in paths:
-        golden = read(path)
-        assert golden.file == path.name
-        assert golden.step != STEP or {run["variant"] for run in golden.runs} == set(RecordableMiniature.variants)
-        assert compare(golden, golden.settings, golden.runs).differences == ()
-        assert {run["step"] for run in golden.runs} == {golden.step}
-        assert set(golden.tolerances["other"]) == set(numbers_of(golden.runs[0]))
-        assert golden.origin.keys() >= {"date", "commit", "driver", "versions"}
+def shipped():
+    return sorted((SHIPPED / "goldens").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_the_shipped_goldens_can_be_read(path):
+    golden = read(path)
+    assert golden.file == path.name
+    assert golden.step != STEP or {run["variant"] for run in golden.runs} == set(RecordableMiniature.variants)
+    assert {run["step"] for run in golden.runs} == {golden.step}
+    assert golden.origin.keys() >= {"date", "commit", "driver", "versions"}
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_the_limits_of_shipped_goldens_limit(path):
+    """A limit that another rollout is within is none; what engine and trainer differ by is as small in any rollout."""
+    golden = read(path)
+    same, other = golden.tolerances["same"], golden.tolerances["other"]
+    assert set(same) == set(other) == set(numbers_of(golden.runs[0]))
+    for number in set(same) - {"reward"}:
+        largest = max(abs(value) for run in golden.runs for value in run[number])
+        for kind in ("max", "drift"):
+            near, far = same[number][kind], other[number][kind]
+            assert 0 < near < math.inf
+            assert 0 < far < math.inf
+            if "agreement" in number:
+                assert max(near, far) < 1e-6, "the step itself allows 1e-5"
+            else:
+                assert near < far / 100
+                assert far < 2 * FACTOR * largest
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_shipped_goldens_reject_another_number(path):
+    golden = read(path)
+    assert compare(golden, golden.settings, golden.runs).differences == ()
+    for which, run_ in enumerate(golden.runs):
+        for number in numbers_of(run_):
+            runs = copy.deepcopy(list(golden.runs))
+            runs[which][number][-1] += 1.01 * golden.tolerances["same"][number]["max"] + 1e-9
+            assert number in " ".join(compare(golden, golden.settings, runs).differences)
