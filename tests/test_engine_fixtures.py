@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import psutil
@@ -78,12 +79,14 @@ def test_not_a_model_directory(module, tmp_path):
 def test_server_that_dies_shows_the_tail_of_its_log(tiny_qwen, tmp_path, monkeypatch):
     (tmp_path / "vllm.py").write_text("raise ImportError('a broken installation')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with vllm_server.start(tiny_qwen.directory) as server:
+    with vllm_server.start(tiny_qwen.directory, logs=tmp_path) as server:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):  # long before vLLM binds it
+            other.bind(("127.0.0.1", int(server.address.rpartition(":")[2])))
         with pytest.raises(RuntimeError, match=r"(?s)ended with exit status 1\. .*a broken installation") as error:
             server.wait_until_ready()
         assert str(server.log_path) in str(error.value)
     assert "a broken installation" in server.log(), "the log of a server that ended by itself was not kept"
-    shutil.rmtree(server.log_path.parent)
+    assert server.log_path.is_relative_to(tmp_path), "a contained test's temporary folder is removed"
 
 
 @pytest.mark.needs("vllm")

@@ -134,3 +134,14 @@ def test_it_stops_while_a_client_waits(hub, tmp_path):
         began = time.monotonic()
     assert time.monotonic() - began < 2
     client.close()
+
+
+@pytest.mark.parametrize("path", ["/outside", "/served/../outside", "/served/%2e%2e/outside"])
+def test_no_other_file_of_this_user_is_served(hub, tmp_path, path):
+    import urllib.error
+    import urllib.request
+
+    (tmp_path / "outside").write_text("a secret")
+    address = f"{hub.storage}{tmp_path}{path}?name={FILE}&X-Amz-Signature={loopback_hub.SIGNATURE}"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address)

@@ -34,7 +34,7 @@ GENERATED = 8  # tokens
 
 
 @pytest.fixture(scope="module")
-def running(tiny_qwen, progress, watch_log):
+def running(tiny_qwen, progress, watch_log, tmp_path_factory):
     """A server with its endpoints for developers and a trainer's extension of its worker."""
     from pytest_rlregress.fixtures import vllm_server
 
@@ -43,7 +43,8 @@ def running(tiny_qwen, progress, watch_log):
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "1")
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")])))
-        with vllm_server.start(tiny_qwen.directory, progress, worker_extension_cls=extension) as server:
+        logs = tmp_path_factory.mktemp("vllm-server")
+        with vllm_server.start(tiny_qwen.directory, progress, logs=logs, worker_extension_cls=extension) as server:
             watch_log(server.log_path)
             yield server
 
