@@ -35,7 +35,7 @@ def engine_weights(llm: LLM) -> dict[str, torch.Tensor]:
         import vllm
 
         raise InterfaceMissing(f"drives LLM.apply_model, which vllm {vllm.__version__} has not")
-    found = llm.apply_model(_weights_of)
+    found = llm.apply_model(weights_of)
     if len(found) != 1:
         raise NotImplementedError(f"the engine has {len(found)} workers: of one rank only")
     weights: dict[str, torch.Tensor] = found[0]
@@ -57,7 +57,12 @@ def stale_weights(llm: LLM, weights: Mapping[str, torch.Tensor]) -> tuple[str, .
     )
 
 
-def _weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return what ``engine_weights`` does, of the model in its own process.
+
+    Raises:
+        NotImplementedError: As there.
+    """
     import torch
 
     mapper = getattr(model, "hf_to_vllm_mapper", None)

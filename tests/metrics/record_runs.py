@@ -178,15 +178,12 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_)
     score = verl_reward.compute_score(data_source, solution_str, ground_truth)
     return {}
 """
-#: Name -> steps, settings of verl, and what its reward function returns.
+BROKEN = {1: "the head not synced", 3: "half a sync", 6: "temperature left out by the engine"}
+#: Name -> steps, settings of verl, and what its reward function returns. The first broken syncs show in steps 2 and 4.
 VERL_RUNS = {
     "sound": (6, {}, "score"),
     "sound-one-update": (10, {f"{ACTOR}.ppo_mini_batch_size": 4}, "score"),
-    "broken-syncs": (
-        6,
-        {"actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls": "verl_mutants.MutantReceiver"},
-        "score",
-    ),
+    "broken-syncs": (6, {}, "score"),
     "zero-reward": (10, {}, "0.0"),
     "nan-reward": (6, {}, "float('nan') if score > 0.8 else score"),
 }
@@ -197,17 +194,21 @@ VERL_RUNS = {
 @pytest.mark.needs("verl-trainer", "ray-cluster", "vllm-engine")
 @pytest.mark.parametrize("name", VERL_RUNS)
 def test_verl(name, progress, tmp_path, monkeypatch):
-    from pytest_rlregress.fixtures import verl_record, verl_step
+    import verl_mutants
 
-    monkeypatch.setattr(verl_record, "read", lambda folder: ())  # wants numbers, which not all of these runs log
+    from pytest_rlregress.fixtures import verl_reader, verl_settings, verl_step
+
+    monkeypatch.setattr(verl_reader, "read", lambda *_: ())  # wants numbers, which not all of these runs log
     steps, settings, returned = VERL_RUNS[name]
     reward = tmp_path / "reward.py"
     reward.write_text(REWARD.format(returned))
     settings = settings | {"reward.custom_reward_function.path": reward}
     logs = []
     with verl_step.start(StepSettings(prompts=4, samples_per_prompt=4), True, progress, logs.append) as trainer:
-        trainer.run(steps, settings=settings, environment={"PYTHONPATH": str(HERE.parent)})
-        rows = map(json.loads, (trainer.folder / "0" / verl_record.METRICS_FILE).read_text().splitlines())
+        modules = ["verl_mutants"] if name == "broken-syncs" else []
+        environment = {"PYTHONPATH": str(HERE.parent), verl_mutants.VARIABLE: json.dumps(BROKEN)}
+        trainer.run(steps, settings=settings, environment=environment, modules=modules)
+        rows = map(json.loads, (trainer.folder / "0" / verl_settings.METRICS_FILE).read_text().splitlines())
         kept = [row | {"data": {k: v for k, v in row["data"].items() if k.startswith(KEPT)}} for row in rows]
         (HERE / f"verl-{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in kept))
         if name.startswith("sound"):

@@ -2,89 +2,63 @@
 
 from __future__ import annotations
 
-import math
+import json
 import os
 import signal
-from dataclasses import replace
 
 import pytest
 from installed import TESTS
 
-from pytest_rlregress.fixtures import arithmetic, verl_process, verl_record, verl_step
+from pytest_rlregress.fixtures import step_record, verl_process, verl_record, verl_settings, verl_step
 from pytest_rlregress.fixtures.step_record import StepSettings
 from pytest_rlregress.stack import InterfaceMissing
 
 TOLERANCE = 1e-5
 SETTINGS = StepSettings(prompts=4, samples_per_prompt=4)
-COMPLETIONS = 16
+MEASURED = {verl_record.LOG_PPL: 2e-7, verl_record.K3: 0.0}
 
 
 def long_run(test):
     """A run of verl's trainer, in a process of its own and with ``--rl-long`` only."""
-    needed = pytest.mark.needs("verl-trainer", "ray-cluster", "vllm-engine")
+    needed = pytest.mark.needs("verl-trainer", "ray-cluster", "vllm-engine", "transfer-queue")
     return pytest.mark.long(pytest.mark.isolated(timeout=900)(needed(test)))
 
 
-def made_step(number=1, **changes):
-    texts = ["abcde" * n for n in range(1, COMPLETIONS + 1)]
-    completions = tuple(verl_record.ScoredText(text, 40, arithmetic.reward(text, 40)) for text in texts)
-    step = verl_record.VerlStepRecord(
-        number=number,
-        loss=-0.02,
-        grad_norm=0.9,
-        reward=sum(scored.score for scored in completions) / COMPLETIONS,
-        log_ppl_abs_diff=2e-7,
-        k3_kl=0.0,
-        moved=0.01,
-        response_length=14.0,
-        seconds=2.0,
-        completions=completions,
-        metrics={},
-    )
-    return replace(step, **changes)
+def made_run(*numbers, left=(), measured=MEASURED):
+    unseen = dict.fromkeys(step_record.PROPERTIES, "made here")
+    steps = tuple(step_record.StepRecord(number=number, not_seen=unseen, measured=measured) for number in numbers)
+    return verl_record.VerlRun(steps, left, 70.0)
 
 
-def test_a_run_as_it_should_be():
-    verl_record.check(verl_record.VerlRun((made_step(1), made_step(2)), (), 70.0), 2, COMPLETIONS, TOLERANCE)
+def test_accepts_a_run_as_it_should_be():
+    verl_record.check(made_run(1, 2), 2, TOLERANCE)
 
 
-STEP = made_step()
-SCORED = STEP.completions[0]
-MUTANTS = {
-    "stale weights": ({"log_ppl_abs_diff": 0.002}, "engine and trainer disagree"),
-    "no agreement logged": ({"log_ppl_abs_diff": math.nan}, "engine and trainer disagree"),
-    "one token far off": ({"k3_kl": 4e-6}, "from the trainer's"),
-    "no gradient": ({"grad_norm": 0.0}, "the gradient's norm is 0.0"),
-    "infinite gradient": ({"grad_norm": math.inf}, "the gradient's norm is inf"),
-    "loss": ({"loss": math.nan}, "the loss is nan"),
-    "no update": ({"moved": 0.0}, "left the policy as it was"),
-    "a completion lost": ({"completions": STEP.completions[1:]}, "15 completions, not 16"),
-    "reward of another text": (
-        {"completions": (replace(SCORED, score=SCORED.score + 0.025), *STEP.completions[1:])},
-        "was given 0.150000, its reward for 40 letters is 0.125000",
-    ),
-    "mean of other rewards": ({"reward": STEP.reward + 0.01}, "verl trained on a mean reward"),
-}
+@pytest.mark.parametrize("measured", [{}, {verl_record.LOG_PPL: 2e-7}, {verl_record.K3: 0.0}])
+def test_rejects_a_run_without_verls_own_measure(measured):
+    with pytest.raises(AssertionError, match=r"^step 1: verl measures rollout_corr/\w+ nan"):
+        verl_record.check(made_run(1, measured=measured), 1, TOLERANCE)
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_step_that_is_off(name):
-    changes, message = MUTANTS[name]
-    with pytest.raises(AssertionError, match=f"^step 1: .*{message}"):
-        verl_record.check_step(made_step(**changes), COMPLETIONS, TOLERANCE)
+@pytest.mark.parametrize("off", [{verl_record.LOG_PPL: 0.002}, {verl_record.K3: 4e-6}])
+def test_rejects_an_engine_that_verl_says_is_off(off):
+    with pytest.raises(AssertionError, match="engine and trainer disagree"):
+        verl_record.check(made_run(1, measured=MEASURED | off), 1, TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("steps", "left", "message"),
-    [
-        ((1,), (), r"logged the steps \[1\], not 1 to 2"),
-        ((1, 3), (), r"logged the steps \[1, 3\]"),
-        ((1, 2), ("process 7, raylet",), "left behind: process 7, raylet"),
-    ],
-)
-def test_a_run_that_is_off(steps, left, message):
-    with pytest.raises(AssertionError, match=message):
-        verl_record.check(verl_record.VerlRun(tuple(map(made_step, steps)), left, 70.0), 2, COMPLETIONS, TOLERANCE)
+def test_rejects_a_run_that_is_short():
+    with pytest.raises(AssertionError, match="1 steps were recorded, 2 were asked for"):
+        verl_record.check(made_run(1), 2, TOLERANCE)
+
+
+def test_rejects_a_run_that_left_a_process():
+    with pytest.raises(AssertionError, match="left behind: process 7, raylet"):
+        verl_record.check(made_run(1, 2, left=("process 7, raylet",)), 2, TOLERANCE)
+
+
+def test_questions_of_a_run_are_distinct():
+    problems = verl_settings.draw_problems(SETTINGS, 40)
+    assert len(set(problems)) == len(problems) == 160
 
 
 def test_a_verl_without_platforms(tmp_path, monkeypatch):
@@ -117,19 +91,44 @@ def trainer():
     assert not trainer.folder.exists()
 
 
+def find_red(record):
+    """Return the properties of a step that do not hold."""
+    limits = step_record.Limits(TOLERANCE)
+    seen = {name: one for name, one in verl_record.PROPERTIES.items() if name not in record.not_seen}
+    return {
+        name
+        for name, (fields, check) in seen.items()
+        if any(getattr(record, field) is None for field in fields) or list(check(record, limits))
+    }
+
+
 @long_run
-def test_broken_syncs_show_in_their_step(trainer):
-    receiver = {"actor_rollout_ref.rollout.engine_kwargs.vllm.worker_extension_cls": "verl_mutants.MutantReceiver"}
-    run = trainer.run(6, settings=receiver, environment={"PYTHONPATH": str(TESTS)})
-    found = {}
-    for step in run.steps:
-        try:
-            verl_record.check_step(step, COMPLETIONS, TOLERANCE)
-        except AssertionError as error:
-            found[step.number] = str(error)
-    print({step.number: step.log_ppl_abs_diff for step in run.steps})
-    assert found.keys() == {2, 4, 6}  # behind the syncs that verl_mutants breaks
-    assert all("engine and trainer disagree" in message for message in found.values())
+def test_each_alteration_turns_its_property_red(trainer):
+    import verl_mutants
+
+    altered = dict(enumerate((name for name in verl_mutants.MEANT if "sync" not in name), 2))
+    # A broken sync shows in the next step's rollout too; the last ones are those after a run's first.
+    for name in ("half a sync", "the head not synced", "no sync"):
+        altered[max(altered) + 2] = name
+    for _ in range(2):
+        altered[max(altered) + 1] = "no sync"
+    steps = max(altered) + 2
+    stale = {step for step in range(2, steps + 1) if "sync" in altered.get(step - 1, "")}
+    run = trainer.run(
+        steps,
+        limit=1500,
+        environment={"PYTHONPATH": str(TESTS), verl_mutants.VARIABLE: json.dumps(altered)},
+        modules=["verl_mutants"],
+    )
+    red = {step.number: find_red(step) for step in run.steps}
+    for number, names in red.items():
+        print(f"{number:3} {altered.get(number, 'whole'):40} {', '.join(sorted(names))}")
+    for number, names in red.items():
+        meant = {"agreement", "verl's measure"} if number in stale else set()
+        if number in altered:
+            assert names >= meant | {verl_mutants.MEANT[altered[number]]}, f"step {number}, {altered[number]}: {names}"
+        else:
+            assert names == meant, f"step {number}, which is whole: {names}"
 
 
 @long_run
@@ -139,7 +138,7 @@ def test_a_part_is_killed_in_the_middle_of_a_step(trainer, part):
 
     def kill(process):
         seen[:] = [process]
-        if not killed and verl_record.read(process.folder) and (pid := process.part(part)):
+        if not killed and verl_record.read_metrics(process.folder) and (pid := process.part(part)):
             os.kill(pid, signal.SIGKILL)
             killed.append((pid, process.seconds))
 
