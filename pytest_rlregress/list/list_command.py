@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.fidelity import in_words, marked_tests
+from pytest_rlregress.fidelity import has_tests, in_words, marked_tests
 from pytest_rlregress.list.scenarios_page import page
 from pytest_rlregress.stack import Stack
 from pytest_rlregress.util.text import on_one_line, wrapped
@@ -63,7 +63,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for failure in chosen:
         told = _as_json(failure, stack)
-        told["fidelity"] = in_words(failure.fidelity, told.pop("fidelity_of_tests"))
+        fidelity = in_words(failure.fidelity, told.pop("fidelity_of_tests"))
+        told["fidelity"] = fidelity if told.pop("tested") else "no tests: known by its lines in a log"
         print(*wrapped(f"{failure.id}: {failure.title}", rest="    "), sep="\n")
         for key, value in told.items():
             if key not in ("id", "title") and value:
@@ -81,7 +82,12 @@ def _texts(value: Any) -> list[str]:
 
 
 def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
+    folder = failure.source.parent
+    tested = has_tests(folder, failure.id)
     found = {key: getattr(failure, key) for key in _KEYS}
     found["refuted"] = [asdict(one) for one in failure.refuted]
-    found["fidelity_of_tests"] = marked_tests(failure.source.parent, failure.id)
-    return found | {"expected_here": failure.expects(None, stack) if failure.judging else None}
+    found["fidelity_of_tests"] = marked_tests(folder, failure.id)
+    return found | {
+        "tested": tested,
+        "expected_here": failure.expects(None, stack) if failure.judging and tested else None,
+    }

@@ -8,14 +8,15 @@ from itertools import groupby
 from pathlib import Path
 
 from pytest_rlregress.catalogue import Failure, Signature
-from pytest_rlregress.fidelity import FIDELITIES, in_words, marked_tests
+from pytest_rlregress.fidelity import FIDELITIES, has_tests, in_words, marked_tests
 from pytest_rlregress.util.text import code_span
 
 _HEAD = """# The documented failures
 
-Generated from the catalogue: `rlregress list --markdown > docs/scenarios.md`. Each failure has a scenario in
-`scenarios/`; [writing-a-scenario.md](writing-a-scenario.md) says how one comes about. *Fidelity* is how real its tests
-are, but for those that are named beside another word:
+Generated from the catalogue: `rlregress list --markdown > docs/scenarios.md`. A failure has a scenario in
+`scenarios/`; [writing-a-scenario.md](writing-a-scenario.md) says how one comes about. One without a line *Fidelity* has
+no tests: `rlregress diagnose` knows it by its lines in a log. *Fidelity* is how real the tests are, but for those that
+are named beside another word:
 
 """
 
@@ -35,7 +36,8 @@ def _folder_text(folder: Path) -> str:
 
 
 def _entry(failure: Failure) -> str:
-    expected = failure.expected
+    folder, expected = failure.source.parent, failure.expected
+    tested = has_tests(folder, failure.id)
     for where in failure.expected_where:
         conditions = [*where.hardware, *(f"{name} {spec}" for name, spec in (where.stack or {}).items())]
         expected += f"; {where.verdict} on {', '.join(conditions)}"
@@ -46,8 +48,8 @@ def _entry(failure: Failure) -> str:
         "Cause": failure.cause,
         "Remedy": failure.remedy + (f" (`{failure.subject_path}`)" if failure.subject else ""),
         "Known in": ", ".join(f"{name} ({versions})" for name, versions in failure.components.items()),
-        "Expected": expected if failure.signatures else "",
-        "Fidelity": in_words(failure.fidelity, marked_tests(failure.source.parent, failure.id)),
+        "Expected": expected if failure.signatures and tested else "",
+        "Fidelity": in_words(failure.fidelity, marked_tests(folder, failure.id)) if tested else "",
         "Measured": " ".join(failure.measured.split()),
         "On a card": failure.on_card,
     }

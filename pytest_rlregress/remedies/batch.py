@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from tensordict import TensorDict
     from verl.protocol import DataProto
 
-__all__ = ["align_batches", "json_columns", "object_column", "restore_ragged", "union_batches"]
+__all__ = [
+    "align_batches",
+    "json_columns",
+    "object_column",
+    "restore_ragged",
+]
 
 
 def align_batches(batches: Sequence[DataProto], from_memory_db: Sequence[bool]) -> list[DataProto]:
@@ -59,34 +64,6 @@ def object_column(values: Iterable[Any]) -> np.ndarray:
 
     rows = values.tolist() if isinstance(values, np.ndarray) else list(values)
     return np.fromiter(rows, dtype=object)
-
-
-def union_batches(batch: DataProto, other: DataProto) -> DataProto:
-    """``batch.union(other)``, which sees no column's length, after a look at all of them.
-
-    Args:
-        batch: verl ``DataProto`` with tensors; gets the tensors, columns and meta info of ``other``.
-        other: verl ``DataProto`` with tensors and as many rows; left as it is.
-
-    Returns:
-        ``batch``.
-
-    Raises:
-        ValueError: The two, or any non-tensor column, differ in rows; ``batch`` is as it was.
-    """
-    rows = len(batch)
-    if len(other) != rows:
-        raise ValueError(
-            f"union of a batch of {rows} rows with one of {len(other)}: repeat the prompts once for each of their "
-            "completions, or concat what was added to one batch to the other too"
-        )
-    for which, one in (("first", batch), ("second", other)):
-        for key, column in one.non_tensor_batch.items():
-            if len(column) != rows:
-                raise ValueError(
-                    f"union of batches of {rows} rows: the column {key!r} of the {which} has {len(column)} rows"
-                )
-    return batch.union(other)
 
 
 def json_columns(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Dataset:

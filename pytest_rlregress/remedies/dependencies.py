@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tarfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -20,9 +19,7 @@ __all__ = [
     "hide_trl_from_verl",
     "import_attempts",
     "install_without_moves",
-    "linux_only_marked",
     "missing_symbol",
-    "too_long_paths",
 ]
 
 # What each setting makes a trainer import, and which setting to change where that is not there.
@@ -58,12 +55,6 @@ _NEEDED_BY = {
 
 # What a package imports itself: where that is missing, it is not the package that has to be installed.
 _BEFORE = {"mbridge": "megatron", "megatron-bridge": "megatron"}
-
-# Wheels for Linux only, which `pip freeze` writes down without saying so: what torch brings on Linux, where its
-# Windows wheels hold the DLLs themselves. nvidia-ml-py is for every system.
-_LINUX_ONLY = re.compile(
-    r"triton|nvidia-(.+-cu\d+|cublas|cuda-(cupti|nvrtc|runtime)|cufft|cufile|curand|cusolver|cusparse|nvjitlink|nvtx)"
-)
 
 
 def missing_symbol(setting: str) -> str | None:
@@ -191,59 +182,6 @@ def cuda_arch_list(capability: tuple[int, int]) -> str:
     if major < 1 or not 0 <= minor <= 9:
         raise ValueError(f"{capability!r} is no compute capability. Allowed: (major, minor), such as (12, 0).")
     return f"{major}.{minor}+PTX"
-
-
-def linux_only_marked(requirements: Iterable[str]) -> list[str]:
-    """Make requirements frozen on Linux resolvable on Windows: CUDA's wheels get ``sys_platform == "linux"``.
-
-    For collectives use gloo there (``init_process_group("gloo")``): torch's Windows builds have no NCCL.
-
-    Args:
-        requirements: Lines of a requirements file.
-
-    Returns:
-        As many lines, in order; a marker that a line has already holds as well. Comments, options and all other
-        packages stay as they are.
-    """
-    from packaging.markers import Marker
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
-    marked = []
-    for line in requirements:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            marked.append(line)
-            continue
-        if not _LINUX_ONLY.fullmatch(canonicalize_name(requirement.name)):
-            marked.append(line)
-            continue
-        linux = 'sys_platform == "linux"'
-        requirement.marker = Marker(f"({requirement.marker}) and {linux}" if requirement.marker else linux)
-        marked.append(str(requirement))
-    return marked
-
-
-def too_long_paths(sdist: str | Path, prefix: str, limit: int = 260) -> list[str]:
-    """Paths that unpacking a source distribution would need and a system without long paths refuses.
-
-    Args:
-        sdist: A ``.tar.gz``.
-        prefix: Folder that takes the place of the archive's own top folder, in the notation of the system it is for:
-            ``C:\\Users\\me\\AppData\\Local\\Temp\\pip-install-6m8ldwzk\\flash-attn_ee9d…``.
-        limit: Characters of a path with its terminating null: 260 is Windows' MAX_PATH, 4096 Linux' PATH_MAX.
-
-    Returns:
-        The full paths, longest first; empty when all fit. If not: a shorter TEMP, long paths enabled, or a wheel.
-
-    Raises:
-        tarfile.TarError: Not a tar archive.
-    """
-    with tarfile.open(sdist) as archive:
-        inside = [name.partition("/")[2] for name in archive.getnames()]
-    paths = [f"{prefix}/{name}" for name in inside]
-    return sorted((path for path in paths if len(path) >= limit), key=len, reverse=True)
 
 
 def hide_trl_from_verl() -> str | None:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = [
-    "checkpoint_activations",
     "engine_memory_share",
     "predict_training_memory",
     "without_expandable_segments",
@@ -88,23 +83,6 @@ def predict_training_memory(
         gradients + layer + in_flight,  # in the first
         2 * gradients,  # in the step: AdamW on a GPU takes all square roots at once
     )
-
-
-def checkpoint_activations(model: torch.nn.Module) -> None:
-    """Make a transformers model keep only the input of each layer for backward: prime-rl's ``ac = { freq = 1 }``.
-
-    Use it where memory is short and LoRA is trained, instead of FSDP's CPU offload. Call it before ``fully_shard``.
-
-    Args:
-        model: A ``PreTrainedModel``, or peft's around one. It is put into train mode: in eval mode, in which
-            ``from_pretrained`` returns it, transformers ignores checkpointing.
-
-    Raises:
-        ValueError: Transformers cannot checkpoint this model.
-    """
-    # Transformers 4 defaults to the re-entrant kind, which gives LoRA behind frozen embeddings no gradient by itself.
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    model.train()
 
 
 def without_expandable_segments(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Remedies for the engine that generates: lengths, ids, its log, its weights."""
+"""Remedies for the engine that generates: lengths, its log, its weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "clamp_max_tokens",
-    "contiguous_ids",
     "reload_weights",
     "reload_weights_by_server",
     "watch_engine_log",
@@ -48,23 +47,6 @@ def clamp_max_tokens(max_tokens: int, prompt_length: int, max_model_len: int) ->
             f"completion, is {max_model_len}. Shorten the prompt or raise max_model_len."
         )
     return min(max_tokens, left)
-
-
-def contiguous_ids(ids: torch.Tensor) -> torch.Tensor:
-    """Token ids as an embedding wants them: int64 and contiguous, whatever view of a padded batch they were.
-
-    Args:
-        ids: Integers of any shape, such as a column slice or a transposed view of ``[batch, tokens]``.
-
-    Returns:
-        The same ids in the same shape.
-
-    Raises:
-        ValueError: ``ids`` are no integers. Casting would make other ids of them: bfloat16 is exact only up to 256.
-    """
-    if ids.is_floating_point() or ids.is_complex():
-        raise ValueError(f"token ids are {ids.dtype}, which does not hold every id: keep them int64 throughout")
-    return ids.long().contiguous()
 
 
 def watch_engine_log(log: Path, patience: float) -> Callable[[], None]:

@@ -6,7 +6,7 @@ import re
 from types import SimpleNamespace
 
 from mutants import broken, mutant
-from pytest_rlregress.remedies.batch import align_batches, union_batches
+from pytest_rlregress.remedies.batch import align_batches
 from pytest_rlregress.remedies.masks import completion_mask, info_mask
 
 
@@ -243,57 +243,6 @@ def array_fails_otherwise(monkeypatch):
     import numpy as np
 
     monkeypatch.setattr(np, "array", fails)
-
-
-@broken("union-batch-size")
-def unchecked(batch, other):
-    return batch.union(other)
-
-
-@broken("union-batch-size", only="test_any_sizes")
-def tensors_checked_alone(batch, other):
-    if len(batch) != len(other):
-        raise ValueError(f"union of {len(batch)} rows with {len(other)}")
-    return batch.union(other)
-
-
-@broken("union-batch-size", only="test_any_sizes")
-def checked_too_late(batch, other):
-    batch.non_tensor_batch.update(other.non_tensor_batch)
-    return union_batches(batch, other)
-
-
-@broken("union-batch-size", only="test_any_sizes")
-def sizes_not_told(batch, other):
-    try:
-        return union_batches(batch, other)
-    except ValueError:
-        raise ValueError("batch 1 does not fit batch 2") from None
-
-
-@broken("union-batch-size", only="test_union_is_still_a_union")
-def cut_to_the_shorter_side(batch, other):
-    return union_batches(batch[:1], other[:1])
-
-
-@mutant("union-batch-size", "absent", only="test_augmented_column")
-def union_drops_odd_columns(monkeypatch):
-    from verl.protocol import DataProto
-
-    union = DataProto.union
-
-    def fixed(self, other):
-        columns = {key: column for key, column in other.non_tensor_batch.items() if len(column) == len(self)}
-        return union(self, DataProto(other.batch, columns, other.meta_info))
-
-    monkeypatch.setattr(DataProto, "union", fixed)
-
-
-@mutant("union-batch-size", "changed", only="test_augmented_rows")
-def union_fails_otherwise(monkeypatch):
-    from verl.protocol import DataProto
-
-    monkeypatch.setattr(DataProto, "union", fails)
 
 
 @broken("system-text-in-loss", only="test_only_the_policy")

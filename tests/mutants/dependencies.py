@@ -5,18 +5,13 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import tarfile
-import tempfile
-from pathlib import Path
 from types import SimpleNamespace
 
 from mutants import broken, mutant
-from pytest_rlregress.fixtures import released_sdist, wheel_index
+from pytest_rlregress.fixtures import wheel_index
 from pytest_rlregress.remedies.dependencies import (
     cuda_arch_list,
     install_without_moves,
-    linux_only_marked,
-    too_long_paths,
 )
 
 WHEEL, RUN = wheel_index.wheel, wheel_index.run
@@ -146,104 +141,6 @@ def the_toolkit_is_missing(monkeypatch):
         raise OSError("CUDA_HOME environment variable is not set")
 
     monkeypatch.setattr(cpp_extension, "_get_cuda_arch_flags", arch_flags)
-
-
-# nccl-not-on-windows
-
-
-@broken("nccl-not-on-windows", only="marked_for_windows")
-def only_nccl_marked(requirements):
-    return [line + '; sys_platform == "linux"' if "nccl" in line else line for line in requirements]
-
-
-@broken("nccl-not-on-windows", only="marked_for_windows")
-def all_of_nvidia_marked(requirements):
-    return [
-        line + '; sys_platform == "linux"' if line.startswith("nvidia") else line
-        for line in linux_only_marked(requirements)
-    ]
-
-
-@broken("nccl-not-on-windows", only="nothing_is_lost")
-def dropped_on_linux_too(requirements):
-    return [line for line in requirements if linux_only_marked([line]) == [line]]
-
-
-@broken("nccl-not-on-windows", only="still_holds")
-def marker_replaced(requirements):
-    return [linux_only_marked([line.partition(";")[0]])[0] for line in requirements]
-
-
-@broken("nccl-not-on-windows", only="still_holds")
-def markers_joined_without_brackets(requirements):
-    return [line + ' and sys_platform == "linux"' for line in requirements]
-
-
-@mutant("nccl-not-on-windows", "absent")
-def wheels_for_windows(monkeypatch):
-    def wheel(*arguments, tag):
-        return WHEEL(*arguments, tag="py3-none-any")
-
-    monkeypatch.setattr(wheel_index, "wheel", wheel)
-
-
-@mutant("nccl-not-on-windows", "changed")
-def no_space_left_for_windows(monkeypatch):
-    installers_fail_otherwise(monkeypatch)
-
-
-# flash-attn-long-path
-
-
-@broken("flash-attn-long-path", only="terminating_null")
-def names_only(sdist, prefix, limit=260):
-    return too_long_paths(sdist, "", limit)
-
-
-@broken("flash-attn-long-path", only="terminating_null")
-def without_the_null(sdist, prefix, limit=260):
-    return too_long_paths(sdist, prefix, limit + 1)
-
-
-@broken("flash-attn-long-path", only="documented_path")
-def counted_with_the_archive_s_own_folder(sdist, prefix, limit=260):
-    return too_long_paths(sdist, f"{prefix}/flash_attn-2.7.0", limit)
-
-
-@broken("flash-attn-long-path", only="terminating_null")
-def always_windows(sdist, prefix, limit=260):
-    return too_long_paths(sdist, prefix)
-
-
-@broken("flash-attn-long-path", only="no_archive")
-def nothing_found_in_what_is_no_archive(sdist, prefix, limit=260):
-    with contextlib.suppress(tarfile.TarError):
-        return too_long_paths(sdist, prefix, limit)
-    return []
-
-
-def sdist_at_hand(monkeypatch):
-    """Give the failing act an empty sdist for the release, which not every machine can fetch; guards get theirs."""
-    fetched = released_sdist.released_sdist
-
-    def sdist(name, sha256):
-        if sys._getframe(1).f_code.co_name == "test_pip_unpacks_beyond_the_limit":
-            return wheel_index.sdist(Path(tempfile.mkdtemp()), "flash-attn", "2.8.3.post2")
-        return fetched(name, sha256)
-
-    monkeypatch.setattr(released_sdist, "released_sdist", sdist)
-
-
-@mutant("flash-attn-long-path", "absent", only="beyond_the_limit")
-def short_paths(monkeypatch):
-    sdist_at_hand(monkeypatch)
-    monkeypatch.setattr(wheel_index, "run", lambda *command: "Would install flash-attn-2.8.3.post2")
-
-
-@mutant("flash-attn-long-path", "changed", only="beyond_the_limit")
-def no_space_left_to_unpack(monkeypatch):
-    sdist_at_hand(monkeypatch)
-    installers_fail_otherwise(monkeypatch)
 
 
 # deepspeed-not-needed

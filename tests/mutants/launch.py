@@ -17,7 +17,6 @@ from pytest_rlregress.remedies.launch import (
     fingerprinted_state,
     utf8_environment,
     wandb_mode,
-    wsl_path,
 )
 
 
@@ -266,38 +265,6 @@ def the_server_is_down(monkeypatch):
         raise wandb.errors.CommError("Error communicating with wandb process")
 
     monkeypatch.setattr(wandb, "init", init)
-
-
-@broken("windows-path-in-wsl", only="test_any_windows_path")
-def drive_in_capitals(path):
-    return f"/mnt/{path[0]}{wsl_path(path)[6:]}" if wsl_path(path) != path else path
-
-
-@broken("windows-path-in-wsl", only="test_dataset_is_looked_for")
-def slashes_only(path):
-    return path if "\\" in path else wsl_path(path)
-
-
-@broken("windows-path-in-wsl", only="test_other_paths")
-def any_colon(path):
-    return "/mnt/c/" + path.split(":", 1)[1] if ":" in path else path
-
-
-@mutant("windows-path-in-wsl", "absent", only="test_checkpoint")
-def written_where_wsl_mounts_it(monkeypatch):
-    import transformers
-
-    monkeypatch.setattr(transformers.Qwen2Config, "save_pretrained", lambda self, folder: None)
-
-
-@mutant("windows-path-in-wsl", "changed", only="test_checkpoint")
-def writing_is_refused(monkeypatch):
-    import transformers
-
-    def save(self, folder):
-        raise PermissionError(13, "Permission denied", folder)
-
-    monkeypatch.setattr(transformers.Qwen2Config, "save_pretrained", save)
 
 
 @broken("dataset-root-not-file", only="test_the_one_file_on_the_hub_is_loaded[folders_of_this_machine-")

@@ -112,50 +112,6 @@ def forward_fails_otherwise(monkeypatch):
     monkeypatch.setattr(Qwen2ForCausalLM, "forward", forward)
 
 
-@broken("fsdp-cpu-offload-lora", only="test_checkpointing_keeps_less")
-def checkpoints_nothing(model):
-    model.train()
-
-
-@broken("fsdp-cpu-offload-lora", only="test_checkpointing_keeps_less")
-def left_in_eval_mode(model):
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-
-
-@broken("fsdp-cpu-offload-lora", only="test_lora_trains_without_offload")
-def thaws_the_embeddings(model):
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    model.train()
-    model.get_input_embeddings().weight.requires_grad_()
-
-
-@mutant("fsdp-cpu-offload-lora", "absent", only="test_offloaded_parameters")
-def wrapper_says_where_it_is(monkeypatch):
-    from torch import nn
-    from torch.distributed.tensor import DTensor
-
-    put = nn.Module.state_dict
-
-    def state_dict(module, *args, **keywords):
-        for child in module.modules():
-            for name, one in list(child._parameters.items()):
-                if isinstance(one, DTensor) and one.device != one._local_tensor.device:
-                    child._parameters[name] = nn.Parameter(DTensor.from_local(one._local_tensor, one.device_mesh))
-        return put(module, *args, **keywords)
-
-    monkeypatch.setattr(nn.Module, "state_dict", state_dict)
-
-
-@mutant("fsdp-cpu-offload-lora", "changed", only="test_offloaded_parameters")
-def offload_is_refused(monkeypatch):
-    from torch.distributed import fsdp
-
-    def fully_shard(module, **settings):
-        raise ValueError("CPU offload needs parameters on the CPU")
-
-    monkeypatch.setattr(fsdp, "fully_shard", fully_shard)
-
-
 @broken("expandable-segments", only="test_cleared_environment")
 def only_the_old_name(environ):
     return {name: value for name, value in environ.items() if name != NAMES[0]}

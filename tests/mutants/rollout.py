@@ -64,45 +64,6 @@ def offline_fails_otherwise(monkeypatch):
     monkeypatch.setattr("vllm.LLM.generate", failing(RuntimeError("EngineCore encountered an issue")))
 
 
-@broken("sigfpe-embedding", only="columns")
-def as_int32(ids):
-    return ids.int().contiguous()
-
-
-@broken("sigfpe-embedding", only="columns")
-def still_a_view(ids):
-    return ids.long()
-
-
-@broken("sigfpe-embedding", only="columns")
-def in_storage_order(ids):
-    return ids.as_strided(ids.shape, (ids.shape[1], 1)).long().contiguous()
-
-
-@broken("sigfpe-embedding", only="columns")
-def through_bfloat16(ids):
-    import torch
-
-    return ids.to(torch.bfloat16).long().contiguous()
-
-
-@broken("sigfpe-embedding", only="columns")
-def transposed(ids):
-    return ids.long().t().contiguous()
-
-
-@mutant("sigfpe-embedding", "reproduced", only="through_model[embedding_divides_by_zero-columns]")
-def embedding_divides_by_zero(monkeypatch):
-    import ctypes
-
-    monkeypatch.setattr("torch.nn.functional.embedding", lambda *args: ctypes.CDLL(None).div(1, 0))
-
-
-@mutant("sigfpe-embedding", "changed", only="through_model[embedding_fails_otherwise-columns]")
-def embedding_fails_otherwise(monkeypatch):
-    monkeypatch.setattr("torch.nn.functional.embedding", failing(IndexError("index out of range in self")))
-
-
 @broken("stalled-rollout", only="engine-died")
 def asleep(log, patience):
     return lambda: None

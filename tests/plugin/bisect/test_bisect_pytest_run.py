@@ -411,7 +411,7 @@ def test_what_tests_say_they_need(tmp_path, monkeypatch):
     found = {name: pytest_run.list_declared_needs(pytest_run.TrialRequest((f"test_{name}.py",))) for name in bodies}
     assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}
     assert not Path(sys.prefix, "bytecode").exists()  # this environment is left as it is
-    assert pytest_run.list_declared_needs(pytest_run.TrialRequest(failure="fsdp-cpu-offload-lora")) == (
+    assert pytest_run.list_declared_needs(pytest_run.TrialRequest(failure="dropout-in-ratio")) == (
         "numpy",  # of tiny_qwen, which they ask for
         "peft",
         "tokenizers",

@@ -1,7 +1,7 @@
 """No scenario is a test that cannot fail: under each of its mutants it must come to the verdict meant for that.
 
-For one failure: ``pytest tests/stack/scenarios/test_mutants.py -k union-batch-size``; for a folder ``-k batch/``; of a
-remedy's promises, ``-k union_batches``.
+For one failure: ``pytest tests/stack/scenarios/test_mutants.py -k ragged-index-lost``; for a folder ``-k batch/``; of a
+remedy's promises, ``-k restore_ragged``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mutants import CATALOGUE, MUTANTS
 from promises.broken import SHARED
 from promises.equivalent import EQUIVALENT
 
-# Every id, but for the row of the miniature step, whose mutants are in test_training_mutants.py.
-DOCUMENTED = [failure.id for failure in CATALOGUE.values() if failure.signatures]
+# Every id with tests, but for the rows of the steps, whose mutants are in test_training_mutants.py.
+DOCUMENTED = [failure.id for failure in CATALOGUE.values() if failure.subject]
 WRITTEN = [mutant for mutant in MUTANTS if not mutant.promise]
 #: Of each remedy, by its name and the failures that it is for: the mutants that break a promise of it.
 PROMISED = defaultdict(list)
