@@ -54,6 +54,12 @@ def test_first_place(changes, message):
         check_logprobs_close([ONE, ONE], [other(), other(**changes)])
 
 
+@pytest.mark.parametrize("sides", [([], []), ([replace(ONE, ids=[], logprobs=[])], [other(ids=[], logprobs=[])])])
+def test_nothing_to_compare_is_not_agreement(sides):
+    with pytest.raises(ValueError, match="no completion of hf or vllm has a token"):
+        check_logprobs_close(*sides, atol=1.0)
+
+
 def test_a_tie_is_rounding():
     tied = {8: -1.00002, 9: -1.0}
     drawn = {"ids": [7, 9, 3], "logprobs": [-0.5, -1.0, -9.0], "top_logprobs": [TOP[0], tied, {3: -9.0}]}
