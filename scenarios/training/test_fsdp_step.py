@@ -18,7 +18,9 @@ def steps_agree(fsdp_step, steps=2, **settings):
 
     from pytest_rlregress.fixtures.fsdp_record import check
 
-    for record in fsdp_step.run(steps, **settings):
+    records = fsdp_step.run(steps, **settings)
+    assert len(records) == steps
+    for record in records:
         check(record, replace(fsdp_step.settings, **settings))
 
 
