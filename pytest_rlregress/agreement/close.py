@@ -34,10 +34,12 @@ def check_logprobs_close(
 
     Raises:
         AssertionError: They come apart: the first place, with what each side gave either token.
-        ValueError: They are not of the same prompts, or nothing says how far apart they may be.
+        ValueError: They are not of the same prompts, have no token, or nothing says how far apart they may be.
     """
     if [one.prompt_ids for one in a] != [one.prompt_ids for one in b]:
         raise ValueError(f"{len(a)} completions of {names[0]} and {len(b)} of {names[1]} are not of the same prompts")
+    if not any(one.ids for one in [*a, *b]):
+        raise ValueError(f"no completion of {names[0]} or {names[1]} has a token: there is nothing to compare")
     allowed = _measured([*a, *b]) if atol is None else atol
     for number, (one, other) in enumerate(zip(a, b, strict=True)):
         if found := _apart(one, other, names, allowed):

@@ -41,6 +41,11 @@ def test_threads_that_wait_leave_the_cores_to_others(ready, monkeypatch, set_by_
     assert said["failed"] == {}
 
 
+def test_a_module_that_fails_is_named(ready):
+    said, _ = ready("fails", "raise ValueError('no')")
+    assert said["failed"] == {"fails": "ValueError: no"}
+
+
 def test_a_thread_makes_it_unsafe(ready):
     said, safe = ready("threaded", STARTS_A_PROCESS.replace("HUMMING", "NOBODY"))
     assert (said["threads"], safe) == (2, False)

@@ -38,7 +38,7 @@ def test_the_fake_has_the_functions_of_nvidia_ml_py():
         if name.startswith("nvml"):
             expected = list(inspect.signature(getattr(pynvml, name)).parameters.values())
             actual = list(inspect.signature(function).parameters.values())[1:]
-            assert [p.kind for p in actual] == [p.kind for p in expected], name
+            assert [(p.name, p.kind) for p in actual] == [(p.name, p.kind) for p in expected], name
 
 
 def test_one_card(machine_of):

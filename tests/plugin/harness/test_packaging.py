@@ -7,6 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import needs
 import pytest
 from installed import CHECKOUT, UV, build_wheel, call, environment, install
 
@@ -39,10 +40,13 @@ def test_installed_scenarios_run_from_a_foreign_folder(wheel, tmp_path, kind):
     assert "held 1/1" in printed
 
 
-def test_install_moves_nothing(wheel):
+@pytest.mark.parametrize("extras", ["", pytest.param("[bisect,report]", marks=needs.stack)])
+def test_install_moves_nothing(wheel, extras):
     """Into an environment that holds a stack: pip would add this one package and touch no other."""
-    printed = call(UV, "pip", "install", "--offline", "--dry-run", "--python", sys.executable, wheel)
-    moved = [line for line in printed.splitlines() if line.lstrip().startswith(("+ ", "- "))]
+    command = (UV, "pip", "install", "--offline", "--dry-run", "--python", sys.executable, f"{wheel}{extras}")
+    printed = call(*command)
+    moved = [line for line in printed.splitlines() if line.lstrip().startswith(("+ ", "- ", "~ "))]
+    assert moved, printed
     assert all("pytest-rlregress" in line for line in moved), printed
 
 

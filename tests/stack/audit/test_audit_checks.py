@@ -365,6 +365,17 @@ CHANGES = {
 }
 
 
+@pytest.mark.parametrize("change", ["narrower", "wider", "empty", "three", "nan"])
+def test_a_column_that_fits_nothing_is_found(change):
+    unseen = []
+    for column in audited.made(response=9)[0]:
+        batch, group = audited.made(response=9)
+        batch[column] = CHANGES[change](batch[column])
+        with contextlib.suppress(BatchError):
+            unseen += [] if audit(batch, group) else [column]
+    assert unseen == []
+
+
 @settings(max_examples=300, deadline=None)
 @given(data=st.data(), form=st.sampled_from([dict, audited.as_trl, audited.as_openrlhf]))
 def test_whatever_a_column_is_there_are_findings_or_a_reason(data, form):

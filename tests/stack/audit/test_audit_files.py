@@ -281,7 +281,8 @@ def test_a_byte_that_was_changed_is_an_error_or_other_data(at, byte):
     data = bytearray(proto_bytes(archive.getvalue(), {"uid": ["a"] * 8}, {}))
     data[at % len(data)] = byte
     with contextlib.suppress(pickles.PickleError):
-        torch_files.read_proto(memoryview(data))
+        found = torch_files.read_proto(memoryview(data))
+        assert isinstance(found, names.DumpedProto)
 
 
 def compressed(path):

@@ -215,12 +215,14 @@ def test_what_verl_composes_itself_is_clean(preflight, engine):
 
 
 @needs_verl
-def test_what_verl_brings_for_other_trainers_is_not_compared(preflight):
-    for file in ("sft_trainer_engine.yaml", "evaluation.yaml"):
-        if (path := folder_of("verl") / "trainer" / "config" / file).is_file():
-            _, found, (doubt,) = preflight(path)
-            assert found == []
-            assert "actor_rollout_ref" in doubt
+@pytest.mark.parametrize("name", ["sft_trainer_engine", "evaluation"])
+def test_what_verl_brings_for_other_trainers_is_not_compared(preflight, name):
+    file = folder_of("verl") / "trainer" / "config" / f"{name}.yaml"
+    if not file.is_file():
+        pytest.skip(f"this verl has no {file.name}")
+    _, found, (doubt,) = preflight(file)
+    assert found == []
+    assert "actor_rollout_ref" in doubt
 
 
 @pytest.mark.usefixtures("nothing_installed")

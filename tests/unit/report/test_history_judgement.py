@@ -550,6 +550,7 @@ def test_a_new_test_that_fails(tmp_path):
 
 def test_a_night_without_any_run_is_all_holes(tmp_path):
     found = _of(tmp_path, date=datetime.date(2030, 1, 1))
+    assert [platform.name for platform in found.platforms] == ["cpu", "h100"]
     assert all(
         not platform.runs and platform.cells[-1].word == "no run" and not platform.changes
         for platform in found.platforms
