@@ -163,7 +163,7 @@ def refuse_shadowed(packages: Iterable[str]) -> None:
     """
     modules = metadata.packages_distributions()
     for name in packages:
-        own = {one for one, owners in modules.items() if name in map(canonicalize_name, owners)}
+        own = {one for one, owners in modules.items() if name in {*map(canonicalize_name, owners)}}
         for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
             for module in own | {name.replace("-", "_")}:
                 if Path(folder, module).is_dir() or Path(folder, f"{module}.py").exists():
