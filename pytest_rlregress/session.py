@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from pytest_rlregress import catalogue, collection, fidelity, hardware, properties, settings, stack, subjects
+from pytest_rlregress import catalogue, collection, fidelity, hardware, properties, quick, settings, stack, subjects
 from pytest_rlregress.containment import interface
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.grouping import group_of
@@ -53,6 +53,11 @@ class Session:
     def settings(self) -> settings.Settings:
         """The resolved settings."""
         return settings.resolve(self._config)
+
+    @property
+    def quick(self) -> bool:
+        """Whether this is a quick run: not where the long tests are asked for too."""
+        return self.settings.quick and not self.settings.long
 
     @cached_property
     def catalogue(self) -> catalogue.Catalogue:
@@ -155,15 +160,18 @@ class Session:
             self._config.args[:] = [str(path) for path in (catalogue.SHIPPED, *self.settings.scenarios)]
 
     def adopt(self, items: list[pytest.Item]) -> list[pytest.Item]:
-        """Check the markers of collected tests; take the long ones out of ``items``, unless asked for, and return them.
+        """Check the markers of collected tests; take those out of ``items`` that this run leaves out, and return them.
 
-        Those are contained tests: a marker ``long`` on others is their own suite's.
+        The long ones, unless asked for, are contained tests: a marker ``long`` on others is their own suite's.
         """
-        left_out: list[pytest.Item] = []
+        left_out: set[pytest.Item] = set()
         if not self.settings.long and CHANNEL not in self._config.stash:
-            left_out = [item for item in items if item.get_closest_marker("long") and group_of(item)]
-            items[:] = [item for item in items if item not in left_out]
+            left_out = {item for item in items if item.get_closest_marker("long") and group_of(item)}
         self.left_out = len(left_out)
+        if self.quick and CHANNEL not in self._config.stash:
+            left_out = {*items} - quick.choose([item for item in items if item not in left_out], self)
+        before = list(items)
+        items[:] = [item for item in items if item not in left_out]
         for item in items:
             side = self.side(item)
             if side is not None and side.name == "reproduces" and interface.expects_exception(item):
@@ -172,7 +180,7 @@ class Session:
                     "plugin judges what comes out, and an exception that the test catches would count as none."
                 )
             self.unavailable(item)
-        return left_out
+        return [item for item in before if item in left_out]
 
     # -- what a test is, needs, and gives --------------------------------------------------------------------------
 

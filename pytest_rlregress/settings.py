@@ -64,6 +64,7 @@ class Settings:
     stall: float
     inline: bool
     long: bool
+    quick: bool
     record_dir: Path | None
     update_goldens: bool
     goldens: Path
@@ -183,6 +184,14 @@ OPTIONS = (
         _boolean,
         False,
         "Run the tests marked long too, which take a minute and more each; a nightly run wants them.",
+        takes="",
+    ),
+    Option(
+        "quick",
+        _boolean,
+        False,
+        "Run one reproduces and one guard of each failure that needs no engine, server or Ray cluster: for a laptop, "
+        "or before a commit. --rl-long comes first.",
         takes="",
     ),
     Option(

@@ -16,6 +16,7 @@ from pytest_rlregress import fidelity, hardware, properties
 from pytest_rlregress.containment.checks import log_reports
 from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.quick import SAID
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.text import wrapped
 from pytest_rlregress.verdicts import Rank, Verdict, rank
@@ -151,7 +152,9 @@ class Terminal:
                 part for reason, count in self._skips.items() for part in wrapped(f"{count} x {reason}", rest="    ")
             ],
         }
-        if self._run.left_out:
+        if self._run.quick:
+            sections["not run here"] = wrapped(SAID, rest="    ")
+        elif self._run.left_out:
             sections["not run here"].append(f"{self._run.left_out} x marked long: --rl-long runs them")
         for title, lines in sections.items():
             if lines:

@@ -1,8 +1,13 @@
-"""Tests marked long: left out, and said, unless a run asks for them."""
+"""Tests that a run leaves out, and says so: those marked long unless it asks for them, most in a quick run."""
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
+
+from pytest_rlregress.report.history.parsing import parse
+from pytest_rlregress.report.judgement.upgrades import again
 
 FILE = """
     import pytest
@@ -53,3 +58,86 @@ def test_left_out_of_xdists_workers_too(suite):
 
 def test_a_marker_of_that_name_is_known(suite):
     suite.runpytest_subprocess("--strict-markers").assert_outcomes(passed=2, deselected=1)
+
+
+SIDES = """
+    import pytest
+
+    @pytest.mark.isolated
+    @pytest.mark.reproduces("ours")
+    def test_act_of_its_own_process():
+        raise ValueError("ours")
+
+    @pytest.mark.reproduces("ours")
+    @pytest.mark.parametrize("number", range(3))
+    def test_act(number):
+        raise ValueError("ours")
+
+    @pytest.mark.guards("ours")
+    def test_remedy_in_an_engine(vllm_engine):
+        pass
+
+    @pytest.mark.guards("ours")
+    @pytest.mark.parametrize("number", range(3))
+    def test_remedy(number):
+        pass
+
+    @pytest.mark.guards("engines-only")
+    def test_engine(vllm_engine):
+        pass
+
+    @pytest.mark.isolated
+    def test_of_no_failure():
+        pass
+
+    def test_of_another_suite():
+        pass
+"""
+FAILURE = """
+    [[failure]]
+    id = "{}"
+    title = "t"
+    seen_on = "any"
+    components = {{ pydantic = "any" }}
+    cause = "c"
+    remedy = "r"
+
+      [[failure.signature]]
+      message = "ours"
+"""
+QUICK = "quick run (--rl-quick): one reproduces and one guard of each failure*"
+
+
+@pytest.fixture
+def sides(pytester):
+    folder = pytester.mkdir("mine")
+    (folder / "failures.toml").write_text("".join(map(FAILURE.format, ["ours", "engines-only"])))
+    (folder / "test_it.py").write_text(textwrap.dedent(SIDES))
+    return lambda *arguments: pytester.runpytest_subprocess(
+        f"--override-ini=rlregress_scenarios={folder}", "--hw=cpu", "-v", "mine", *arguments
+    )
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["one-process", "xdist"])
+def test_a_quick_run_has_one_test_a_side_that_needs_no_engine(sides, workers):
+    result = sides("--rl-quick", *workers)
+    assert result.parseoutcomes()["passed"] == 3
+    for test in ("test_act?0?", "test_remedy?0?", "test_of_another_suite"):
+        result.stdout.fnmatch_lines([f"*mine/test_it.py::{test}*"])
+    result.stdout.fnmatch_lines(["*not run here*", QUICK])
+
+
+def test_the_records_of_quick_runs_are_a_platform_of_their_own(sides, pytester, monkeypatch):
+    monkeypatch.setenv("RLREGRESS_QUICK", "1")
+    sides("--rl-record-dir=records")
+    [record] = pytester.path.glob("records/*.json")
+    run = parse(record).run
+    assert (run.platform, run.asked) == ("cpu, quick", ("mine", "--rl-quick"))
+    assert "--rl-quick" in again(run, ["mine/test_it.py::test_act[0]"])
+    assert "--hw=cpu" in again(run, ["mine/test_it.py::test_act[0]"])
+
+
+def test_what_asks_for_the_long_tests_is_no_quick_run(sides):
+    result = sides("--rl-quick", "--rl-long", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["*test_act?2?*"])
+    result.stdout.no_fnmatch_line(QUICK)

@@ -34,8 +34,11 @@ _SAID_IN = {"torch": "version.py", "vllm": "_version.py"}
 
 def found(session: Session, config: pytest.Config) -> RunExtra:
     """Describe the run's command, stack, hardware and checkout."""
+    arguments = [str(argument) for argument in config.invocation_params.args]
+    chosen = {"--rl-long": session.settings.long, "--rl-quick": session.quick}  # by the environment or ini, too
+    arguments += [flag for flag, given in chosen.items() if given and flag not in arguments]
     call = PytestCall(
-        arguments=[str(argument) for argument in config.invocation_params.args],
+        arguments=arguments,
         host=platform.node(),
         workers=config.getoption("numprocesses", None) or None,
     )

@@ -17,6 +17,7 @@ from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.journal import is_journal
 from pytest_rlregress.records.record_types import Record, RecordedTest
+from pytest_rlregress.report.history.selection import is_quick
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import rank
@@ -55,12 +56,13 @@ def parse(path: Path) -> ParsedFile:
     stop = _seconds(record.results.summary.stop, path, "ended")
     worst = worst_by_name(tests)
     words = {name: intern(test.word) for name, test in worst.items()}
+    quick = ", quick" if is_quick(extra.run.arguments) else ""
     run = RecordedRun(
         id=record.report_id,
         path=path,
         start=start,
         seconds=stop - start if stop >= start else None,
-        platform=hardware.profile or "unknown",
+        platform=(hardware.profile or "unknown") + quick,
         state=extra.state,
         devices=tuple(device.name for device in hardware.devices),
         driver=hardware.driver,

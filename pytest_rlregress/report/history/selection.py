@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 #: Adds tests to those that are chosen, where the others take some out.
 LONG = "--rl-long"
-_SELECT = (LONG, "-k", "-m", "--deselect", "--ignore", "--lf", "--last-failed", "--sw", "--stepwise")
+QUICK = "--rl-quick"
+_SELECT = (LONG, QUICK, "-k", "-m", "--deselect", "--ignore", "--lf", "--last-failed", "--sw", "--stepwise")
 #: Options that choose no tests and whose value may be the next argument.
 _OTHER = re.compile(
-    "-[npocrW]|--(hw|rl-(?!strict|inline|long|update)[a-z-]+|numprocesses|dist|tx|maxfail|tb|durations|color|timeout|log-[a-z-]+|"
+    "-[npocrW]|--(hw|rl-(?!strict|inline|long|quick|update)[a-z-]+|numprocesses|dist|tx|maxfail|tb|durations|color|timeout|log-[a-z-]+|"
     "override-ini|config-file|rootdir|basetemp|confcutdir|junit-?xml)"
 )
 
@@ -28,6 +29,11 @@ def selecting(arguments: Sequence[str]) -> tuple[str, ...]:
         elif not argument.startswith("-") or argument.startswith(_SELECT):
             found.append(argument)
     return tuple(found)
+
+
+def is_quick(arguments: Sequence[str]) -> bool:
+    """Whether the arguments are a quick run's: its records are a platform of their own, never mixed with whole runs."""
+    return QUICK in arguments and LONG not in arguments
 
 
 def narrowing(asked: Sequence[str]) -> tuple[str, ...]:

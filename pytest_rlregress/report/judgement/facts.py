@@ -41,7 +41,7 @@ class RecordedRun:
         path: The record, or the journal of a run that was killed.
         start: Seconds since 1970.
         seconds: How long it took; None where the record does not say or its clock went backwards.
-        platform: Id of the hardware profile, "unknown" where there was none.
+        platform: Id of the hardware profile, "unknown" where there was none; with ", quick" behind it for a quick run.
         devices: Name of each GPU; none on a CPU.
         driver: The GPUs' driver, None without one.
         commit: Of the checkout that the tests are in.

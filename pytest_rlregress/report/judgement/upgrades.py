@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.report.history.selection import LONG
+from pytest_rlregress.report.history.selection import LONG, QUICK
 from pytest_rlregress.report.judgement.classify import varies
 from pytest_rlregress.report.judgement.facts import Flip, Point, RecordedRun, Upgrade
 from pytest_rlregress.stack import COMPONENTS
@@ -81,7 +81,8 @@ def bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str | No
     Two records hold both environments as they were, whatever is installed where it is asked. Commits can be bisected
     where the current folder is a project that can be installed.
     """
-    hw = () if after.platform == "unknown" else ("--hw", after.platform)
+    profile = after.extra.hardware.profile
+    hw = ("--hw", profile) if profile else ()
     if before.lock.digest != after.lock.digest:
         ends = "--from-record", near(before.path), "--to-record", near(after.path)
     elif before.commit and after.commit and before.commit != after.commit and _is_project(Path.cwd()):
@@ -97,11 +98,12 @@ def _is_project(folder: Path) -> bool:
 
 def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
     """Return pytest's arguments that run some tests again as a run did, into the same folder of records."""
-    hw = () if run.platform == "unknown" else (f"--hw={run.platform}",)
+    profile = run.extra.hardware.profile
+    hw = (f"--hw={profile}",) if profile else ()
     named = [_module(test) if _shipped(test) else test for test in tests]
     packages = ("--pyargs",) if any(map(_shipped, tests)) else ()
-    long = (LONG,) if LONG in run.asked else ()
-    return "pytest", *hw, *long, f"--rl-record-dir={near(run.path.parent)}", *packages, *named
+    more = [flag for flag in (LONG, QUICK) if flag in run.asked]
+    return "pytest", *hw, *more, f"--rl-record-dir={near(run.path.parent)}", *packages, *named
 
 
 def near(path: Path) -> str:
