@@ -19,6 +19,12 @@ class Side:
     failure: Failure
     fidelity: str
 
+    @property
+    def may_end_process(self) -> bool:
+        """Whether what is documented of the act ends the process it is done in: a hang, a signal."""
+        ends = [one.signal is not None or one.kind in ("crashed", "hung") for one in self.failure.signatures]
+        return self.name == "reproduces" and any(ends)
+
 
 def side_of(item: pytest.Item, catalogue: Catalogue) -> Side | None:
     """Return the side of a test; None for other tests.

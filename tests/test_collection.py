@@ -99,3 +99,43 @@ def test_file_whose_import_is_no_matter(run, body):
     result = run(body)
     assert result.ret == pytest.ExitCode.OK
     assert "ScenarioWarning" not in result.stdout.str()
+
+
+ENDS = """
+import os
+from pathlib import Path
+
+import pytest
+
+@pytest.mark.reproduces("it-aborts")
+def test_act(): os.abort()
+
+@pytest.mark.guards("it-aborts")
+def test_remedy(): Path("remedy").write_text(str(os.getpid()))
+
+@pytest.mark.needs("pydantic")
+def test_other(): Path("other").write_text(str(os.getpid()))
+"""
+ABORTS = """
+[[failure]]
+id = "it-aborts"
+title = "t"
+seen_on = "any"
+components = { pydantic = "any" }
+cause = "c"
+remedy = "r"
+
+  [[failure.signature]]
+  signal = "SIGABRT"
+"""
+
+
+def test_what_ends_the_process_of_a_folder_comes_last(pytester, monkeypatch):
+    folder = pytester.mkdir("mine")
+    (folder / "failures.toml").write_text(ABORTS)
+    (folder / "test_ends.py").write_text(ENDS)
+    monkeypatch.setenv("RLREGRESS_SCENARIOS", str(folder))
+    result = pytester.runpytest_subprocess("-v", "mine")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*::test_remedy HELD*", "*::test_other PASSED*", "*::test_act REPRODUCED*"])
+    assert (pytester.path / "remedy").read_text() == (pytester.path / "other").read_text()

@@ -131,3 +131,23 @@ def test_runs_beside_each_other_do_not_collide(pytester, tmp_path, temporary):
     outputs = [run.communicate(timeout=120)[0].decode() for run in runs]
     assert [run.returncode for run in runs] == [0, 0, 0], outputs
     assert not list(temporary.iterdir())
+
+
+SCHEDULER = """
+from xdist.scheduler import LoadFileScheduling
+
+class Own(LoadFileScheduling):
+    pass
+
+def pytest_xdist_make_scheduler(config, log):
+    return Own(config, log)
+"""
+
+
+def test_a_conftest_distributes_its_own_tests_but_not_the_shipped_scenarios(pytester):
+    pytester.makeconftest(SCHEDULER)
+    pytester.makepyfile("import pytest\n@pytest.mark.needs('pydantic')\ndef test_mine(): pass")
+    own = pytester.runpytest_subprocess("-n2", "-v", "--hw=cpu", ".")
+    own.stdout.fnmatch_lines(["scheduling tests via Own"])
+    shipped = pytester.runpytest_subprocess("-n2", "-v", "--hw=cpu", "-k", "test_arithmetic")
+    shipped.stdout.fnmatch_lines(["scheduling tests via ByGroup"])

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,13 +80,24 @@ class Containment:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note where each contained test runs, and put those of one child one after the other."""
+        """Note where each contained test runs, and put those of one child one after the other.
+
+        What is expected to end the child comes last: the others would need a new one, with its engine or server.
+        """
+        in_order: list[pytest.Item] = []
         for item in items:
             group = group_of(item)
             if group is not None:
                 limits_of(item, self._run.limits)
                 item.stash[GROUP] = group
-        items[:] = together(items, [item.stash.get(GROUP, None) for item in items])
+        ordered = together(items, [item.stash.get(GROUP, None) for item in items])
+        for _, mates in groupby(ordered, key=lambda item: item.stash.get(GROUP, None)):
+            in_order += sorted(mates, key=self._may_end_process)
+        items[:] = in_order
+
+    def _may_end_process(self, item: pytest.Item) -> bool:
+        side = self._run.side(item)
+        return side is not None and side.may_end_process
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -110,10 +122,17 @@ class Containment:
         """Tell one of xdist's workers where to write down which tests share a child."""
         node.workerinput["rlregress_groups"] = str(self._pool.groups_file)
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Under ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker."""
-        return ByGroup(config, log, self._pool.groups_file) if config.getoption("dist") == "load" else None
+    @pytest.hookimpl(wrapper=True, optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Generator[None, Any, Any]:
+        """Under ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker.
+
+        A conftest file may say otherwise too, but not of the shipped scenarios, which its tests are none of.
+        """
+        given = yield
+        shipped = self._run.settings.hw and config.args_source != pytest.Config.ArgsSource.ARGS
+        if config.getoption("dist") == "load" and (shipped or type(given).__module__.startswith("xdist.")):
+            return ByGroup(config, log, self._pool.groups_file)
+        return given
 
     # -- one test --------------------------------------------------------------------------------------------------
 
