@@ -105,7 +105,7 @@ FAILURE = """
       [[failure.signature]]
       message = "ours"
 """
-QUICK = "quick run (--rl-quick): one reproduces and one guard for each failure*"
+QUICK = "quick run (--rl-quick): one reproduces and one guard of each failure*"
 
 
 @pytest.fixture
