@@ -149,12 +149,6 @@ def metric_gone(trainer):
     of_method("log", log)(trainer)
 
 
-def temperature_left_out(trainer):
-    from trl.trainer.utils import add_fused_lm_head
-
-    add_fused_lm_head(trainer.model, temperature=1.0, outputs=("log_probs", "entropy"))
-
-
 def no_answer_turn(trainer):
     tokenizer = trainer.processing_class
     sound = tokenizer.apply_chat_template
@@ -265,8 +259,6 @@ ALTERATIONS = {
         of_method("_get_per_token_logps_and_entropies", shifted_logprobs),
         COLOCATE,
     ),
-    "temperature left out": (DIFFER, temperature_left_out, {**COLOCATE, "temperature": 0.7}),
-    "temperature left out without an engine": (f"step 1: {CLOSED_FORM}", temperature_left_out, {"temperature": 0.7}),
     "engine at another temperature": (DIFFER, of_generation(temperature=0.9), COLOCATE),
     "completions cut short": ("step 1: completion 0 has 8 tokens", of_generation(max_completion_length=8), COLOCATE),
     "correction twice": (f"step 1: {CLOSED_FORM}", of_batch(twice("importance_sampling_ratio")), COLOCATE),

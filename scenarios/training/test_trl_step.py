@@ -40,7 +40,6 @@ VARIANTS = {
     "LoRA": {"lora_rank": 8},
     "two-iterations-accumulated": {**ACCUMULATED, "num_iterations": 2},
     "KL": {"beta": 0.04},
-    "temperature": {"temperature": 0.7},
     "mean-of-rows": {"loss_type": "grpo", **ACCUMULATED},
     "GSPO": {"importance_sampling_level": "sequence", "num_iterations": 2},
     "long-prompts-twice": {"repeat_long_prompts": True},
