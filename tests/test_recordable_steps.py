@@ -9,8 +9,8 @@ import needs
 import pytest
 
 from pytest_rlregress.fixtures.fsdp_record import FsdpSettings
+from pytest_rlregress.fixtures.step_record import StepRecord
 from pytest_rlregress.fixtures.trl_measurements import kept_as
-from pytest_rlregress.fixtures.trl_record import TrlStepRecord
 from pytest_rlregress.fixtures.trl_step import TrlRun
 from pytest_rlregress.goldens.golden import read
 from pytest_rlregress.goldens.golden_step import perturbation
@@ -18,8 +18,8 @@ from pytest_rlregress.goldens.recordable import altered
 from pytest_rlregress.goldens.recordable_fsdp import VARIANTS
 from pytest_rlregress.goldens.recordable_trl import RecordableTrl
 
-RECORD = TrlStepRecord(
-    0.5, 1.0, (), (), ((0.0, 1.0),), ((1,), (2,)), (True, True), 1, ((1,), (2,)), (), 1e-7, 1e-6, 2.0, "ab"
+RECORD = StepRecord(
+    number=1, loss=0.5, grad_norm=1.0, rewards=((0.0, 1.0),), disagreement_mean=1e-7, seconds=2.0, sampled="ab"
 )
 ABOUT = {"engine": "vllm 0.31.0", "attention": "CPU_ATTN", "dtype": "float32"}
 RUN = TrlRun("colocate", ("a platform",), (RECORD,), ABOUT, plain=True)
@@ -70,7 +70,7 @@ def test_what_is_not_sound_is_not_recorded(trl):
         trl, {kept_as("colocate", 10): replace(RUN, records=(replace(RECORD, loss=float("nan")),))}, 0.0
     )
     step.run("colocate")
-    with pytest.raises(AssertionError, match="step 1: engine and trainer disagree"):
+    with pytest.raises(AssertionError, match="1 steps were recorded, 10 were asked for"):
         step.run("colocate", sound=True)
 
 

@@ -1,6 +1,9 @@
-"""TRL's step must fail when it should: each mutant of it has one fault, caught by the message meant for it."""
+"""TRL's step must fail when it should: each alteration of its trainer is caught by the property meant for it."""
 
 from __future__ import annotations
+
+import itertools
+import types
 
 import pytest
 
@@ -10,144 +13,328 @@ pytestmark = [
 ]
 
 TOLERANCE = 1e-5
-STALE = "step 2: engine and trainer disagree, its weights are stale or incomplete"
+STALE = "step 2: the sync did not bring the engine .* stale or incomplete"
+DIFFER = "step 1: engine and trainer disagree, they differ before any update"
+CLOSED_FORM = "(the loss|the gradient's norm) is .* the closed form makes"
 LAYER = "model.layers.0.self_attn.o_proj.weight"
+ACCUMULATED = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 2}
 
 
-@pytest.fixture
-def mutant(trl_step):
-    """``mutant(message, alter, steps=1, mode="hf")``: expect that complaint of a run with the altered trainer."""
-    from pytest_rlregress.fixtures.trl_record import check
-
-    def mutant(message, alter=lambda trainer: None, steps=1, mode="hf", **overrides):
-        run = trl_step.run(steps, mode, alter, **overrides)
-        with pytest.raises(AssertionError, match=message):
-            check(run.records, TOLERANCE)
-
-    return mutant
+# -- alterations: each takes a trainer and changes one thing ----------------------------------------------------------
 
 
-def sending(send):
+def of_method(name, change):
+    """``change(trainer, sound, *arguments)`` in place of one of the trainer's methods."""
+
     def alter(trainer):
-        from pytest_rlregress.fixtures.trl_on_cpu import send_by
-
-        send_by(trainer, send)
+        sound = getattr(trainer, name)
+        setattr(trainer, name, lambda *arguments, **options: change(trainer, sound, *arguments, **options))
 
     return alter
 
 
-def without(*missing):
-    """A sync that leaves names out: whole tensors, of vLLM's fused ones a missing part would be what memory held."""
-
-    def send(llm, weights):
-        from pytest_rlregress.remedies.rollout import reload_weights
-
-        reload_weights(llm, ((name, tensor) for name, tensor in weights if name not in missing))
-
-    return sending(send)
+def of_loss(change):
+    return of_method("compute_loss", lambda trainer, sound, *rest, **options: change(sound(*rest, **options)))
 
 
-def with_batch(change):
-    """An alteration of what TRL makes of its rollouts: ``change(batch)`` gives the entries that differ."""
-
-    def alter(trainer):
-        sound = trainer._generate_and_score_completions
-
-        def faulty(inputs):
-            batch = sound(inputs)
-            return {**batch, **change(batch)}
-
-        trainer._generate_and_score_completions = faulty
-
-    return alter
+def of_loss_inputs(change):
+    """A loss that is given something else than what TRL made of its rollouts."""
+    return of_method(
+        "compute_loss",
+        lambda trainer, sound, model, inputs, *rest, **options: sound(
+            model, {**inputs, **change(inputs)}, *rest, **options
+        ),
+    )
 
 
-def with_gradient(change):
+def of_batch(change):
+    """Something else than what TRL makes of its rollouts."""
+
+    def changed(trainer, sound, inputs):
+        batch = sound(inputs)
+        return {**batch, **change(batch)}
+
+    return of_method("_generate_and_score_completions", changed)
+
+
+def while_the_loss_is_computed(**attributes):
+    def computed(trainer, sound, *arguments, **options):
+        kept = {name: getattr(trainer, name) for name in attributes}
+        vars(trainer).update(attributes)
+        try:
+            return sound(*arguments, **options)
+        finally:
+            vars(trainer).update(kept)
+
+    return of_method("compute_loss", computed)
+
+
+def of_gradient(change):
     return lambda trainer: trainer.model.get_parameter(LAYER).register_hook(change)
 
 
-@pytest.mark.parametrize("mode", ["hf", "colocate"])
-def test_the_sound_step_passes(trl_step, mode):
-    from pytest_rlregress.fixtures.trl_record import check
-
-    check(trl_step.run(2, mode).records, TOLERANCE)
+def of_generation(**attributes):
+    return lambda trainer: vars(trainer.vllm_generation).update(attributes)
 
 
-def test_no_sync(mutant):
-    mutant(STALE, sending(lambda llm, weights: None), 2, "colocate")
+def of_names(keep):
+    """A sync that leaves whole tensors out: of vLLM's fused ones a missing part would be what memory held."""
 
-
-def test_stale_head(mutant):
-    def send(llm, weights):
-        from pytest_rlregress.remedies.rollout import reload_by_worker
-
-        reload_by_worker(llm, weights)  # named_parameters has a tied head under the embedding's name only
-
-    mutant(STALE, sending(send), 2, "colocate")
-
-
-def test_half_a_sync(mutant):
-    rest = ["self_attn.o_proj.weight", "mlp.down_proj.weight", "input_layernorm.weight"]
-    mutant(STALE, without(*(f"model.layers.1.{name}" for name in rest), "model.norm.weight"), 2, "colocate")
-
-
-def test_one_tensor_missing_from_the_sync(mutant):
-    mutant(STALE, without(LAYER), 2, "colocate")
-
-
-def test_engine_at_another_temperature(mutant):
     def alter(trainer):
-        trainer.vllm_generation.temperature = 0.9
+        generation = trainer.vllm_generation
+        sound = generation._iter_named_params
+        generation._iter_named_params = lambda: (pair for pair in sound() if keep(pair[0]))
 
-    mutant("step 1: engine and trainer disagree, they differ before any update", alter, 1, "colocate")
-
-
-def test_completions_cut_short(mutant):
-    def alter(trainer):
-        trainer.vllm_generation.max_completion_length = 8
-
-    mutant("step 1: completion 0 has 8 tokens, asked for were 16", alter, 1, "colocate")
+    return alter
 
 
-@pytest.mark.parametrize("shift", [-1, 1], ids=["without-the-last-token", "without-the-first-token"])
-def test_mask_off_by_one(mutant, shift):
+def first_sync_only(trainer):
+    generation = trainer.vllm_generation
+    syncs = iter([generation.sync_weights])
+    generation.sync_weights = lambda: next(syncs, lambda: None)()
+
+
+def stale_head(trainer):
+    from pytest_rlregress.fixtures.trl_on_cpu import send_by
+    from pytest_rlregress.remedies.rollout import reload_by_worker
+
+    send_by(trainer, reload_by_worker)  # TRL names a tied head by the embedding only
+
+
+def stale_cache(trainer):
+    from pytest_rlregress.fixtures.trl_on_cpu import send_by
+    from pytest_rlregress.remedies.rollout import reload_weights
+
+    trainer.vllm_generation.llm.llm_engine.reset_prefix_cache = lambda *_, **__: True
+    send_by(trainer, reload_weights)
+
+
+def adapters_not_merged(trainer):
+    trainer.model.merge_adapter = trainer.model.unmerge_adapter = lambda: None
+
+
+def every_second_step_skipped(trainer):
+    create_optimizer = trainer.create_optimizer
+
+    def create(*arguments):
+        optimizer = create_optimizer(*arguments)
+        step, numbers = optimizer.step, itertools.count(1)
+        optimizer.step = types.MethodType(lambda self, *a, **o: step(*a, **o) if next(numbers) % 2 else None, optimizer)
+        return optimizer
+
+    trainer.create_optimizer = create
+
+
+def dropout_in_the_second_pass(trainer):
+    calls, sound = itertools.count(), trainer.compute_loss
+
+    def compute_loss(*arguments, **options):
+        dropout = 0.1 if next(calls) else 0.0
+        for module in trainer.model.modules():
+            if hasattr(module, "attention_dropout"):
+                module.attention_dropout = dropout
+        return sound(*arguments, **options)
+
+    trainer.compute_loss = compute_loss
+
+
+def metric_gone(trainer):
+    from pytest_rlregress.fixtures.trl_record import AGREEMENT
+
+    def log(trainer, sound, *arguments, **options):
+        for name in ("mean", "max"):
+            trainer._metrics["train"].pop(f"{AGREEMENT}/{name}", None)
+        return sound(*arguments, **options)
+
+    of_method("log", log)(trainer)
+
+
+def temperature_left_out(trainer):
+    from trl.trainer.utils import add_fused_lm_head
+
+    add_fused_lm_head(trainer.model, temperature=1.0, outputs=("log_probs", "entropy"))
+
+
+def no_answer_turn(trainer):
+    tokenizer = trainer.processing_class
+    sound = tokenizer.apply_chat_template
+    tokenizer.apply_chat_template = lambda *arguments, **options: sound(
+        *arguments, **{**options, "add_generation_prompt": False}
+    )
+
+
+def equal_rewards(trainer):
+    trainer.reward_funcs[0] = lambda completions, **columns: [0.5] * len(completions)
+
+
+def without_the_layer(trainer):
+    trainer.model.get_parameter(LAYER).requires_grad_(False)
+
+
+def other_answers(trainer, sound, inputs, *arguments):
+    answers = [row["answer"] for row in inputs]
+    return sound([{**row, "answer": one} for row, one in zip(inputs, answers[::-1], strict=True)], *arguments)
+
+
+def shifted_logprobs(trainer, sound, *arguments, **options):
+    logprobs, *rest = sound(*arguments, **options)
+    return logprobs.roll(1, 1), *rest
+
+
+def shifted_mask(shift):
     def change(batch):
         mask = batch["completion_mask"].roll(shift, 1)
         mask[:, -1 if shift < 0 else 0] = 0
         return {"completion_mask": mask}
 
-    mutant("step 1: the mask of a completion covers 15 tokens", with_batch(change))
+    return of_batch(change)
 
 
-def test_advantages_of_other_completions(mutant):
-    mutant("step 1: the advantage of completion", with_batch(lambda batch: {"advantages": batch["advantages"].roll(1)}))
+def half_of_each_group(batch):
+    return {name: tensor.unflatten(0, (-1, 8))[:, :4].flatten(0, 1) for name, tensor in batch.items() if tensor.ndim}
 
 
-def test_no_advantages(mutant):
-    mutant("step 1: the advantage of completion", with_batch(lambda batch: {"advantages": batch["advantages"] * 0}))
+def advantages(change):
+    return of_batch(lambda batch: {"advantages": change(batch["advantages"])})
 
 
-def test_advantages_normalised_over_the_batch(mutant):
-    mutant("step 1: the advantage of completion", scale_rewards="batch")
+def prompts_of_others(batch):
+    return {name: batch[name].roll(8, 0) for name in ("prompt_ids", "prompt_mask")}
 
 
-def test_rewards_without_a_difference(mutant):
-    def alter(trainer):
-        trainer.reward_funcs[0] = lambda completions, **columns: [0.5] * len(completions)
-
-    mutant("step 1: the rewards are equal in every group", alter)
+def all_of_the_mask(batch):
+    return {"completion_mask": batch["completion_mask"] * 0 + 1}
 
 
-def test_frozen_parameter(mutant):
-    def alter(trainer):
-        trainer.model.get_parameter(LAYER).requires_grad_(False)
-
-    mutant(f"step 1: no finite gradient reached {LAYER}$", alter)
+def twice(name):
+    return lambda batch: {name: batch[name] * 2}
 
 
-def test_gradient_that_is_not_a_number(mutant):
-    mutant("step 1: no finite gradient reached", with_gradient(lambda gradient: gradient * float("nan")))
+COLOCATE = {"mode": "colocate"}
+ONE_ADVANTAGE = "step 1: the advantage of completion"
+ALTERATIONS = {
+    # name: (message, alteration, what the run is given)
+    "sign": ("step 1: the update lowered the log-probability", of_loss(lambda loss: -loss), {}),
+    "scale": (f"step 1: {CLOSED_FORM}", of_loss(lambda loss: loss * 32), {}),
+    "half the loss": (f"step 1: {CLOSED_FORM}", of_loss(lambda loss: loss / 2), {}),
+    "wrong divisor": (f"step 1: {CLOSED_FORM}", of_batch(twice("num_items_in_batch")), {}),
+    "divisor of a micro batch": (
+        f"step 1: {CLOSED_FORM}",
+        of_loss_inputs(lambda inputs: {"num_items_in_batch": inputs["completion_mask"].sum()}),
+        ACCUMULATED,
+    ),
+    "another prompt": ("step 1: the prompt of completion", of_batch(prompts_of_others), {}),
+    "another prompt inside the loss": (f"step 1: {CLOSED_FORM}", of_loss_inputs(prompts_of_others), {}),
+    "no answer turn": ("step 1: the prompt of completion", no_answer_turn, {}),
+    "reward of another answer": (
+        "step 1: the reward of completion",
+        of_method("_calculate_rewards", other_answers),
+        {},
+    ),
+    "equal rewards": ("step 1: the reward of completion", equal_rewards, {}),
+    "padding trained on": (
+        "step 2: the mask of a completion covers 16 tokens",
+        of_batch(all_of_the_mask),
+        {"steps": 2},
+    ),
+    "mask ignored in the loss": (f"step 2: {CLOSED_FORM}", of_loss_inputs(all_of_the_mask), {"steps": 2}),
+    "mask without the last token": ("step 1: the mask of a completion covers 15 tokens", shifted_mask(-1), {}),
+    "mask without the first token": ("step 1: the mask of a completion covers 15 tokens", shifted_mask(1), {}),
+    "half of each group": (
+        "step 1: 16 completions were trained on, 32 were sampled",
+        of_method("_generate_and_score_completions", lambda trainer, sound, inputs: half_of_each_group(sound(inputs))),
+        {"loss_type": "grpo"},
+    ),
+    "advantages permuted in a group": (
+        ONE_ADVANTAGE,
+        advantages(lambda all_: all_.view(-1, 8).roll(1, 1).flatten()),
+        {},
+    ),
+    "advantages of the next group": (ONE_ADVANTAGE, advantages(lambda all_: all_.roll(8)), {}),
+    "baseline of half a group": (
+        ONE_ADVANTAGE,
+        advantages(lambda all_: (all_.view(-1, 4) - all_.view(-1, 4).mean(1, keepdim=True)).flatten()),
+        {},
+    ),
+    "not centred": (ONE_ADVANTAGE, advantages(lambda all_: all_ + 0.5), {}),
+    "no advantages": (ONE_ADVANTAGE, advantages(lambda all_: all_ * 0), {}),
+    "not divided by the deviation": (ONE_ADVANTAGE, None, {"scale_rewards": "none"}),
+    "deviation of the batch": (ONE_ADVANTAGE, None, {"scale_rewards": "batch"}),
+    "log-probabilities shifted by one": (
+        DIFFER,
+        of_method("_get_per_token_logps_and_entropies", shifted_logprobs),
+        COLOCATE,
+    ),
+    "temperature left out": (DIFFER, temperature_left_out, {**COLOCATE, "temperature": 0.7}),
+    "temperature left out without an engine": (f"step 1: {CLOSED_FORM}", temperature_left_out, {"temperature": 0.7}),
+    "engine at another temperature": (DIFFER, of_generation(temperature=0.9), COLOCATE),
+    "completions cut short": ("step 1: completion 0 has 8 tokens", of_generation(max_completion_length=8), COLOCATE),
+    "correction twice": (f"step 1: {CLOSED_FORM}", of_batch(twice("importance_sampling_ratio")), COLOCATE),
+    "metric gone": ("step 1: agreement was neither seen nor declared not seen", metric_gone, COLOCATE),
+    "metric switched off": (
+        "step 1: agreement was neither seen nor declared not seen",
+        None,
+        {**COLOCATE, "vllm_importance_sampling_correction": False},
+    ),
+    "no sync": (STALE, of_generation(sync_weights=lambda: None), {**COLOCATE, "steps": 2}),
+    "sync of the first step only": (STALE, first_sync_only, {**COLOCATE, "steps": 2}),
+    "half a sync": (STALE, of_names(lambda name: "layers.1." not in name), {**COLOCATE, "steps": 2}),
+    "one tensor missing": (
+        f"step 2: the sync did not bring the engine {LAYER}: its",
+        of_names(lambda name: name != LAYER),
+        {**COLOCATE, "steps": 2},
+    ),
+    "stale head": (STALE, stale_head, {**COLOCATE, "steps": 2}),
+    "stale cache": (
+        "step 2: engine and trainer disagree, its weights are stale",
+        stale_cache,
+        {**COLOCATE, "steps": 2, "repeat_long_prompts": True},
+    ),
+    "adapters not merged": (STALE, adapters_not_merged, {**COLOCATE, "steps": 2, "lora_rank": 8}),
+    "frozen parameter": (f"step 1: no finite gradient reached {LAYER}$", without_the_layer, {}),
+    "gradient not a number": ("step 1: no finite gradient reached", of_gradient(lambda g: g * float("nan")), {}),
+    "gradient lost on the way": (f"step 1: the update did not move {LAYER}$", of_gradient(lambda g: g * 0), {}),
+    "learning rate 0": ("step 1: the update did not move", None, {"learning_rate": 0.0}),
+    "every second step skipped": ("step 2: the update did not move", every_second_step_skipped, {"steps": 2}),
+    "dropout in the second pass": (
+        f"step 2: {CLOSED_FORM}",
+        dropout_in_the_second_pass,
+        {"steps": 2, "num_iterations": 2},
+    ),
+    "nothing clipped": (
+        f"step 2: {CLOSED_FORM}",
+        while_the_loss_is_computed(epsilon_low=9.0, epsilon_high=9.0),
+        {"steps": 2, "num_iterations": 2},
+    ),
+    "no KL in the loss": (f"step 2: {CLOSED_FORM}", while_the_loss_is_computed(beta=0.0), {"steps": 2, "beta": 0.5}),
+}
 
 
-def test_gradient_lost_on_the_way(mutant):
-    mutant(f"step 1: the update did not move {LAYER}$", with_gradient(lambda gradient: gradient * 0))
+@pytest.mark.parametrize(("message", "alter", "given"), ALTERATIONS.values(), ids=ALTERATIONS)
+def test_alteration_is_noticed(trl_step, message, alter, given):
+    from pytest_rlregress.fixtures.step_record import check
+
+    given = {"steps": 1, "mode": "hf", **given}
+    run = trl_step.run(alter=alter, **given)
+    with pytest.raises(AssertionError, match=message):
+        check(run.records, given["steps"], TOLERANCE, "max")
+
+
+@pytest.mark.parametrize("mode", ["hf", "colocate"])
+def test_sound_step_passes(trl_step, mode):
+    from pytest_rlregress.fixtures.step_record import check
+
+    check(trl_step.run(2, mode).records, 2, TOLERANCE, "max")
+
+
+def test_old_weights_after_resume_are_noticed(trl_step):
+    from pytest_rlregress.fixtures.step_record import check_resumed
+
+    def without_weights(trainer):
+        trainer._load_from_checkpoint = lambda *arguments, **options: None
+
+    saved = {"save_strategy": "steps", "save_steps": 1}
+    through = trl_step.run(2, "hf", **saved)
+    resumed = trl_step.run(2, "hf", without_weights, resume="checkpoint-1", **saved)
+    with pytest.raises(AssertionError, match="resumed, step 2 is another one: completions is"):
+        check_resumed(resumed.records[0], through.records[1])

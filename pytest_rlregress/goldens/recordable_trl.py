@@ -10,8 +10,8 @@ from typing import Any
 from pytest_rlregress.fixtures import trl_measurements
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.fixtures.step_measurements import Run
+from pytest_rlregress.fixtures.step_record import check
 from pytest_rlregress.fixtures.trl_measurements import NAME
-from pytest_rlregress.fixtures.trl_record import check
 from pytest_rlregress.fixtures.trl_step import TrlRun, TrlStep
 from pytest_rlregress.goldens.recordable import Alter, Repeats, altered
 
@@ -57,7 +57,7 @@ class RecordableTrl:
             run = self.kept.get(name) or aside.run(self.steps, variant)
             self.kept[name] = run
         if sound:
-            check(run.records, self.tolerance, compared="mean" if not run.stand_ins else "max")
+            check(run.records, self.steps, self.tolerance, compared="mean" if not run.stand_ins else "max")
         return trl_measurements.run_of(run)
 
     @contextmanager

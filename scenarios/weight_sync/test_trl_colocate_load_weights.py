@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.fixtures.step_record import check
 from pytest_rlregress.fixtures.trl_on_cpu import send_as_released, send_by
-from pytest_rlregress.fixtures.trl_record import check
 from pytest_rlregress.remedies.rollout import reload_by_worker
 
 pytestmark = [pytest.mark.needs("trl-trainer", "vllm-engine"), pytest.mark.isolated(group="trl")]
@@ -38,4 +38,4 @@ def test_names_as_released(trl_step, hardware):
 @pytest.mark.guards("trl-colocate-load-weights")
 def test_every_update_arrives(trl_step, hardware, subject):
     run = trl_step.run(steps=3, alter=lambda trainer: send_by(trainer, subject))
-    check(run.records, hardware.step["logprob_tolerance"], compared="mean")
+    check(run.records, 3, hardware.step["logprob_tolerance"])
