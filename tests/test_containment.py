@@ -13,6 +13,9 @@ import needs
 import psutil
 import pytest
 
+from pytest_rlregress.containment.client import WarmServer
+from pytest_rlregress.containment.worker import Order
+
 NEIGHBOUR = """
 import pytest
 
@@ -189,6 +192,30 @@ def test_folder_is_one_workers_under_xdist(pytester, run):
     assert len(list(pytester.path.glob("up-*"))) == len(list(pytester.path.glob("down-*"))) == 2
 
 
+NEEDED_IN_THE_MIDDLE = """
+import os, pytest
+
+@pytest.fixture(scope="session")
+def engine():
+    open(f"up-{os.getpid()}", "w").close()
+
+@pytest.mark.needs("torch")
+def test_first(engine): pass
+
+@pytest.mark.needs("numpy")
+def test_second(engine): pass
+
+@pytest.mark.needs("safetensors", "torch")
+def test_third(engine): pass
+"""
+
+
+@needs.stack
+def test_what_a_later_test_of_a_folder_needs_does_not_end_its_engine(run, pytester):
+    run(NEEDED_IN_THE_MIDDLE).assert_outcomes(passed=3)
+    assert len(list(pytester.path.glob("up-*"))) == 1
+
+
 def test_in_process_fixtures_live_on_between_contained_tests(run):
     result = run(
         {
@@ -300,3 +327,74 @@ def test_files_of_the_user_that_are_named_as_modules_of_python(pytester):
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, env=environ)
     assert "1 passed" in done.stdout
+
+
+LAMBDA = """
+class Choice:
+    pass
+
+def pytest_configure(config):
+    config.option.chooser = lambda name: name
+    config.option.choice = Choice()
+"""
+TAKES_OVER = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    if hasattr(item.config, "workerinput") and item.name == "test_taken":
+        return True
+"""
+
+
+def test_what_a_conftest_does_to_options_and_to_tests_is_no_internal_error(run):
+    body = "import pytest\npytestmark = pytest.mark.isolated(group='g')\n"
+    result = run(
+        {
+            "conftest": LAMBDA + TAKES_OVER,
+            "test_it": body + "def test_taken(): pass\ndef test_chooser(pytestconfig):\n"
+            "    assert pytestconfig.option.chooser(1) == 1\n",
+        }
+    )
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines(["*no report of this test: a hook of a plugin or a conftest.py took it over*"])
+
+
+def test_sigterm_after_the_session_is_the_callers(pytester):
+    pytester.makepyfile(test_it=NEIGHBOUR)
+    code = "import os, pytest, signal; pytest.main(['-q', 'test_it.py']); os.kill(os.getpid(), signal.SIGTERM)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == -signal.SIGTERM
+
+
+def test_a_signal_is_never_sent_to_a_process_that_was_collected(monkeypatch, temporary):
+    server = WarmServer((), os.environ, temporary / "server")
+    order = Order(options={}, files=(), folder="/nowhere", environment={}, workerinput={}, markers=())
+    child = server.fork(order, temporary / "log", echo=False)  # ends at once: there is no such folder
+    child._receive_status()
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(child._pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail(f"signal {number} to {pid}, which is collected"))
+    child.interrupt()
+    child.close()
+    server.close()
+
+
+KILLS_THE_SERVER = """
+import os, signal, time
+from pytest_rlregress.containment.client import WarmServer
+
+fork, killed = WarmServer.fork, []
+
+def fork_after_a_kill(self, *args):
+    if not killed:  # after the pool has found the server alive
+        killed.append(self._process.pid)
+        os.kill(self._process.pid, signal.SIGKILL)
+    return fork(self, *args)
+
+WarmServer.fork = fork_after_a_kill
+"""
+
+
+def test_another_warm_server_is_started_for_one_that_is_killed_at_the_last_moment(run):
+    run({"conftest": KILLS_THE_SERVER, "test_it": NEIGHBOUR}).assert_outcomes(passed=1)

@@ -12,7 +12,7 @@ import pytest
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
-from pytest_rlregress.containment.grouping import ChildGroup, limits_of
+from pytest_rlregress.containment.grouping import ChildGroup, gpus_of, limits_of
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import ChildMessages, add_diagnostics, died, outcome_of
 from pytest_rlregress.containment.reruns import wanted
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 GROUP: pytest.StashKey[ChildGroup] = pytest.StashKey()
 #: On a contained test that pytest-timeout limits: after how many seconds.
 TIMEOUT: pytest.StashKey[float] = pytest.StashKey()
+_TAKEN_OVER = "no report of this test: a hook of a plugin or a conftest.py took it over (pytest_runtest_protocol?)"
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,13 @@ class Runner:
         mates = [other for other in contained(item.session) if other.stash[GROUP] == group]
         check = item.path == component_checks.FILE
         modules = self.warm if check or any(map(self._run.components, mates)) else ()
-        gpus = max((mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")), default=1)
+        gpus = max(gpus_of(one) for one in (item, *mates) if one is item or not self._run.unavailable(one))
         files = [*(mate.path for mate in mates), *[component_checks.FILE] * (not group.alone)]
         messages, diagnostics = ChildMessages(item, self._say, self._note), NO_DIAGNOSTICS
         again, begun, waited = False, time.monotonic(), 0.0
         try:
             child = self._pool.child(group, files, modules, gpus)
-            death = child.await_ready(messages)
+            death = child.await_ready(messages, self._run.limits)
             waited = time.monotonic() - begun
             death = death or child.run(key_of(item), following, self._limits_of(item), messages)
             diagnostics = add_diagnostics(messages.reports, child.diagnostics)
@@ -101,6 +102,8 @@ class Runner:
                 death = self._pool.stop(group, messages)
         except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
             death = Death("crashed", None, f"could not be contained: {error}", "")
+        if death is None and not messages.reports and not messages.errors:
+            messages.errors.append(_TAKEN_OVER)
         if death is not None or messages.errors:
             messages.reports.append(died(item, messages, death))
         messages.reports[0].duration += waited  # the imports of the stack, for --durations

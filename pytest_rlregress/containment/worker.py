@@ -44,7 +44,7 @@ class Order:
     One that does not collect is there to import files that it is told.
     """
 
-    options: dict[str, Any]
+    options: dict[str, bytes]
     files: tuple[str, ...]
     folder: str
     environment: dict[str, str]
@@ -118,8 +118,9 @@ def _be_in(order: Order) -> None:
 def _run(order: Order, channel: Channel, output: Output, measurement: child_config.Measurement | None) -> None:
     """Run pytest; again without an installed plugin that cannot start in a child."""
     without: list[str] = []
+    options = child_config.unpickled(order.options)
     while True:
-        config = child_config.configured(order.options, order.files, order.markers, without)
+        config = child_config.configured(options, order.files, order.markers, without)
         # Plugins that write files (junit, html, cache) leave that to the process that is not one of xdist's workers.
         config.workerinput, config.workeroutput = order.workerinput, {}
         config.stash[CHANNEL] = channel
