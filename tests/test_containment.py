@@ -104,6 +104,23 @@ def test_full_disk_where_tests_write(run, tmp_path, temporary):
         subprocess.run(["umount", temporary], check=True)
 
 
+def test_the_wait_for_a_turn_is_not_in_the_limit(run):
+    body = """
+        import time, pytest
+        from pytest_rlregress.containment.worker import wait_for_turn
+
+        @pytest.mark.isolated(timeout=2)
+        @pytest.mark.parametrize("after", [0, 60])
+        def test_waits(after):
+            begun = time.monotonic()
+            wait_for_turn(lambda: time.monotonic() > begun + 3.5, "somebody")
+            time.sleep(after)
+    """
+    result = run(body)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*no end after 2 s*"])
+
+
 def test_exit_asked_for_in_a_child_ends_the_run(run):
     body = "import pytest\npytestmark = pytest.mark.isolated\ndef test_exits(): pytest.exit('enough', 7)\n"
     result = run(f"{body}def test_after(): pass\n")

@@ -175,7 +175,9 @@ class Child:
                 if kind == until:
                     self._echo_output()
                     return None
-                if kind == "log":
+                if kind == "waited":  # for others: no time of this test's
+                    deadline += value
+                elif kind == "log":
                     self.logs.watch(Path(value))
                 elif kind == "report":
                     report, size = value
