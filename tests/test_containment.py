@@ -415,3 +415,18 @@ WarmServer.fork = fork_after_a_kill
 
 def test_another_warm_server_is_started_for_one_that_is_killed_at_the_last_moment(run):
     run({"conftest": KILLS_THE_SERVER, "test_it": NEIGHBOUR}).assert_outcomes(passed=1)
+
+
+def test_how_long_imports_may_take_follows_the_limit_of_tests(run, temporary):
+    limit = """
+        from types import SimpleNamespace
+        from pytest_rlregress.settings import Settings
+
+        of = Settings.start_timeout.fget
+        assert (of(SimpleNamespace(timeout=2.0)), of(SimpleNamespace(timeout=900.0))) == (120.0, 900.0)
+        Settings.start_timeout = property(lambda self: 3.0)
+    """
+    body = f"import os, time\nif '/rlr-' in os.environ['TMPDIR']: time.sleep(30)  # in the child\n{NEIGHBOUR}"
+    result = run({"conftest": limit, "test_it": body})
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*not ready to run tests after 3 s*"])
