@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; where an option asks for it, look at the machine before anything is collected."""
     for marker in (*MARKERS, LONG):
         config.addinivalue_line("markers", marker)
+    # Registered now, and not with the module: around what other plugins register when they are configured (--ff).
+    config.pluginmanager.register(Collected(), "rlregress-collected")
     resolved = settings.resolve(config)
     if resolved.hw or resolved.require or resolved.record_dir or resolved.update_goldens:
         _open(config)
@@ -52,24 +54,28 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return _session(config).list_profiles() if settings.resolve(config).hw == "list" else None
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> Generator[None, None, None]:
-    """Hand collected tests with a marker of ours, or that ask for a fixture of the stack, to the harness."""
-    late = False
-    with _usage_errors_shown(session, items):
-        if any(map(_is_for_the_harness, items)):
-            late = _open(config)
-            left_out = _session(config).adopt(items)
-            collection.check(config, _session(config), [*items, *left_out])
-            if left_out:
-                config.hook.pytest_deselected(items=left_out)
-    with _usage_errors_shown(session, items):
-        yield
+class Collected:
+    """Takes over what was collected, before and after other plugins choose and order it."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
+        """Hand collected tests with a marker of ours, or that ask for a fixture of the stack, to the harness."""
+        with _usage_errors_shown(session, items):
+            if any(map(_is_for_the_harness, items)):
+                _open(config)
+                left_out = _session(config).adopt(items)
+                collection.check(config, _session(config), [*items, *left_out])
+                if left_out:
+                    config.hook.pytest_deselected(items=left_out)
         containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
-        if late and containment is not None:  # registered while this very hook is being called
-            containment.pytest_collection_modifyitems(items)
+        with _usage_errors_shown(session, items):
+            if containment is not None:  # --stepwise goes on from a place in this order
+                containment.order(items)
+            yield
+            if containment is not None:
+                containment.order(items)
 
 
 @pytest.hookimpl(wrapper=True)

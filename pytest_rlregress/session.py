@@ -95,7 +95,9 @@ class Session:
     @property
     def limits(self) -> Limits:
         """What a test may use that does not say otherwise."""
-        return Limits(self.settings.timeout, self.settings.memory, self.settings.stall)
+        return Limits(
+            self.settings.timeout, self.settings.memory, self.settings.stall, start=self.settings.start_timeout
+        )
 
     @cached_property
     def stack(self) -> stack.Stack:

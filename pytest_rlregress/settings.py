@@ -73,6 +73,11 @@ class Settings:
     subjects: Mapping[str, str]
     source: Mapping[str, str]
 
+    @property
+    def start_timeout(self) -> float:
+        """Seconds for what is imported before a test: as long as a test may take, however short, 120 at least."""
+        return max(self.timeout, 120.0)
+
 
 def _name(text: str, _base: Path) -> str:
     if not text.strip():

@@ -123,7 +123,8 @@ def check(settings: Settings, catalogue: Catalogue) -> None:
         [
             *((failure.place("subject"), subject, {}) for failure, subject in failures if ":" in subject),
             *((source, name, {name: path}) for name, path in settings.subjects.items()),
-        ]
+        ],
+        settings.start_timeout,
     )
 
 
@@ -134,28 +135,35 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(close)}?" if close else f"Allowed: {', '.join(known)}."
 
 
-def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]]) -> None:
+def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]], limit: float) -> None:
     """Resolve subjects, each with the source that asks for it and what replaces it, in one process for all."""
     if not asked:
         return
     questions = json.dumps([question for _, *question in asked])
     command = python_command("from pytest_rlregress.subjects import main; main(sys.argv[1])", questions)
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
-    )
-    answers = list(map(json.loads, done.stdout.splitlines()))
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit
+        )
+        output, how = done.stdout, _how_it_ended(done.returncode)
+    except subprocess.TimeoutExpired as expired:
+        output, how = expired.stdout or b"", f"was killed after {limit:g} s: --rl-timeout allows more"
+    answers = list(map(json.loads, output.splitlines()))
     for (source, *_), problem in zip(asked, answers, strict=False):
         if problem:
             raise SubjectError(f"{source}: {problem}")
     if len(answers) < len(asked):
-        from pytest_rlregress.containment.death import how_it_ended
-
         source, subject, replaced = asked[len(answers)]
-        signal_name, _ = how_it_ended(done.returncode, raw=False)
-        how = signal_name or f"exit code {done.returncode}"
         raise SubjectError(
-            f"{source}: {replaced.get(subject, subject)}: cannot be imported: the process that tried ended with {how}"
+            f"{source}: {replaced.get(subject, subject)}: cannot be imported: the process that tried {how}"
         )
+
+
+def _how_it_ended(returncode: int) -> str:
+    from pytest_rlregress.containment.death import how_it_ended
+
+    signal_name, _ = how_it_ended(returncode, raw=False)
+    return f"ended with {signal_name or f'exit code {returncode}'}"
 
 
 def main(questions: str) -> None:

@@ -1,6 +1,6 @@
-"""Checks of the components: has each one that a test needs tried once, before it; says which broken one blocks a test.
+"""Checks of the components: has each one that tests need tried once, before them; says which broken one blocks a test.
 
-The tests in ``component_checks`` are the checks. One that starts a fixture runs in the child of the test that asks for
+The tests in ``component_checks`` are the checks. One that starts a fixture runs in the child of a test that asks for
 the fixture, and leaves it running there; the others share a child of their own. Under xdist each worker checks what its
 tests need; the run shows the first result.
 """
@@ -8,15 +8,16 @@ tests need; the run shows the first result.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_rlregress import properties
+from pytest_rlregress.containment.grouping import ChildGroup
 from pytest_rlregress.containment.reports import decides, make_skipped, received
-from pytest_rlregress.containment.running import Ran
+from pytest_rlregress.containment.running import GROUP, Ran, contained
 from pytest_rlregress.fixtures.stack_fixtures import asked_by
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.scenarios.component_checks import FILE
@@ -51,20 +52,46 @@ class ComponentChecks:
         self._checked: dict[str, Checked] = {}
         self._items: dict[str, pytest.Item] = {}
         self._reports: list[Any] = []
+        self._prepared: set[ChildGroup] = set()
 
     def stops(self, item: pytest.Item) -> Outcome | None:
-        """Why a test is not run, after checking what it needs: a broken component, or one that cannot be driven."""
+        """Why a test is not run: a component that it needs is broken, or cannot be driven.
+
+        All that its group needs is checked before the group's first test.
+        """
+        self._check_group(item)
         for name in self._needed(item):
-            checked = self._check(name, item)
+            checked = self._checked[name]
             if checked.outcome.kind == "skipped":
                 return checked.outcome
             if checked.outcome.kind != "passed" and not self._run.documented(item, checked.outcome):
                 return Outcome("blocked", message=f"{checked.component} is broken: {_evidence(checked.outcome)}")
         return None
 
-    def made_for(self, item: pytest.Item) -> bool:
-        """Whether all that a test needs has been checked."""
-        return self._checked.keys() >= {*self._needed(item)}
+    def _check_group(self, item: pytest.Item) -> None:
+        group = item.stash[GROUP]
+        if group in self._prepared:
+            return
+        mates = [item] if group.alone else [mate for mate in contained(item.session) if mate.stash[GROUP] == group]
+        mates = [mate for mate in mates if not self._run.unavailable(mate)]
+        asking = {fixture.starts: mate for mate in mates for fixture in asked_by(mate).values() if fixture.starts}
+        needed = self._with_what_they_need([name for mate in mates for name in self._needed(mate)], item.session)
+        for name in sorted(needed, key=lambda name: name in asking):  # last what stays in the group's child
+            self._check(name, item.session, asking)
+        if not group.alone:
+            self._prepared.add(group)
+
+    def _with_what_they_need(self, names: Sequence[str], session: pytest.Session) -> dict[str, None]:
+        """Return components, each after those that its check needs."""
+        found: dict[str, None] = {}
+        for name in names:
+            found |= {**self._with_what_they_need(self._needed_by_check(name, session), session), name: None}
+        return found
+
+    def _needed_by_check(self, name: str, session: pytest.Session) -> list[str]:
+        check = self._collected(session).get(component_checks.check_of(name))
+        needed = [one for marker in check.iter_markers("needs") for one in marker.args] if check else []
+        return [one for one in needed if not missing([one])]
 
     def _needed(self, item: pytest.Item) -> list[str]:
         names = () if item.path == FILE else self._run.components(item)
@@ -75,21 +102,20 @@ class ComponentChecks:
         reports, self._reports = self._reports, []
         return reports
 
-    def _check(self, name: str, item: pytest.Item) -> Checked:
+    def _check(self, name: str, session: pytest.Session, asking: Mapping[str, pytest.Item]) -> Checked:
         if name not in self._checked:
-            self._checked[name] = self._made(name, item)
+            self._checked[name] = self._made(name, session, asking)
         return self._checked[name]
 
-    def _made(self, name: str, item: pytest.Item) -> Checked:
-        check = self._collected(item.session).get(component_checks.check_of(name))
+    def _made(self, name: str, session: pytest.Session, asking: Mapping[str, pytest.Item]) -> Checked:
+        """Run the check of a component, in the child of the test that asks for what the check starts, if one does."""
+        check = self._collected(session).get(component_checks.check_of(name))
         if check is None:
             return Checked(name, Outcome("passed"))
-        needed = [one for marker in check.iter_markers("needs") for one in marker.args]
-        for other in needed:
-            if not missing([other]) and (found := self._check(other, item)).outcome.kind != "passed":
+        for other in self._needed_by_check(name, session):
+            if (found := self._check(other, session, asking)).outcome.kind != "passed":
                 return found
-        asks = any(fixture.starts == name for fixture in asked_by(item).values())
-        ran = self._execute(check, item if asks else None)
+        ran = self._execute(check, asking.get(name))
         outcome = next((ran.outcome(report) for report in ran.reports if decides(report)), Outcome("passed"))
         if outcome.lacks:
             outcome = Outcome("skipped", message=outcome.lacks)

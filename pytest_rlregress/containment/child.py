@@ -28,7 +28,6 @@ from pytest_rlregress.util.processes import descendants, own_memory
 INTERRUPT_SECONDS = 15.0
 _TICK = 0.25  # seconds between two looks at the limits
 _STACKS_SECONDS = 1.0
-_START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _LOG_BYTES = 50_000
 
@@ -37,11 +36,19 @@ Receive = Callable[[str, Any], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a test: seconds, bytes of memory (None: any), seconds to go on after its engine logged an error."""
+    """Limits of a test.
+
+    Attributes:
+        seconds: From its set-up to the end of its teardown.
+        memory: Bytes of it and its descendants together; None for any.
+        stall: Seconds to go on after its engine logged an error.
+        start: Seconds until its child can run tests.
+    """
 
     seconds: float
     memory: int | None = None
     stall: float = float("inf")
+    start: float = 120.0
 
 
 class Child:
@@ -67,11 +74,11 @@ class Child:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send_bytes(pickle.dumps(order))
 
-    def await_ready(self, receive: Receive) -> Death | None:
+    def await_ready(self, receive: Receive, limits: Limits) -> Death | None:
         """Wait until the child has imported its test files and can run tests; how it ended if it never can."""
         if self._ready:
             return None
-        death = self._listen("ready", Limits(_START_SECONDS), receive, "not ready to run tests", [])
+        death = self._listen("ready", Limits(limits.start), receive, "not ready to run tests", [])
         self._ready = death is None
         return death
 
@@ -100,7 +107,7 @@ class Child:
             if kind == "error":
                 errors.append(value)
 
-        death = self.await_ready(receive) or self._listen(
+        death = self.await_ready(receive, limits) or self._listen(
             "done", limits, receive, "the import had no end", [str(file), IMPORT]
         )
         return death and replace(death, message="\n".join([death.message, *errors]))
@@ -168,7 +175,9 @@ class Child:
                 if kind == until:
                     self._echo_output()
                     return None
-                if kind == "log":
+                if kind == "waited":  # for others: no time of this test's
+                    deadline += value
+                elif kind == "log":
                     self.logs.watch(Path(value))
                 elif kind == "report":
                     report, size = value
@@ -249,9 +258,9 @@ class Child:
             self._receive_status()
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._pid and self._exit is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+        """Have the supervisor send the child a signal: it collects the child, whose id may be another's after that."""
+        with contextlib.suppress(OSError):
+            self._status.send(str(int(number)).encode())
 
     def _echo_output(self) -> None:
         """For ``-s`` and ``--capture=tee-sys``: copy what is new in the log to standard output."""

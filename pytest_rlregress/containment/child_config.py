@@ -7,12 +7,15 @@ files and the terminal stay with the pytest process. docs/plugins.md says what t
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
@@ -75,8 +78,11 @@ COVERAGE_VARIABLES = (
 # -- in the pytest process ---------------------------------------------------------------------------------------------
 
 
-def options(config: pytest.Config, basetemp: Path) -> dict[str, Any]:
-    """The options of a child's pytest; ``basetemp`` is for its ``tmp_path`` folders, and need not exist."""
+def options(config: pytest.Config, basetemp: Path) -> dict[str, bytes]:
+    """Return the options of a child's pytest, each pickled; ``basetemp`` is for its ``tmp_path`` folders.
+
+    What a plugin or a conftest.py keeps there that cannot be pickled is left out, for a child's own to set again.
+    """
     own = {name: value for name, value in vars(config.option).items() if name != "file_or_dir"}
     own.update((name, value) for name, value in _SESSION_OPTIONS.items() if name in own)
     # Of -p NAME and -p no:NAME the last counts, here by leaving the other out: a child has loaded its plugins by then.
@@ -86,7 +92,26 @@ def options(config: pytest.Config, basetemp: Path) -> dict[str, Any]:
     # Else both would be looked for from the test files, which may lie in another project, or in site-packages.
     own["rootdir"] = str(config.rootpath)
     own["inifilename"] = config.inipath and str(config.inipath)
-    return own
+    pickled = {}
+    for name, value in own.items():
+        with suppress(Exception):  # any kind: pickle calls the value's own methods
+            pickled[name] = pickle.dumps(value)
+    return pickled
+
+
+def unpickled(options: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return what ``options`` gave, without values whose classes cannot be imported here, such as a conftest's."""
+    found = {}
+    for name, value in options.items():
+        with suppress(Exception):
+            found[name] = pickle.loads(value)
+    return found
+
+
+def plugin_modules(config: pytest.Config) -> tuple[str, ...]:
+    """Return the modules of the installed plugins that this process has loaded, which a child will load too."""
+    loaded = [plugin for plugin, _ in config.pluginmanager.list_plugin_distinfo()]
+    return tuple(dict.fromkeys(plugin.__name__ for plugin in loaded if isinstance(plugin, ModuleType)))
 
 
 def workerinput(config: pytest.Config) -> dict[str, Any]:
@@ -140,13 +165,15 @@ def configured(given: Mapping[str, Any], files: Iterable[str], markers: Iterable
     """A config with these options, its plugins loaded.
 
     Args:
-        given: What ``options`` gave.
+        given: Values of options.
         files: What to collect.
         markers: The session's lines of ini ``markers``: plugins that are not loaded here may have added some.
         without: Names of plugins not to load.
     """
     blocked = [f"no:{name}" for name in (*_INACTIVE, *without)]
-    config = pytest.Config.fromdictargs({**given, "plugins": [*given["plugins"], *blocked]}, list(files))
+    # As arguments, or they would be imported before they are turned off.
+    off = [f"-p{name}" for name in given["plugins"] if name.startswith("no:")]
+    config = pytest.Config.fromdictargs({**given, "plugins": [*given["plugins"], *blocked]}, [*off, *files])
     known = set(config.getini("markers"))
     for line in markers:
         if line not in known:

@@ -34,16 +34,18 @@ class ContainmentError(RuntimeError):
 
 
 class WarmServer:
-    """A warm server process that has imported ``modules``; forks contained children."""
+    """A warm server process that has imported ``modules`` and ``plugins`` of pytest; forks contained children."""
 
-    def __init__(self, modules: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, modules: Sequence[str], environment: Mapping[str, str], log: Path, plugins: Sequence[str] = ()
+    ) -> None:
         self.modules = tuple(modules)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._log = log
         variables = {name: value for name, value in environment.items() if name not in _OF_CHILDREN}
         with theirs, log.open("ab") as out:
             self._process = subprocess.Popen(
-                python_command(_MAIN, str(theirs.fileno()), str(log.parent), *modules),
+                python_command(_MAIN, str(theirs.fileno()), str(log.parent), *plugins, *modules),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -97,6 +99,11 @@ class WarmServer:
                 socket.send_fds(self._control, [b"fork"], handles)
             except OSError as error:
                 raise ContainmentError(f"the warm server is gone ({error})") from None
+        # The supervisor's first word: without it the server ended before it forked.
+        if wait([status], _SAY_EVERY) and not status.recv(1, socket.MSG_PEEK):
+            status.close()
+            ours.close()
+            raise ContainmentError("the warm server ended before it forked")
         return Child(Connection(ours.detach()), status, log, order, echo)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pytest
@@ -109,8 +109,15 @@ def limits_of(item: pytest.Item, default: Limits) -> Limits:
             what = f"isolated({name}={given[name]!r}) is not allowed. Allowed: {allowed}."
             raise pytest.UsageError(f"{item.nodeid}: {what}") from None
 
-    return Limits(
-        limit("timeout", parse_seconds, default.seconds),
-        limit("memory", parse_memory, default.memory),
-        limit("stall", parse_seconds, default.stall),
+    return replace(
+        default,
+        seconds=limit("timeout", parse_seconds, default.seconds),
+        memory=limit("memory", parse_memory, default.memory),
+        stall=limit("stall", parse_seconds, default.stall),
     )
+
+
+def gpus_of(item: pytest.Item) -> int:
+    """Return how many GPUs a test needs, where there are any: by its marker ``hw``, or for a fixture that uses one."""
+    counts = [marker.kwargs.get("count") or 1 for marker in item.iter_markers("hw")]
+    return max(counts, default=int(any(fixture.hardware for fixture in asked_by(item).values())))

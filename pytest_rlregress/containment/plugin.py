@@ -61,6 +61,7 @@ class Containment:
         ours = threading.current_thread() is threading.main_thread()
         if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _stop)
+            config.add_cleanup(_go_on_after_sigterm)
 
     # -- collection ------------------------------------------------------------------------------------------------
 
@@ -78,8 +79,7 @@ class Containment:
         module.death = death
         return module
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    def order(self, items: list[pytest.Item]) -> None:
         """Note where each contained test runs, and put those of one child one after the other.
 
         What is expected to end the child comes last: the others would need a new one, with its engine or server.
@@ -203,11 +203,9 @@ class Containment:
         xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
         later = [nextitem] if xdist else item.session.items[item.session.items.index(item) + 1 :]
         for mate in later:
-            if mate and mate.stash.get(GROUP, None) == item.stash[GROUP] and not self._run.unavailable(mate):
-                if not self._checks.made_for(mate):  # their turn comes before the mate's
-                    return ""
-                if self._checks.stops(mate) is None:
-                    return key_of(mate)
+            shares = mate is not None and mate.stash.get(GROUP, None) == item.stash[GROUP]
+            if mate and shares and not self._run.unavailable(mate) and self._checks.stops(mate) is None:
+                return key_of(mate)
         return "" if xdist else None
 
     def _log(self, item: pytest.Item, ran: Ran) -> None:
@@ -264,6 +262,11 @@ class _Died(pytest.Module):
     def collect(self) -> list[pytest.Item]:
         text, _ = describe_death(self.death)
         raise self.CollectError(f"{self.path}: import of the test module: {text}")
+
+
+def _go_on_after_sigterm() -> None:
+    if signal.getsignal(signal.SIGTERM) is _stop:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _stop(number: int, frame: object) -> None:

@@ -26,12 +26,12 @@ from pytest_rlregress.hardware.nvml import Gpu
 
 @dataclass(frozen=True)
 class _Held:
-    """A living child and what goes with it: a server of its own, its folder, whether it uses the locked GPUs."""
+    """A living child and what goes with it: a server of its own, its folder, how many GPUs it uses."""
 
     child: Child
     own: WarmServer | None
     folder: Path
-    locks: bool
+    gpus: int
 
 
 #: Where test files are imported for the first time.
@@ -49,20 +49,25 @@ class Pool:
 
     def __init__(self, config: pytest.Config, gpus: Sequence[Gpu], say: Callable[[str], None]) -> None:
         self._config, self._gpus, self._say = config, gpus, say
-        self._servers: dict[tuple[str, ...], WarmServer] = {}
+        #: By the modules that were asked for; None: imports nothing, not even pytest's plugins.
+        self._servers: dict[tuple[str, ...] | None, WarmServer] = {}
         self._children: dict[ChildGroup, _Held] = {}
         self._lock: GpuLock | None = None
-        self._numbered, self._closed = 0, False
+        self._numbered, self._closed, self._warned = 0, False, False
         self._folder = leftovers.session_folder()
         #: Where xdist's workers write down which tests share a child.
         self.groups_file = self._folder.path / "groups.json"
 
     def warm(self, modules: tuple[str, ...]) -> WarmServer:
         """The server that imports ``modules``, importing since the first call; a new one if somebody killed it."""
+        # Loading pytest's plugins is most of what a child without a stack would cost.
+        return self._server(modules, child_config.plugin_modules(self._config))
+
+    def _server(self, modules: tuple[str, ...] | None, plugins: tuple[str, ...] = ()) -> WarmServer:
         if modules in self._servers and self._servers[modules].gone():
             self._servers.pop(modules).close()
         if modules not in self._servers:
-            self._servers[modules] = WarmServer(modules, os.environ, self._file("server"))
+            self._servers[modules] = WarmServer(modules or (), os.environ, self._file("server"), plugins)
         return self._servers[modules]
 
     def child(self, group: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
@@ -79,22 +84,38 @@ class Pool:
             OSError: No space or right for the child's files, or for the lock of a GPU.
             ValueError: The tests need more GPUs at once than there are.
         """
+        if group in self._children and self._children[group].gpus < gpus:
+            self.stop(group, self._complain)
         if group not in self._children:
-            visible = self._visible_gpus(gpus)
-            folder = self._file("c")
-            folder.mkdir()
-            environment = {**_environment(folder), **visible, **dict(group.environment)}
-            order = self._order(group, files, folder, environment)
-            echo = self._config.option.capture in ("no", "tee-sys")
-            own = WarmServer((), environment, self._file("server")) if group.fresh else None
             try:
-                child = (own or self._forkable(modules)).fork(order, folder / "log", echo)
+                self._children[group] = self._fork(group, files, modules, gpus)
             except BaseException:
-                if own is not None:
-                    own.close()
+                self._release_unused()
                 raise
-            self._children[group] = _Held(child, own, folder, bool(visible))
         return self._children[group].child
+
+    def _fork(self, group: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int) -> _Held:
+        visible = self._visible_gpus(gpus)
+        folder = self._file("c")
+        folder.mkdir()
+        environment = {**_environment(folder), **visible, **dict(group.environment)}
+        order = self._order(group, files, folder, environment)
+        echo = self._config.option.capture in ("no", "tee-sys")
+        if group.fresh:
+            own = WarmServer((), environment, self._file("server"))
+            try:
+                return _Held(own.fork(order, folder / "log", echo), own, folder, gpus)
+            except BaseException:
+                own.close()
+                raise
+        server = self._forkable(modules)
+        try:
+            child = server.fork(order, folder / "log", echo)
+        except ContainmentError:  # somebody killed it after it had been looked at
+            self._servers = {known: one for known, one in self._servers.items() if one is not server}
+            server.close()
+            child = self._forkable(modules).fork(order, folder / "log", echo)
+        return _Held(child, None, folder, gpus)
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
         """Import a test file in a child that is there for that; how the child died of it, if it did."""
@@ -132,7 +153,11 @@ class Pool:
         if self._gpus:
             for line in gpu_memory.wait_for_gpu_memory(killed):
                 self._say(line)
-        if self._lock is not None and not any(child.locks for child in self._children.values()):
+        self._release_unused()
+
+    def _release_unused(self) -> None:
+        """Let others have the GPUs that no living child uses."""
+        if self._lock is not None and not any(held.gpus for held in self._children.values()):
             self._lock.release()
             self._lock = None
 
@@ -159,13 +184,14 @@ class Pool:
             if self.warm(modules).safe(self._say):
                 return self._servers[modules]
         except ContainmentError as error:
-            if not modules:
-                raise
             self._say(f"{error}\nThe tests import for themselves.")
             self._servers.pop(modules).close()
-            self._servers[modules] = self.warm(())
-        bare = self.warm(())
-        bare.ready(self._say)
+            self._servers[modules] = self._server(None)
+        bare = self._server(None)
+        if not bare.safe(self._say) and not self._warned:
+            self._warned = True
+            threads = bare.ready(self._say)["threads"]
+            self._say(f"contained tests may hang: Python has {threads} threads here before it imports anything")
         return bare
 
     def _visible_gpus(self, count: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.client import ContainmentError
 from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
-from pytest_rlregress.containment.grouping import ChildGroup, limits_of
+from pytest_rlregress.containment.grouping import ChildGroup, gpus_of, limits_of
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import ChildMessages, add_diagnostics, died, outcome_of
 from pytest_rlregress.containment.reruns import wanted
@@ -29,6 +29,7 @@ CHECKS = ChildGroup(component_checks.GROUP)
 GROUP: pytest.StashKey[ChildGroup] = pytest.StashKey()
 #: On a contained test that pytest-timeout limits: after how many seconds.
 TIMEOUT: pytest.StashKey[float] = pytest.StashKey()
+_TAKEN_OVER = "no report of this test: a hook of a plugin or a conftest.py took it over (pytest_runtest_protocol?)"
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class Runner:
         mates = [other for other in contained(item.session) if other.stash[GROUP] == group]
         check = item.path == component_checks.FILE
         modules = self.warm if check or any(map(self._run.components, mates)) else ()
-        counts = [mark.kwargs.get("count") or 1 for mate in mates for mark in mate.iter_markers("hw")]
-        gpus = 0 if group == CHECKS else max(counts, default=1)
+        needed = [gpus_of(one) for one in (item, *mates) if one is item or not self._run.unavailable(one)]
+        gpus = 0 if group == CHECKS else max(needed)
         files = [mate.path for mate in mates]
         if check or not group.alone:
             files.append(component_checks.FILE)
@@ -92,7 +93,7 @@ class Runner:
         again, begun, waited = False, time.monotonic(), 0.0
         try:
             child = self._pool.child(group, files, modules, gpus)
-            death = child.await_ready(messages)
+            death = child.await_ready(messages, self._run.limits)
             waited = time.monotonic() - begun
             death = death or child.run(key_of(item), following, self._limits_of(item), messages)
             diagnostics = add_diagnostics(messages.reports, child.diagnostics)
@@ -106,6 +107,8 @@ class Runner:
                 death = self._pool.stop(group, messages)
         except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
             death = Death("crashed", None, f"could not be contained: {error}", "")
+        if death is None and not messages.reports and not messages.errors:
+            messages.errors.append(_TAKEN_OVER)
         if death is not None or messages.errors:
             messages.reports.append(died(item, messages, death))
         messages.reports[0].duration += waited  # the imports of the stack, for --durations

@@ -16,7 +16,6 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import psutil
@@ -49,11 +48,10 @@ def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:
     become_subreaper()  # of what a supervisor leaves that is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    # Loading pytest's plugins and the catalogue is most of what a child without a stack would cost.
-    plugins = [entry.module for entry in entry_points(group="pytest11")]
+    # Loading the catalogue is most of what a child without a stack would cost.
     with contextlib.suppress(catalogue.CatalogueError):  # the pytest process meets the same, and reports it
         catalogue.load([catalogue.SHIPPED])
-    control.send(json.dumps({"ready": _warm_up([*plugins, "pytest_rlregress.session", *modules])}).encode())
+    control.send(json.dumps({"ready": _warm_up(["pytest_rlregress.session", *modules])}).encode())
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
         if not data:

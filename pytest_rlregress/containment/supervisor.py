@@ -36,7 +36,8 @@ def supervise(status: socket.socket, log: int, run: Callable[[int], None]) -> No
 
     Sends JSON messages on ``status``: ``{"pid": …, "supervisor": …}`` at the start, ``{"fault": pid, "libraries": …}``
     when the child or a fork of it is dying of a native fault, ``{"exit": waitpid status, "left": {pid: name}}`` at the
-    end. End of file on ``status`` means that pytest is gone or wants no more: then everything is killed.
+    end. A number on ``status`` is a signal for the child. End of file there means that pytest is gone or wants no more:
+    then everything is killed.
 
     Args:
         status: Sequenced-packet socket to the pytest process.
@@ -68,8 +69,11 @@ def supervise(status: socket.socket, log: int, run: Callable[[int], None]) -> No
     ended = None
     while ended is None:
         ready, _, _ = select.select(sources, [], [])
-        if status in ready:  # pytest never writes here: this is the end of file
-            break
+        if status in ready:
+            number = status.recv(16)
+            if not number:  # the end of file
+                break
+            os.kill(pid, int(number))  # only here is it known that the process is not collected yet
         if set(shared_memory.sources()) & set(ready):
             shared_memory.look()
         if faults in ready and (faulting := _pass_on_fault(faults, faulting, status, log)) is None:

@@ -11,9 +11,10 @@ import pickle
 import signal
 import sys
 import tempfile
+import time
 import traceback
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,6 +32,8 @@ from pytest_rlregress.util.processes import allow_tracing
 CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()
 
 
+#: The channel of the child that this process is.
+_channel: Channel | None = None
 #: Makes a child write the stacks of its threads to its log.
 STACKS_SIGNAL = signal.SIGUSR1
 #: In place of the test that follows: the first word is not a test but a file to import.
@@ -44,7 +47,7 @@ class Order:
     One that does not collect is there to import files that it is told.
     """
 
-    options: dict[str, Any]
+    options: dict[str, bytes]
     files: tuple[str, ...]
     folder: str
     environment: dict[str, str]
@@ -73,6 +76,20 @@ class Channel:
             return None
 
 
+def wait_for_turn(take: Callable[[], bool], whom: str) -> None:
+    """Return once ``take`` does what it is to do; the wait is not in the limit of a contained test, and is told of."""
+    begun = told = time.monotonic()
+    while not take():
+        time.sleep(0.25)
+        now = time.monotonic()
+        if _channel is not None:
+            _channel.send("waited", now - begun)
+            if now - told > 10:
+                _channel.send("say", f"waiting for {whom}")
+                told = now
+            begun = now
+
+
 def main(channel_descriptor: int, log: int, faults: int) -> None:
     """Run the child's pytest; ends the process, never returns.
 
@@ -86,7 +103,8 @@ def main(channel_descriptor: int, log: int, faults: int) -> None:
     output = Output(log, faults)
     output.open()
     connection = Connection(channel_descriptor)
-    channel = Channel(connection)
+    global _channel
+    channel = _channel = Channel(connection)
     status = 1
     try:
         order: Order = pickle.loads(connection.recv_bytes())
@@ -118,8 +136,9 @@ def _be_in(order: Order) -> None:
 def _run(order: Order, channel: Channel, output: Output, measurement: child_config.Measurement | None) -> None:
     """Run pytest; again without an installed plugin that cannot start in a child."""
     without: list[str] = []
+    options = child_config.unpickled(order.options)
     while True:
-        config = child_config.configured(order.options, order.files, order.markers, without)
+        config = child_config.configured(options, order.files, order.markers, without)
         # Plugins that write files (junit, html, cache) leave that to the process that is not one of xdist's workers.
         config.workerinput, config.workeroutput = order.workerinput, {}
         config.stash[CHANNEL] = channel

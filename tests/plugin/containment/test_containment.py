@@ -13,6 +13,9 @@ import needs
 import psutil
 import pytest
 
+from pytest_rlregress.containment.client import WarmServer
+from pytest_rlregress.containment.worker import Order
+
 NEIGHBOUR = """
 import pytest
 
@@ -102,6 +105,23 @@ def test_full_disk_where_tests_write(run, tmp_path, temporary):
         subprocess.run(["umount", temporary], check=True)
 
 
+def test_the_wait_for_a_turn_is_not_in_the_limit(run):
+    body = """
+        import time, pytest
+        from pytest_rlregress.containment.worker import wait_for_turn
+
+        @pytest.mark.isolated(timeout=2)
+        @pytest.mark.parametrize("after", [0, 60])
+        def test_waits(after):
+            begun = time.monotonic()
+            wait_for_turn(lambda: time.monotonic() > begun + 3.5, "somebody")
+            time.sleep(after)
+    """
+    result = run(body)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*no end after 2 s*"])
+
+
 def test_exit_asked_for_in_a_child_ends_the_run(run):
     body = "import pytest\npytestmark = pytest.mark.isolated\ndef test_exits(): pytest.exit('enough', 7)\n"
     result = run(f"{body}def test_after(): pass\n")
@@ -188,6 +208,30 @@ def test_folder_is_one_workers_under_xdist(pytester, run):
         pytester.mkpydir(folder).joinpath("test_it.py").write_text(group)
     run({}, "--hw=cpu", "-n2", "one", "two").assert_outcomes(passed=10)
     assert len(list(pytester.path.glob("up-*"))) == len(list(pytester.path.glob("down-*"))) == 2
+
+
+NEEDED_IN_THE_MIDDLE = """
+import os, pytest
+
+@pytest.fixture(scope="session")
+def engine():
+    open(f"up-{os.getpid()}", "w").close()
+
+@pytest.mark.needs("torch")
+def test_first(engine): pass
+
+@pytest.mark.needs("numpy")
+def test_second(engine): pass
+
+@pytest.mark.needs("safetensors", "torch")
+def test_third(engine): pass
+"""
+
+
+@needs.stack
+def test_what_a_later_test_of_a_folder_needs_does_not_end_its_engine(run, pytester):
+    run(NEEDED_IN_THE_MIDDLE).assert_outcomes(passed=3)
+    assert len(list(pytester.path.glob("up-*"))) == 1
 
 
 def test_in_process_fixtures_live_on_between_contained_tests(run):
@@ -301,3 +345,89 @@ def test_files_of_the_user_that_are_named_as_modules_of_python(pytester):
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, env=environ)
     assert "1 passed" in done.stdout
+
+
+LAMBDA = """
+class Choice:
+    pass
+
+def pytest_configure(config):
+    config.option.chooser = lambda name: name
+    config.option.choice = Choice()
+"""
+TAKES_OVER = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    if hasattr(item.config, "workerinput") and item.name == "test_taken":
+        return True
+"""
+
+
+def test_what_a_conftest_does_to_options_and_to_tests_is_no_internal_error(run):
+    body = "import pytest\npytestmark = pytest.mark.isolated(group='g')\n"
+    result = run(
+        {
+            "conftest": LAMBDA + TAKES_OVER,
+            "test_it": body + "def test_taken(): pass\ndef test_chooser(pytestconfig):\n"
+            "    assert pytestconfig.option.chooser(1) == 1\n",
+        }
+    )
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines(["*no report of this test: a hook of a plugin or a conftest.py took it over*"])
+
+
+def test_sigterm_after_the_session_is_the_callers(pytester):
+    pytester.makepyfile(test_it=NEIGHBOUR)
+    code = "import os, pytest, signal; pytest.main(['-q', 'test_it.py']); os.kill(os.getpid(), signal.SIGTERM)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == -signal.SIGTERM
+
+
+def test_a_signal_is_never_sent_to_a_process_that_was_collected(monkeypatch, temporary):
+    server = WarmServer((), os.environ, temporary / "server")
+    order = Order(options={}, files=(), folder="/nowhere", environment={}, workerinput={}, markers=())
+    child = server.fork(order, temporary / "log", echo=False)  # ends at once: there is no such folder
+    child._receive_status()
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(child._pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    monkeypatch.setattr(os, "kill", lambda pid, number: pytest.fail(f"signal {number} to {pid}, which is collected"))
+    child.interrupt()
+    child.close()
+    server.close()
+
+
+KILLS_THE_SERVER = """
+import os, signal, time
+from pytest_rlregress.containment.client import WarmServer
+
+fork, killed = WarmServer.fork, []
+
+def fork_after_a_kill(self, *args):
+    if not killed:  # after the pool has found the server alive
+        killed.append(self._process.pid)
+        os.kill(self._process.pid, signal.SIGKILL)
+    return fork(self, *args)
+
+WarmServer.fork = fork_after_a_kill
+"""
+
+
+def test_another_warm_server_is_started_for_one_that_is_killed_at_the_last_moment(run):
+    run({"conftest": KILLS_THE_SERVER, "test_it": NEIGHBOUR}).assert_outcomes(passed=1)
+
+
+def test_how_long_imports_may_take_follows_the_limit_of_tests(run, temporary):
+    limit = """
+        from types import SimpleNamespace
+        from pytest_rlregress.settings import Settings
+
+        of = Settings.start_timeout.fget
+        assert (of(SimpleNamespace(timeout=2.0)), of(SimpleNamespace(timeout=900.0))) == (120.0, 900.0)
+        Settings.start_timeout = property(lambda self: 3.0)
+    """
+    body = f"import os, time\nif '/rlr-' in os.environ['TMPDIR']: time.sleep(30)  # in the child\n{NEIGHBOUR}"
+    result = run({"conftest": limit, "test_it": body})
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*not ready to run tests after 3 s*"])

@@ -48,6 +48,64 @@ def test_gpu_belongs_to_one_worker_at_a_time(run, pytester, monkeypatch):
     assert all(not a[2] & b[2] for a, b in together)
 
 
+REFUSES = """
+from pytest_rlregress.containment import pool
+
+fork = pool.WarmServer.fork
+
+def fork_or_refuse(self, order, log, echo):
+    held = order.environment.get("CUDA_VISIBLE_DEVICES", "")
+    with open("held", "a") as file:
+        file.write(f"{len(locked)}\\n")
+    if held:
+        raise OSError("no space left for the child")
+    return fork(self, order, log, echo)
+
+locked = []
+acquire = pool.acquire
+
+def counted(*args):
+    lock = acquire(*args)
+    locked.append(lock)
+    release = lock.release
+
+    class Counted:
+        uuids = lock.uuids
+
+        def release(self):
+            locked.remove(lock)
+            release()
+
+    return Counted()
+
+pool.acquire, pool.WarmServer.fork = counted, fork_or_refuse
+"""
+
+
+def test_only_tests_that_need_a_gpu_take_one_and_a_failed_fork_gives_it_back(run, pytester, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pytester.makepyfile(two_cards=TWO_CARDS, refuses=REFUSES)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.isolated
+        def test_plain(): pass
+
+        @pytest.mark.isolated
+        @pytest.mark.hw("h100")
+        def test_refused(): pass
+
+        @pytest.mark.isolated
+        def test_plain_again(): pass
+        """,
+        *("-p", "two_cards", "-p", "refuses", "--hw=h100", "."),
+    )
+    result.assert_outcomes(passed=2, errors=1)
+    assert (pytester.path / "held").read_text().split() == ["0", "0", "1", "0"]  # the first imports the file
+
+
 WAITS = """
 from pathlib import Path
 from pytest_rlregress.containment import gpu_memory

@@ -125,6 +125,40 @@ def test_order_and_seeds_are_those_of_randomly(run, pytester):
     assert sorted(drawn("pytest.mark.isolated", "-n2")) == sorted(own)
 
 
+IN_TURN = """
+import os, pytest
+
+pytestmark = pytest.mark.isolated(group=__name__[-1])
+
+@pytest.mark.parametrize("number", range(3))
+def test_it(number):
+    with open("children", "a") as file:
+        file.write(f"{__name__} {os.getpid()}\\n")
+    assert number != 1 or "AGAIN" in os.environ
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (("-p", "cacheprovider", "--ff"), 6),
+        (("-p", "cacheprovider", "--stepwise"), 5),
+        pytest.param(("-p", "randomly", "--randomly-seed=3"), 6, marks=needs.plugin("pytest_randomly")),
+    ],
+    ids=["failed-first", "stepwise", "randomly"],
+)
+def test_tests_of_one_child_stay_together_whoever_orders_them(run, pytester, monkeypatch, options, count):
+    first = "cacheprovider" in options and run({"test_a": IN_TURN, "test_b": IN_TURN}, *options)
+    monkeypatch.setenv("AGAIN", "1")
+    (pytester.path / "children").unlink(missing_ok=True)
+    run({} if first else {"test_a": IN_TURN, "test_b": IN_TURN}, *options, "--hw=cpu", ".").assert_outcomes(
+        passed=count
+    )
+    ran = (pytester.path / "children").read_text().splitlines()
+    assert len(ran) == count
+    assert len(set(ran)) == 2, "a child for each group"
+
+
 COVERED = """
 def share(number):
     if number > 9:
@@ -209,6 +243,40 @@ def test_a_plugin_that_cannot_start_in_a_child_is_left_out_and_named(run, instal
     result.assert_outcomes(passed=1, failed=1)
     assert result.stdout.str().count("contained tests run without the plugin needy, which fails in their process") == 1
     result.stdout.fnmatch_lines(["*assert 1 == 2*"])
+
+
+THREADED = """
+import sys, threading, time, pytest
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+@pytest.fixture
+def threaded():
+    return threading.active_count()
+"""
+FORKED = """
+import os, sys, pytest
+
+@pytest.mark.isolated
+def test_it():
+    assert "threaded_plugin" not in sys.modules
+"""
+FORKED_SAFELY = """
+import os, pytest
+
+@pytest.mark.isolated
+def test_it(threaded):
+    assert os.getppid() and threaded == 2, "the thread is the child's own"
+"""
+
+
+def test_the_warm_server_imports_no_plugin_that_is_turned_off(run, installed):
+    installed("threaded", THREADED)
+    run(FORKED, "-p", "no:threaded").assert_outcomes(passed=1)
+
+
+def test_a_plugin_that_starts_a_thread_is_not_in_a_process_that_forks(run, installed):
+    installed("threaded", THREADED)
+    run(FORKED_SAFELY).assert_outcomes(passed=1)
 
 
 TELLS_ITS_CONTROLLER = """

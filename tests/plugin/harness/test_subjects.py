@@ -34,6 +34,7 @@ LIMIT = 4096
     "mylab_lacks": "import no_such_stack",
     "mylab_is_a_script": "raise SystemExit('usage: mylab_is_a_script FILE')",
     "mylab_exits": "import os\nos._exit(3)",
+    "mylab_hangs": "import time\ntime.sleep(600)",
     "mylab_dies": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
 }
 INI = "rlregress_subjects in tox.ini"
@@ -49,7 +50,9 @@ def check(tmp_path, monkeypatch):
     def check(subject, ini=None):
         (tmp_path / "failures.toml").write_text(ENTRY.replace("SUBJECT", subject))
         known = catalogue.load([catalogue.SHIPPED, tmp_path])
-        settings = SimpleNamespace(subjects=ini or {}, source={"subjects": INI})
+        settings = SimpleNamespace(
+            subjects=ini or {}, source={"subjects": INI}, start_timeout=3.0 if "hangs" in subject else 60.0
+        )
         subjects.check(settings, known)
         return known["reasoning-is-rewarded"], settings
 
@@ -104,6 +107,7 @@ def test_fits(check, unloaded, subject, instead):
         ("mylab_is_a_script:f", "cannot be imported: SystemExit: usage: mylab_is_a_script FILE"),
         ("mylab_exits:f", "mylab_exits:f: cannot be imported: the process that tried ended with exit code 3"),
         ("mylab_dies:f", "mylab_dies:f: cannot be imported: the process that tried ended with SIGKILL"),
+        ("mylab_hangs:f", "mylab_hangs:f: cannot be imported: the process that tried was killed after 3 s"),
     ],
 )
 def test_wrong_entry_names_file_and_key(check, tmp_path, subject, words):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from installed import TESTS
@@ -12,6 +16,7 @@ from installed import TESTS
 from pytest_rlregress.fixtures import step_record, verl_process, verl_record, verl_settings, verl_step
 from pytest_rlregress.fixtures.step_record import StepSettings
 from pytest_rlregress.stack import InterfaceMissing
+from pytest_rlregress.util import processes
 
 TOLERANCE = 1e-5
 SETTINGS = StepSettings(prompts=4, samples_per_prompt=4)
@@ -129,6 +134,36 @@ def test_each_alteration_turns_its_property_red(trainer):
             assert names >= meant | {verl_mutants.MEANT[altered[number]]}, f"step {number}, {altered[number]}: {names}"
         else:
             assert names == meant, f"step {number}, which is whole: {names}"
+
+
+BINDS = """
+import socket, sys, time
+one = socket.socket(socket.AF_UNIX)
+one.bind(sys.argv[1])
+print("bound", flush=True)
+time.sleep(60)
+"""
+
+
+def test_sockets_of_another_run_of_verl_are_left_alone(tmp_path):
+    names = [Path(f"/tmp/rl-colocate-zmq-test{os.getpid()}-{whose}.sock") for whose in ("ours", "theirs")]
+    with ExitStack() as stack:
+        ours = subprocess.Popen(["sleep", "60"])
+        trainer = verl_process.TrainerProcess(tmp_path, ours)
+        bound = [subprocess.Popen([sys.executable, "-c", BINDS, str(n)], stdout=subprocess.PIPE) for n in names]
+        for process in (ours, *bound):
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        for process, name in zip(bound, names, strict=True):
+            stack.callback(name.unlink, missing_ok=True)
+            assert process.stdout.readline() == b"bound\n"
+        trainer._family[processes.living(bound[0].pid)] = "ray::WorkerDict"
+        trainer._look()
+        bound[0].kill()
+        bound[0].wait()
+        assert trainer.left() == [str(names[0])]
+        trainer.end()
+        assert [name.exists() for name in names] == [False, True]
 
 
 @long_run
