@@ -28,6 +28,9 @@ from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.pytest_run import TrialRequest
 from pytest_rlregress.trials.runner import Builder, TrialRunner
 
+# Folders that many distributions and projects have, and that say nothing of whose code is imported.
+_NOBODYS_MODULES = {"__pycache__", "benchmarks", "docs", "examples", "scripts", "test", "tests", "tools"}
+
 
 class RequestError(ValueError):
     """A request that cannot be answered: the message says why, and what can be."""
@@ -163,7 +166,9 @@ def refuse_shadowed(packages: Iterable[str]) -> None:
     """
     modules = metadata.packages_distributions()
     for name in packages:
-        own = {one for one, owners in modules.items() if name in {*map(canonicalize_name, owners)}}
+        own = {
+            one for one, owners in modules.items() if name in [str(canonicalize_name(owner)) for owner in owners]
+        } - _NOBODYS_MODULES
         for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
             for module in own | {name.replace("-", "_")}:
                 if Path(folder, module).is_dir() or Path(folder, f"{module}.py").exists():
@@ -189,7 +194,7 @@ def _hash_contents(request: TrialRequest, known: catalogue.Catalogue, here: Lock
     for line in here.lines.values():
         if line.startswith("-e "):
             files |= {*_list_code(Path(line.removeprefix("-e ")))}
-    contents = {os.path.relpath(file): file.read_bytes() for file in files}
+    contents = {os.path.relpath(file): file.read_bytes() for file in files if file.is_file()}
     parts = (part for name in sorted(contents) for part in (name.encode(), contents[name]))
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 

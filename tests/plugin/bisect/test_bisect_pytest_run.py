@@ -286,6 +286,7 @@ def test_changed_code_beside_the_tests_is_tried_again(tmp_path, monkeypatch, cha
     monkeypatch.chdir(tmp_path)
     for file in ("tests/test_it.py", "other/not_ours.py", "p/.venv/lib/x.py", changed):
         write(file, "")
+    (tmp_path / "tests/.#test_it.py").symlink_to("nowhere")  # an editor's
     before = key()
     for file in ("other/not_ours.py", "p/.venv/lib/x.py"):
         write(file, "changed = 1")
@@ -306,7 +307,8 @@ def test_a_host_of_another_name_goes_on_from_there(tmp_path, monkeypatch):
 
 
 def test_a_package_on_the_import_path_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "packaging").mkdir()
+    for name in ("packaging", "__pycache__", "tests"):
+        (tmp_path / name).mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(context.RequestError, match=r"packaging would be imported from .*PYTHONPATH"):
         context.refuse_shadowed(["packaging"])
