@@ -1,9 +1,6 @@
-"""The miniature step's and verl's loss on one batch, and the comparison of a loss with the miniature step's."""
+"""The miniature step's loss on a batch, and the comparison of a trainer's loss with it."""
 
 from __future__ import annotations
-
-from pytest_rlregress.scenarios.losses import trainers
-from pytest_rlregress.stack import InterfaceMissing
 
 LOW, HIGH = 0.2, 0.28
 # In float64. Measured: at most 2e-15, and 2e-17 of a loss or its gradient. Allowed is the 1e-8 that verl adds to a
@@ -37,25 +34,6 @@ def ours(batch, level="token"):
     )
 
 
-def verls(batch, name="vanilla", mode="seq-mean-token-mean"):
-    """The loss that verl registers under ``name``, averaged as ``mode`` says."""
-    algos = trainers.core_algos()
-    from verl.workers.config import ActorConfig
-
-    config = ActorConfig(
-        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=LOW, clip_ratio_high=HIGH
-    )
-    loss, _ = algos.get_policy_loss_fn(name)(
-        old_log_prob=batch.old_log_probs,
-        log_prob=batch.log_probs,
-        advantages=batch.advantages,
-        response_mask=batch.mask,
-        loss_agg_mode=mode,
-        config=config,
-    )
-    return loss
-
-
 def gradient(loss, batch):
     """The gradient of the batch's log-probabilities."""
     import torch
@@ -79,23 +57,3 @@ def check_loss(theirs, batch, level="token", mean="sequence-mean", longest=1):
     torch.testing.assert_close(gradient(theirs, batch), expected, **CLOSE)
     if mean == "sequence-mean":
         torch.testing.assert_close(theirs.detach(), ours(batch, level).detach(), **CLOSE)
-
-
-def grpo(**settings):
-    """Settings of ``GRPOConfig`` for the losses here."""
-    return {"loss_type": "grpo", "beta": 0.0, "epsilon": LOW, "epsilon_high": HIGH, **settings}
-
-
-def bias_correction(wanted):
-    """The setting of ``GRPOConfig`` for it, none where TRL does not know it and it is not wanted."""
-    import trl
-
-    try:
-        from trl import GRPOConfig
-    except (ImportError, RuntimeError) as error:  # as in trl_grpo_loss
-        raise InterfaceMissing(f"drives GRPOConfig, which trl {trl.__version__} cannot import here: {error}") from error
-    if "use_bias_correction_kl" in GRPOConfig.__dataclass_fields__:
-        return {"use_bias_correction_kl": wanted}
-    if wanted:
-        raise InterfaceMissing(f"drives GRPOConfig.use_bias_correction_kl, which trl {trl.__version__} has not")
-    return {}

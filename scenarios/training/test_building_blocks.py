@@ -1,20 +1,12 @@
-"""verl's and TRL's advantages, losses, means and divergences are the miniature step's, or differ as they must."""
+"""verl's advantages, losses, means and divergences are the miniature step's, or differ as they must."""
 
 from __future__ import annotations
 
 import pytest
 
 from pytest_rlregress.scenarios.losses import trainers
-from pytest_rlregress.scenarios.training.blocks import (
-    CLOSE,
-    bias_correction,
-    check_loss,
-    gradient,
-    grpo,
-    off_policy,
-    ours,
-    verls,
-)
+from pytest_rlregress.scenarios.training.blocks import CLOSE, check_loss, gradient, off_policy, ours
+from pytest_rlregress.scenarios.training.verl_blocks import verls
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 pytestmark = pytest.mark.guards("building-blocks")
@@ -36,6 +28,7 @@ def test_verl_advantages():
 
 
 @pytest.mark.needs("verl")
+@pytest.mark.parametrize("rows", [None, 1, 4], ids=["whole", "each-row", "four-and-two"])
 @pytest.mark.parametrize(
     ("name", "mode", "level", "mean"),
     [
@@ -43,11 +36,37 @@ def test_verl_advantages():
         ("gspo", "seq-mean-token-mean", "sequence", "sequence-mean"),
         ("vanilla", "token-mean", "token", "token-mean"),
         ("vanilla", "seq-mean-token-sum", "token", "sum"),
+        ("vanilla", "seq-mean-token-sum-norm", "token", "constant"),
     ],
 )
-def test_verl_loss(name, mode, level, mean):
+def test_verl_loss(name, mode, level, mean, rows):
+    """By ``ppo_loss`` the whole batch's, however it is cut into micro batches and ranks."""
     batch = off_policy(0.25)
-    check_loss(verls(batch, name, mode), batch, level, mean)
+    check_loss(verls(batch, rows, name, mode, loss_scale_factor=20), batch, level, mean, longest=20)
+
+
+@pytest.mark.needs("verl")
+def test_verl_weights_tokens_for_the_engine():
+    """Rollout correction: each token's loss times the weight that the engine's log-probability gave it."""
+    import torch
+
+    batch = off_policy(0.25)
+    weights = 2 * torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = gradient(verls(batch, 4, weights=weights), batch)
+    torch.testing.assert_close(found, gradient(ours(batch), batch) * weights, **CLOSE)
+
+
+@pytest.mark.needs("verl")
+def test_verl_adds_the_divergence():
+    import torch
+
+    batch = off_policy(0.25)
+    settings = {"use_kl_loss": True, "kl_loss_coef": 0.1, "kl_loss_type": "low_var_kl"}
+    added = verls(batch, 4, **settings) - verls(batch, 4)
+    apart = batch.ref_log_probs - batch.log_probs
+    expected = 0.1 * ((apart.exp() - apart - 1) * batch.mask).sum(dim=1) / batch.mask.sum(dim=1)
+    torch.testing.assert_close(added.detach(), expected.mean().detach(), **CLOSE)
+    torch.testing.assert_close(gradient(added, batch), gradient(expected.mean(), batch), **CLOSE)
 
 
 @pytest.mark.needs("verl")
@@ -85,40 +104,3 @@ def test_verl_divergence(name):
     wanted = gradient(expected.sum(), batch) if name.endswith("+") else 1 - (far - batch.log_probs).exp()
     bound = (expected > 10) if not name.endswith("+") else torch.zeros_like(batch.mask, dtype=torch.bool)
     torch.testing.assert_close(slope, wanted.detach().masked_fill(bound, 0), **CLOSE)
-
-
-@pytest.mark.needs("trl")
-@pytest.mark.parametrize(
-    ("loss_type", "level", "mean"),
-    [
-        ("grpo", "token", "sequence-mean"),
-        ("grpo", "sequence", "sequence-mean"),
-        ("bnpo", "token", "token-mean"),
-        ("dapo", "token", "token-mean"),
-        ("dr_grpo", "token", "constant"),
-    ],
-)
-def test_trl_loss(tiny_qwen, tmp_path, loss_type, level, mean):
-    settings = grpo(loss_type=loss_type, importance_sampling_level=level, max_completion_length=20)
-    theirs = trainers.trl_grpo_loss(tiny_qwen, tmp_path, **settings)
-    batch = off_policy(0.25)
-    check_loss(theirs(batch), batch, level, mean, longest=20)
-
-
-@pytest.mark.needs("trl")
-@pytest.mark.parametrize("corrected", [False, True])
-def test_trl_divergence(tiny_qwen, tmp_path, corrected):
-    """beta times k3, of which TRL takes all; corrected it weighs by the ratio to the policy that sampled."""
-    import torch
-
-    batch = off_policy(0.25)
-    with_it, without = (
-        trainers.trl_grpo_loss(tiny_qwen, tmp_path, **grpo(beta=beta, **bias_correction(corrected)))(batch)
-        for beta in (0.1, 0.0)
-    )
-    apart = batch.ref_log_probs - batch.log_probs
-    ratio = (batch.log_probs - batch.old_log_probs).exp() if corrected else 1
-    k3 = (apart.exp() - apart - 1) * ratio
-    expected = 0.1 * ((k3 * batch.mask).sum(dim=1) / batch.mask.sum(dim=1)).mean()
-    torch.testing.assert_close((with_it - without).detach(), expected.detach(), **CLOSE)
-    torch.testing.assert_close(gradient(with_it - without, batch), gradient(expected, batch), **CLOSE)
