@@ -1,4 +1,4 @@
-"""The step on several processes must fail when it should: each mutant has one fault, in its ranks or on the way."""
+"""verl's step on several processes must fail when it should: each alteration of verl, or of the way, has one fault."""
 
 from __future__ import annotations
 
@@ -9,31 +9,43 @@ import pytest
 
 pytestmark = [
     pytest.mark.isolated(group="fsdp-step", timeout=300),
-    pytest.mark.needs("torch", "transformers", "tensordict", "vllm", "vllm-engine"),
+    pytest.mark.needs("torch", "transformers", "tensordict", "verl", "peft", "vllm", "vllm-engine"),
 ]
 
-STALE = "engine and trainer disagree after the update: .* stale or incomplete"
-DISAGREE = "engine and trainer disagree before the update"
-DIFFER = "2 processes differ from one in "
+STALE = "disagree after the update: .* stale or incomplete"
+DISAGREE = "engine and trainer disagree, "
+DIFFER = "several processes differ from one in "
+LORA = {"lora_rank": 8}
 
 
-# -- faults: each is called in every rank before anything else, and replaces what the rank does ------------------------
+def wrap(owner, name, around):
+    """Replace ``owner.name`` by a function that calls ``around(sound, *arguments)``."""
+    sound = getattr(owner, name)
+    setattr(owner, name, lambda *arguments, **named: around(sound, *arguments, **named))
+
+
+def engine_class():
+    from verl.workers.engine.fsdp import FSDPEngineWithLMHead
+
+    return FSDPEngineWithLMHead
+
+
+# -- faults: each is called in every rank before anything else, and alters verl, or what the rank gives it -------------
 
 
 def after_the_first(fault):
-    """``gathered`` as it is for the weights a run begins with; from then on ``fault(first, new)`` of what it gives."""
-    from pytest_rlregress.fixtures import fsdp_rank
+    """Weights as they are to begin with; from then on ``fault(first, new)`` of what verl sends."""
+    first = {}
 
-    sound, first = fsdp_rank.gathered, {}
+    def send(sound, *arguments, **named):
+        weights, config = sound(*arguments, **named)
+        new = {name: tensor.clone() for name, tensor in weights}
+        if not first:
+            first.update(new)
+            return new.items(), config
+        return fault(first, new).items(), config
 
-    def gathered(rank):
-        whole = sound(rank)
-        if whole is None or not first:
-            first.update(whole or {})
-            return whole
-        return fault(first, whole)
-
-    fsdp_rank.gathered = gathered
+    wrap(engine_class(), "get_per_tensor_param", send)
 
 
 def stale_head():
@@ -49,116 +61,148 @@ def shards_of_one_rank():
     after_the_first(half)
 
 
+def adapters_left_out_of_the_sync():
+    def send(sound, *arguments, base_sync_done=False, **named):
+        weights, config = sound(*arguments, base_sync_done=base_sync_done, **named)
+        return ((name, 0 * tensor if "lora_B" in name else tensor) for name, tensor in weights), config
+
+    wrap(engine_class(), "get_per_tensor_param", send)
+
+
 def another_temperature():
-    from pytest_rlregress.fixtures import fsdp_rank
+    def prepare(sound, self, micro_batch):
+        from verl.utils import tensordict_utils
 
-    def warmer(model, rows, packed):
-        handle = model.lm_head.register_forward_hook(lambda module, inputs, logits: logits / 0.9)
-        try:
-            return sound(model, rows, packed)
-        finally:
-            handle.remove()
+        tensordict_utils.assign_non_tensor(micro_batch, temperature=0.9)
+        return sound(self, micro_batch)
 
-    sound, fsdp_rank.response_logprobs = fsdp_rank.response_logprobs, warmer
-
-
-def mask_off_by_one():
-    from pytest_rlregress.fixtures import fsdp_rank
-
-    def rows_of(rank, batch):
-        return sound(rank, {**batch, "response_mask": batch["response_mask"].roll(1, 1)})
-
-    sound, fsdp_rank.rows_of = fsdp_rank.rows_of, rows_of
-
-
-def loss_with_a_mask_off_by_one():
-    from pytest_rlregress.fixtures import fsdp_rank
-
-    def token_mean(logprobs, reference, rows, settings):
-        return sound(logprobs, reference, {**rows, "response_mask": rows["response_mask"].roll(1, 1)}, settings)
-
-    sound, fsdp_rank.token_mean = fsdp_rank.token_mean, token_mean
+    wrap(engine_class(), "prepare_model_inputs", prepare)
 
 
 def rows_that_see_each_other():
-    import torch
+    def prepare(sound, *arguments, **named):
+        inputs, others = sound(*arguments, **named)
+        places = inputs["position_ids"]
+        return {**inputs, "position_ids": places.new_tensor(range(places.numel())).view_as(places)}, others
 
-    from pytest_rlregress.fixtures import fsdp_rank
+    wrap(engine_class(), "prepare_model_inputs", prepare)
 
-    def response_logprobs(model, rows, packed):
-        attended = rows["attention_mask"].bool()
-        positions = torch.zeros_like(rows["position_ids"]).masked_scatter(attended, torch.arange(attended.sum()))
-        return sound(model, {**rows, "position_ids": positions}, packed)
 
-    sound, fsdp_rank.response_logprobs = fsdp_rank.response_logprobs, response_logprobs
+def with_data(change):
+    """verl's loss of a micro batch that ``change(data)`` altered in place."""
+    from verl.workers.utils import losses
+
+    def loss(sound, config, model_output, data, dp_group=None):
+        data = data.copy()
+        change(data)
+        return sound(config, model_output, data, dp_group)
+
+    wrap(losses, "ppo_loss", loss)
+
+
+def loss_with_a_mask_off_by_one():
+    with_data(lambda data: data.set("response_mask", data["response_mask"].roll(1, 1)))
+
+
+def padding_trained_on():
+    from verl.workers.utils import padding
+
+    def convert(sound, data):
+        data["response_mask"] = data["response_mask"] | 1
+        return sound(data)
+
+    wrap(padding, "left_right_2_no_padding", convert)
+
+
+def advantages_of_the_next_row():
+    from verl.workers.utils import padding
+
+    def convert(sound, data):
+        data["advantages"] = data["advantages"].amax(1, True).add(data["advantages"].amin(1, True)).roll(1, 0)
+        data["advantages"] = data["advantages"] * data["response_mask"]
+        return sound(data)
+
+    wrap(padding, "left_right_2_no_padding", convert)
+
+
+def the_other_sign():
+    with_data(lambda data: data.set("advantages", -data["advantages"]))
 
 
 def reference_that_trains():
-    import torch
+    from contextlib import nullcontext
 
-    from pytest_rlregress.fixtures import fsdp_rank
-
-    def reference_logprobs(rank, rows):
-        with torch.no_grad():
-            return fsdp_rank.response_logprobs(rank.model, rows, rank.settings.packed)
-
-    fsdp_rank.reference_logprobs = reference_logprobs
+    engine_class().disable_adapter = lambda self: nullcontext()
 
 
 def no_kl_in_the_gradient():
-    from pytest_rlregress.fixtures import fsdp_rank
+    from verl.workers.utils import losses
 
-    def token_mean(*arguments):
-        surrogate, kl = sound(*arguments)
-        return surrogate, kl.detach()
-
-    sound, fsdp_rank.token_mean = fsdp_rank.token_mean, token_mean
+    wrap(losses, "kl_penalty", lambda sound, *arguments, **named: sound(*arguments, **named).detach())
 
 
 def gradients_summed_over_ranks():
-    import torch
+    from verl.workers.engine.fsdp import transformer_impl
 
-    def clip_grad_norm_(parameters, most):
+    def clip(sound, parameters, **named):
         parameters = [*parameters]
         for parameter in parameters:
-            parameter.grad.mul_(2)
-        return sound(parameters, most)
+            if parameter.grad is not None:
+                parameter.grad.mul_(2)
+        return sound(parameters, **named)
 
-    sound, torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad_norm_, clip_grad_norm_
+    wrap(transformer_impl, "fsdp2_clip_grad_norm_", clip)
 
 
 def ranks_that_weigh_the_same():
-    from pytest_rlregress.fixtures import fsdp_rank
+    import torch.distributed as dist
 
-    def summed(value):
-        return sound(value) if value.is_floating_point() else 2 * value  # of its own tokens
+    def own_tokens(sound, tensor, *arguments, **named):
+        return sound(tensor, *arguments, **named) if tensor.is_floating_point() else tensor.mul_(2)
 
-    sound, fsdp_rank.summed = fsdp_rank.summed, summed
+    wrap(dist, "all_reduce", own_tokens)
 
 
 def micro_batches_that_weigh_the_same():
-    import torch
+    from verl.utils import tensordict_utils
 
-    from pytest_rlregress.fixtures import fsdp_rank
+    def change(data):
+        tokens = 8 * int(data["response_mask"].sum())  # 2 ranks with 4 micro batches each
+        tensordict_utils.assign_non_tensor(data, batch_num_tokens=tokens)
 
-    fsdp_rank.share_of = lambda tokens, all_tokens: torch.tensor(1 / 6)  # three of each of two ranks
+    with_data(change)
+
+
+def ranks_that_never_exchange_gradients():
+    def never(sound, self, *, is_last_micro_batch):
+        return sound(self, is_last_micro_batch=False)
+
+    wrap(engine_class(), "_gradient_sync_context", never)
 
 
 def gradients_that_pile_up():
     import torch
 
-    torch.optim.Optimizer.zero_grad = lambda self: None
+    torch.optim.Optimizer.zero_grad = lambda self, *arguments, **named: None
+
+
+def learning_rate_that_stays():
+    engine_class().lr_scheduler_step = lambda self: 0.0
 
 
 def frozen_parameter():
+    def build(sound, self):
+        module = sound(self)
+        module.get_parameter("model.norm.weight").requires_grad_(False)
+        return module
+
+    wrap(engine_class(), "_build_module", build)
+
+
+def a_rank_with_the_others_rows():
     from pytest_rlregress.fixtures import fsdp_rank
 
-    def make_policy(*arguments):
-        model = sound(*arguments)
-        model.get_parameter("model.norm.weight").requires_grad_(False)
-        return model
-
-    sound, fsdp_rank.make_policy = fsdp_rank.make_policy, make_policy
+    wrap(fsdp_rank, "rows_by_rank", lambda sound, *arguments: sound(*arguments)[:1] * 2)
 
 
 def killed_between_micro_batches():
@@ -167,75 +211,52 @@ def killed_between_micro_batches():
 
     import torch.distributed as dist
 
-    from pytest_rlregress.fixtures import fsdp_rank
+    calls = iter([False, True])
 
-    def token_mean(*arguments):
+    def change(data):
         if dist.get_rank() == 1 and next(calls):
             os.kill(os.getpid(), signal.SIGKILL)
-        return sound(*arguments)
 
-    calls, sound = iter([False, True]), fsdp_rank.token_mean
-    fsdp_rank.token_mean = token_mean
+    with_data(change)
 
 
 # -- and the complaint meant for each ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def complaint(fsdp_step):
-    """``complaint(fault, steps)``: what is said of a run with that fault."""
+@pytest.mark.parametrize(
+    ("fault", "steps", "settings", "message"),
+    [
+        (stale_head, 1, {}, STALE),
+        (shards_of_one_rank, 1, {}, STALE),
+        (adapters_left_out_of_the_sync, 1, LORA, DISAGREE),
+        (another_temperature, 1, {}, DISAGREE),
+        (rows_that_see_each_other, 1, {}, DISAGREE),
+        (loss_with_a_mask_off_by_one, 1, {}, "the (loss|gradient's norm) is"),
+        (padding_trained_on, 1, {}, "the mask of a completion covers"),
+        (advantages_of_the_next_row, 1, {}, "the advantage of completion"),
+        (the_other_sign, 1, {}, "a wrong sign"),
+        (reference_that_trains, 1, LORA, "the loss is"),
+        (no_kl_in_the_gradient, 1, LORA, "the gradient's norm is"),
+        (gradients_summed_over_ranks, 1, {}, "the gradient's norm is"),
+        (ranks_that_weigh_the_same, 1, {}, "the loss is"),
+        (micro_batches_that_weigh_the_same, 1, {}, "the loss is"),
+        (ranks_that_never_exchange_gradients, 1, {}, "the update did not move|the gradient's norm is"),
+        (gradients_that_pile_up, 2, {}, "the gradient's norm is"),
+        (learning_rate_that_stays, 2, {}, DIFFER + "update of"),
+        (frozen_parameter, 1, {}, r"the update did not move model\.norm\.weight"),
+        (a_rank_with_the_others_rows, 1, {}, "the mask of a completion covers"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_fault_is_seen(fsdp_step, fault, steps, settings, message):
     from pytest_rlregress.fixtures.fsdp_record import check
 
-    def complaint(fault, steps=1, **settings):
-        *sound, faulty = fsdp_step.run(steps, prepare=fault, **settings)
-        for record in sound:
-            check(record, fsdp_step.settings)
-        with pytest.raises(AssertionError) as raised:
-            check(faulty, fsdp_step.settings)
-        return str(raised.value)
-
-    return complaint
-
-
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        (stale_head, STALE),
-        (shards_of_one_rank, STALE),
-        (another_temperature, DISAGREE),
-        (mask_off_by_one, "the mask of completion"),
-        (loss_with_a_mask_off_by_one, DIFFER + "grad_norm"),
-        (rows_that_see_each_other, DISAGREE),
-        (no_kl_in_the_gradient, DIFFER + "grad_norm"),
-        (gradients_summed_over_ranks, DIFFER + "grad_norm"),
-        (ranks_that_weigh_the_same, DIFFER + "loss"),
-        (micro_batches_that_weigh_the_same, DIFFER + "loss"),
-        (frozen_parameter, "the update did not move model.norm.weight"),
-    ],
-    ids=lambda value: value.__name__ if callable(value) else "seen",
-)
-def test_fault_is_seen(complaint, fault, message):
-    steps = 2 if fault is no_kl_in_the_gradient else 1  # there is none in the first
-    assert re.search(message, complaint(fault, steps))
-
-
-def test_reference_that_trains_is_seen(complaint):
-    assert re.search(DIFFER + "(loss|kl)", complaint(reference_that_trains, steps=2))
-
-
-def test_gradients_that_pile_up_are_seen(complaint):
-    assert re.search(DIFFER + "grad_norm", complaint(gradients_that_pile_up, steps=2))
-
-
-@pytest.mark.needs("peft")
-def test_adapters_left_out_of_the_sync_are_seen(complaint, monkeypatch):
-    from pytest_rlregress.fixtures import fsdp_step
-
-    def engine_weights(tiny_qwen, settings, state):
-        return tiny_qwen.model().state_dict()
-
-    monkeypatch.setattr(fsdp_step, "engine_weights", engine_weights)
-    assert re.search(DISAGREE, complaint(None, lora_rank=8))
+    records = fsdp_step.run(steps, prepare=fault, **settings)
+    if steps > 1:
+        check(records[:-1], steps - 1, fsdp_step.settings)
+    with pytest.raises(AssertionError) as raised:
+        check(records[-1:], 1, fsdp_step.settings)
+    assert re.search(message, str(raised.value))
 
 
 def test_unequal_ranks_are_what_the_step_has(fsdp_step):
@@ -255,37 +276,44 @@ def test_rank_killed_in_a_step_is_named_in_time(fsdp_step):
     assert fsdp_step.run(steps=1), "the next run has ranks of its own"
 
 
+def no_such_worker():
+    import sys
+
+    sys.modules["verl.workers.engine_workers"] = None
+
+
+def test_verl_without_the_worker_is_missing(fsdp_step):
+    from pytest_rlregress.stack import InterfaceMissing
+
+    with pytest.raises(InterfaceMissing, match=r"verl\.workers\.engine_workers, which verl .* doesn't have"):
+        fsdp_step.run(steps=1, prepare=no_such_worker)
+
+
 # -- a checkpoint without one of its parts -----------------------------------------------------------------------------
 
 
-def load_without(part):
-    from torch.distributed import checkpoint
+def load_without(name, replacement):
+    from verl.utils.checkpoint.fsdp_checkpoint_manager import FSDPCheckpointManager
 
-    from pytest_rlregress.fixtures import fsdp_rank
-
-    def load(rank, folder):
-        state = fsdp_rank.state_of(rank)
-        left = state.pop(part)
-        checkpoint.load(state, checkpoint_id=folder)
-        fsdp_rank.restore(rank, {**state, part: left})
-
-    fsdp_rank.load = load
+    setattr(FSDPCheckpointManager, name, replacement)
 
 
 def without_weights():
-    load_without("model")
+    load_without("should_load_model", False)
 
 
 def without_optimizer():
-    load_without("optimizer")
+    load_without("should_load_optimizer", False)
 
 
 def without_random_state():
-    load_without("random")
+    load_without("load_rng_state", staticmethod(lambda state: None))
 
 
 def without_step():
-    load_without("step")
+    from torch.optim.lr_scheduler import LambdaLR
+
+    LambdaLR.load_state_dict = lambda self, state: None
 
 
 @pytest.mark.parametrize("fault", [without_weights, without_optimizer, without_random_state, without_step])

@@ -1,4 +1,4 @@
-"""A step by two processes must be the step of one: FSDP2, LoRA, KL, micro batches, no padding, gathered weights."""
+"""A step by verl on two processes must be that of one: FSDP2, LoRA, KL, micro batches, packing, gathered weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ pytestmark = [
     pytest.mark.needs("vllm-engine"),
     pytest.mark.isolated(group="fsdp-step"),
 ]
-ALL = pytest.param({}, id="all-parameters")
-LORA = pytest.param({"lora_rank": 8}, id="lora", marks=pytest.mark.needs("peft"))
+ALL = pytest.param({"micro_batch_tokens": 96}, id="all-parameters")  # by tokens, not by rows
+LORA = pytest.param({"lora_rank": 8}, id="lora")
 
 
 def steps_agree(fsdp_step, steps=2, **settings):
@@ -18,8 +18,7 @@ def steps_agree(fsdp_step, steps=2, **settings):
 
     from pytest_rlregress.fixtures.fsdp_record import check
 
-    for record in fsdp_step.run(steps, **settings):
-        check(record, replace(fsdp_step.settings, **settings))
+    check(fsdp_step.run(steps, **settings), steps, replace(fsdp_step.settings, **settings))
 
 
 @pytest.mark.parametrize("trained", [ALL, LORA])
