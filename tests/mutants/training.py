@@ -52,6 +52,50 @@ def every_mean_is_of_tokens(monkeypatch):
     monkeypatch.setattr(f"{ALGOS}.agg_loss", agg_loss)
 
 
+def tell(monkeypatch, **replaced):
+    """Have verl's means told something else of the whole batch; each value is computed from the micro batch's mask."""
+    original = sound(f"{ALGOS}.agg_loss")
+
+    def agg_loss(loss_mat, loss_mask, loss_agg_mode, **settings):
+        told = {name: value(loss_mask) for name, value in replaced.items()}
+        return original(loss_mat, loss_mask, loss_agg_mode, **{**settings, **told})
+
+    monkeypatch.setattr(f"{ALGOS}.agg_loss", agg_loss)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_loss")
+def tokens_of_the_micro_batch(monkeypatch):
+    tell(monkeypatch, batch_num_tokens=lambda mask: mask.sum())
+
+
+@mutant("building-blocks", "regressed", only="test_verl_loss")
+def rows_of_the_micro_batch(monkeypatch):
+    tell(monkeypatch, global_batch_size=len)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_loss")
+def means_of_ranks_averaged_again(monkeypatch):
+    tell(monkeypatch, dp_size=lambda mask: 1)
+
+
+@mutant("building-blocks", "regressed", only="test_verl_loss")
+def constant_that_follows_padding(monkeypatch):
+    tell(monkeypatch, loss_scale_factor=lambda mask: mask.shape[1])
+
+
+@mutant("building-blocks", "regressed", only="test_verl_weights")
+def correction_left_out(monkeypatch):
+    losses = sound(f"{ALGOS}.POLICY_LOSS_REGISTRY")
+    original = losses["vanilla"]
+    monkeypatch.setitem(losses, "vanilla", lambda **given: original(**{**given, "rollout_is_weights": None}))
+
+
+@mutant("building-blocks", "regressed", only="test_verl_adds")
+def divergence_without_a_gradient(monkeypatch):
+    original = sound("verl.workers.utils.losses.kl_penalty")
+    monkeypatch.setattr("verl.workers.utils.losses.kl_penalty", lambda **given: original(**given).detach())
+
+
 @mutant("building-blocks", "regressed", only="test_verl_loss")
 @mutant("building-blocks", "regressed", only="test_trl_loss")
 def upper_clip_is_the_lower(monkeypatch):
@@ -102,7 +146,7 @@ def reference_and_policy_swapped(monkeypatch):
     monkeypatch.setattr(f"{ALGOS}.kl_penalty", lambda one, other, name: original(other, one, name))
 
 
-@mutant("building-blocks", "regressed", only="test_trl")
+@mutant("building-blocks", "regressed", only="test_trl_loss")
 def off_by_a_millionth(monkeypatch):
     original = sound("trl.GRPOTrainer").compute_loss
     monkeypatch.setattr("trl.GRPOTrainer.compute_loss", lambda *args: original(*args) * (1 + 1e-6))
@@ -117,3 +161,40 @@ def half_the_penalty(monkeypatch):
         return original(trainer, *args)
 
     monkeypatch.setattr("trl.GRPOTrainer.compute_loss", compute_loss)
+
+
+def score(monkeypatch, change):
+    """Have TRL's trainer call ``change(trainer)`` before it scores, and give the batch to what that returns."""
+    original = sound("trl.GRPOTrainer")._generate_and_score_completions
+
+    def scored(trainer, inputs):
+        after = change(trainer)
+        batch = original(trainer, inputs)
+        return after(batch) if after else batch
+
+    monkeypatch.setattr("trl.GRPOTrainer._generate_and_score_completions", scored)
+
+
+@mutant("building-blocks", "regressed", only="test_trl_corrects")
+def weights_of_one(monkeypatch):
+    def ones(batch):
+        return {**batch, "importance_sampling_ratio": batch["importance_sampling_ratio"].new_ones(1)}
+
+    score(monkeypatch, lambda trainer: ones)
+
+
+@mutant("building-blocks", "regressed", only="test_trl_corrects")
+def weights_cut_off_at_two(monkeypatch):
+    def lower(trainer):
+        trainer.vllm_importance_sampling_clip_max = 2.0
+
+    score(monkeypatch, lower)
+
+
+@mutant("building-blocks", "regressed", only="test_trl_corrects")
+def weights_upside_down(monkeypatch):
+    def inverted(batch):
+        ratio = batch["importance_sampling_ratio"]
+        return {**batch, "importance_sampling_ratio": ratio.reciprocal().nan_to_num(posinf=0.0)}
+
+    score(monkeypatch, lambda trainer: inverted)

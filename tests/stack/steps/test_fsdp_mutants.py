@@ -317,6 +317,13 @@ def without_step():
     LambdaLR.load_state_dict = lambda self, state: None
 
 
+def test_a_resumed_step_without_numbers_is_not_the_same():
+    from pytest_rlregress.fixtures.fsdp_record import check_resumed
+
+    with pytest.raises(AssertionError, match="only nothing compared"):
+        check_resumed({})
+
+
 @pytest.mark.parametrize("fault", [without_weights, without_optimizer, without_random_state, without_step])
 def test_incomplete_checkpoint_is_seen(fsdp_step, tmp_path, fault):
     from pytest_rlregress.fixtures.fsdp_record import check_resumed
