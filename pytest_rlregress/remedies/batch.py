@@ -108,7 +108,8 @@ def restore_ragged(batch: TensorDict, ragged: Mapping[str, int]) -> TensorDict:
     """Give jagged tensors of a batch that was sent their ragged dimension back.
 
     tensordict before 0.13 takes the first after the rows for it where a batch was consolidated and pickled. The shape
-    is made right too: setting ``_ragged_idx`` leaves it wrong.
+    is made right too: setting ``_ragged_idx``, as verl does, leaves it wrong and breaks rows of one length. Those, a
+    single row too, torch joins in the first dimension after the rows: they lose nothing and stay as they are.
 
     Args:
         batch: As it came; left as it is.
@@ -132,6 +133,8 @@ def restore_ragged(batch: TensorDict, ragged: Mapping[str, int]) -> TensorDict:
             raise ValueError(f"{name!r} is no jagged tensor")
         values, offsets = tensor.values(), tensor.offsets()
         there, wanted = list(values.shape), int(offsets[-1])
+        if there[0] == wanted and (offsets.diff() == offsets[1]).all():
+            continue  # of one length; of others the first dimension is the documented one
         if not 1 <= dimension <= len(there) or there[dimension - 1] != wanted:
             raise ValueError(
                 f"dimension {dimension} of {name!r} cannot be the ragged one: its values have the shape {there}, its "

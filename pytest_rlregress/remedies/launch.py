@@ -36,8 +36,9 @@ def check_finished(returncode: int, log: Path, step_pattern: str) -> None:
     Args:
         returncode: Of the script that was to train.
         log: What the training wrote.
-        step_pattern: Regular expression found in the log line of a finished step, such as ``step:[1-9]\d* -`` for
-            verl, whose ``step:0 -`` is the validation before the first.
+        step_pattern: Regular expression found in the log line of a finished step, such as
+            ``step:\d+ - .*timing_s/step`` for verl: a line of validation alone, before the first step or of a run
+            resumed at its last, has a number too, but no time of a step.
 
     Raises:
         RuntimeError: The exit code is not 0, or the log is missing, is blank or tells of no finished step.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-# What verl prints behind a finished step; step:0 is its validation before the first.
-STEP = r"step:[1-9]\d* -"
+# What verl prints of a finished step; a validation before the first or of a run resumed at its last has no time of one.
+STEP = r"step:\d+ - .*timing_s/step"
 # What two steps of verl 0.9.1 on a CPU wrote (vLLM 0.31, Ray 2.60), without the settings and the workers' warnings.
 VERL_LOG = Path(__file__).with_name("verl_0.9.1.log")
 VERL_LINES = VERL_LOG.read_bytes().splitlines(keepends=True)
@@ -102,10 +102,11 @@ def test_a_log_counts_from_its_first_finished_step_on(tmp_path, subject):
         (-11, VERL_LOG.read_bytes(), STEP, "exit code -11"),
         (0, b"", STEP, "empty"),
         (0, b" \n\r\n", STEP, "empty"),
+        (0, b"step:100 - val-core/openai/gsm8k/acc/mean@1:np.float64(0.71)\n", STEP, "step"),
         (0, VERL_LOG.read_bytes(), r"'loss': ", "step"),
         (0, None, STEP, "no log"),
     ],
-    ids=["exit-1", "killed", "nothing", "blank", "another-trainers", "no-log"],
+    ids=["exit-1", "killed", "nothing", "blank", "resumed-at-its-last-step", "another-trainers", "no-log"],
 )
 def test_neither_log_nor_code_alone(tmp_path, subject, returncode, text, pattern, why):
     log = tmp_path / "train.log"
