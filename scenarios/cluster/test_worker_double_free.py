@@ -50,6 +50,15 @@ def test_probe_frees_twice(subject):
 
 
 @pytest.mark.guards("worker-double-free")
+@pytest.mark.parametrize("module", ["torch", "tensordict"])
+def test_probe_imports_what_a_worker_imports(subject, module, tmp_path, monkeypatch):
+    (tmp_path / f"{module}.py").write_text(FREE_TWICE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(RuntimeError, match="SIGABRT"):
+        subject()
+
+
+@pytest.mark.guards("worker-double-free")
 @pytest.mark.parametrize(
     ("code", "timeout", "message"),
     [

@@ -74,6 +74,11 @@ def signal_not_named(code="print(False)", timeout=120.0):
         raise RuntimeError(re.sub("SIG[A-Z]+", "a signal", str(error))) from None
 
 
+@broken("worker-double-free", only="test_probe_imports")
+def nothing_is_imported(code="print(False)", timeout=120.0):
+    return probe_cuda(code, timeout)
+
+
 @broken("worker-double-free", only="test_probe_frees_twice")
 def last_words_lost(code="print(False)", timeout=120.0):
     try:
