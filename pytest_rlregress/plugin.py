@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 pytest.register_assert_rewrite("pytest_rlregress.scenarios")
 
 MARKERS = (
-    "reproduces(id, fidelity=None): the test does the failing act of the documented failure; the plugin judges what "
-    "comes out. fidelity: 'real', 'stand-in' or 'injected', where the test differs from its failure's entry.",
+    "reproduces(id, fidelity=None, expected=None): the test does the failing act of the documented failure; the plugin "
+    "judges what comes out. fidelity: 'real', 'stand-in' or 'injected', and expected: 'reproduced' or 'absent', where "
+    "the test differs from its failure's entry.",
     "guards(id, fidelity=None): the same act with the remedy; must pass.",
     "needs(*components): components of the stack a test needs (torch, vllm, ray, …) or parts of them (vllm-engine); "
     "missing ones make it unavailable, broken ones block it.",

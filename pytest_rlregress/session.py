@@ -11,6 +11,7 @@ import pytest
 
 from pytest_rlregress import catalogue, collection, fidelity, hardware, properties, quick, settings, stack, subjects
 from pytest_rlregress.containment import interface
+from pytest_rlregress.containment.acts import Acts
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.containment.grouping import group_of
 from pytest_rlregress.containment.inline import Inline
@@ -134,6 +135,7 @@ class Session:
             # A night's run goes on when one test file cannot be imported; the run fails all the same.
             self._config.option.continue_on_collection_errors = True
         if CHANNEL in self._config.stash:  # a contained child runs what it is told, in process
+            self._config.pluginmanager.register(Acts(self), "rlregress-acts")
             return False
         if not hasattr(self._config, "workerinput"):  # once a run, not in each of xdist's workers
             _usage(lambda: subjects.check(self.settings, self.catalogue))
@@ -257,7 +259,7 @@ class Session:
             side.name,
             outcome,
             failure,
-            expected=failure.expects(self.profile.id, self.stack),
+            expected=side.expected or failure.expects(self.profile.id, self.stack),
             gone=failure.gone(self.stack),
             strict=self.settings.strict,
             promised=item.get_closest_marker("hw") is not None and self.unavailable(item) is None,

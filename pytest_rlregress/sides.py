@@ -9,15 +9,22 @@ import pytest
 from pytest_rlregress import fidelity
 from pytest_rlregress.catalogue import Catalogue, Failure
 from pytest_rlregress.stack import COMPONENTS, PARTS, SYSTEMS
+from pytest_rlregress.verdicts import Verdict
 
 
 @dataclass(frozen=True)
 class Side:
-    """The side of a test: ``reproduces`` or ``guards`` a failure; ``fidelity`` says how real the test is, if known."""
+    """The side of a test: ``reproduces`` or ``guards`` a failure.
+
+    Attributes:
+        fidelity: How real the test is, if known.
+        expected: The verdict that its marker expects of it: ``reproduced`` or ``absent``; "" for its failure's.
+    """
 
     name: str
     failure: Failure
     fidelity: str
+    expected: str = ""
 
     @property
     def may_end_process(self) -> bool:
@@ -36,11 +43,17 @@ def side_of(item: pytest.Item, catalogue: Catalogue) -> Side | None:
     for name in fidelity.SIDES:
         marker = item.get_closest_marker(name)
         if marker is not None:
-            if len(marker.args) != 1 or marker.kwargs.keys() - {"fidelity"}:
-                raise pytest.UsageError(f"{item.nodeid}: {name}() takes one failure id, and fidelity.")
+            allowed = ["fidelity", "expected"] if name == "reproduces" else ["fidelity"]
+            if len(marker.args) != 1 or marker.kwargs.keys() - allowed:
+                raise pytest.UsageError(f"{item.nodeid}: {name}() takes one failure id, and {' and '.join(allowed)}.")
+            expected = marker.kwargs.get("expected", "")
+            if expected not in ("", Verdict.REPRODUCED, Verdict.ABSENT):
+                raise pytest.UsageError(
+                    f"{item.nodeid}: expected={expected!r} is not allowed; allowed: 'reproduced', 'absent'."
+                )
             failure = catalogue.find(marker.args[0], f"{item.nodeid}: {name}")
             try:
-                return Side(name, failure, fidelity.of_test(failure.fidelity, marker.kwargs.get("fidelity")))
+                return Side(name, failure, fidelity.of_test(failure.fidelity, marker.kwargs.get("fidelity")), expected)
             except fidelity.FidelityError as error:
                 raise pytest.UsageError(f"{item.nodeid}: {name}: {error}") from None
     return None

@@ -16,6 +16,7 @@ The modules, in the order of a contained test:
 ``supervisor``        between server and child: takes in every orphan, reports how the child ended, leaves nothing alive
 ``worker``            pytest inside the child: runs the tests it is given, sends the reports back
 ``child_config``      the options and plugins of that pytest
+``acts``              inside the child: whether a test that came to its end did the failing act
 ``leaks``             inside the child: what a test left behind
 ``loaded_libraries``  inside the child: the native libraries that a test's processes have loaded
 ``reports``           what a report amounts to, and the report of a test whose process did not live to write one

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_rlregress.containment.acts import Acts
 from pytest_rlregress.containment.grouping import group_of
 from pytest_rlregress.containment.reports import decides, outcome_of
 from pytest_rlregress.containment.worker import CHANNEL, describe_of
@@ -70,6 +71,7 @@ class Inline:
 
     def __init__(self, config: pytest.Config, run: Session) -> None:
         self._config, self._run = config, run
+        config.pluginmanager.register(Acts(run), "rlregress-acts")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say what protection is off."""

@@ -27,6 +27,10 @@ _CALL = re.compile(
 _NO_GPU = re.compile("Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available")
 
 
+class DidNotAct(Exception):
+    """A test that reproduces a failure came to its end without a call into the component that is said to fail."""
+
+
 def missing_interface(error: BaseException, folder: Path) -> str:
     """Name the interface of the stack that a test drives and the installed version has not, and that version.
 
@@ -48,7 +52,9 @@ def missing_interface(error: BaseException, folder: Path) -> str:
 
 
 def mistake(error: BaseException, item: pytest.Item) -> str:
-    """Say what is wrong with the test itself: an undefined name, a GPU used without the marker hw; "" for nothing."""
+    """Say what is wrong with the test itself: an undefined name, no act, a GPU without marker hw; "" for nothing."""
+    if isinstance(error, DidNotAct):
+        return f"a mistake of the test: {error}"
     frame = _asking(error)
     if isinstance(error, NameError) and frame is not None and _is_of_test(frame, item.path.parent):
         return f"a mistake of the test: {type(error).__name__}: {error}"

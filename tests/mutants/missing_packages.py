@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import tempfile
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 from mutants import broken, mutant
@@ -120,9 +122,11 @@ def mbridge_for_another_torch(monkeypatch):
 
 @mutant("apex-missing", "absent", only="the_symbol")
 def apex_with_its_extension(monkeypatch):
-    module = ModuleType("fused_weight_gradient_mlp_cuda")
-    module.wgrad_gemm_accum_fp32 = lambda rows, grad, main_grad: main_grad.add_(grad.t() @ rows)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    folder = Path(tempfile.mkdtemp())
+    source = "def wgrad_gemm_accum_fp32(rows, grad, main_grad): main_grad.add_(grad.t() @ rows)\n"
+    (folder / "fused_weight_gradient_mlp_cuda.py").write_text(source)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "fused_weight_gradient_mlp_cuda", raising=False)
 
 
 @mutant("apex-missing", "changed", only="the_symbol")

@@ -179,6 +179,11 @@ def as_vllm_says():
     return get_mp_context().get_start_method()
 
 
+@broken("fork-after-cuda", only="test_choice_without_cuda")
+def always_spawn():
+    return "spawn"
+
+
 @broken("fork-after-cuda", only="test_worker_uses_cuda")
 def as_the_environment_says():
     return os.environ["VLLM_WORKER_MULTIPROC_METHOD"]

@@ -269,7 +269,7 @@ def test_descriptors_of_the_child_are_real(run):
         """,
         "--capture=sys",
     )
-    result.stdout.fnmatch_lines(["*from descriptor*", "*from python*"])
+    result.stdout.fnmatch_lines(["*Captured stdout call*", "from descriptor", "from python"])
 
 
 @needs.stack
@@ -431,3 +431,39 @@ def test_how_long_imports_may_take_follows_the_limit_of_tests(run, temporary):
     result = run({"conftest": limit, "test_it": body})
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*not ready to run tests after 3 s*"])
+
+
+LIMITED = """
+import subprocess, sys, time, pytest
+
+@pytest.mark.isolated
+def test_memory():
+    subprocess.run([sys.executable, "-c", "import time; hoard = b'x' * 3 * 10**8; time.sleep(20)"])
+
+@pytest.mark.isolated(memory="4GiB")
+def test_marker(): bytearray(3 * 10**8); time.sleep(1)
+
+@pytest.mark.isolated
+def test_stall(watch_log, tmp_path):
+    log = tmp_path / "server.log"
+    log.write_text("begun\\n")
+    watch_log(log)
+    time.sleep(0.5)
+    with log.open("a") as file:
+        file.write('INFO:     127.0.0.1:40000 - "POST /v1/completions HTTP/1.1" 400 Bad Request\\n')
+    time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("where", ["command line", "environment", "ini"])
+def test_limits_on_memory_and_stalls_from_every_source(run, pytester, monkeypatch, where):
+    limits, options = {"memory": "200MiB", "stall": "1"}, []
+    if where == "command line":
+        options = [f"--rl-{name}={value}" for name, value in limits.items()]
+    for name, value in limits.items() if where == "environment" else ():
+        monkeypatch.setenv(f"RLREGRESS_{name.upper()}", value)
+    if where == "ini":
+        pytester.makeini("[pytest]\n" + "".join(f"rlregress_{name} = {value}\n" for name, value in limits.items()))
+    result = run(LIMITED, *options)
+    result.assert_outcomes(failed=2, passed=1)
+    result.stdout.fnmatch_lines(["*its limit is 0.195 GiB*", "*stalled: no end 1 s after its engine logged an error*"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -33,6 +32,42 @@ def test_other(): assert 0, "runs on an H100 only"
 @pytest.mark.isolated
 def test_any(): pass
 """
+
+
+# A driver's device file, and the one that is open where CUDA is used, are files of this run.
+DRIVER = """
+import pathlib
+from pytest_rlregress.containment import gpu_memory
+gpu_memory._NVIDIA, gpu_memory.CUDA = pathlib.Path("/dev/null"), str(pathlib.Path(__file__).with_name("cuda"))
+gpu_memory.RECLAIM_SECONDS = 0.3
+"""
+TAKES = """
+import os, pynvml, pytest
+OPENED = open(os.path.join(os.path.dirname(__file__), "cuda"), "a")
+
+@pytest.mark.hw("h200")
+def test_takes():
+    front, _, _ = os.environ["FAKE_NVML_DEVICES"].rsplit(",", 2)
+    os.environ["FAKE_NVML_DEVICES"] = f"{front},5000,{os.getpid()}"
+    pynvml.nvmlInit()  # the stand-in reads it there
+
+@pytest.mark.hw("h200")
+def test_beside(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("hide", "said"),
+    [
+        ("", "*pid * holds * MiB more on GPU 0*"),
+        ("pids", "*MiB more are in use on GPU 0 (process ids are hidden here)*"),
+    ],
+)
+def test_memory_that_a_test_leaves_on_the_card_is_its_leak(run, cards, hide, said):
+    cards(h200(), hide=hide)
+    result = run({"conftest": DRIVER, "test_it": TAKES}, "--hw=h200", "test_it.py")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_takes*", said])
 
 
 def test_a_card_is_known_by_its_name(run, cards):
@@ -119,7 +154,8 @@ def test_another_process_on_the_card_is_nobody_s_leak(run, cards):
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
             cards(h200(used=100_000, pid=other.pid))
-            result = run(TESTS, "--hw=h200", "-k", "one or any", "test_it.py")
+            files = {"conftest": DRIVER, "test_it": TESTS}
+            result = run(files, "--hw=h200", "-k", "one or any", "test_it.py")
         finally:
             other.kill()
     result.assert_outcomes(passed=2, deselected=2)
@@ -131,11 +167,6 @@ def test_a_slice_is_shown_by_its_uuid(run, cards):
     result = run(TESTS, "--hw=h100", "test_it.py")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*MIG 3g.40gb*"])
-
-
-def test_process_ids_may_be_hidden(run, cards):
-    cards(h200(pid=os.getpid(), used=2000), hide="pids")
-    run(TESTS, "--hw=h200", "-k", "one", "test_it.py").assert_outcomes(passed=1, deselected=3)
 
 
 def test_runs_beside_each_other_wait_for_the_card(pytester, cards):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+import needs
 import pytest
 from made_failures import FAILURES
 
@@ -133,6 +134,37 @@ def test_a_mistake_of_the_test_is_no_verdict(one, body, said):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*- no verdict -*", said])
     result.stdout.no_fnmatch_line("*regressed*")
+
+
+@pytest.mark.parametrize("body", ["pass", "assert True", "column = [1, 2][0]"])
+@pytest.mark.parametrize("options", [(), ("--rl-inline",)], ids=["contained", "inline"])
+def test_a_test_that_does_not_act_is_not_absent(one, body, options):
+    result = one(body, "reproduces", *options)
+    assert result.ret == 1
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*a mistake of the test: the test did not act: it raised nothing, and called nothing"])
+    result.stdout.no_fnmatch_line("*absent 1/1*")
+
+
+@needs.stack
+@pytest.mark.parametrize(
+    ("body", "acts"),
+    [
+        ("import json; json.dumps({})", False),
+        ("import torch; torch.ones(2)", True),
+        ("import torch.nn; torch.nn.Linear(2, 2)", True),
+        ("import os; os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)", True),
+        ("import subprocess; subprocess.run(['true'], check=True)", True),
+        ("import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 9))", True),
+        ("import threading, torch; t = threading.Thread(target=torch.ones, args=(2,)); t.start(); t.join()", True),
+    ],
+    ids=["elsewhere", "in C", "in Python", "spawn", "subprocess", "socket", "thread"],
+)
+def test_an_act_is_a_call_into_a_package_or_to_another_process(one, body, acts):
+    result = one(f'{body}\ntest_it = pytest.mark.needs("torch")(test_it)', "reproduces")
+    result.assert_outcomes(passed=int(acts), failed=int(not acts))
+    if not acts:
+        result.stdout.fnmatch_lines(["*called nothing installed, though it needs torch*"])
 
 
 def test_a_fixture_that_nobody_knows_is_no_verdict(one):

@@ -8,6 +8,7 @@ import needs
 import pytest
 from made_failures import FAILURES
 
+from pytest_rlregress import settings
 from pytest_rlregress.verdicts import Verdict
 
 SCENARIO = """
@@ -41,7 +42,7 @@ def scenario(pytester, run, short_column):
     ("act", "remedy", "words", "code"),
     [
         (DOCUMENTED, "pass", ["REPRODUCED", "HELD"], 0),
-        ("pass", "pass", ["ABSENT", "HELD"], 0),
+        ("len('')", "pass", ["ABSENT", "HELD"], 0),
         ("import ctypes; ctypes.CDLL(None).div(1, 0)", "pass", ["REPRODUCED", "HELD"], 0),
         ("raise ValueError('other')", "pass", ["CHANGED", "HELD"], 1),
         ("import os; os.abort()", "pass", ["CRASHED", "HELD"], 1),
@@ -67,9 +68,20 @@ def test_returned(scenario):
     result.stdout.fnmatch_lines(["short-column*returned 1/1*held 1/1*", "*reproduced on pytest * (absent since 1.0)"])
 
 
+def test_strict_lets_a_test_be_absent_that_is_expected_to(scenario):
+    text = SCENARIO.replace('"short-column")', '"short-column", expected="absent")', 1)
+    result = scenario("len('')", "pass", "--rl-strict", "-v", text=text)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*test_act ABSENT *"])
+    result.stdout.no_fnmatch_line("*upstream fixed it*")
+    result = scenario("pass", "pass", text=text.replace("absent", "gone"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*expected='gone' is not allowed; allowed: 'reproduced', 'absent'."])
+
+
 def test_strict_turns_absent_into_an_error(scenario):
-    assert scenario("pass").ret == 0
-    result = scenario("pass", "pass", "--rl-strict")
+    assert scenario("len('')").ret == 0
+    result = scenario("len('')", "pass", "--rl-strict")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*absent: upstream fixed it: the workaround may go*"])
 
@@ -260,3 +272,45 @@ def test_a_wrong_marker_is_told_of_under_xdist_too(run, short_column, options, m
     assert any("Did you mean short-column?" in line or "timeoutt not allowed" in line for line in result.outlines)
     assert result.stdout.str().count("ERROR collecting") == 1
     assert "Traceback" not in result.stdout.str()
+
+
+#: Of each setting a value for the command line, the environment and the ini file.
+VALUES = {
+    "hw": ("cpu", "h100", "h200"),
+    "strict": ("true", "false", "false"),
+    "require": ("torch", "vllm", "ray"),
+    "timeout": ("1", "2", "3"),
+    "memory": ("1GiB", "2GiB", "3GiB"),
+    "stall": ("1", "2", "3"),
+    "inline": ("true", "false", "false"),
+    "long": ("true", "false", "false"),
+    "record_dir": ("a", "b", "c"),
+    "update_goldens": ("true", "false", "false"),
+    "goldens": ("a", "b", "c"),
+    "scenarios": ("a", "b", "c"),
+    "hardware": ("a", "b", "c"),
+    "subjects": ("x = a:f", "x = b:f", "x = c:f"),
+}
+
+
+@pytest.mark.parametrize("option", settings.OPTIONS, ids=lambda option: option.name)
+def test_command_line_comes_before_environment_before_ini_file(pytester, monkeypatch, option):
+    for name in "abc":
+        pytester.mkdir(name)
+    line, environment, ini = VALUES[option.name]
+    monkeypatch.delenv(option.env, raising=False)
+
+    def found(*args):
+        value, source = settings.resolve_one(pytester.parseconfig(*args), option.name)
+        return value, source.partition(" ")[0]
+
+    def parsed(text):
+        return option.parse(text, pytester.path)
+
+    assert found() == (option.default, "default")
+    pytester.makeini(f"[pytest]\n{option.key} = {ini}\n")
+    assert found() == (parsed(ini), option.key)
+    monkeypatch.setenv(option.env, environment)
+    assert found() == (parsed(environment), "environment")
+    if option.takes is not None:
+        assert found(f"{option.flag}={line}" if option.takes else option.flag) == (parsed(line), "command")

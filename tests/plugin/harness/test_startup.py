@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import needs
 import pytest
+from histories import make
 
 from pytest_rlregress.cli import COMMANDS
 
@@ -20,9 +22,11 @@ sys.exit(pytest.main({args!r}, plugins=[Look()]))
 """
 
 
-def imported(pytester, *args):
+def imported(pytester, *args, said="1 passed"):
+    """The heavy modules that a run of pytest imports which says this at its end."""
     code = PROBE.format(heavy=HEAVY, args=["-s", "-p", "no:hypothesispytest", *args])
     done = subprocess.run([sys.executable, "-c", code], cwd=pytester.path, capture_output=True, text=True)
+    assert re.search(said, done.stdout), done.stdout
     line = next(line for line in done.stdout.splitlines() if "IMPORTED" in line)
     return eval(line.partition("IMPORTED")[2])
 
@@ -33,10 +37,11 @@ def test_unused_plugin_imports_nothing_heavy(pytester):
 
 
 def test_collecting_the_scenarios_imports_no_stack(pytester):
-    found = imported(pytester, "--hw=cpu", "--collect-only", "-q")
+    found = imported(pytester, "--hw=cpu", "--collect-only", "-q", said=r"\d{3,} tests collected")
     assert set(found) <= {"pynvml", "psutil"}
 
 
+@needs.stack
 def test_contained_test_brings_no_stack_into_pytest(pytester):
     pytester.makepyfile(
         "import pytest\n@pytest.mark.needs('torch')\ndef test_it():\n    import sys\n    assert 'torch' in sys.modules"
@@ -56,7 +61,7 @@ def test_fixture_of_the_stack_without_a_marker_brings_no_stack_into_pytest(pytes
         def test_by_name(request): request.getfixturevalue("hf_runner")
         """
     )
-    assert set(imported(pytester)) <= {"pynvml", "psutil"}
+    assert set(imported(pytester, said="1 failed, 1 passed")) <= {"pynvml", "psutil"}
     assert (pytester.path / "ran").exists()
 
 
@@ -69,30 +74,33 @@ COMMAND = """
 import sys
 from pytest_rlregress.cli import main
 try:
-    main({args!r})
-except SystemExit:
-    pass
+    code = main({args!r})
+except SystemExit as end:
+    code = end.code
+print("CODE", code)
 print("IMPORTED", sorted(name for name in sys.modules if name in {heavy!r} or name.endswith("_command")))
 """
 
 
 @pytest.mark.parametrize(
-    ("args", "also"),
+    ("args", "code", "also"),
     [
-        *((f"{name} --help", ()) for name in COMMANDS),
-        ("list", ()),
-        ("diagnose log", ()),
-        ("preflight run.toml --hw=h100", ("pynvml",)),
-        ("report . --json -", ()),
-        ("run --hw=h100 --record-dir=. --output=nowhere/page.html", ("psutil",)),
+        *((f"{name} --help", 0, ()) for name in COMMANDS),
+        ("list", 0, ()),
+        ("diagnose log", 0, ()),
+        ("preflight run.toml --hw=h100", 3, ("pynvml",)),
+        ("report records --json -", 0, ()),
+        ("run --hw=h100 --record-dir=. --output=nowhere/page.html", 2, ("psutil",)),
     ],
 )
-def test_a_command_imports_no_pytest_and_no_other_command(tmp_path, args, also):
+def test_a_command_imports_no_pytest_and_no_other_command(tmp_path, args, code, also):
     (tmp_path / "log").write_text("ValueError: no\n")
     (tmp_path / "run.toml").write_text("[trainer]\n")
-    code = COMMAND.format(args=args.split(), heavy=("pytest", "_pytest", *HEAVY))
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    make(tmp_path / "records", nights=1, tests=2)
+    script = COMMAND.format(args=args.split(), heavy=("pytest", "_pytest", *HEAVY))
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert "Traceback" not in done.stderr
+    assert f"CODE {code}\n" in done.stdout, done.stdout + done.stderr
     name = args.split()[0]
     found = eval(done.stdout.partition("IMPORTED")[2])
     assert set(found) <= {f"pytest_rlregress.{name}.{name}_command", *also}, done.stderr
