@@ -20,7 +20,7 @@ MARK = "FAULT_MATRIX_RUN"
 class Run:
     """pytest on ``folder``; begins at once.
 
-    After `end`: junit's cases, output, exit code, seconds, survivors and leftovers.
+    After `end`: junit's cases and the seconds that each took, output, exit code, seconds, survivors and leftovers.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -45,10 +45,12 @@ class Run:
         self.survivors = marked(self._mark)
         self.output = self._printed.read_text(encoding="utf-8", errors="replace")
         self.cases: dict[str, list[tuple[str, str]]] = {}
+        self.took: dict[str, float] = {}
         for case in ET.parse(f"{self._folder}-junit.xml").getroot().iter("testcase"):
             said = [(e.tag, f"{e.get('message')}\n{e.text}") for e in case if e.tag in ("failure", "error", "skipped")]
             key = f"{case.get('classname')}::{case.get('name')}"
             self.cases.setdefault(key, []).extend(said or [("passed", "")])
+            self.took[key] = float(case.get("time", "nan"))
 
     def look(self) -> None:
         """Look for files that it left. What a living process has mapped is of somebody else: survivors are told of."""
