@@ -74,6 +74,7 @@ class Collected:
         with _usage_errors_shown(session, items):
             if containment is not None:  # --stepwise goes on from a place in this order
                 containment.order(items)
+        with _usage_errors_shown(session, items):
             yield
             if containment is not None:
                 containment.order(items)

@@ -81,8 +81,8 @@ def bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str | No
     Two records hold both environments as they were, whatever is installed where it is asked. Commits can be bisected
     where the current folder is a project that can be installed.
     """
-    profile = after.extra.hardware.profile
-    hw = ("--hw", profile) if profile else ()
+    profile = after.platform.partition(",")[0]
+    hw = () if profile == "unknown" else ("--hw", profile)
     if before.lock.digest != after.lock.digest:
         ends = "--from-record", near(before.path), "--to-record", near(after.path)
     elif before.commit and after.commit and before.commit != after.commit and _is_project(Path.cwd()):
@@ -98,8 +98,8 @@ def _is_project(folder: Path) -> bool:
 
 def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
     """Return pytest's arguments that run some tests again as a run did, into the same folder of records."""
-    profile = run.extra.hardware.profile
-    hw = (f"--hw={profile}",) if profile else ()
+    profile = run.platform.partition(",")[0]
+    hw = () if profile == "unknown" else (f"--hw={profile}",)
     named = [_module(test) if _shipped(test) else test for test in tests]
     packages = ("--pyargs",) if any(map(_shipped, tests)) else ()
     more = [flag for flag in (LONG, QUICK) if flag in run.asked]

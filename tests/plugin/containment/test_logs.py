@@ -223,6 +223,7 @@ def test_sigterm_is_how_ray_stops_a_worker(tmp_path):
     assert logs.deaths() == []
 
 
+@pytest.mark.slow
 @pytest.mark.isolated(timeout=120)
 @pytest.mark.needs("ray")
 def test_what_ray_workers_died_of(progress, tmp_path):

@@ -198,6 +198,7 @@ def pytest_xdist_make_scheduler(config, log):
 """
 
 
+@pytest.mark.slow
 def test_a_conftest_distributes_its_own_tests_but_not_the_shipped_scenarios(pytester):
     pytester.makeconftest(SCHEDULER)
     pytester.makepyfile("import pytest\n@pytest.mark.needs('pydantic')\ndef test_mine(): pass")

@@ -44,7 +44,9 @@ def test_what_is_shown_instead_of_a_run_is_shown(run, option):
     result = run(ONE, "--hw=cpu", option, "test_it.py")
     assert result.ret == pytest.ExitCode.OK
     assert not result.errlines
-    result.stdout.fnmatch_lines(["@pytest.mark.reproduces(id, fidelity=None)*" if option == "--markers" else "engine*"])
+    result.stdout.fnmatch_lines(
+        ["@pytest.mark.reproduces(id, fidelity=None, *" if option == "--markers" else "engine*"]
+    )
 
 
 def test_pdb_on_a_single_test_opens_at_its_failure(pytester):

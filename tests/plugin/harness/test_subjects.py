@@ -142,7 +142,7 @@ def test_shipped_subjects_need_no_other_process(monkeypatch):
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(subprocess, "run", start)
-    settings = SimpleNamespace(subjects={}, source={"subjects": "default"})
+    settings = SimpleNamespace(subjects={}, source={"subjects": "default"}, start_timeout=60.0)
     subjects.check(settings, catalogue.load([catalogue.SHIPPED]))
 
 

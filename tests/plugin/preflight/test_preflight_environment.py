@@ -69,6 +69,7 @@ def test_an_interpreter_without_verl(checked, bare):
     assert "interpreter that has verl" in finding["instead"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start",
     [

@@ -294,6 +294,7 @@ def test_nights(card, tmp_path):
     assert len([name for name in kept if name.endswith("-cpu-" + name[-11:])]) == len(kept) == 8
 
 
+@pytest.mark.slow
 @needs("jq")
 def test_two_reports_at_the_same_time_both_keep_their_records(card, tmp_path):
     good, *_ = read(card / "records")

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.hardware.profiles import load_profiles
 
-pytestmark = [pytest.mark.isolated(group="training-math", timeout=300), pytest.mark.needs("torch", "transformers")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.isolated(group="training-math", timeout=300),
+    pytest.mark.needs("torch", "transformers"),
+]
 
 CLIPS = [(0.2, 0.28), (3e-4, 4e-4)]  # as GRPO's successors and as GSPO's paper clip
 LEVELS = ["token", "sequence"]

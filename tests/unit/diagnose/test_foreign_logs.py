@@ -18,6 +18,7 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis
 
+pytestmark = pytest.mark.slow
 FOLDER = TESTS / "foreign_logs"
 #: Of each folder, the least share of its failures that are answered with their id, of its failures that are answered or
 #: could be it, and of its answers that are right.

@@ -286,7 +286,7 @@ def test_what_chooses_tests():
     for option in OPTIONS:
         if option.takes is not None:
             value = ["value"] if option.takes else []
-            chosen = ("--rl-long",) if option.name == "long" else ()
+            chosen = (option.flag,) if option.name in ("long", "quick") else ()
             assert selecting([option.flag, *value, "a.py"]) == (*chosen, "a.py")
 
 
