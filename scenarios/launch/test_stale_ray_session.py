@@ -69,7 +69,7 @@ def started_and_killed(temporary):
 
 
 @pytest.mark.reproduces("stale-ray-session")
-@pytest.mark.needs("ray")
+@pytest.mark.needs("ray-cluster")
 def test_cluster_was_killed(temporary):
     started_and_killed(temporary)
     import ray

@@ -98,7 +98,7 @@ def trainer():
 
 def find_red(record):
     """Return the properties of a step that do not hold."""
-    limits = step_record.Limits(TOLERANCE)
+    limits = step_record.StepLimits(TOLERANCE)
     seen = {name: one for name, one in verl_record.PROPERTIES.items() if name not in record.not_seen}
     return {
         name
