@@ -190,5 +190,5 @@ def test_as_the_document_prints_it(tmp_path):
     run = pytest_in(project, "--hw=cpu", "-v", "-k", "weights_only")
     assert run.count("CHANGED") >= 1, run
     assert "without_weights_only" in run
-    mutants = pytest_in(project, "tests/test_mutants.py", "-k", "weights-only", "--co", "-q")
+    mutants = pytest_in(project, "tests/stack/scenarios/test_mutants.py", "-k", "weights-only", "--co", "-q")
     assert "weights-only-resume-stack_that_fails_otherwise" in mutants

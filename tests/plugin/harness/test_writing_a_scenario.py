@@ -57,7 +57,7 @@ def test_both_sides(project):
 
 
 def test_mutants(project):
-    printed = pytest_in(project, "tests/test_mutants.py", "-k", "weights-only")
+    printed = pytest_in(project, "tests/stack/scenarios/test_mutants.py", "-k", "weights-only")
     assert "7 passed" in printed, printed
 
 
