@@ -81,8 +81,8 @@ def bisect(before: RecordedRun, after: RecordedRun, test: str, failure: str | No
     Two records hold both environments as they were, whatever is installed where it is asked. Commits can be bisected
     where the current folder is a project that can be installed.
     """
-    profile = after.platform.partition(",")[0]
-    hw = () if profile == "unknown" else ("--hw", profile)
+    profile = _profile(after)
+    hw = ("--hw", profile) if profile else ()
     if before.lock.digest != after.lock.digest:
         ends = "--from-record", near(before.path), "--to-record", near(after.path)
     elif before.commit and after.commit and before.commit != after.commit and _is_project(Path.cwd()):
@@ -96,10 +96,16 @@ def _is_project(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg"))
 
 
+def _profile(run: RecordedRun) -> str:
+    """Return the hardware profile that a run's platform names, "" for none."""
+    profile = run.platform.partition(",")[0]
+    return "" if profile == "unknown" else profile
+
+
 def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
     """Return pytest's arguments that run some tests again as a run did, into the same folder of records."""
-    profile = run.platform.partition(",")[0]
-    hw = () if profile == "unknown" else (f"--hw={profile}",)
+    profile = _profile(run)
+    hw = (f"--hw={profile}",) if profile else ()
     named = [_module(test) if _shipped(test) else test for test in tests]
     packages = ("--pyargs",) if any(map(_shipped, tests)) else ()
     more = [flag for flag in (LONG, QUICK) if flag in run.asked]
