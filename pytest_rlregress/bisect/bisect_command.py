@@ -19,7 +19,8 @@ three kinds:
   the commits of a checkout, of a dependency or of the trainer itself
     rlregress bisect --revisions v1.2..main --repo ../trainer test_mine.py::test_x
 
-TEST is any pytest file or node id, no marker needed, or the id of a documented failure (rlregress list). It runs once
+TEST is any pytest file or node id, no marker needed, or the id of a documented failure (rlregress list); several may be
+named. It runs once
 here, passing or failing: what it imports is what each environment gets, in the versions of this one, and what stands
 in the way of a release moves. The environment you are in is never touched.
 

@@ -77,7 +77,7 @@ def build_not_found(
     hardware = next((run.hardware for trial in runner.trials.values() for run in trial.runs), "")
     good, bad = (describe_end(candidate, runner.find_trial(candidate)) for candidate in ends)
     return Answer(
-        _describe_request(context, good.label, bad.label, "", context.request.failure),
+        _describe_request(context, good.label, bad.label, "", next(iter(context.request.failures), None)),
         (good, bad),
         _run_context(hardware, held, _moved(runner)),
         tuple(map(summarize_end, runner.trials.values())),
@@ -145,14 +145,14 @@ def build_command(context: TrialContext, *ends: str) -> tuple[str, ...]:
     flags += [part for folder in options.scenarios for part in ("--scenarios", str(folder))]
     flags += [part for folder in options.with_editable for part in ("--with-editable", str(folder))]
     request = context.request
-    tests = (*request.arguments, *request.shipped) or (request.failure or "",)
-    return ("rlregress", "bisect", *flags, *tests)
+    return ("rlregress", "bisect", *flags, *request.failures, *request.arguments, *request.shipped)
 
 
 def _describe_request(context: TrialContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectRequest:
     failure = context.failures.get(failure_id or "")
     documented = DocumentedFailure(failure.id, failure.title, failure.cause, failure.remedy) if failure else None
-    asked_for = context.request.failure or " ".join((*context.request.arguments, *context.request.shipped))
+    request = context.request
+    asked_for = " ".join((*request.failures, *request.arguments, *request.shipped))
     return BisectRequest(f"{asked_for}: {test}" if test and test != asked_for else asked_for, good, bad, documented)
 
 

@@ -118,13 +118,14 @@ class Environments:
             base, lines, requires, self._compile, self._from_source, newest=newest, conditions=conditions
         )
 
-    def check(self, requirements: Iterable[str]) -> None:
-        """Check that some requirements can be met together.
+    def compile(self, lines: Iterable[str], conditions: Iterable[str] = ()) -> Mapping[str, str]:
+        """Resolve some requirements alone, to a line by name.
 
         Raises:
-            Unbuildable: They cannot: the message is the resolver's reason.
+            Unbuildable: They cannot be met together.
         """
-        self._compile_once(resolver.ResolveRequest({"requirements.in": "\n".join(requirements)}), set(), offline=False)
+        files = {"requirements.in": "\n".join(lines), "constraints.txt": "\n".join(conditions)}
+        return self._compile_once(resolver.ResolveRequest(files), self._from_source, offline=False)
 
     def _compile(self, request: resolver.ResolveRequest, from_source: Set[str]) -> Mapping[str, str]:
         if request.complete and not self._installer.offline:

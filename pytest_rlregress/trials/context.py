@@ -60,7 +60,7 @@ class TrialContext:
     def test_key(self) -> Mapping[str, Any]:
         """All that tells these tests from others: what JSON can hold."""
         return {
-            "tests": [*self.request.arguments, *self.request.shipped, self.request.failure],
+            "tests": [*self.request.arguments, *self.request.shipped, *self.request.failures],
             "options": self.request.options,
             "contents": _hash_contents(self.request, self.failures, locks.installed()),
         }
@@ -105,7 +105,7 @@ class TrialContext:
 
 @contextmanager
 def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[TrialContext]:
-    """Make the context of trials of these tests: a documented failure, or files, folders and node ids.
+    """Make the context of trials of these tests: documented failures, files, folders and node ids.
 
     Raises:
         RequestError: There is no such test.
@@ -147,15 +147,20 @@ def _make_request(tests: Sequence[str], options: argparse.Namespace, known: cata
         more = (*more, "--rl-long")  # what is asked for by name is to run, however long it takes
     given = tuple(test for test in tests if test not in shipped)
     missing = [test for test in given if not _path_of(test).exists()]
-    if not missing:
-        return TrialRequest(given, shipped, options=more)
-    folder, _, failure_id = tests[0].rpartition("/")
-    if len(tests) > 1 or "::" in missing[0] or missing[0].endswith(".py"):
-        raise RequestError(f"no such test: {missing[0]}: there is no file {_path_of(missing[0])}")
-    failure = known.find(failure_id, f"rlregress {options.command}")
+    failures = tuple(_find_failure(test, options.command, known) for test in missing)
+    if failures and "--rl-long" not in more:
+        more = (*more, "--rl-long")
+    return TrialRequest(tuple(test for test in given if test not in missing), shipped, failures, options=more)
+
+
+def _find_failure(test: str, command: str, known: catalogue.Catalogue) -> str:
+    if "::" in test or test.endswith(".py"):
+        raise RequestError(f"no such test: {test}: there is no file {_path_of(test)}")
+    folder, _, failure_id = test.rpartition("/")
+    failure = known.find(failure_id, f"rlregress {command}")
     if folder and failure.source.parent.name != folder:
-        raise RequestError(f"{failure.id} lies in {failure.source.parent.name}/, not in {folder}/")
-    return TrialRequest(failure=failure.id, options=(*more, "--rl-long"))
+        raise RequestError(f"{failure.id} is in {failure.source.parent.name}/, not in {folder}/")
+    return failure.id
 
 
 def refuse_shadowed(packages: Iterable[str]) -> None:
@@ -182,8 +187,7 @@ def _hash_contents(request: TrialRequest, known: catalogue.Catalogue, here: Lock
     """Hash the tests, the code beside them and the user's projects: what was tried with other code says nothing."""
     paths = [_path_of(test) for test in request.arguments]
     paths += [catalogue.SHIPPED / _path_of(test) for test in request.shipped]
-    if request.failure:
-        paths.append(known[request.failure].source.parent)
+    paths += [known[failure].source.parent for failure in request.failures]
     if not paths:
         paths = sorted({failure.source.parent for failure in known.values()})
     files = {file for path in paths for file in (_list_code(path) if path.is_dir() else [path])}

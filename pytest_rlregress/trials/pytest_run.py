@@ -42,9 +42,9 @@ class TrialRequest:
 
     Attributes:
         arguments: Files, folders and node ids for pytest, as from the current folder.
-        shipped: The same among the shipped scenarios, which each environment has itself: ``rollout``. With neither, the
-            folder of the failure, or what pytest runs without any.
-        failure: Only tests that reproduce or guard this documented failure.
+        shipped: The same among the shipped scenarios, which each environment has itself: ``rollout``.
+        failures: Documented failures: the tests that reproduce or guard them. With none of the three, what pytest runs
+            without arguments.
         tests: Only tests with these keys; see ``Observation.test``.
         options: More options for pytest, such as ``--hw=cpu``.
         finds_needs: Whether it is found out what the tests need: those that say it are not run, the imports of the
@@ -53,7 +53,7 @@ class TrialRequest:
 
     arguments: tuple[str, ...] = ()
     shipped: tuple[str, ...] = ()
-    failure: str | None = None
+    failures: tuple[str, ...] = ()
     tests: frozenset[str] | None = None
     options: tuple[str, ...] = ()
     finds_needs: bool = False
@@ -75,7 +75,7 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
     with tempfile.TemporaryDirectory(prefix="rlregress-trial-") as folder:
         asked, seen, printed = (Path(folder, name) for name in ("request.json", "seen.jsonl", "printed"))
         tests = None if request.tests is None else sorted(request.tests)
-        about_run = {"shipped": request.shipped, "failure": request.failure, "finds_needs": request.finds_needs}
+        about_run = {"shipped": request.shipped, "failures": request.failures, "finds_needs": request.finds_needs}
         asked.write_text(json.dumps({**about_run, "tests": tests, "seen": str(seen), "parent": os.getpid()}))
         variables = _variables(Path(os.path.abspath(python)).parent)
         if request.finds_needs:
@@ -187,7 +187,7 @@ def _explain_exit(code: int, ended: bool, seen: bool, output: str, request: Tria
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else "nothing was printed"
     if code == 5:
-        of = f" of {request.failure}" if request.failure else ""
+        of = f" of {', '.join(request.failures)}" if request.failures else ""
         return f"no such test here: {what or f'none{of} was found'}"
     if code == 4:
         missing = _find_last(r"ERROR: (?:file or directory )?not found: (.+)", output)

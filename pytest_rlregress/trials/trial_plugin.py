@@ -63,11 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
     run = session.find(config)
     run.open(every_file=True)
     given = config.args_source == pytest.Config.ArgsSource.ARGS
-    if request["shipped"]:
-        config.args[:] = [*config.args * given, *(str(catalogue.SHIPPED / test) for test in request["shipped"])]
-    elif request["failure"] and not given:
-        config.args[:] = [_folder(run, request["failure"])]
-    config.pluginmanager.register(TrialPlugin(config, run, request), "rlregress-trial")
+    named = [*(config.args if given else ()), *(str(catalogue.SHIPPED / test) for test in request["shipped"])]
+    folders = [_folder(run, failure) for failure in request["failures"]]
+    if named or folders:
+        config.args[:] = [*named, *folders]
+    config.pluginmanager.register(TrialPlugin(config, run, request, named), "rlregress-trial")
 
 
 def _folder(run: session.Session, failure_id: str) -> str:
@@ -81,8 +81,11 @@ def _folder(run: session.Session, failure_id: str) -> str:
 class TrialPlugin:
     """Chooses the tests of one run, and writes down what came out of each."""
 
-    def __init__(self, config: pytest.Config, run: session.Session, request: Mapping[str, Any]) -> None:
+    def __init__(
+        self, config: pytest.Config, run: session.Session, request: Mapping[str, Any], named: list[str]
+    ) -> None:
         self._config, self._run, self._request = config, run, request
+        self._named = [config.invocation_params.dir.joinpath(test.partition("::")[0]).resolve() for test in named]
         self._items: dict[str, pytest.Item] = {}
         self._plain: set[str] = set()
         self._seen: dict[str, Observation] = {}
@@ -131,11 +134,14 @@ class TrialPlugin:
         return sorted({name for item in items for name in self._run.components(item)})
 
     def _is_requested(self, item: pytest.Item) -> bool:
-        failure, tests = self._request["failure"], self._request["tests"]
+        failures, tests = self._request["failures"], self._request["tests"]
         sides = filter(None, map(item.get_closest_marker, ("reproduces", "guards")))
-        return (not failure or any(side.args[:1] == (failure,) for side in sides)) and (
-            tests is None or stable_id(item.nodeid, item.path) in tests
+        asked_for = (
+            not failures
+            or any(item.path.resolve().is_relative_to(path) for path in self._named)
+            or any(side.args and side.args[0] in failures for side in sides)
         )
+        return asked_for and (tests is None or stable_id(item.nodeid, item.path) in tests)
 
     # -- one test --------------------------------------------------------------------------------------------------
 

@@ -44,7 +44,10 @@ class UpgradeAnswer:
         command: What asks the same again.
         asked_for: The upgrades that were asked for, as ``name before -> after``.
         moved_along: What has to move with them.
-        safe: Whether all of it makes nothing worse.
+        safe: Whether all of it makes nothing worse, and takes no trainer and no engine back.
+        back: The trainers and engines that it takes back, each with how far.
+        instead: Then: the newest of what was asked for that takes none back; () is to stay.
+        stays: The packages whose newest release cannot be installed here, each with who forbids it.
         trouble: Why the tests could not be run with all of it, where a smaller set was looked for; else "".
         changes: The tests that say something else with it, by documented failure and side.
         gone: Documented failures that are reproduced here and not with it: their workarounds may go.
@@ -62,6 +65,9 @@ class UpgradeAnswer:
     asked_for: tuple[str, ...] = ()
     moved_along: tuple[str, ...] = ()
     safe: bool = True
+    back: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    stays: tuple[str, ...] = ()
     trouble: str = ""
     changes: tuple[VerdictChange, ...] = ()
     gone: tuple[str, ...] = ()
@@ -75,5 +81,5 @@ class UpgradeAnswer:
 
     @property
     def exit_code(self) -> int:
-        """0 safe, 1 not safe."""
+        """0 safe, 1 not safe or with a step back."""
         return 0 if self.safe else 1

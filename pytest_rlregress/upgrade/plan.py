@@ -1,31 +1,33 @@
-"""Resolve an upgrade against the environment it is called in; where that cannot be, find which pin to loosen."""
+"""Resolve an upgrade against the environment it is called in; say who forbids what cannot be installed here."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.environments import requirements, resolver
-from pytest_rlregress.environments.constraints import Constraint, read_constraints
 from pytest_rlregress.environments.contents import HARNESS
 from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.releases import find_newest, find_release, list_releases
 from pytest_rlregress.environments.requirements import Requirements
-from pytest_rlregress.environments.uv import Unbuildable, list_conflicts
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack import COMPONENTS, locks
-from pytest_rlregress.stack.locks import Lock, PackageChange, differences
+from pytest_rlregress.stack.locks import Lock, LockError, PackageChange, differences
 from pytest_rlregress.trials.context import RequestError, TrialContext
-from pytest_rlregress.trials.progress import join_some
 from pytest_rlregress.trials.upgrades import LockChanges
 from pytest_rlregress.util.text import on_one_line
 
-_TRIED = 8  # pins that are loosened to see whether that helps, at most: each takes the resolver seconds
+_TRAINERS_AND_ENGINES = {
+    name for component in ("verl", "trl", "prime-rl", "vllm") for name in COMPONENTS[component].distributions
+}
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,16 @@ class UpgradePlan:
     Attributes:
         locks: This environment, and as it would be.
         requires: What the packages of this environment require of each other.
-        asked: The packages that were asked for, in the wanted versions; all others move along.
+        asked: The packages that were asked for; all others move along.
+        stays: Of those the ones whose newest release cannot be installed here, each in a sentence that says why.
+        instead: Where a trainer or an engine goes back: the newest that can be had without that; () is to stay.
     """
 
     locks: LockChanges
     requires: Requirements
-    asked: Mapping[str, str]
+    asked: Collection[str]
+    stays: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,14 +56,14 @@ class _Pins:
     Attributes:
         wanted: Version by name.
         newest: Packages that are moved to the newest version that all else allows.
-        constraints: Of the user's file.
+        conditions: Of the user: lines of a requirements file.
         floors: Packages that may not go back behind their version here.
         requires: What the packages of this environment require of each other.
     """
 
     wanted: Mapping[str, str]
     newest: frozenset[str]
-    constraints: tuple[Constraint, ...]
+    conditions: tuple[str, ...]
     floors: frozenset[str]
     requires: Requirements
 
@@ -107,28 +113,87 @@ def _explain_not_installed(name: str, here: Lock) -> str:
 def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> UpgradePlan:
     """Resolve the upgrade that was asked for.
 
+    A package that was named without a version stays behind its newest release where that cannot be installed here.
+
     Raises:
-        RequestError: It cannot be resolved: the conflict, and which pins to loosen.
+        RequestError: It cannot be resolved: who forbids it.
         IndexProblem: A version is not on the index, or that cannot be asked.
         LockError: The file of requirements cannot be read.
     """
     options, here = context.options, locks.installed()
     requires = requirements.read_requirements()
     wanted = dict(_find_version(context, here, one) for one in packages)
-    constraints = read_constraints(options.requirements) if options.requirements else ()
-    newest = resolver.list_movable(here, requires) - {HARNESS} if options.all else set[str]()
-    pins = _Pins(
-        wanted,
-        frozenset(newest - wanted.keys()),
-        constraints,
-        _find_floors(context, here, wanted, constraints),
-        requires,
-    )
+    conditions = _read_conditions(options.requirements) if options.requirements else ()
+    newest = frozenset(resolver.list_movable(here, requires) - {HARNESS} if options.all else ())
+    free = {canonicalize_name(one.name): one for one in packages if find_exact(one.specifier) is None}
+    allowed = _read_allowed(options.may_downgrade, here)
+    floors = _find_floors(here, wanted.keys() | allowed)
+    pins = _Pins(wanted, newest - wanted.keys(), conditions, floors, requires)
+    stays: tuple[str, ...] = ()
     try:
         after = _resolve(context, here, pins)
     except Unbuildable as error:
-        raise RequestError(_explain_conflict(context, here, pins, error)) from None
-    return UpgradePlan(LockChanges(here, after, ("as it is here", "with all upgrades")), requires, wanted)
+        if "No solution found" not in error.text:  # no network, a damaged wheel
+            raise RequestError(f"the upgrade could not be resolved: {error}") from None
+        looser = replace(
+            pins,
+            wanted={name: version for name, version in wanted.items() if name not in free},
+            newest=newest | free.keys(),
+            conditions=(*conditions, *map(str, free.values())),
+            floors=_find_floors(here, (wanted.keys() - free.keys()) | allowed),
+        )
+        try:
+            if not free:
+                raise
+            after = _resolve(context, here, looser)
+        except Unbuildable:
+            raise RequestError(_explain_conflict(context, here, pins)) from None
+        stays = tuple(_explain_stay(context, here, after, pins, name) for name in free if _stays(after, wanted, name))
+    changes = LockChanges(here, after, ("as it is here", "with all upgrades"))
+    instead: tuple[str, ...] = ()
+    if list_steps_back(changes.by_name.values()):
+        instead = _find_instead(
+            context, here, replace(pins, floors=_find_floors(here, allowed - _TRAINERS_AND_ENGINES))
+        )
+    return UpgradePlan(changes, requires, wanted.keys(), stays, instead)
+
+
+def list_steps_back(changes: Iterable[PackageChange]) -> tuple[str, ...]:
+    """List the trainers and engines that are taken back, each with how far: what takes one back is not called safe."""
+    return tuple(
+        f"{one.name} goes back from {_version(one.before)} to {_version(one.after)}"
+        for one in changes
+        if one.name in _TRAINERS_AND_ENGINES and _goes_back(one)
+    )
+
+
+def _goes_back(change: PackageChange) -> bool:
+    return _is_older(_version(change.after), _version(change.before))
+
+
+def _is_older(one: str, other: str) -> bool:
+    with suppress(InvalidVersion):
+        return Version(one) < Version(other)
+    return False
+
+
+def _version(line: str | None) -> str:
+    return (line or "").partition("==")[2]
+
+
+def _read_conditions(path: Path) -> tuple[str, ...]:
+    """Read a requirements file as conditions: without projects to install, which uv takes for none.
+
+    Raises:
+        LockError: It cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LockError(f"{path}: cannot be read: {error}") from None
+    folder = path.parent.resolve()
+    others = (re.sub(r"^\s*(-[rc]|--requirement|--constraint)[ =]+", rf"\1 {folder}/", line) for line in lines)
+    return tuple(line for line in others if not re.match(r"\s*(-e|--editable)\b", line))
 
 
 def find_exact(wanted: SpecifierSet) -> str | None:
@@ -152,97 +217,106 @@ def _find_version(context: TrialContext, here: Lock, wanted: Requirement) -> tup
         raise IndexProblem(f"{name}: {error}") from None
 
 
-def _find_floors(
-    context: TrialContext, here: Lock, wanted: Mapping[str, str], constraints: Sequence[Constraint]
-) -> frozenset[str]:
-    """Find the packages that may not go back: those from an index that nothing tells to be older."""
-    allowed = {canonicalize_name(name) for name in context.options.may_downgrade}
+def _read_allowed(names: Iterable[str], here: Lock) -> frozenset[str]:
+    allowed = frozenset(map(canonicalize_name, names))
     unknown = allowed - here.lines.keys()
     if unknown:
         raise RequestError(f"--may-downgrade {', '.join(sorted(unknown))}: not installed here")
+    return allowed
+
+
+def _find_floors(here: Lock, free: Collection[str]) -> frozenset[str]:
+    """Find the packages that may not go back: those from an index that are not free to."""
     indexed = {name for name, line in here.lines.items() if line.startswith(f"{name}==") and "+" not in line}
-    told = {
-        one.name
-        for one in constraints
-        if one.name in indexed
-        and not SpecifierSet(one.line.removeprefix(one.name)).contains(here.version(one.name) or "0", prereleases=True)
-    }
-    return frozenset(indexed - wanted.keys() - allowed - told)
+    return frozenset(indexed - set(free))
 
 
 def _resolve(context: TrialContext, here: Lock, pins: _Pins) -> Lock:
     floors = [f"{name}>={here.version(name)}" for name in sorted(pins.floors)]
-    conditions = [*(one.line for one in pins.constraints), *floors]
+    conditions = [*pins.conditions, *floors]
     return context.environments.resolve(here, pins.wanted, pins.requires, newest=pins.newest, conditions=conditions)
 
 
-# -- what cannot be resolved ------------------------------------------------------------------------------------------
+def _find_instead(context: TrialContext, here: Lock, pins: _Pins) -> tuple[str, ...]:
+    """Find the newest of what was asked for that takes no trainer and no engine back; nothing where that is to stay."""
+    with suppress(Unbuildable):
+        lock = _resolve(context, here, replace(pins, wanted={}, newest=pins.newest | pins.wanted.keys()))
+        return tuple(map(str, differences(here, lock)))
+    return ()
 
 
-def _explain_conflict(context: TrialContext, here: Lock, pins: _Pins, error: Unbuildable) -> str:
-    """Say what is in conflict, all of it, and which pins can be loosened so that there is a solution."""
-    conflicts = list_conflicts(error.text)
-    if not conflicts:  # no network, a damaged wheel
-        return f"the upgrade could not be resolved: {error}"
-    _refuse_contradiction(context, pins.constraints)
-    context.progress.say("the upgrade cannot be resolved; looking for the pin that is in the way")
-    ways = []
-    for words, looser in [("", pins), *_loosen(here, pins, " ".join(conflicts))][:_TRIED]:
-        context.progress.set_activity(f"resolving without {words or 'the versions that are installed'}")
-        way = _find_way(context, here, looser, words)
-        ways += [f"  {way}"] if way else []
-    remedy = "\n".join(["to loosen, any one of these:", *ways])
-    if not ways:
-        remedy = "no single pin loosened lets it be resolved: name other versions, or more packages"
-    return f"the upgrade cannot be resolved: {conflicts[-1]}\n{remedy}"
+# -- what cannot be installed here ------------------------------------------------------------------------------------
 
 
-def _find_way(context: TrialContext, here: Lock, pins: _Pins, words: str) -> str:
-    """Say how it can be resolved with looser pins, if need be with others going back; "" where it cannot be."""
-    for floors in dict.fromkeys((pins.floors, frozenset[str]())):
-        if not words and floors:
-            continue  # known to fail
-        try:
-            lock = _resolve(context, here, replace(pins, floors=floors))
-        except Unbuildable:
-            continue
+def _stays(after: Lock, wanted: Mapping[str, str], name: str) -> bool:
+    return Version(after.version(name) or "0") < Version(wanted[name])
+
+
+def _explain_stay(context: TrialContext, here: Lock, after: Lock, pins: _Pins, name: str) -> str:
+    moved = "goes to" if after.lines[name] != here.lines[name] else "stays at"
+    why = _find_forbidding(context, here, pins, name)
+    return f"{name} {moved} {after.version(name)}: {pins.wanted[name]} cannot be installed here{why}"
+
+
+def _explain_conflict(context: TrialContext, here: Lock, pins: _Pins) -> str:
+    """Say in a sentence which package cannot be installed and who forbids it, and in another what may go back."""
+    context.progress.say("the upgrade cannot be resolved; looking for what forbids it")
+    named = [(name, _find_forbidding(context, here, pins, name)) for name in pins.wanted]
+    found = [f"{name} {pins.wanted[name]} cannot be installed here{why}" for name, why in named if why]
+    words = " and ".join(f"{name} {version}" for name, version in pins.wanted.items())
+    text = "; ".join(found) or f"{words or 'all of this'} cannot be installed here with all else that is asked for"
+    with suppress(Unbuildable):
+        lock = _resolve(context, here, replace(pins, floors=frozenset()))
         back = [one for one in differences(here, lock) if one.name in pins.floors and _goes_back(one)]
         allowed = " ".join(f"--may-downgrade {one.name}" for one in back)
-        moved = join_some([str(one) for one in back])
-        return ", and ".join(filter(None, [words, f"{allowed} ({moved})" if back else ""]))
+        text += f". It can with {allowed} ({', '.join(map(str, back))})" if back else ""
+    return text
+
+
+def _find_forbidding(context: TrialContext, here: Lock, pins: _Pins, name: str) -> str:
+    """Say who forbids a release, as ``: numba 0.66 requires numpy<2.5``; "" where no single package does.
+
+    What requires another version of it; else what requires another version of something that the release itself needs,
+    and cannot be installed beside it.
+    """
+    wanted, version = f"{name}=={pins.wanted[name]}", pins.wanted[name]
+    versions = {other: here.version(other) or "" for other in here.lines}
+    others = {other: some for other, some in pins.requires.items() if other != name}
+    unmet = _find_broken(others, versions, {**versions, name: version})
+    if unmet:
+        return _describe_forbidding(here, unmet)
+    try:
+        needed = context.environments.compile([wanted])
+    except Unbuildable as error:
+        return f": {error}"
+    lines = {other: line.partition("==")[2] for other, line in needed.items()}
+    for other, some in _find_broken(others, versions, {**versions, **lines}).items():
+        try:
+            context.environments.compile([wanted, here.lines[other]])
+        except Unbuildable:
+            return _describe_forbidding(here, {other: some})
+    older = [other for other in pins.floors & lines.keys() if _is_older(lines[other], versions[other])]
+    if older:
+        listed = (f"{other} {lines[other]}, and {other} {versions[other]} is installed" for other in sorted(older))
+        return f": it needs {'; '.join(listed)}"
+    if pins.conditions:
+        try:
+            context.environments.compile([wanted], pins.conditions)
+        except Unbuildable:
+            return f": {context.options.requirements} forbids it"
     return ""
 
 
-def _goes_back(change: PackageChange) -> bool:
-    before, after = ((line or "").partition("==")[2] for line in (change.before, change.after))
-    return bool(before) and bool(after) and Version(after) < Version(before)
+def _find_broken(
+    requires: Requirements, before: Mapping[str, str], after: Mapping[str, str]
+) -> dict[str, list[Requirement]]:
+    """Find by package the requirements that were met and no longer are."""
+    known = requirements.find_unmet(before, requires)
+    unmet = requirements.find_unmet(after, requires)
+    new = {name: [one for one in some if one not in known.get(name, ())] for name, some in unmet.items()}
+    return {name: some for name, some in new.items() if some}
 
 
-def _refuse_contradiction(context: TrialContext, constraints: Collection[Constraint]) -> None:
-    """Refuse a file of requirements that nothing can meet."""
-    try:
-        context.environments.check(one.line for one in constraints)
-    except Unbuildable as error:
-        conflicts = list_conflicts(error.text)
-        if conflicts and "no usable wheels" not in error.text:
-            raise RequestError(f"{context.options.requirements} contradicts itself: {conflicts[-1]}") from None
-
-
-def _loosen(here: Lock, pins: _Pins, conflict: str) -> Iterator[tuple[str, _Pins]]:
-    """The pins without one of those that a conflict names, one after the other, each with what that one is."""
-    named = {canonicalize_name(word) for word in re.findall(r"[A-Za-z0-9][\w.-]*", conflict)}
-    for constraint in pins.constraints:
-        if constraint.name in named:
-            others = tuple(one for one in pins.constraints if one != constraint)
-            yield str(constraint), replace(pins, constraints=others)
-    for name, required in pins.requires.items():
-        if here.lines.get(name, "").startswith(f"{name}=="):
-            continue  # not a project of the user's
-        for one in required:
-            if canonicalize_name(one.name) in named:
-                rest = {**pins.requires, name: tuple(other for other in required if other is not one)}
-                yield f"{one}, which {name} requires", replace(pins, requires=rest)
-    for name, version in pins.wanted.items():
-        if name in named and len(pins.wanted) > 1:
-            rest_wanted = {other: pins.wanted[other] for other in pins.wanted if other != name}
-            yield f"{name}=={version}, which was asked for", replace(pins, wanted=rest_wanted)
+def _describe_forbidding(here: Lock, unmet: Mapping[str, Sequence[Requirement]]) -> str:
+    listed = [f"{name} {here.version(name)} requires {', '.join(map(str, some))}" for name, some in unmet.items()]
+    return f": {'; '.join(listed)}"

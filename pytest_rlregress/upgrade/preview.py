@@ -25,7 +25,7 @@ from pytest_rlregress.trials.upgrades import LockChanges, group_upgrades
 from pytest_rlregress.upgrade import comparison
 from pytest_rlregress.upgrade.answer import UpgradeAnswer
 from pytest_rlregress.upgrade.comparison import Effect
-from pytest_rlregress.upgrade.plan import UpgradePlan, make_plan, split_words
+from pytest_rlregress.upgrade.plan import UpgradePlan, list_steps_back, make_plan, split_words
 from pytest_rlregress.upgrade.step import compare_steps
 from pytest_rlregress.upgrade.stepwise import GrownSet, grow
 from pytest_rlregress.upgrade.tries import Baseline, Tried
@@ -53,7 +53,7 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
     try:
         with open_context(options, tests, progress) as context:
             plan = make_plan(context, packages)
-            return _try_plan(context, plan) if plan.locks.by_name else _build_empty_answer(context)
+            return _try_plan(context, plan) if plan.locks.by_name else _build_empty_answer(context, plan)
     except CatalogueError as error:
         raise RequestError(f"{error} Nor is a package of that name installed here.") from None
 
@@ -63,6 +63,8 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
     asked = [name for name in locks.by_name if name in plan.asked or options.all]
     refuse_shadowed(locks.by_name)
     moves = [str(one) for one in locks.by_name.values()]
+    for one in plan.stays:
+        progress.say(one)
     progress.say(f"{plural(len(moves), 'package')} would move: {join_some(moves)}")
     progress.set_activity("building the environment with the upgrade")
     try:
@@ -76,7 +78,7 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
         baseline = Baseline(locks.candidate(()), runner, progress)
         whole = baseline.compare(locks.candidate(locks.by_name))
         grown = None
-        if options.stepwise and whole.state is not State.GOOD:
+        if options.stepwise and (whole.state is not State.GOOD or list_steps_back(locks.by_name.values())):
             after = requirements.read_requirements(metadata.distributions(path=[str(built.packages)]))
             grown = grow(group_upgrades(locks, (plan.requires, after)), asked, baseline)
         elif whole.state is State.UNKNOWN:
@@ -104,8 +106,8 @@ class _HereAndBeside:
 # -- the answer -------------------------------------------------------------------------------------------------------
 
 
-def _build_empty_answer(context: TrialContext) -> UpgradeAnswer:
-    return UpgradeAnswer(asked=_describe_request(context), command=_command(context))
+def _build_empty_answer(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
+    return UpgradeAnswer(asked=_describe_request(context), command=_command(context), stays=plan.stays)
 
 
 def _build_answer(
@@ -118,8 +120,9 @@ def _build_answer(
     runner: TrialRunner,
 ) -> UpgradeAnswer:
     changes = plan.locks.by_name
+    back = list_steps_back(changes.values())
     output, safe = context.options.output, grown.lock if grown is not None else plan.locks.after
-    if output and safe != plan.locks.before and (grown is not None or whole.state is State.GOOD):
+    if output and safe != plan.locks.before and (grown is not None or (whole.state is State.GOOD and not back)):
         write_whole(output, safe.text)
     else:
         output = None
@@ -129,12 +132,15 @@ def _build_answer(
         command=_command(context),
         asked_for=tuple(str(changes[name]) for name in asked),
         moved_along=tuple(str(one) for name, one in changes.items() if name not in asked),
-        safe=whole.state is State.GOOD,
+        safe=whole.state is State.GOOD and not back,
+        back=back,
+        instead=plan.instead,
+        stays=plan.stays,
         trouble=whole.reason if whole.state is State.UNKNOWN else "",
         changes=comparison.summarize_effects(whole.effects),
         gone=comparison.list_gone(whole.effects),
         unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
-        step=compare_steps(baseline.trial, whole.trial),
+        step=compare_steps(baseline.trial, whole.trial) if whole.trial is not None else None,
         safe_set=grown.safe_set if grown is not None else None,
         run_context=RunContext(platform.python_version(), where, baseline.hardware),
         tried=tuple(baseline.rows),

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
-
-from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.trials.document import (
     MANY,
     Document,
@@ -33,9 +29,6 @@ from pytest_rlregress.util.text import plural
 #: The form of the JSON: raised when a key changes its meaning or goes.
 FORMAT = 1
 _SHOWN = 3  # of what gets worse, in the sentence that answers
-_TRAINERS_AND_ENGINES = {
-    name for component in ("verl", "trl", "prime-rl", "vllm") for name in COMPONENTS[component].distributions
-}
 _MEANS = {
     Effect.BROKEN: "not safe: what it needs does not work",
     Effect.WORSE: "not safe: worse",
@@ -70,14 +63,20 @@ def _document(answer: UpgradeAnswer) -> Document:
 
 
 def _headline(answer: UpgradeAnswer, style: Style) -> Iterator[str]:
-    """Say what is bad already, then whether it is safe, then what can no longer be told."""
+    """Say what stays, what is bad already, then whether it is safe, then what can no longer be told."""
+    yield from (f"{style.prose(one)}." for one in answer.stays)
     if answer.run_context is None:
-        yield f"Nothing would change: what {style.code(answer.asked)} asks for is what is installed."
+        asks = f"what {style.code(answer.asked)} asks for is what is installed"
+        yield "Nothing would change." if answer.stays else f"Nothing would change: {asks}."
         return
     before = _names(answer.changes, Effect.BAD_BEFORE)
     if before:
         yield f"Bad here already, and not counted: {join_names(before, style)}."
-    yield _describe_safe(answer, style) if answer.safe else _describe_unsafe(answer, style)
+    worse = answer.trouble or any(one.effect.forbids for one in answer.changes)
+    yield _describe_unsafe(answer, style) if worse else _describe_safe(answer, style)
+    if answer.back and not (worse and answer.safe_set):
+        moves = f": {join_names(answer.instead, style)}" if answer.instead else " nothing moves: stay as it is here"
+        yield f"With --stepwise, {_describe_set(answer, style)}." if answer.safe_set else f"Without a step back{moves}."
     lost = _names(answer.changes, Effect.LOST)
     if lost:
         yield f"Coverage is lost, as tests can no longer be driven: {join_names(lost, style)}."
@@ -95,21 +94,9 @@ def _describe_safe(answer: UpgradeAnswer, style: Style) -> str:
     count_moved = len(answer.asked_for) + len(answer.moved_along)
     moved = f"{plural(count_moved, 'package')} {'moves' if count_moved == 1 else 'move'}"
     same = f"{moved}, {plural(answer.unchanged, 'test')} unchanged"
-    if back := _list_steps_back((*answer.asked_for, *answer.moved_along), style):
-        return f"{', '.join(back)}; beside that nothing gets worse{f', {words}' if count else ''} ({same})."
+    if answer.back:
+        return f"{', '.join(answer.back)}; beside that nothing gets worse{f', {words}' if count else ''} ({same})."
     return f"Safe, {words} ({same})." if count else f"Safe ({same})."
-
-
-def _list_steps_back(moves: Sequence[str], style: Style) -> list[str]:
-    """List the trainers and engines that are taken back, each with how far: an upgrade that does is not called safe."""
-    found = []
-    for move in moves:
-        name, _, versions = move.partition(" ")
-        before, _, after = versions.partition(" -> ")
-        with suppress(InvalidVersion):
-            if name in _TRAINERS_AND_ENGINES and Version(after) < Version(before):
-                found.append(f"{style.code(name)} goes back from {before} to {after}")
-    return found
 
 
 def _describe_unsafe(answer: UpgradeAnswer, style: Style) -> str:
@@ -118,7 +105,8 @@ def _describe_unsafe(answer: UpgradeAnswer, style: Style) -> str:
     why = ", ".join(worse[:_SHOWN]) + more
     if answer.trouble:
         why = f"the tests could not be run with all of it, {style.code(answer.trouble)}"
-    return f"Not safe: {why}; {_describe_set(answer, style)}."
+    back = "".join(f"{one}. " for one in answer.back)
+    return f"{back}Not safe: {why}; {_describe_set(answer, style)}."
 
 
 def _describe_worse(change: VerdictChange, style: Style) -> str:

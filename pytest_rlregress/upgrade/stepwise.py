@@ -12,6 +12,7 @@ from pytest_rlregress.trials.search import NONE, Units
 from pytest_rlregress.trials.upgrades import Upgrades
 from pytest_rlregress.upgrade.answer import LeftOut, SafeSet
 from pytest_rlregress.upgrade.growth import LargestSet, next_growth
+from pytest_rlregress.upgrade.plan import list_steps_back
 from pytest_rlregress.upgrade.tries import Baseline, Tried
 
 
@@ -49,6 +50,10 @@ def grow(upgrades: Upgrades, asked: Collection[str], baseline: Baseline) -> Grow
             return _describe(upgrades, step, tried)
         best = max(len(subset) for subset, state in states.items() if state is State.GOOD)
         left = len(order) - best
+        back = list_steps_back(upgrades.locks.by_name[name] for name in upgrades.names(step.subset))
+        if back:
+            tried[step.subset] = Tried(State.BAD, ", ".join(back))
+            continue
         window = ProgressWindow(f"{best} of {len(order)} known to be safe", left, left.bit_length())
         tried[step.subset] = baseline.compare(upgrades.candidate(step.subset), window)
 

@@ -21,14 +21,14 @@ class Tried:
     Attributes:
         state: Good where nothing gets worse, bad where something does, else unknown.
         reason: What gets worse, or why it is unknown.
-        trial: What was tried.
         effects: What it does to each test.
+        trial: What was tried; None where it was known without.
     """
 
     state: State
     reason: str
-    trial: Trial
     effects: tuple[TestEffect, ...] = ()
+    trial: Trial | None = None
 
 
 class Baseline:
@@ -83,18 +83,18 @@ class Baseline:
 
     def _judge(self, trial: Trial) -> Tried:
         if not trial.runs:
-            return Tried(State.UNKNOWN, trial.trouble, trial)
+            return Tried(State.UNKNOWN, trial.trouble, trial=trial)
         effects = comparison.compare_trials(self.trial, trial)
         worse = [one for one in comparison.summarize_effects(effects) if one.effect.forbids]
         hardware = next((run.hardware for run in trial.runs if run.hardware != self.hardware), self.hardware)
         if worse and hardware == self.hardware:
-            return Tried(State.BAD, "; ".join(map(describe_change, worse)), trial, effects)
+            return Tried(State.BAD, "; ".join(map(describe_change, worse)), effects, trial)
         trouble = _find_trouble(trial)
         if not trouble and hardware != self.hardware:
             trouble = f"the hardware changed: {hardware}, before it was {self.hardware}"
         if not trouble and not comparison.is_driven(effects, after=True):
             trouble = "none of the tests can be driven there"
-        return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, trial, effects)
+        return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, effects, trial)
 
     def _report(self, trial: Trial, state: State, reason: str, known: bool, window: ProgressWindow | None) -> None:
         counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())

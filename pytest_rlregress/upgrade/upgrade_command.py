@@ -23,7 +23,8 @@ examples:
 It is resolved against this environment, built beside it and never in it, and the same tests are run in both. A package
 that is not installed here is taken for a test: a folder of the scenarios, a documented failure (rlregress list), a file
 or a node id. Without any, all scenarios are run, as pytest --hw=auto does. What is bad here already is said first and
-does not count. No package goes back behind its version here unless you name it, or allow it with --may-downgrade.
+does not count. No package goes back behind its version here unless you name it, or allow it with --may-downgrade. What
+takes a trainer or an engine back is never called safe. A package whose newest release cannot be installed here stays.
 
 Interrupted, it goes on with the same command. Exit codes: 0 safe, 1 not safe, 2 could not be answered (no such
 version, a conflict, no network, no disk, tests that cannot be run).

@@ -108,12 +108,12 @@ REQUESTS = {
     "ends": TrialRequest(
         ("ends/test_ends.py", "ends/test_no_import.py", "ends/test_import_dies.py", "ends/test_skips.py")
     ),
-    "scenario": TrialRequest(failure="console-encoding", tests=frozenset({HELD, REPRODUCED})),
+    "scenario": TrialRequest(failures=("console-encoding",), tests=frozenset({HELD, REPRODUCED})),
     "one of two": TrialRequest(("ends/test_ends.py::test_passes", "ends/test_no_import.py::test_it")),
     "no such test": TrialRequest(("ends/test_ends.py::test_nope",)),
     "no such file": TrialRequest(("test_nope.py",)),
     "none there": TrialRequest(("empty",), tests=frozenset({"empty/it.py::test_it"})),
-    "no such failure": TrialRequest(failure="console-encodin"),
+    "no such failure": TrialRequest(failures=("console-encodin",)),
     "no such option": TrialRequest(("ends/test_ends.py",), options=("--nonsense",)),
     "killed": TrialRequest(("ends/test_ends.py::test_fails", "killed")),
     "conftest fails": TrialRequest(("conftest_fails/test_it.py::test_it",)),
@@ -413,7 +413,7 @@ def test_what_tests_say_they_need(tmp_path, monkeypatch):
     found = {name: pytest_run.list_declared_needs(pytest_run.TrialRequest((f"test_{name}.py",))) for name in bodies}
     assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}
     assert not Path(sys.prefix, "bytecode").exists()  # this environment is left as it is
-    assert pytest_run.list_declared_needs(pytest_run.TrialRequest(failure="dropout-in-ratio")) == (
+    assert pytest_run.list_declared_needs(pytest_run.TrialRequest(failures=("dropout-in-ratio",))) == (
         "numpy",  # of tiny_qwen, which they ask for
         "peft",
         "tokenizers",

