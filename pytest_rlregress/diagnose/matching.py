@@ -13,7 +13,7 @@ from pytest_rlregress.diagnose.patterns import ERROR_LEVELS, QUIET_LEVELS, is_re
 from pytest_rlregress.diagnose.reader import relevant_lines
 from pytest_rlregress.diagnose.search import Search, is_quotable, is_words_only, literal_parts
 from pytest_rlregress.logs.lines import Line
-from pytest_rlregress.util.literals import literals
+from pytest_rlregress.util.literals import Pattern, literals
 from pytest_rlregress.verdicts import Outcome, matches
 
 
@@ -70,7 +70,7 @@ def _specificity(signature: Signature, outcome: Outcome) -> int:
     )
 
 
-def answers(fits: Iterable[Fit], clues: Collection[re.Pattern[str]]) -> list[Fit]:
+def answers(fits: Iterable[Fit], clues: Collection[Pattern]) -> list[Fit]:
     """Return what names failures for certain: no weak signature without its clue, only the most specific ones.
 
     Args:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import accumulate
 
 from pytest_rlregress.catalogue import Failure, Signature
 from pytest_rlregress.logs.lines import clean
-from pytest_rlregress.util.literals import literals
+from pytest_rlregress.util.literals import Pattern, literals
 
 # What all failures have in common in a log. The last is what an orchestrator prints when no rollout comes back.
 _ALWAYS = (
@@ -95,7 +94,7 @@ class Search:
             for signature in signatures
             if signature.clue
         }
-        self.clues: set[re.Pattern[str]] = set()
+        self.clues: set[Pattern] = set()
 
     def look_for_clues(self, block: bytes) -> None:
         """Look for the clues that are not found yet on the lines of a block."""
@@ -150,7 +149,7 @@ def _without_longer_ones(texts: frozenset[bytes]) -> list[_SiftedText]:
     return [_sift(one) for one in sorted(texts) if not any(other in one for other in texts - {one})]
 
 
-def _is_on_a_line(clue: re.Pattern[str], block: bytes, positions: Iterable[int]) -> bool:
+def _is_on_a_line(clue: Pattern, block: bytes, positions: Iterable[int]) -> bool:
     """Return whether a clue is on one of the lines of these positions."""
     end = -1
     for position in positions:

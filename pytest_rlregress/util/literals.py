@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import product
 
 _TOKEN = re.compile(
@@ -17,10 +19,22 @@ _TOKEN = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Pattern:
+    """A regular expression, compiled when it is first searched for: a run searches for few of the catalogue's."""
+
+    pattern: str
+
+    @cached_property
+    def search(self) -> Callable[[str], re.Match[str] | None]:
+        """Find the first match in a text; lines are lines, and a dot matches their ends too."""
+        return re.compile(self.pattern, re.DOTALL | re.MULTILINE).search
+
+
 @cache
-def literals(pattern: re.Pattern[str]) -> frozenset[str]:
+def literals(pattern: Pattern) -> frozenset[str]:
     """Return texts, one of which is in every match; the empty text among them where nothing is known of one."""
-    if pattern.flags & re.IGNORECASE:
+    if pattern.pattern.startswith("(?i)"):
         return frozenset({""})
     longest = [max(runs, key=_length) for runs in _literal_runs(pattern.pattern)]
     return frozenset("".join(pieces).strip() for run in longest for pieces in product(*run))

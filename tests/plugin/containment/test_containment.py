@@ -39,8 +39,20 @@ def is_alive(process):
         return False
 
 
-@pytest.mark.parametrize("workers", [(), ("--hw=cpu", "-n2", ".")], ids=["alone", "xdist"])
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda end: end.name)
+ALONE, XDIST = (), ("--hw=cpu", "-n2", ".")
+
+
+@pytest.mark.parametrize(
+    ("end", "workers"),
+    [
+        pytest.param(signal.SIGINT, ALONE, id="SIGINT-alone"),
+        pytest.param(signal.SIGTERM, ALONE, id="SIGTERM-alone"),
+        pytest.param(signal.SIGKILL, ALONE, id="SIGKILL-alone", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, XDIST, id="SIGINT-xdist", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, XDIST, id="SIGTERM-xdist", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, XDIST, id="SIGKILL-xdist"),
+    ],
+)
 def test_nothing_survives_the_end_of_pytest(pytester, tmp_path, temporary, end, workers):
     pytester.makepyfile(
         """
@@ -110,16 +122,16 @@ def test_the_wait_for_a_turn_is_not_in_the_limit(run):
         import time, pytest
         from pytest_rlregress.containment.worker import wait_for_turn
 
-        @pytest.mark.isolated(timeout=2)
+        @pytest.mark.isolated(group="g", timeout=1.5)
         @pytest.mark.parametrize("after", [0, 60])
         def test_waits(after):
             begun = time.monotonic()
-            wait_for_turn(lambda: time.monotonic() > begun + 3.5, "somebody")
+            wait_for_turn(lambda: time.monotonic() > begun + 2, "somebody")
             time.sleep(after)
     """
     result = run(body)
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*no end after 2 s*"])
+    result.stdout.fnmatch_lines(["*no end after 1.5 s*"])
 
 
 def test_exit_asked_for_in_a_child_ends_the_run(run):
@@ -455,15 +467,27 @@ def test_stall(watch_log, tmp_path):
 """
 
 
-@pytest.mark.parametrize("where", ["command line", "environment", "ini"])
-def test_limits_on_memory_and_stalls_from_every_source(run, pytester, monkeypatch, where):
-    limits, options = {"memory": "200MiB", "stall": "1"}, []
-    if where == "command line":
-        options = [f"--rl-{name}={value}" for name, value in limits.items()]
-    for name, value in limits.items() if where == "environment" else ():
-        monkeypatch.setenv(f"RLREGRESS_{name.upper()}", value)
-    if where == "ini":
-        pytester.makeini("[pytest]\n" + "".join(f"rlregress_{name} = {value}\n" for name, value in limits.items()))
-    result = run(LIMITED, *options)
+LIMITS = {"memory": "200MiB", "stall": "1"}
+WHERE = {
+    "command line": lambda name, value: ([f"--rl-{name}={value}"], {}, ""),
+    "environment": lambda name, value: ([], {f"RLREGRESS_{name.upper()}": value}, ""),
+    "ini": lambda name, value: ([], {}, f"rlregress_{name} = {value}\n"),
+}
+
+
+@pytest.mark.parametrize(
+    ("memory", "stall"),
+    [
+        ("command line", "environment"),
+        ("ini", "command line"),
+        pytest.param("environment", "ini", marks=pytest.mark.slow),
+    ],
+)
+def test_limits_on_memory_and_stalls_from_every_source(run, pytester, monkeypatch, memory, stall):
+    given = [WHERE[memory]("memory", LIMITS["memory"]), WHERE[stall]("stall", LIMITS["stall"])]
+    for name, value in {**given[0][1], **given[1][1]}.items():
+        monkeypatch.setenv(name, value)
+    pytester.makeini(f"[pytest]\n{given[0][2]}{given[1][2]}")
+    result = run(LIMITED, *given[0][0], *given[1][0])
     result.assert_outcomes(failed=2, passed=1)
     result.stdout.fnmatch_lines(["*its limit is 0.195 GiB*", "*stalled: no end 1 s after its engine logged an error*"])

@@ -111,6 +111,18 @@ def one(pytester, run, short_column):
     return one
 
 
+@pytest.fixture
+def several(pytester, run, short_column):
+    """Run tests that reproduce ``short-column``, each in a file of its own: ``several(bodies)``."""
+
+    def several(bodies, *args):
+        for number, body in enumerate(bodies):
+            (pytester.path / "mine" / f"test_{number}.py").write_text(TEST.format(side="reproduces", body=body))
+        return run({}, "--hw=cpu", "mine", *args)
+
+    return several
+
+
 @pytest.mark.parametrize("side", ["reproduces", "guards"])
 def test_a_test_that_drives_what_is_not_there_is_unavailable(one, side):
     result = one("import torch; torch.nothing_of_the_sort", side)
@@ -136,35 +148,30 @@ def test_a_mistake_of_the_test_is_no_verdict(one, body, said):
     result.stdout.no_fnmatch_line("*regressed*")
 
 
-@pytest.mark.parametrize("body", ["pass", "assert True", "column = [1, 2][0]"])
 @pytest.mark.parametrize("options", [(), ("--rl-inline",)], ids=["contained", "inline"])
-def test_a_test_that_does_not_act_is_not_absent(one, body, options):
-    result = one(body, "reproduces", *options)
+def test_a_test_that_does_not_act_is_not_absent(several, options):
+    result = several(["pass", "assert True", "column = [1, 2][0]"], *options)
     assert result.ret == 1
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*a mistake of the test: the test did not act: it raised nothing, and called nothing"])
-    result.stdout.no_fnmatch_line("*absent 1/1*")
+    result.assert_outcomes(failed=3)
+    said = "*a mistake of the test: the test did not act: it raised nothing, and called nothing"
+    result.stdout.fnmatch_lines([said] * 3)
+    result.stdout.no_fnmatch_line("*absent ?/?*")
 
 
 @needs.stack
-@pytest.mark.parametrize(
-    ("body", "acts"),
-    [
-        ("import json; json.dumps({})", False),
-        ("import torch; torch.ones(2)", True),
-        ("import torch.nn; torch.nn.Linear(2, 2)", True),
-        ("import os; os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)", True),
-        ("import subprocess; subprocess.run(['true'], check=True)", True),
-        ("import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 9))", True),
-        ("import threading, torch; t = threading.Thread(target=torch.ones, args=(2,)); t.start(); t.join()", True),
-    ],
-    ids=["elsewhere", "in C", "in Python", "spawn", "subprocess", "socket", "thread"],
-)
-def test_an_act_is_a_call_into_a_package_or_to_another_process(one, body, acts):
-    result = one(f'{body}\ntest_it = pytest.mark.needs("torch")(test_it)', "reproduces")
-    result.assert_outcomes(passed=int(acts), failed=int(not acts))
-    if not acts:
-        result.stdout.fnmatch_lines(["*called nothing installed, though it needs torch*"])
+def test_an_act_is_a_call_into_a_package_or_to_another_process(several):
+    bodies = [
+        "import json; json.dumps({})",
+        "import torch; torch.ones(2)",
+        "import torch.nn; torch.nn.Linear(2, 2)",
+        "import os; os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)",
+        "import subprocess; subprocess.run(['true'], check=True)",
+        "import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 9))",
+        "import threading, torch; t = threading.Thread(target=torch.ones, args=(2,)); t.start(); t.join()",
+    ]
+    result = several([f'{body}\ntest_it = pytest.mark.needs("torch")(test_it)' for body in bodies], "-v")
+    result.assert_outcomes(passed=6, failed=1)
+    result.stdout.fnmatch_lines(["*test_0.py::test_it*", "*called nothing installed, though it needs torch*"])
 
 
 def test_a_fixture_that_nobody_knows_is_no_verdict(one):

@@ -28,36 +28,25 @@ FILE = """
 SAID = "*1 x marked long: --rl-long runs them*"
 
 
-@pytest.fixture
-def suite(pytester):
-    pytester.makepyfile(FILE)
-    return pytester
-
-
-def test_left_out_and_said(suite):
-    result = suite.runpytest_subprocess()
+def test_left_out_and_said(run):
+    result = run(FILE, "--strict-markers")
     result.assert_outcomes(passed=2, deselected=1)
     result.stdout.fnmatch_lines(["*not run here*", SAID])
 
 
-@pytest.mark.parametrize("arguments", [["--rl-long"], ["-n", "2", "--rl-long"]])
-def test_run_when_asked_for(suite, arguments):
-    result = suite.runpytest_subprocess(*arguments)
+def test_run_when_asked_for(run):
+    result = run(FILE, "--rl-long")
     result.assert_outcomes(passed=3)
     result.stdout.no_fnmatch_line(SAID)
 
 
-def test_the_environment_may_ask_for_them(suite, monkeypatch):
+def test_the_environment_may_ask_for_them(run, monkeypatch):
     monkeypatch.setenv("RLREGRESS_LONG", "1")
-    suite.runpytest_subprocess().assert_outcomes(passed=3)
+    run(FILE, "-n1").assert_outcomes(passed=3)
 
 
-def test_left_out_of_xdists_workers_too(suite):
-    suite.runpytest_subprocess("-n", "2").assert_outcomes(passed=2)
-
-
-def test_a_marker_of_that_name_is_known(suite):
-    suite.runpytest_subprocess("--strict-markers").assert_outcomes(passed=2, deselected=1)
+def test_left_out_of_xdists_workers_too(run):
+    run(FILE, "-n2").assert_outcomes(passed=2)
 
 
 SIDES = """
@@ -109,12 +98,12 @@ QUICK = "quick run (--rl-quick): one reproduces and one guard of each failure*"
 
 
 @pytest.fixture
-def sides(pytester):
+def sides(pytester, run):
     folder = pytester.mkdir("mine")
     (folder / "failures.toml").write_text("".join(map(FAILURE.format, ["ours", "engines-only"])))
     (folder / "test_it.py").write_text(textwrap.dedent(SIDES))
-    return lambda *arguments: pytester.runpytest_subprocess(
-        f"--override-ini=rlregress_scenarios={folder}", "--hw=cpu", "-v", "mine", *arguments
+    return lambda *arguments: run(
+        {}, f"--override-ini=rlregress_scenarios={folder}", "--hw=cpu", "-v", "mine", *arguments
     )
 
 

@@ -38,27 +38,43 @@ def scenario(pytester, run, short_column):
     return scenario
 
 
-@pytest.mark.parametrize(
-    ("act", "remedy", "words", "code"),
-    [
-        (DOCUMENTED, "pass", ["REPRODUCED", "HELD"], 0),
-        ("len('')", "pass", ["ABSENT", "HELD"], 0),
-        ("import ctypes; ctypes.CDLL(None).div(1, 0)", "pass", ["REPRODUCED", "HELD"], 0),
-        ("raise ValueError('other')", "pass", ["CHANGED", "HELD"], 1),
-        ("import os; os.abort()", "pass", ["CRASHED", "HELD"], 1),
-        ("import time; time.sleep(99)", "pass", ["HUNG", "HELD"], 1),
-        (DOCUMENTED, DOCUMENTED, ["REPRODUCED", "REGRESSED"], 1),
-        ("pytest.skip('no card')", "pass", ["UNAVAILABLE", "HELD"], 0),
-    ],
-)
-def test_verdicts(scenario, act, remedy, words, code):
-    result = scenario(act, remedy, "-v", "--rl-timeout=5")
+#: Of each failure its act, its remedy and the verdicts on both.
+VERDICTS = {
+    "documented": (DOCUMENTED, "pass", "REPRODUCED", "HELD"),
+    "harmless": ("len('')", "pass", "ABSENT", "HELD"),
+    "divides": ("import ctypes; ctypes.CDLL(None).div(1, 0)", "pass", "REPRODUCED", "HELD"),
+    "skips": ("pytest.skip('no card')", "pass", "UNAVAILABLE", "HELD"),
+    "raises": ("raise ValueError('other')", "pass", "CHANGED", "HELD"),
+    "aborts": ("import os; os.abort()", "pass", "CRASHED", "HELD"),
+    "hangs": ("import time; time.sleep(99)", "pass", "HUNG", "HELD"),
+    "remedy-fails": (DOCUMENTED, DOCUMENTED, "REPRODUCED", "REGRESSED"),
+}
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_verdicts(pytester, run, short_column, code):
+    chosen = {name: case for name, case in VERDICTS.items() if code == any(Verdict(v.lower()).fails for v in case[2:])}
+    assert len(chosen) == 4
+    (pytester.path / "mine" / "failures.toml").write_text(
+        "".join(FAILURES.replace("short-column", name) for name in chosen)
+    )
+    for name, (act, remedy, *_) in chosen.items():
+        text = SCENARIO.replace("short-column", name).format(act=act, remedy=remedy)
+        (pytester.path / "mine" / f"test_{name.replace('-', '_')}.py").write_text(text)
+    result = run({}, "--hw=cpu", "mine", "-v", "--rl-timeout=4")
     assert result.ret == code
-    result.stdout.fnmatch_lines_random([f"*test_act* {words[0]} *", f"*test_remedy* {words[1]} *"])
-    result.stdout.fnmatch_lines([f"short-column*H20*{words[0].lower()} 1/1*{words[1].lower()} 1/1*"])
-    if code:
-        failed = next(word for word in words if Verdict(word.lower()).fails)
-        result.stdout.fnmatch_lines(["*short test summary info*", f"{failed} mine/test_scenario.py::test_*"])
+    failed = set()
+    for name, (_, _, *words) in chosen.items():
+        file = f"mine/test_{name.replace('-', '_')}.py"
+        result.stdout.fnmatch_lines_random([f"*{file}::test_act* {words[0]} *", f"*{file}::test_remedy* {words[1]} *"])
+        result.stdout.fnmatch_lines_random([f"{name}*H20*{words[0].lower()} 1/1*{words[1].lower()} 1/1*"])
+        failed |= {
+            f"{word} {file}::test_{test}"
+            for word, test in zip(words, ("act", "remedy"), strict=True)
+            if Verdict(word.lower()).fails
+        }
+    words = tuple(f"{verdict.name} " for verdict in Verdict if verdict.fails)
+    assert {line.partition(" - ")[0] for line in result.outlines if line.startswith(words)} == failed
 
 
 def test_returned(scenario):

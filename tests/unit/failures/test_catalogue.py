@@ -101,6 +101,16 @@ def test_malformed(tmp_path, text, words):
     assert words in str(caught.value)
 
 
+def test_the_shipped_patterns_pass_the_checks_of_ones_own(tmp_path):
+    for number, file in enumerate(sorted(SHIPPED.rglob("failures.toml"))):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "failures.toml").write_text(file.read_text())
+    mine, shipped = load([tmp_path]), load([SHIPPED])
+    assert {name: one.signatures for name, one in mine.items()} == {
+        name: one.signatures for name, one in shipped.items()
+    }
+
+
 def test_a_pattern_names_a_list_of_words(tmp_path):
     text = SIGNATURE.replace("x", "^No module named '((?&trainer_module))'$")
     (signature,) = read(tmp_path, GOOD + text)["short-column"].signatures
