@@ -143,6 +143,11 @@ def _open(config: pytest.Config) -> bool:
         from pytest_rlregress.records.collector import RecordWriter
 
         config.pluginmanager.register(RecordWriter(config, run, run.settings.record_dir), "rlregress-record")
+    containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
+    if run.settings.hw and containment is not None:
+        from pytest_rlregress.progress import Progress
+
+        config.pluginmanager.register(Progress(config, containment.say), "rlregress-progress")
     if os.environ.get("GITHUB_ACTIONS") == "true":
         from pytest_rlregress.annotations import Annotations
 

@@ -53,8 +53,8 @@ class Containment:
 
     def __init__(self, config: pytest.Config, run: Session, *, every_file: bool) -> None:
         self._config, self._run, self._every_file = config, run, every_file
-        self._pool = Pool(config, run.gpus, self._say)
-        self._runner = Runner(self._pool, run, self._say)
+        self._pool = Pool(config, run.gpus, self.say)
+        self._runner = Runner(self._pool, run, self.say)
         self._checks = checks.ComponentChecks(config, run, self._check)
         self._stopped = False
         # SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written.
@@ -247,7 +247,8 @@ class Containment:
         """Nothing survives the session, even if a report cannot be written."""
         self._pool.close(politely=not self._stopped)
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
+        """Write a line of its own on the terminal, unless the run is to be quiet."""
         reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and self._config.option.verbose >= 0:
             reporter.ensure_newline()

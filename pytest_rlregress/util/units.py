@@ -34,3 +34,11 @@ def parse_memory(value: object) -> int:
     if size is None or not float(size[1]):
         raise ValueError("a size with its unit, such as '4GiB' or '500MB'")
     return int(float(size[1]) * UNITS[size[2]])
+
+
+def duration(seconds: float) -> str:
+    """Format a number of seconds as whole seconds, minutes or hours: ``42 s``, ``3 min 5 s``, ``2 h 7 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,44 @@
+"""Where a run says it is, and that what takes longest begins first."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.progress import describe
+
+TESTS = [f"scenarios/a/test_a.py::test_{number}" for number in range(4)]
+SUITE = {
+    "test_short": "import pytest\n@pytest.mark.needs('pydantic')\n@pytest.mark.parametrize('n', range(9))\n"
+    "def test_it(n): pass\n",
+    "test_slow": "import pytest, time\n@pytest.mark.isolated\ndef test_it(): time.sleep(2)\n",
+}
+
+
+def test_the_time_left_is_by_what_tests_took_the_last_time():
+    took, running = {TESTS[0]: 4.0, TESTS[1]: 1.0}, {TESTS[1]: 100.0}
+    said = describe(TESTS, took, running, {TESTS[0]: 2.0, TESTS[1]: 4.0, TESTS[2]: 3.0}, now=103.0, elapsed=5.0)
+    # 2 of 12 expected seconds took 5: the fourth test counts as their mean, 3 s
+    assert said == "1 of 4 tests in 5 s, about 25 s left; running: a/test_a.py::test_1 (3 s)"
+    assert "left" not in describe(TESTS, took, running, {TESTS[0]: 2.0}, now=103.0, elapsed=5.0)
+    assert "left" not in describe(TESTS, {}, {}, dict.fromkeys(TESTS, 1.0), now=0.0, elapsed=0.0)
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
+def test_a_run_says_where_it_is(run, pytester, workers):
+    pytester.makeconftest("from pytest_rlregress import progress\nprogress.EVERY_SECONDS = 0.5, 0.5")
+    result = run(SUITE, "--hw=cpu", ".", *workers)
+    result.assert_outcomes(passed=10)
+    result.stdout.fnmatch_lines(["rlregress: 9 of 10 tests in *s; running: test_slow.py::test_it (* s)"])
+    result = run({}, "--hw=cpu", ".", *workers)
+    result.stdout.fnmatch_lines(["rlregress: 9 of 10 tests in *, about * left; running: test_slow.py::test_it (* s)"])
+
+
+def test_what_took_longest_the_last_time_begins_first(run):
+    files = {f"test_{name}": "import pytest\n@pytest.mark.needs('pydantic')\ndef test_it(): pass\n" for name in "abc"}
+    for name, seconds in zip("abc", (0, 2, 0), strict=True):
+        files[f"test_{name}"] = files[f"test_{name}"].replace("pass", f"import time; time.sleep({seconds})")
+        files[f"test_{name}"] = files[f"test_{name}"].replace("@", f"@pytest.mark.isolated(group='{name}')\n@", 1)
+    first = [line for line in run(files, "--hw=cpu", ".", "-n1", "-v").outlines if "PASSED" in line]
+    again = [line for line in run({}, "--hw=cpu", ".", "-n1", "-v").outlines if "PASSED" in line]
+    assert [line.split("::")[0][-1 - len(".py")] for line in first] == ["a", "b", "c"]
+    assert again[0].split("::")[0][-1 - len(".py")] == "b"
