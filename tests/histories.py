@@ -18,6 +18,8 @@ commit         -, hexadecimal digits       the checkout's commit
 dirty          -                           the checkout is dirty
 bad            test, word (``regressed``)  what comes out of the test
 gone           test                        the test is not there
+subject        test, function              what is under a guard
+setting        name, value                 a setting of the run, such as an ini value
 measure        key of a run, factor        what the miniature step measured is so many times as large
 -------------  --------------------------  -----------------------------------------------------------------
 no run         -                           (one night) no run
@@ -166,10 +168,15 @@ def record(
     last = {kind: [e.value for e in events if e.kind == kind][-1:] for kind in ("driver", "device", "commit")}
     kinds = {event.kind for event in events}
     factors = {event.subject: float(event.value) for event in events if event.kind == "measure"}
+    settings = {event.subject: event.value for event in events if event.kind == "setting"}
+    subjects = {event.subject: event.value for event in events if event.kind == "subject"}
     versions = {event.subject: event.value or None for event in events if event.kind == "upgrade"}
     device = (last["device"] or [DEVICES.get(platform)])[0]
     chosen = [test for test in (cases(tests) if isinstance(tests, int) else tests) if test.name not in gone]
     entries = [_entry(test, words.get(test.name, test.word), platform, drawn, traces, factors) for test in chosen]
+    for entry in entries:
+        if entry["name"] in subjects:
+            entry["extra"]["subject"] = subjects[entry["name"]]
     state = next((kind for kind in ("killed", "interrupted") if kind in kinds), "complete")
     if state != "complete":
         _stop(entries, 2 * len(entries) // 3)
@@ -197,7 +204,11 @@ def record(
             "memory_bytes": 540 * 2**30,
         },
         "git": {"commit": commit, "dirty": "dirty" in kinds},
-        "run": {"arguments": [f"--hw={platform}", "--rl-record-dir=records"], "host": f"{platform}-0"},
+        "run": {
+            "arguments": [f"--hw={platform}", "--rl-record-dir=records"],
+            "host": f"{platform}-0",
+            "settings": {"ini file": "pyproject.toml", **settings},
+        },
     }
     run = RunState(record_types.begun(start, msgspec.convert(extra, RunExtra)))
     for number, entry in enumerate(entries):

@@ -134,11 +134,12 @@ class RecordedHardware(msgspec.Struct):
 
 
 class PytestCall(msgspec.Struct):
-    """How pytest was called; ``workers`` are xdist's."""
+    """How pytest was called; ``workers`` are xdist's, ``settings`` the ini file and what differs from its defaults."""
 
     arguments: list[str] = []
     host: str = ""
     workers: int | None = None
+    settings: dict[str, str] = {}
 
 
 class CheckoutState(msgspec.Struct):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ from pytest_rlregress.records.record_types import (
     RecordedHardware,
     RunExtra,
 )
+from pytest_rlregress.settings import OPTIONS, Settings
 from pytest_rlregress.stack import COMPONENTS, Stack, locks
 from pytest_rlregress.util.git import GitError, git
 
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 # Where a component says which build it is, for releases whose installed version does not: torch's from PyPI.
 _SAID_IN = {"torch": "version.py", "vllm": "_version.py"}
+
+#: Settings that choose tests or say where records go: profile and arguments tell of them.
+_TOLD_ELSEWHERE = ("hw", "long", "quick", "record_dir", "update_goldens")
 
 
 def found(session: Session, config: pytest.Config) -> RunExtra:
@@ -41,6 +47,7 @@ def found(session: Session, config: pytest.Config) -> RunExtra:
         arguments=arguments,
         host=platform.node(),
         workers=config.getoption("numprocesses", None) or None,
+        settings=_settings(session.settings, config),
     )
     return RunExtra(
         format=FORMAT,
@@ -51,6 +58,26 @@ def found(session: Session, config: pytest.Config) -> RunExtra:
         interrupted=True,  # until it is complete
         state="running",
     )
+
+
+def _settings(settings: Settings, config: pytest.Config) -> dict[str, str]:
+    """Return the ini file, what the command line put in its place, and our settings that are not the default."""
+    found = {"ini file": os.path.relpath(config.inipath, config.rootpath) if config.inipath else "none"}
+    for override in config.getoption("override_ini", None) or ():
+        name, _, found[name] = override.partition("=")
+    for option in OPTIONS:
+        value = getattr(settings, option.name)
+        if option.name not in _TOLD_ELSEWHERE and value != option.default:
+            found[option.key] = _text(value, config.rootpath)
+    return found
+
+
+def _text(value: object, root: Path) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} = {one}" for name, one in sorted(value.items()))
+    if isinstance(value, tuple):
+        return ", ".join(_text(one, root) for one in value)
+    return os.path.relpath(value, root) if isinstance(value, Path) else str(value)
 
 
 def builds(stack: Stack) -> dict[str, str | None]:

@@ -56,7 +56,6 @@ def _story(changes: Sequence[Change]) -> ChangeSentences:
     first = max(changes, key=lambda change: change.latest.rank)
     kind, before, since, now = first.kind, first.before, first.since, first.now
     story = ChangeSentences(kind, first.platform, tuple(changes), "good again")
-    about = [change.latest for change in changes]
     if kind is Kind.FLAKE:
         retried = now is not None and now.flaky
         return replace(story, happened="attempts within a run disagree" if retried else _wavering(first))
@@ -68,7 +67,7 @@ def _story(changes: Sequence[Change]) -> ChangeSentences:
     if kind is Kind.REPAIRED or before is None or since is None:
         return story
     happened = f"last good {moment(before.run)}, bad since {moment(since.run)}"
-    story = replace(story, between=between(before.run, since.run, about))
+    story = replace(story, between=between(before.run, since.run, _ends(changes)))
     if kind is Kind.LOST_COVERAGE:
         return replace(story, happened=f"ran {moment(before.run)}, cannot run since {moment(since.run)}")
     if kind is Kind.UNCONFIRMED:
@@ -79,7 +78,10 @@ def _story(changes: Sequence[Change]) -> ChangeSentences:
     if kind is Kind.HARDWARE_CHANGE:
         return replace(story, happened=f"{happened}. Other hardware: not comparable")
     command = upgrades.bisect(before.run, since.run, first.test, first.latest.failure)
-    return replace(story, happened=happened, todo="find the cause" if command else "", command=command)
+    if command:
+        return replace(story, happened=happened, todo="find the cause", command=command)
+    command = upgrades.again(since.run, again_by([change.test for change in changes]))
+    return replace(story, happened=happened, todo="see it fail here", command=command)
 
 
 def _wavering(change: Change) -> str:
@@ -89,10 +91,18 @@ def _wavering(change: Change) -> str:
     return f"{bad.word} {moment(bad.run)} and {good.word} {moment(good.run)}, with nothing changed"
 
 
-def between(before: RecordedRun, after: RecordedRun, about: Iterable[Point] = ()) -> str:
-    """Describe what differs between two runs, first what the failures of these tests are about."""
-    parts = []
-    packages = upgrades.changed(before, after, about)
+def between(before: RecordedRun, after: RecordedRun, about: Iterable[tuple[Point | None, Point]] = ()) -> str:
+    """Describe what differs between two runs, first what the failures of these tests are about.
+
+    Args:
+        before: The earlier run.
+        after: The later run.
+        about: What came of each of these tests before and after.
+    """
+    about = list(about)
+    subjects = sorted({f"subject {old.subject} -> {new.subject}" for old, new in about if old and _replaced(old, new)})
+    packages = upgrades.changed(before, after, [new for _, new in about])
+    parts = [*subjects]
     if packages:
         more = [f"and {len(packages) - _PACKAGES} more"] * (len(packages) > _PACKAGES)
         parts.append(", ".join([*map(str, packages[:_PACKAGES]), *more]))
@@ -102,20 +112,34 @@ def between(before: RecordedRun, after: RecordedRun, about: Iterable[Point] = ()
         "driver": (before.driver or "none", after.driver or "none"),
         "commit": ((before.commit or "none")[:12], (after.commit or "none")[:12]),
     }
+    if before.settings and after.settings:
+        told = {"rlregress_subjects"} if subjects else set()
+        differing |= {
+            name: (before.settings.get(name, "default"), after.settings.get(name, "default"))
+            for name in sorted({*before.settings, *after.settings} - told)
+        }
     parts += [f"{what} {old} -> {new}" for what, (old, new) in differing.items() if old != new]
     if after.dirty:
         parts.append("files not committed")
     return "; ".join(parts) or "nothing that a record knows of"
 
 
+def _replaced(old: Point, new: Point) -> bool:
+    return bool(old.subject and new.subject and old.subject != new.subject)
+
+
 def compared(found: RunComparison) -> str:
     """Describe what differs between the runs of a comparison, first what the failures that changed are about."""
-    return between(found.before, found.after[0], told_points(found.changes))
+    return between(found.before, found.after[0], told_ends(found.changes))
 
 
-def told_points(changes: Iterable[Change]) -> list[Point]:
-    """The latest of each test that is told of: what differs is listed for these first."""
-    return [change.latest for change in changes if change.kind in TOLD]
+def told_ends(changes: Iterable[Change]) -> list[tuple[Point | None, Point]]:
+    """What each test that is told of was and is: what differs is listed for these first."""
+    return _ends(change for change in changes if change.kind in TOLD)
+
+
+def _ends(changes: Iterable[Change]) -> list[tuple[Point | None, Point]]:
+    return [(change.before, change.latest) for change in changes]
 
 
 def again_by(tests: Sequence[str]) -> list[str]:
@@ -189,7 +213,7 @@ def news(night: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
         if upgrade.after.id in tonight and (upgrade.changed or upgrade.driver):
             flips = [f"{len(upgrade.worse)} worse"] * bool(upgrade.worse)
             flips += [f"{len(upgrade.better)} better"] * bool(upgrade.better)
-            differs = between(upgrade.before, upgrade.after, [*upgrade.flipped, *told_points(night.changes)])
+            differs = between(upgrade.before, upgrade.after, [*upgrade.flipped, *told_ends(night.changes)])
             lines.append(f"since the run before: {differs} ({', '.join(flips) or 'nothing flipped'})")
     known = [change for change in night.changes if change.fails_as_before]
     if known:

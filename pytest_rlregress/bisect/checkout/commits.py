@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from pytest_rlregress.bisect.checkout import editable, worktree
 from pytest_rlregress.bisect.checkout.worktree import Checkout, Commit
 from pytest_rlregress.environments.contents import EnvironmentContents
@@ -48,9 +50,15 @@ class Commits:
         self._environments, self._installer = environments, installer
         self.project = path / found.project
         self._given, self.request = request, self._move_request(request)
-        self.name = editable.find_project_name(self.project, found.top / found.project, locks.installed())
+        self._installable = editable.is_installable(self.project)
+        self.name = (
+            editable.find_project_name(self.project, found.top / found.project, locks.installed())
+            if self._installable
+            else canonicalize_name((found.top / found.project).name)
+        )
         self.held = held(self.name)
-        self._lock = self.held.lock.having({**self._siblings(), self.name: f"-e {self.project}"})
+        own = {self.name: f"-e {self.project}"} if self._installable else {}
+        self._lock = self.held.lock.having({**self._siblings(), **own})
         self._inputs: str | None = None
         self._commits: dict[str, Commit] = {}
 
@@ -87,11 +95,16 @@ class Commits:
 
     @contextmanager
     def working_folder(self) -> Generator[None]:
-        """Where tests are in the checkout, run them from the project's folder in the worktree."""
+        """Run tests of the checkout from the project's folder in the worktree, others from where this folder is there.
+
+        So pytest finds the commit's ini file, and by its ``pythonpath`` the commit's code.
+        """
         here = Path.cwd()
         try:
             if self.request != self._given:
                 os.chdir(self.project)
+            elif here.is_relative_to(self.top) and self._in_worktree(here).is_dir():
+                os.chdir(self._in_worktree(here))
             yield
         finally:
             os.chdir(here)
@@ -106,6 +119,8 @@ class Commits:
         worktree.clean(self.path)
         git(self.path, "checkout", "--quiet", "--detach", lock.lines[self.name].rpartition("@")[2])
         environment = self._environments.build(self._lock)
+        if not self._installable:
+            return environment
         if environment.reused and editable.describe_build(self.project) != self._inputs:
             self._inputs = None
             self._reinstall(environment)

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
@@ -33,6 +34,15 @@ for name in json.load(sys.stdin):
         found[name] = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
 json.dump(found, sys.stdout)
 """
+
+
+def is_installable(folder: Path) -> bool:
+    """Return whether a folder has a build: code of one that has none is found by ini ``pythonpath``."""
+    with contextlib.suppress(OSError, ValueError):
+        built = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        if {"project", "build-system"} & built.keys():
+            return True
+    return any((folder / name).is_file() for name in ("setup.py", "setup.cfg"))
 
 
 def find_project_name(folder: Path, installed: Path, lock: Lock) -> str:

@@ -123,6 +123,7 @@ def _point(run: RecordedRun, word: str, test: RecordedTest) -> Point:
         bool(test.flaky),
         intern(extra.components),
         intern(extra.fidelity),
+        intern(extra.subject),
     )
 
 

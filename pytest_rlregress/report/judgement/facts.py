@@ -91,10 +91,16 @@ class RecordedRun:
         cpu = self.extra.hardware.cpu
         return self.devices or ((cpu.model, cpu.cores) if cpu else (None, None))
 
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The ini file and the settings that are not the default; empty where the record does not say."""
+        return self.extra.run.settings
+
     @cached_property
     def conditions(self) -> tuple[object, ...]:
         """What must be equal for two runs to agree."""
-        return self.platform, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver
+        settings = tuple(sorted(self.settings.items()))
+        return self.platform, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver, settings
 
 
 class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of them
@@ -107,6 +113,7 @@ class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of 
         flaky: It was run again within the run, and its attempts disagree.
         components: The parts of the stack that its failure is about, with commas.
         fidelity: How real the test was; "" where the record does not say.
+        subject: The function under a guard, as ``package.module:function``.
     """
 
     run: RecordedRun
@@ -118,6 +125,7 @@ class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of 
     flaky: bool = False
     components: str = ""
     fidelity: str = ""
+    subject: str = ""
 
     @property
     def night(self) -> datetime.date:
@@ -226,9 +234,9 @@ class Upgrade:
     command: str = ""
 
     @property
-    def flipped(self) -> list[Point]:
-        """What came of each of these tests after it."""
-        return [flip.after for flip in (*self.worse, *self.better)]
+    def flipped(self) -> list[tuple[Point | None, Point]]:
+        """What came of each of these tests before it and after it."""
+        return [(flip.before, flip.after) for flip in (*self.worse, *self.better)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pytest_rlregress import fidelity
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun, Upgrade
 from pytest_rlregress.report.judgement.kinds import QUIET, WORSE, Kind
 from pytest_rlregress.report.page import formatting
-from pytest_rlregress.report.sentences import between, told_points
+from pytest_rlregress.report.sentences import between, told_ends
 from pytest_rlregress.verdicts import Rank, rank
 
 #: Row of the grid for tests that are a side of no documented failure.
@@ -218,7 +218,7 @@ def _since(run: RecordedRun | None, platform: PlatformNight) -> tuple[str, str]:
     """When an earlier run was, and what else is installed since."""
     if run is None:
         return "", ""
-    differs = between(run, platform.runs[-1], told_points(platform.changes))
+    differs = between(run, platform.runs[-1], told_ends(platform.changes))
     return formatting.moment(run.start), differs.replace(" -> ", " → ")
 
 

@@ -126,8 +126,10 @@ class Venv:
             (packages / "here.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
             script = "import sys, pytest\nif __name__ == '__main__':\n    sys.exit(pytest.console_main())\n"
             (self._path / "bin/pytest").write_text(script)
-            editable = next(line for line in lock.lines.values() if line.startswith("-e "))
-            self._installer.pip("", "install", "--no-deps", "--python", str(python), "-e", editable[3:], files={})
+            for line in lock.lines.values():
+                if line.startswith("-e "):
+                    into = ("--python", str(python), "-e", line[3:])
+                    self._installer.pip("", "install", "--no-deps", *into, files={})
         return Environment(path=self._path, python=python, packages=packages, reused=reused)
 
     def trim(self, keep):
@@ -220,6 +222,20 @@ def test_finds_the_commit_with_real_runs_and_leaves_the_checkout_alone(bisect, r
     assert "src/tinylib/__init__.py" in details["files changed"]
     assert details["requirements changed"] == "-numpy>=1\n+numpy>=2"
     assert "is the first bad commit" in details["what git bisect printed"]
+
+
+def test_finds_the_commit_of_code_that_is_found_by_its_ini_file_only(bisect, tmp_path):
+    repo = tmp_path / "lab"
+    (repo / "mylab").mkdir(parents=True)
+    _git("init", "-q", str(repo))
+    (repo / "test_it.py").write_text(TEST.replace("tinylib", "mylab"))
+    (repo / "pyproject.toml").write_text('[tool.pytest.ini_options]\npythonpath = ["."]\n')
+    for number, code in enumerate([GOOD, GOOD, BAD, BAD]):
+        (repo / "mylab/__init__.py").write_text(f"{code}# {number}\n")
+        _git("-C", str(repo), "add", ".")
+        _git("-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", f"Commit {number}")
+    found = bisect(repo, "HEAD~3..HEAD")
+    assert (found.culprit.last_good.title, found.culprit.first_bad.title) == ("Commit 1", "Commit 2")
 
 
 def test_an_interrupted_bisect_goes_on(quick, repository, monkeypatch):
@@ -383,7 +399,7 @@ def test_a_project_that_computes_its_name_is_told(tmp_path):
         editable.find_project_name(tmp_path, tmp_path, Lock({}))
 
 
-def test_tests_elsewhere_and_projects_beside(repository, tmp_path):
+def test_tests_elsewhere_and_projects_beside(repository, tmp_path, monkeypatch):
     lock = Lock({"tinylib": f"-e {repository}", "sibling": f"-e {repository / 'sibling'}", "other": f"-e {tmp_path}"})
     where = {"environments": None, "installer": None, "folder": tmp_path / "worktrees"}
     here, request = Path.cwd(), TrialRequest((str(tmp_path / "test_mine.py"),))
@@ -395,6 +411,10 @@ def test_tests_elsewhere_and_projects_beside(repository, tmp_path):
     ):
         assert commits.request == request
         assert Path.cwd() == here
+        monkeypatch.chdir(repository / "src")
+        with commits.working_folder():  # a shipped scenario, over the commit's ini file
+            assert Path.cwd() == commits.path / "src"
+        monkeypatch.chdir(here)
         assert commits._lock.lines == {
             "tinylib": f"-e {commits.path}",
             "sibling": f"-e {commits.path / 'sibling'}",

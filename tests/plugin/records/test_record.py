@@ -128,7 +128,7 @@ def agree(junit, results):
 
 @pytest.mark.parametrize("distributed", [(), ("-n2",)], ids=["alone", "xdist"])
 def test_what_a_run_writes(pytester, recorded, distributed):
-    pytester.makeini("[pytest]\nrlregress_scenarios = mine\n")
+    pytester.makeini("[pytest]\nrlregress_scenarios = mine\nrlregress_timeout = 500\n")
     pytester.makeconftest(LOOK)
     mine = pytester.mkdir("mine")
     (mine / "failures.toml").write_text(FAILURES)
@@ -138,7 +138,8 @@ def test_what_a_run_writes(pytester, recorded, distributed):
         subprocess.run([*git, *command], check=True, cwd=pytester.path)
     (mine / "test_sided.py").write_text(f"{SIDED}\n")
     files = {"test_plain": PLAIN, "test_broken": "import no_such_module"}
-    args = (*WRITE, "--hw=cpu", ".", "--junitxml=junit.xml", *distributed)
+    changed = ("-o", "rlregress_stall=9", "-o", "console_output_style=count")
+    args = (*WRITE, "--hw=cpu", ".", "--junitxml=junit.xml", *changed, *distributed)
     result, path, results = recorded(files, *args)
 
     assert result.ret == 1
@@ -183,6 +184,13 @@ def test_what_a_run_writes(pytester, recorded, distributed):
     assert (extra["format"], extra["interrupted"], extra["state"]) == (FORMAT, False, "complete")
     assert extra["run"]["arguments"][-len(args) :] == [*args]
     assert (extra["run"]["host"], extra["run"]["workers"]) == (platform.node(), 2 if distributed else None)
+    assert extra["run"]["settings"] == {
+        "ini file": "tox.ini",
+        "rlregress_scenarios": "mine",
+        "rlregress_timeout": "500.0",
+        "rlregress_stall": "9.0",
+        "console_output_style": "count",
+    }
     assert extra["stack"]["libraries"].items() >= PROPERTIES["rlregress_libraries"].items()
     assert extra["hardware"]["memory_bytes"] == psutil.virtual_memory().total
     assert lock(path) == locks.installed()

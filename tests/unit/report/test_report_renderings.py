@@ -62,6 +62,20 @@ NIGHTS = {
     "a rerun that disagrees": Told([Event("flake", 2, GUARD.name, platform="h100")]),
     "another driver": Told([Event("bad", 1, GUARD.name), Event("driver", 1, value="580.1")], platforms=("h100",)),
     "another card": Told([Event("bad", 1, GUARD.name), Event("device", 1, value="NVIDIA H100 PCIe")], 3, ("h100",)),
+    "another function under the guard": Told(
+        [
+            Event("bad", 1, GUARD.name),
+            *(
+                Event("subject", night, GUARD.name, f"lab.{name}:columns")
+                for night, name in enumerate(("batch", "mine"))
+            ),
+            *(Event("setting", 1, *one) for one in (("ini file", "broken.toml"), ("rlregress_subjects", "..."))),
+        ],
+        platforms=("h100",),
+    ),
+    "another setting": Told(
+        [Event("bad", 1, GUARD.name), Event("setting", 1, "rlregress_timeout", "60.0")], platforms=("h100",)
+    ),
     "no run": Told([Event("no run", 2, platform="h100")], expect=("h200",)),
     "ended early, and gone": Told(
         [Event("interrupted", 2, platform="h100"), Event("gone", 2, OTHER.name, platform="cpu")]
