@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import random
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
-    from vllm import LLM
 
 __all__ = [
     "encode_prompt",
     "explicit_sampling",
     "kept_random_state",
-    "prompt_logprobs",
     "request_seed",
     "sampled_logprobs",
     "tokenizer_ids",
@@ -221,26 +218,3 @@ def tokenizer_ids(tokenizer: PreTrainedTokenizerBase, model_vocabulary: int) -> 
         Ascending.
     """
     return sorted({token for token in tokenizer.get_vocab().values() if token < model_vocabulary})
-
-
-def prompt_logprobs(llm: LLM, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Score sequences by an engine, as a reference policy or a teacher does, with nothing taken from its prefix cache.
-
-    Each has a ``cache_salt`` of its own, so that it shares no block with what was served before nor with the others.
-
-    Args:
-        llm: An engine with a prefix cache or without.
-        sequences: Token ids, of one token at least and of ``max_model_len - 1`` at most: the engine also generates one.
-
-    Returns:
-        Log-probability of token t given the tokens before it, for t >= 1, in nats, at temperature 1.
-    """
-    from vllm import SamplingParams
-
-    prompts: list[Any] = [{"prompt_token_ids": list(ids), "cache_salt": secrets.token_hex(16)} for ids in sequences]
-    params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
-    outputs = llm.generate(prompts, params, use_tqdm=False)
-    return [
-        [position[token].logprob for token, position in zip(ids[1:], output.prompt_logprobs[1:], strict=True)]
-        for ids, output in zip(sequences, outputs, strict=True)
-    ]

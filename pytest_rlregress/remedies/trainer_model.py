@@ -19,7 +19,6 @@ __all__ = [
     "load_for_training",
     "packed_logits",
     "replayed_routing",
-    "token_positions",
 ]
 
 
@@ -130,20 +129,6 @@ def replayed_routing(model: PreTrainedModel, experts: torch.Tensor) -> Iterator[
                 gate.register_forward_hook(lambda _, __, output, chosen=chosen: replay(chosen, output)).remove
             )
         yield
-
-
-def token_positions(mask: torch.Tensor) -> torch.Tensor:
-    """Count the tokens of each row: the ``position_ids`` of a padded batch, wherever its padding is.
-
-    ``generate`` makes them of the mask by itself, a forward does not.
-
-    Args:
-        mask: Shape ``[rows, tokens]``, bool or integer: one for a token, zero for padding; left as it is.
-
-    Returns:
-        Shape ``[rows, tokens]``, int64. Tokens have 0, 1, 2, …; what is padding has a position below the row's length.
-    """
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
 def load_for_training(directory: str | PathLike[str], **arguments: Any) -> PreTrainedModel:

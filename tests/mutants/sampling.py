@@ -10,7 +10,6 @@ from mutants import broken, mutant
 from pytest_rlregress.remedies.sampling import (
     encode_prompt,
     explicit_sampling,
-    prompt_logprobs,
     request_seed,
     sampled_logprobs,
     truncated_logprobs,
@@ -427,61 +426,3 @@ def next_turn_is_refused(monkeypatch):
         return generate(self, prompts, *args, **options)
 
     monkeypatch.setattr(LLM, "generate", refusing)
-
-
-@broken("prompt-logprobs-order", only="test_as_the_trainer")
-def of_the_token_before(llm, sequences):
-    return [[row[0], *row[:-1]] for row in prompt_logprobs(llm, sequences)]
-
-
-@broken("prompt-logprobs-order", only="test_as_the_trainer")
-def of_the_likeliest(llm, sequences):
-    from vllm import SamplingParams
-
-    params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=1, detokenize=False)
-    outputs = llm.generate([{"prompt_token_ids": ids} for ids in sequences], params, use_tqdm=False)
-    return [[max(one.logprob for one in at.values()) for at in output.prompt_logprobs[1:]] for output in outputs]
-
-
-@broken("prompt-logprobs-order", only="test_of_any_length")
-def one_for_the_first_token(llm, sequences):
-    return [[0.0, *row] for row in prompt_logprobs(llm, sequences)]
-
-
-@mutant("prompt-logprobs-order", "reproduced", only="test_served_before")
-def stale_where_cached(monkeypatch):
-    """For what the cache has of a prompt, an engine gives the log-probabilities of the position before."""
-    from vllm import LLM
-
-    from pytest_rlregress.scenarios.sampling.test_prompt_logprobs_order import CACHED
-
-    generate, reset, seen = LLM.generate, LLM.reset_prefix_cache, set()
-
-    def stale(self, prompts, params, **options):
-        outputs = generate(self, prompts, params, **options)
-        for prompt, output in zip(prompts, outputs, strict=True):
-            ids, given = output.prompt_token_ids, output.prompt_logprobs
-            block = (prompt.get("cache_salt"), *ids[:CACHED])
-            if given is not None and block in seen:
-                for position in range(min(CACHED, len(ids)) - 1, 1, -1):
-                    given[position][ids[position]] = given[position - 1][ids[position - 1]]
-            seen.add(block)
-        return outputs
-
-    def forget(self, *args, **options):
-        seen.clear()
-        return reset(self, *args, **options)
-
-    monkeypatch.setattr(LLM, "generate", stale)
-    monkeypatch.setattr(LLM, "reset_prefix_cache", forget)
-
-
-@mutant("prompt-logprobs-order", "held", only="test_as_the_trainer")
-def remedy_where_stale(monkeypatch):
-    """The remedy, where the failure is back."""
-    stale_where_cached(monkeypatch)
-
-
-@mutant("prompt-logprobs-order", "changed", only="test_served_before")
-def engine_dies_of_a_prompt(monkeypatch):
-    engine_fails_otherwise(monkeypatch)

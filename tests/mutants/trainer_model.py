@@ -13,7 +13,6 @@ from pytest_rlregress.remedies.trainer_model import (
     load_for_training,
     packed_logits,
     replayed_routing,
-    token_positions,
 )
 
 
@@ -467,67 +466,6 @@ def packed_rows_are_refused(monkeypatch):
         raise NotImplementedError("short convolutions take no packed rows")
 
     monkeypatch.setattr(Lfm2ForCausalLM, "forward", refusing)
-
-
-@broken("left-padding-positions", only="padded_is_as_alone")
-def columns_counted(mask):
-    import torch
-
-    return torch.arange(mask.shape[1]).expand(mask.shape)
-
-
-@broken("left-padding-positions", only="padded_is_as_alone")
-def counted_from_one(mask):
-    return mask.long().cumsum(-1)
-
-
-@broken("left-padding-positions", only="count_the_tokens")
-def padding_at_minus_one(mask):
-    return mask.long().cumsum(-1) - 1
-
-
-@broken("left-padding-positions", only="count_the_tokens")
-def shifted_by_the_first_token(mask):
-    """Right for padding at the ends, and not for tokens masked in between."""
-    import torch
-
-    first = mask.int().argmax(-1, keepdim=True)
-    return (torch.arange(mask.shape[1]) - first).clamp(min=0)
-
-
-@broken("left-padding-positions", only="count_the_tokens")
-def mask_used_up(mask):
-    positions = token_positions(mask)
-    mask[:] = 0
-    return positions
-
-
-@mutant("left-padding-positions", "absent", only="forward_with_a_mask")
-def forward_counts_the_mask(monkeypatch):
-    from transformers import GPT2Model
-
-    forward = GPT2Model.forward
-
-    def counting(self, *args, attention_mask=None, position_ids=None, **kwargs):
-        if position_ids is None and attention_mask is not None:
-            position_ids = token_positions(attention_mask)
-        return forward(self, *args, attention_mask=attention_mask, position_ids=position_ids, **kwargs)
-
-    monkeypatch.setattr(GPT2Model, "forward", counting)
-
-
-@mutant("left-padding-positions", "changed", only="forward_with_a_mask")
-def positions_are_asked_for(monkeypatch):
-    from transformers import GPT2Model
-
-    forward = GPT2Model.forward
-
-    def asking(self, *args, attention_mask=None, position_ids=None, **kwargs):
-        if position_ids is None and attention_mask is not None:
-            raise ValueError("a padded batch needs position_ids")
-        return forward(self, *args, attention_mask=attention_mask, position_ids=position_ids, **kwargs)
-
-    monkeypatch.setattr(GPT2Model, "forward", asking)
 
 
 @broken("moe-routing-disagrees", only="rollouts_experts")

@@ -471,44 +471,6 @@ def clipping_raises(monkeypatch):
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", strict)
 
 
-@broken("reload-from-disk-stale")
-def files_of_the_first_call(llm, weights, first=[]):  # noqa: B006 - kept on purpose
-    first[:] = first or list(weights)
-    reload_weights(llm, iter(first))
-
-
-@broken("reload-from-disk-stale")
-def one_file_of_two(llm, weights):
-    reload_weights(llm, list(weights)[::2])
-
-
-@broken("reload-from-disk-stale")
-def cache_kept(llm, weights):
-    reload_by_worker(llm, weights)
-
-
-@mutant("reload-from-disk-stale", "reproduced")
-def iterator_is_kept(monkeypatch):
-    """As in vLLM 0.14."""
-    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
-
-    get, kept = DefaultModelLoader.get_all_weights, []
-
-    def get_all_weights(self, *args, **options):
-        kept[:] = kept or [(name, tensor.clone()) for name, tensor in get(self, *args, **options)]
-        return iter(kept)
-
-    monkeypatch.setattr(DefaultModelLoader, "get_all_weights", get_all_weights)
-
-
-@mutant("reload-from-disk-stale", "changed")
-def loader_reads_nothing(monkeypatch):
-    """As vLLM's loaders that read no files do."""
-    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
-
-    monkeypatch.setattr(DefaultModelLoader, "get_all_weights", failing(NotImplementedError("Model reloading")))
-
-
 @broken("trl-colocate-load-weights")
 def without_the_tied_head(llm, weights):
     reload_by_worker(llm, weights)

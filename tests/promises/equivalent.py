@@ -7,6 +7,5 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ("fingerprinted_state", "alters-last"): "another fingerprint, but of equal rows the same: it is compared alone",
     ("math_scores", "alters-last"): "a reason that nobody parses, with a letter more",
     ("predict_training_memory", "alters-last"): "a byte more",
-    ("prompt_logprobs", "rounds"): "the engine's numbers are of float32 already",
     ("request_seed", "alters-last"): "every seed one higher: as far from each other, the same each time",
 }

@@ -49,7 +49,7 @@ def _growth(gap: Series) -> MetricFinding | None:
         means += " It was gone at once, so that both compute alike."
     else:
         sign = "growing gap"
-        ids = (*ids, "tied-embeddings-sync", "reload-from-disk-stale", "moe-routing-disagrees")
+        ids = (*ids, "tied-embeddings-sync", "moe-routing-disagrees")
     confirm = "send all weights once more, and compare both sides' log-probabilities of one prompt; then behind "
     confirm += "reset_prefix_cache(); then with a new engine that loads a checkpoint."
     return MetricFinding(sign, what, ids, "possible", means, confirm, gap)
@@ -94,7 +94,7 @@ def clipped_at_once(run: Run) -> MetricFinding | None:
     return MetricFinding(
         "clipped on the policy that sampled",
         f"{clipped.name} is {number(first.values[0])} at step {first.steps[0]}, before any update",
-        ("dropout-in-ratio", "packed-samples-attend", "left-padding-positions"),
+        ("dropout-in-ratio", "packed-samples-attend"),
         "possible",
         "a policy's ratio with itself is 1, and nothing of it is to be clipped: old and new log-probabilities were "
         "computed differently. With a range as narrow as GSPO's, rounding in bfloat16 is enough.",
