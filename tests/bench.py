@@ -51,6 +51,11 @@ class Bench:
         self.path = environments.build(self.user).path
         environments.close()
 
+    def list_installed(self):
+        """Each file of the environment from which is asked, with its time; but what Python compiles by itself."""
+        files = (path for path in self.path.rglob("*") if path.suffix != ".pyc" and path.is_file())
+        return {path: path.stat().st_mtime_ns for path in files}
+
     def record(self, test, **versions):
         """The record of a run in the environment that holds these."""
         names = [f"{name}-{version}.dist-info" for name, version in versions.items()]
@@ -72,8 +77,10 @@ class Bench:
         """Exit code, what was printed, what was said meanwhile, and the answer as JSON."""
         answer = self.folder / "answer.json"
         answer.unlink(missing_ok=True)
+        before = self.list_installed()
         process = self.start(*words, f"--json={answer}")
         out, said = process.communicate(timeout=180)
+        assert self.list_installed() == before, "the environment that the command was run from was changed"
         return process.returncode, out, said, json.loads(answer.read_text()) if answer.exists() else None
 
 

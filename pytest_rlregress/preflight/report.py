@@ -49,10 +49,10 @@ def check(run: RuleContext) -> Report:
     rules = RULES[run.config.trainer]
     for failure, rule in rules.items():
         for result in rule(run):
-            if isinstance(result, Unchecked):
-                unchecked.append((failure, result))
-            else:
+            if not isinstance(result, Unchecked):
                 findings.append(ConfigFinding(failure, run.config.place(result.key), result))
+            elif (failure, result) not in unchecked:  # one reason, whatever the number of keys
+                unchecked.append((failure, result))
     doubtful = {failure for failure, _ in unchecked}
     return Report(findings, unchecked, [failure for failure in rules if failure not in doubtful])
 

@@ -147,16 +147,11 @@ def apex_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
             yield from _needs(run, key, "apex", run.config.write(key, "false"))
 
 
-def megatron_core_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """The strategy megatron without megatron-core, which verl does not bring."""
+def mbridge_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """megatron-core, or a bridge between Megatron's weights and Hugging Face's, that is not installed."""
     for key, value in run.config.leaves():
         if key.endswith(".strategy") and value == "megatron":
             yield from _needs(run, key, "megatron", run.config.write(key, "fsdp"))
-
-
-def mbridge_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """A bridge between Megatron's weights and Hugging Face's that is not installed."""
-    for key, value in run.config.leaves():
         if not key.endswith(".use_mbridge") or value is not True:
             continue
         vanilla = run.config.get(f"{key.rpartition('.')[0]}.vanilla_mbridge")
@@ -216,7 +211,6 @@ RULES: dict[str, dict[str, Rule]] = {
         "dataset-root-not-file": dataset_root_not_file,
         "expandable-segments": expandable_segments,
         "apex-missing": apex_missing,
-        "megatron-core-missing": megatron_core_missing,
         "mbridge-missing": mbridge_missing,
         "undeclared-trainer-dependency": undeclared_dependency,
         "trainer-not-found": trainer_not_found,

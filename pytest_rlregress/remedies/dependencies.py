@@ -26,7 +26,7 @@ __all__ = [
 _NEEDED_BY = {
     "megatron": (
         ("megatron.core.parallel_state:initialize_model_parallel",),
-        "install megatron-core, which verl[mcore] does not bring, or set strategy=fsdp",
+        'install megatron-core (verl 0.9: pip install "verl[megatron]"), or set strategy=fsdp',
     ),
     "mbridge": (
         (
@@ -35,18 +35,22 @@ _NEEDED_BY = {
             "mbridge.utils.post_creation_callbacks:freeze_moe_router",
         ),
         "install mbridge, or set megatron.use_mbridge=False (verl before 0.9), megatron.vanilla_mbridge=False "
-        "(verl 0.9, which then needs Megatron-Bridge) or strategy=fsdp",
+        "(the default of verl 0.9, which needs Megatron-Bridge) or strategy=fsdp",
     ),
     "megatron-bridge": (
         ("megatron.bridge:AutoBridge",),
-        "install megatron-bridge, or set megatron.vanilla_mbridge=True (which then needs mbridge) or strategy=fsdp",
+        'install megatron-bridge (verl 0.9: pip install "verl[megatron]"), or set strategy=fsdp; '
+        "megatron.vanilla_mbridge=True, which needs mbridge, is deprecated",
     ),
     "apex": (
         # torch first: without its libraries in the process no extension built for it loads.
         ("torch:Tensor", "fused_weight_gradient_mlp_cuda:wgrad_gemm_accum_fp32"),
         "set gradient_accumulation_fusion=False, or build Apex with --cpp_ext and --cuda_ext",
     ),
-    "vllm": (("vllm:LLM",), "install vllm, or set rollout.name to an engine that is installed"),
+    "vllm": (
+        ("vllm:LLM",),
+        'install vllm (pip install "verl[vllm]" or "trl[vllm]"), or set rollout.name to an engine that is installed',
+    ),
     "flash-attn": (
         ("flash_attn:flash_attn_func", "flash_attn:flash_attn_varlen_func"),
         "set attn_implementation=sdpa, or install a flash-attn built for the installed torch",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ __all__ = [
     "check_packing",
     "config_with_both_ropes",
     "float32_masters",
-    "load_for_training",
     "packed_logits",
     "replayed_routing",
 ]
@@ -129,28 +127,6 @@ def replayed_routing(model: PreTrainedModel, experts: torch.Tensor) -> Iterator[
                 gate.register_forward_hook(lambda _, __, output, chosen=chosen: replay(chosen, output)).remove
             )
         yield
-
-
-def load_for_training(directory: str | PathLike[str], **arguments: Any) -> PreTrainedModel:
-    """Load a causal language model with float32 weights, whatever dtype its checkpoint has.
-
-    For the weights that an optimizer moves; compute in bfloat16 by autocast or the sharding's mixed precision.
-
-    Args:
-        directory: As ``save_pretrained`` writes it; left as it is.
-        arguments: Further ones for ``from_pretrained``.
-
-    Returns:
-        The model, its parameters those of the checkpoint in float32; saved again they are float32.
-    """
-    import torch
-    import transformers
-    from packaging.version import Version
-
-    # Before 4.56 the argument was torch_dtype.
-    name = "dtype" if Version(transformers.__version__) >= Version("4.56") else "torch_dtype"
-    model = transformers.AutoModelForCausalLM.from_pretrained(directory, **arguments, **{name: torch.float32})
-    return model
 
 
 def float32_masters(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

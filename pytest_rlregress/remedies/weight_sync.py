@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adapter_request",
-    "every_name",
     "forget_cached_prefixes",
     "load_checked",
     "merged_weights",
@@ -132,20 +131,6 @@ def merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
             whole, inside = module.modules_to_save[module.active_adapters[0]], f"{path}."
         for name, parameter in whole.named_parameters(recurse=whole is not module):
             yield f"{path}.{name}", parameter.detach()
-
-
-def every_name(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """What to send of a model: every parameter by each of its names, a tied ``lm_head.weight`` too.
-
-    ``named_parameters()`` has a tied parameter once, and so has a checkpoint; an engine that keeps a head of its own
-    (vLLM on a CPU packs it) then goes on with the old one. To look whether it arrived, compare log-probabilities: the
-    engine's parameter has the new values all the same.
-
-    Yields:
-        Pairs of name and tensor, each name once, without gradient, on the model's own storage; no buffers.
-    """
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        yield name, parameter.detach()
 
 
 def forget_cached_prefixes(llm: LLM) -> None:

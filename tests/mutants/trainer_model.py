@@ -10,7 +10,6 @@ from pytest_rlregress.remedies.trainer_model import (
     check_packing,
     config_with_both_ropes,
     float32_masters,
-    load_for_training,
     packed_logits,
     replayed_routing,
 )
@@ -92,59 +91,6 @@ def positions_are_refused(monkeypatch):
         return forward(self, *args, **kwargs)
 
     monkeypatch.setattr(Qwen2Model, "forward", refusing)
-
-
-@broken("dtype-default-bf16", only="weights_to_train")
-def dtype_of_the_checkpoint(directory, **arguments):
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(directory, **arguments, dtype="auto")
-
-
-@broken("dtype-default-bf16", only="weights_to_train")
-def by_way_of_float16(directory, **arguments):
-    """As a loader that saves memory on the way does: bfloat16 has numbers that float16 has not."""
-    import torch
-
-    return load_for_training(directory, **arguments).half().to(torch.float32)
-
-
-@broken("dtype-default-bf16", only="saved_again")
-def saved_as_the_checkpoint_was(directory, **arguments):
-    """Trained in float32, and rounded when it is saved."""
-    import torch
-    from transformers import PreTrainedModel
-
-    model = load_for_training(directory, **arguments)
-
-    def save(folder):
-        PreTrainedModel.save_pretrained(model.to(torch.bfloat16), folder)
-
-    model.save_pretrained = save
-    return model
-
-
-@mutant("dtype-default-bf16", "absent", only="Qwen2ForCausalLM")
-def float32_by_default(monkeypatch):
-    import torch
-    from transformers import PreTrainedModel
-
-    load = PreTrainedModel.from_pretrained.__func__
-
-    def loads_float32(cls, *args, **kwargs):
-        return load(cls, *args, **{"dtype": torch.float32, **kwargs})
-
-    monkeypatch.setattr(PreTrainedModel, "from_pretrained", classmethod(loads_float32))
-
-
-@mutant("dtype-default-bf16", "changed", only="loaded_without_a_dtype")
-def a_dtype_is_asked_for(monkeypatch):
-    import transformers
-
-    def refusing(*args, **kwargs):
-        raise TypeError("from_pretrained() missing 1 required keyword-only argument: 'dtype'")
-
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", refusing)
 
 
 @broken("bf16-update-vanishes", only="all_steps")
@@ -261,6 +207,25 @@ def adamw_refuses_bfloat16(monkeypatch):
         raise TypeError("AdamW takes float32 weights")
 
     monkeypatch.setattr(torch.optim.AdamW, "step", refusing)
+
+
+@mutant("bf16-update-vanishes", "absent", only="loaded_without_a_dtype")
+def float32_by_default(monkeypatch):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    load = AutoModelForCausalLM.from_pretrained
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda folder: load(folder, dtype=torch.float32))
+
+
+@mutant("bf16-update-vanishes", "changed", only="loaded_without_a_dtype")
+def a_dtype_is_asked_for(monkeypatch):
+    import transformers
+
+    def refusing(*args, **kwargs):
+        raise TypeError("from_pretrained() missing 1 required keyword-only argument: 'dtype'")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", refusing)
 
 
 @broken("rope-theta-lost", only="both_spellings")

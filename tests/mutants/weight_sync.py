@@ -6,7 +6,6 @@ from mutants import broken, mutant
 from pytest_rlregress.remedies.rollout import reload_by_worker, reload_weights
 from pytest_rlregress.remedies.weight_sync import (
     adapter_request,
-    every_name,
     load_checked,
     merged_weights,
     step_if_finite,
@@ -163,56 +162,6 @@ def loader_counts(monkeypatch):
         return call(self, method, *args, **options)
 
     monkeypatch.setattr(LLM, "collective_rpc", collective_rpc)
-
-
-@broken("tied-embeddings-sync", only="arrives")
-def each_parameter_once(model):
-    yield from model.named_parameters()
-
-
-@broken("tied-embeddings-sync", only="test_every_update")
-def head_of_the_first_call(model, heads=[]):  # noqa: B006 - kept on purpose
-    for name, tensor in every_name(model):
-        if name == "lm_head.weight":
-            heads.append(tensor.clone())
-            tensor = heads[0]
-        yield name, tensor
-
-
-@broken("tied-embeddings-sync", only="test_each_name")
-def buffers_too(model):
-    yield from model.state_dict().items()
-
-
-@broken("tied-embeddings-sync", only="test_each_name")
-def what_is_trained_only(model):
-    trained = {name for name, parameter in model.named_parameters(remove_duplicate=False) if parameter.requires_grad}
-    yield from ((name, tensor) for name, tensor in every_name(model) if name in trained)
-
-
-@mutant("tied-embeddings-sync", "absent")
-def head_is_packed_again(monkeypatch):
-    from vllm import LLM
-
-    call = LLM.collective_rpc
-
-    def pack(model):
-        model.lm_head.quant_method.process_weights_after_loading(model.lm_head)
-
-    def collective_rpc(self, method, *args, **options):
-        results = call(self, method, *args, **options)
-        if method == "reload_weights":
-            self.apply_model(pack)
-        return results
-
-    monkeypatch.setattr(LLM, "collective_rpc", collective_rpc)
-
-
-@mutant("tied-embeddings-sync", "changed")
-def loader_wants_the_head(monkeypatch):
-    monkeypatch.setattr(
-        f"{SCENARIOS}.test_tied_embeddings_sync.reload_by_worker", failing(ValueError("lm_head.weight is missing"))
-    )
 
 
 @broken("lora-same-id-stale", only="test_each_version")

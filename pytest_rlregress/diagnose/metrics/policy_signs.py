@@ -49,7 +49,7 @@ def _growth(gap: Series) -> MetricFinding | None:
         means += " It was gone at once, so that both compute alike."
     else:
         sign = "growing gap"
-        ids = (*ids, "tied-embeddings-sync", "moe-routing-disagrees")
+        ids = (*ids, "trl-colocate-load-weights", "moe-routing-disagrees")
     confirm = "send all weights once more, and compare both sides' log-probabilities of one prompt; then behind "
     confirm += "reset_prefix_cache(); then with a new engine that loads a checkpoint."
     return MetricFinding(sign, what, ids, "possible", means, confirm, gap)
@@ -71,11 +71,11 @@ def _constant(gap: Series) -> MetricFinding | None:
             "sampling-logprobs-temperature",
             "truncated-support-logprobs",
             "generation-config-defaults",
-            "dtype-default-bf16",
+            "bf16-update-vanishes",
             "moe-routing-disagrees",
             "double-bos",
             "rope-theta-lost",
-            "tied-embeddings-sync",
+            "trl-colocate-load-weights",
         ),
         "possible",
         "engine and trainer compute log-probabilities differently, before any update: syncs of weights are not why.",

@@ -150,7 +150,10 @@ def test_a_text_without_an_error(new, tmp_path):
 
 def test_a_documented_error_is_said(new):
     text = "ValueError: vllm version None not supported and SGLang also not Found\n"
-    assert "documented already, it seems: vllm-missing" in new("my-failure", "--folder", "scenarios/a", text=text).err
+    assert (
+        "documented already, it seems: undeclared-trainer-dependency"
+        in new("my-failure", "--folder", "scenarios/a", text=text).err
+    )
 
 
 def test_a_terminal_is_told_what_to_do(monkeypatch, capsys):

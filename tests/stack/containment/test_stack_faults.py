@@ -93,7 +93,7 @@ def matrix(request, tmp_path_factory):
     [
         ("test_engine", "test_fault", r"EngineDeadError|engine core exited unexpectedly"),
         ("test_ray", "test_worker", r"Ray worker \d+ .*died of SIGFPE"),
-        ("test_ray", "test_raylet", r"raylet"),
+        ("test_ray", "test_raylet", r"Ray's raylet of node \w+ is gone and left no word: SIGKILL"),
         ("test_torch", "test_fault", rf"torch {re.escape(version('torch'))} .*libtorch_cpu\.so"),
     ],
 )

@@ -137,7 +137,7 @@ NOT_INSTALLED = [  # file, what it says, what somebody writes instead, failure, 
     (V5, "[trainer.model]\n", '[trainer.model]\nattn = "flash_attention_2"\n', "flash-attention-missing", '"sdpa"'),
     (SDPA, "implementation: sdpa", "implementation: flash_attention_2", "flash-attention-missing", ": sdpa"),
     (TOY, "implementation=sdpa", "implementation=flash_attention_2", "flash-attention-missing", "implementation=sdpa"),
-    (MEGATRON, "strategy: megatron", "strategy: megatron", "megatron-core-missing", "strategy: fsdp"),
+    (MEGATRON, "strategy: megatron", "strategy: megatron", "mbridge-missing", "strategy: fsdp"),
     (MEGATRON, "use_mbridge: false", "use_mbridge: true", "mbridge-missing", "pip install megatron-bridge"),
     (MEGATRON, "fusion: false", "fusion: true", "apex-missing", "gradient_accumulation_fusion: false"),
     (MEGATRON, "name: vllm", "name: vllm", "vllm-missing", "pip install vllm"),
@@ -152,8 +152,8 @@ def test_what_is_not_installed_is_found_only_where_it_matters(
     file, line = edited(tmp_path, name, right, wrong)
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: f"{setting} is not there")
     _, report = preflight(file, f"--hw={WORKING[name]}", "--installed")
-    (finding,) = [one for one in report["findings"] if one["failure"] == failure]
-    assert finding["line"] == line - wrong.endswith("\n")
+    here = line - wrong.endswith("\n")
+    (finding,) = [one for one in report["findings"] if (one["failure"], one["line"]) == (failure, here)]
     assert instead in finding["instead"]
     _, report = preflight(file, f"--hw={WORKING[name]}")
     assert failure not in {one["failure"] for one in report["findings"]}
@@ -193,7 +193,7 @@ def test_a_bridge_is_not_blamed_for_megatron(preflight, tmp_path, monkeypatch):
     file, _ = edited(tmp_path, MEGATRON, "use_mbridge: false", "use_mbridge: true")
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: "no megatron" if "m" in setting[:1] else None)
     _, report = preflight(file, f"--hw={WORKING[MEGATRON]}", "--installed")
-    assert [one["failure"] for one in report["findings"]] == ["megatron-core-missing"]
+    assert [one["failure"] for one in report["findings"]] == ["mbridge-missing"]
 
 
 def test_what_verl_does_not_declare_is_found_at_its_setting(preflight, tmp_path, monkeypatch, everything_installed):
