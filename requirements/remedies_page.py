@@ -23,7 +23,8 @@ without pytest, and importing it is light, for what it needs of torch or vLLM it
     python -m pydoc pytest_rlregress.remedies.batch                 # the area: arguments, shapes, what is raised
     python -m pydoc pytest_rlregress.remedies.batch.align_batches   # one of them
 
-The failures are in [scenarios.md](scenarios.md), each with cause, remedy and what does not help.
+Most are for a loop of your own. Where TRL or verl has a setting that does the same, the failure's remedy in
+[scenarios.md](scenarios.md) names it first; what does not help is there too.
 [your-code.md](your-code.md) puts a function of your own in a remedy's place under the same tests.
 """
 

@@ -83,17 +83,18 @@ def _by_step(folder: Path) -> dict[int, Path]:
 
 
 def _world_sizes(path: Path) -> set[int]:
-    return {int(shard[2]) for file in path.glob("actor/*.pt") if (shard := _SHARD.fullmatch(file.name))}
+    files = [*path.glob("actor/*.pt"), *path.glob("*.pt")]  # of verl's PPO and SFT trainers
+    return {int(shard[2]) for file in files if (shard := _SHARD.fullmatch(file.name))}
 
 
 def _problem(path: Path) -> str | None:
     """What is amiss with a checkpoint, in the order in which its parts are written; None if it is whole."""
     verl = path.name.startswith("global_step_")
-    last = "data.pt" if verl else "trainer_state.json"
-    if verl and not any(path.glob("actor/*")):
+    if verl and not any(path.glob("actor/*")) and not _world_sizes(path):
         return "no actor"
-    if not (path / last).is_file():
-        return f"no {last}, which is written last"
+    last = ("data.pt", "data_0.pt") if verl else ("trainer_state.json",)  # the second by verl's SFT trainer
+    if not any((path / name).is_file() for name in last):
+        return f"no {last[0]}, which is written last"
     shards = defaultdict(set)
     for file in sorted(path.rglob("*")):
         if file.suffix in (".pt", ".pth", ".bin", ".safetensors", ".json") and not _readable(file):

@@ -139,3 +139,9 @@ def test_a_whole_install_is_none_of_its_business(subject, monkeypatch, tmp_path)
 def test_with_what_it_finds_whole_the_engine_is_configured(subject, tmp_path):
     assert subject("mbridge") is None
     assert configuration_of_engine(tmp_path, vanilla_mbridge=True).hidden_size == 32
+
+
+@pytest.mark.guards("mbridge-missing")
+def test_a_setting_that_is_not_known(subject):
+    with pytest.raises(ValueError, match=r"'deepspeed'.*Allowed: .*megatron"):
+        subject("deepspeed")

@@ -47,6 +47,20 @@ def test_as_many_as_asked_for(subject, tiny_model, tmp_path, keep, own):
         assert not any(map(torch.equal, run.weights(), initial))
 
 
+@pytest.mark.guards("retention-after-resume")
+def test_checkpoints_of_the_sft_trainer(subject, tiny_model, tmp_path):
+    """Its shards are in global_step_N itself, and data_0.pt, of its first data rank, comes last."""
+    import torch
+
+    with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
+        for step in (8, 9, 10):
+            run.actor.save_checkpoint(local_path=str(tmp_path / f"global_step_{step}"), global_step=step)
+            if step < 10:  # which is being written
+                torch.save({}, tmp_path / f"global_step_{step}" / "data_0.pt")
+    assert subject(tmp_path, 1) == [tmp_path / "global_step_8"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["global_step_10", "global_step_9"]
+
+
 def files_in(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
