@@ -18,7 +18,6 @@ The modules, in the order of a contained test:
 ``child_config``      the options and plugins of that pytest
 ``acts``              inside the child: whether a test that came to its end did the failing act
 ``leaks``             inside the child: what a test left behind
-``loaded_libraries``  inside the child: the native libraries that a test's processes have loaded
 ``reports``           what a report amounts to, and the report of a test whose process did not live to write one
 
 What they look at:

@@ -214,7 +214,7 @@ class Child:
         """The child is dead: what it died of."""
         name, message = how_it_ended((self._exit or {})["exit"])
         if name == "SIGKILL":
-            message += f"\n{post_mortem.killed(self._memory, self._pid)}"
+            message += f"\n{post_mortem.killed(self._memory)}"
         return self._death("crashed", name, message)
 
     def _end(self, kind: str, message: str) -> Death:

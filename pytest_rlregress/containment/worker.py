@@ -24,7 +24,6 @@ import pytest
 
 from pytest_rlregress.containment import child_config, interface
 from pytest_rlregress.containment.leaks import Leaks
-from pytest_rlregress.containment.loaded_libraries import LoadedLibraries
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.util.processes import allow_tracing
 
@@ -147,7 +146,6 @@ def _run(order: Order, channel: Channel, output: Output, measurement: child_conf
         if measurement is not None:
             config.pluginmanager.register(measurement, "rlregress-coverage")
         config.pluginmanager.register(Leaks(reaper=os.getppid()), "rlregress-leaks")
-        config.pluginmanager.register(LoadedLibraries(reaper=os.getppid()), "rlregress-libraries")
         status = config.hook.pytest_cmdline_main(config=config)
         if worker.ready:
             return

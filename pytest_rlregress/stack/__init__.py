@@ -11,7 +11,7 @@ from pytest_rlregress.stack.installed import (
     missing,
     versions,
 )
-from pytest_rlregress.stack.native_libraries import libraries_in, library_version, mapped_libraries
+from pytest_rlregress.stack.native_libraries import libraries_in, library_version
 
 __all__ = [
     "COMPONENTS",
@@ -23,7 +23,6 @@ __all__ = [
     "component_of",
     "libraries_in",
     "library_version",
-    "mapped_libraries",
     "missing",
     "versions",
 ]

@@ -94,8 +94,7 @@ class Stack:
     def satisfies(self, name: str, specifier: str) -> bool:
         """Return whether a distribution or component is installed in a version like ``<12.4.5.8``.
 
-        Pre-releases count as versions. This is what the metadata says; what a process has loaded says
-        ``mapped_libraries``.
+        Pre-releases count as versions. This is what the metadata says, not what a process has loaded.
 
         Raises:
             StackError: The specifier is none.

@@ -27,18 +27,6 @@ WHEELS = {
 }
 
 
-def mapped_libraries(pid: int | str = "self") -> dict[str, list[Path]]:
-    """Return the native libraries that a process has loaded, by family: what /proc/PID/maps says.
-
-    Empty where there is no /proc.
-
-    Raises:
-        OSError: The process is gone, or another user's.
-    """
-    maps = Path("/proc") / str(pid) / "maps"
-    return libraries_in(maps.read_text(errors="replace")) if Path("/proc/self/maps").exists() else {}
-
-
 def libraries_in(maps: str) -> dict[str, list[Path]]:
     """Return the native libraries in the text of a maps file, by family."""
     lines = (line.split(maxsplit=5) for line in maps.splitlines())

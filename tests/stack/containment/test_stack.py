@@ -133,7 +133,10 @@ assert not imported, imported
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+MAPS = Path("/proc/self/maps")
+
+
+@pytest.mark.skipif(not MAPS.exists(), reason="needs /proc")
 def test_mapped_libraries(tmp_path):
     names = ["libcublas.so.12", "libcublasLt.so.12.4.5.8", "libcudnn_ops.so.9", "libcuda.so.580.159.04"]
     names += ["flash_attn_2_cuda.cpython-311-x86_64-linux-gnu.so", "libcudart-d0da41ae.so.11.0", "libcudadebugger.so"]
@@ -143,7 +146,7 @@ def test_mapped_libraries(tmp_path):
         with (tmp_path / name).open("rb") as file:
             maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     (tmp_path / "libcublas.so.12").unlink()  # replaced by an upgrade while in use: the old one is what runs
-    assert stack.mapped_libraries() == {
+    assert stack.libraries_in(MAPS.read_text()) == {
         "libcublas": [tmp_path / "libcublas.so.12", tmp_path / "libcublas.so.12.1 (with blanks).so"],
         "libcublasLt": [tmp_path / "libcublasLt.so.12.4.5.8"],
         "libcudart": [tmp_path / "libcudart-d0da41ae.so.11.0"],
@@ -153,7 +156,7 @@ def test_mapped_libraries(tmp_path):
     }
     for mapping in maps:
         mapping.close()
-    assert stack.mapped_libraries() == {}
+    assert stack.libraries_in(MAPS.read_text()) == {}
 
 
 def test_library_versions(tmp_path):
