@@ -28,15 +28,15 @@ def group_sizes(groups: Mapping[Hashable, Sequence[int]], column: str = "uid") -
     if len(sizes) < 2:
         return []
     usual = max(sizes, key=lambda size: (sizes[size], size))
-    names = {rows[0]: name for name, rows in groups.items() if len(rows) != usual}
+    odd = {rows[0]: rows for rows in groups.values() if len(rows) != usual}
     return found_rows(
         "group-size",
         column,
-        list(names),
+        list(odd),
         f"a group has not the {usual} rows that most have: samples were lost, or rows carry another prompt's id. The "
         "baseline of a group of one is its own reward",
         "fill groups up or drop them whole before advantages are made; give each prompt's samples one id",
-        lambda row: Place(row, None, f"group {_short(names[row])} has {len(groups[names[row]])}"),
+        lambda row: Place(row, None, f"{_group_of(odd[row])} has {len(odd[row])}"),
     )
 
 
@@ -44,9 +44,7 @@ def group_spread(
     groups: Mapping[Hashable, Sequence[int]], rewards: Sequence[float], column: str = "token_level_scores"
 ) -> list[Finding]:
     """A group's rewards differ; where they do not, every advantage in it is 0. Groups of one row are not looked at."""
-    same = {
-        rows[0]: name for name, rows in groups.items() if len(rows) > 1 and len({rewards[row] for row in rows}) == 1
-    }
+    same = {rows[0]: rows for rows in groups.values() if len(rows) > 1 and len({rewards[row] for row in rows}) == 1}
     return found_rows(
         "group-spread",
         column,
@@ -54,9 +52,7 @@ def group_spread(
         "every row of the group has the same reward: its advantages are 0, or noise that a small divisor blows up",
         "filter such prompts or sample them anew (DAPO's dynamic sampling); if it is every group, look at the reward "
         "function first: one that fails gives 0 to all",
-        lambda row: Place(
-            row, None, f"all {len(groups[same[row]])} rows of group {_short(same[row])} have {rewards[row]:g}"
-        ),
+        lambda row: Place(row, None, f"all of {_group_of(same[row])} have {rewards[row]:g}"),
     )
 
 
@@ -101,6 +97,14 @@ def duplicates(
     )
 
 
-def _short(name: Hashable) -> str:
-    text = str(name)
-    return text if len(text) <= 40 else f"{text[:39]}…"
+def _group_of(rows: Sequence[int]) -> str:
+    """Name a group by its rows, since its id is often a hash or a whole prompt: ``the group of rows 0-3``."""
+    spans: list[list[int]] = []
+    for row in rows:
+        if spans and spans[-1][1] == row - 1:
+            spans[-1][1] = row
+        else:
+            spans.append([row, row])
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+    shown = [*texts[:5], "…"] if len(texts) > 6 else texts
+    return f"the group of row{'' if len(rows) == 1 else 's'} {', '.join(shown)}"

@@ -63,8 +63,8 @@ class Config:
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a dotted key: ``default`` if it is not given, None if it is given but not known here.
 
-        References to other keys (``${data.max_prompt_length}``) and to the environment (``${oc.env:NODES}``) are
-        followed; what else is interpolated is not known.
+        References to other keys (``${data.max_prompt_length}``, ``${oc.select:data.seed,1}``) and to the environment
+        (``${oc.env:NODES}``) are followed; what else is interpolated is not known.
         """
         value = self._followed(key, default)
         return None if _is_unknown(value) else value
@@ -74,6 +74,7 @@ class Config:
         return _is_unknown(self._followed(key, None))
 
     def _followed(self, key: str, default: Any) -> Any:
+        fallback = None
         for _ in range(10):  # of which any sane chain of references has fewer
             value: Any = self.tree
             for name in key.split("."):
@@ -81,11 +82,14 @@ class Config:
                     return default
                 value = value[name]
             value = self._from_environment(value) if isinstance(value, str) else value
-            reference = re.fullmatch(r"\$\{([A-Za-z_][\w.]*)\}", value) if isinstance(value, str) else None
+            pattern = r"\$\{(?:oc\.select:)?(\.?[A-Za-z_][\w.]*)(?:,([^{}]*))?\}"
+            reference = re.fullmatch(pattern, value) if isinstance(value, str) else None
             if not reference:
                 break
-            key = reference[1]
-        return value
+            key = f"{key.rpartition('.')[0]}{reference[1]}" if reference[1].startswith(".") else reference[1]
+            if reference[2]:
+                default = fallback = value_of(reference[2])
+        return fallback if value is None else value
 
     def _from_environment(self, value: str) -> Any:
         """Return what ``${oc.env:NAME}`` stands for, with ``oc.decode`` around it as a number."""

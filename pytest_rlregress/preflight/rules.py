@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
+from pytest_rlregress.preflight.batch_sizes import batch_sizes
 from pytest_rlregress.preflight.document import Rule, RuleContext, Unchecked
 from pytest_rlregress.preflight.environment import stale_ray_session, trainer_not_found
 from pytest_rlregress.preflight.memory import gpu_memory_utilization, trainer_engine_oom
@@ -79,7 +80,8 @@ def fsdp_cpu_offload_lora(run: RuleContext) -> Iterator[Advice | Unchecked]:
     key = "trainer.model.fsdp_cpu_offload"
     if run.config.get(key) is True and lora_of(run):
         why = "LoRA's weights are moved between CPU and GPU while FSDP holds them, which torch refuses"
-        yield Advice(key, why, "[trainer.model.ac]\nfreq = 1")
+        instead = "fsdp_cpu_offload = false\n# and to save memory on the card:\n[trainer.model.ac]\nfreq = 1"
+        yield Advice(key, why, instead)
 
 
 def windows_path_in_wsl(run: RuleContext) -> Iterator[Advice | Unchecked]:
@@ -137,7 +139,9 @@ def vllm_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """vLLM, where it is not installed."""
     if _uses_vllm(run):
         key = {"verl": "actor_rollout_ref.rollout.name", "trl": "use_vllm"}.get(run.config.trainer, "inference")
-        yield from _needs(run, key, "vllm", "pip install vllm")
+        # The extra takes the release that the trainer supports; prime-rl's lock has it.
+        extra = f'pip install "{run.config.trainer}[vllm]"'
+        yield from _needs(run, key, "vllm", extra if run.verl or run.trl else "uv sync in prime-rl's checkout")
 
 
 def apex_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
@@ -196,17 +200,18 @@ COMMON: dict[str, Rule] = {
     "vllm-missing": vllm_missing,
 }
 # These are no documented failures: they need no more than the trainer's own schema.
-OWN = ("unknown-key", "unknown-value", "added-key")
+OWN = ("unknown-key", "unknown-value", "added-key", "batch-sizes")
 RULES: dict[str, dict[str, Rule]] = {
     "prime-rl": {
         "config-key-placement": config_key_placement,
         "fsdp-cpu-offload-lora": fsdp_cpu_offload_lora,
         **COMMON,
     },
-    "trl": {**COMMON, "expandable-segments": expandable_segments},
+    "trl": {**COMMON, "batch-sizes": batch_sizes, "expandable-segments": expandable_segments},
     "verl": {
         **COMMON,
         "added-key": added_key,
+        "batch-sizes": batch_sizes,
         "empty-env-in-config": empty_env_in_config,
         "dataset-root-not-file": dataset_root_not_file,
         "expandable-segments": expandable_segments,

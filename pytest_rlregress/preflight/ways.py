@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from pytest_rlregress.preflight.batch_sizes import cuts_evenly, largest_micro_batch
 from pytest_rlregress.preflight.document import RuleContext
 from pytest_rlregress.preflight.model_size import SIZES, model_with
 from pytest_rlregress.preflight.training import Training
@@ -67,18 +68,20 @@ def _fewer_tokens(run: RuleContext, thrifty: Training, left: int) -> Iterator[tu
     if run.verl and run.config.get("actor_rollout_ref.actor.use_dynamic_bsz"):
         key, value = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu", sequences * least
     elif run.verl:
-        key, value = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", sequences
+        key, value = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", largest_micro_batch(run.config, sequences)
     else:
-        key, value = "per_device_train_batch_size", sequences
+        key, value = "per_device_train_batch_size", largest_micro_batch(run.config, sequences)
     yield key, run.config.write(key, value)
 
 
 def _more_cards(run: RuleContext, thrifty: Training, left: int) -> Iterator[tuple[str, str]]:
-    def fits(cards: int) -> bool:
-        return replace(thrifty, cards=cards).peak() <= left
-
-    if (cards := next((one for one in range(thrifty.cards, MOST_CARDS) if fits(one)), None)) is None:
+    enough = [cards for cards in range(thrifty.cards, MOST_CARDS) if replace(thrifty, cards=cards).peak() <= left]
+    if not enough:
         return
+    even = (
+        cards for cards in enough if cuts_evenly(run.config, cards if cards <= _NODE else -(-cards // _NODE) * _NODE)
+    )
+    cards = next(even, enough[0])
     if run.verl:
         nodes = -(-cards // _NODE)
         key, value = ("trainer.nnodes", nodes) if cards > _NODE else ("trainer.n_gpus_per_node", cards)

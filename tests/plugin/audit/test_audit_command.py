@@ -133,7 +133,7 @@ def test_parquet_of_texts_as_trl_logs_completions(audit, tmp_path):
     code, out, _ = audit(tmp_path / "completions_00001.parquet")
     assert code == 1
     assert "group-spread: advantage, 1 row" in out
-    assert "row 0: all 4 rows of group [{'" in out
+    assert "row 0: all of the group of rows 0-3 have" in out
     assert "there are no tokens in it" in out
 
 

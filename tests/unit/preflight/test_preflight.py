@@ -78,7 +78,13 @@ WRONG_EDITS = [  # file, what it says, what somebody writes instead, failure, wh
     ),
     (V5, "max_tokens = 2000", "max_tokens = 4000", "max-tokens-overflow", "max_tokens = 2048"),
     (V5, "utilization = 0.50", "utilization = 0.9", "gpu-memory-utilization", "gpu_memory_utilization = 0.5"),
-    (V5, "seq_len = 2048", "seq_len = 2048\nfsdp_cpu_offload = true", "fsdp-cpu-offload-lora", "freq = 1"),
+    (
+        V5,
+        "seq_len = 2048",
+        "seq_len = 2048\nfsdp_cpu_offload = true",
+        "fsdp-cpu-offload-lora",
+        "fsdp_cpu_offload = false",
+    ),
     (OFFLOAD, "fsdp_cpu_offload = true", "fsdp_cpu_offload = false", "trainer-engine-oom", "fsdp_cpu_offload = true"),
     (V5, "Qwen/Qwen2.5-7B-Instruct", "C:/Users/me/Qwen2.5-7B", "windows-path-in-wsl", "/mnt/c/Users/me/Qwen2.5-7B"),
     (
@@ -140,7 +146,7 @@ NOT_INSTALLED = [  # file, what it says, what somebody writes instead, failure, 
     (MEGATRON, "strategy: megatron", "strategy: megatron", "mbridge-missing", "strategy: fsdp"),
     (MEGATRON, "use_mbridge: false", "use_mbridge: true", "mbridge-missing", "pip install megatron-bridge"),
     (MEGATRON, "fusion: false", "fusion: true", "apex-missing", "gradient_accumulation_fusion: false"),
-    (MEGATRON, "name: vllm", "name: vllm", "vllm-missing", "pip install vllm"),
+    (MEGATRON, "name: vllm", "name: vllm", "vllm-missing", 'pip install "verl[vllm]"'),
 ]
 
 

@@ -101,7 +101,7 @@ def test_a_comment_ends_a_command_of_a_launch_script(config):
 
 def test_references_are_followed(config):
     read = config("yaml", "data:\n  a: ${data.b}\n  b: ${.c}\n  c: 1\n  d: ${data.c}\n  e: ???\n  f: ${data.f}\n")
-    assert [read.get(f"data.{key}", "default") for key in "abdefg"] == [None, None, 1, None, None, "default"]
+    assert [read.get(f"data.{key}", "default") for key in "abdefg"] == [1, 1, 1, None, None, "default"]
 
 
 def test_a_launch_script(config):

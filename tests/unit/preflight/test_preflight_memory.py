@@ -75,7 +75,8 @@ def test_what_is_advised_is_enough(findings):
     ((_, _, advised),) = findings(GSPO, f"{MODEL}.path=Qwen/Qwen2.5-72B", "--hw=h200")
     cards = int(advised.split()[1]) * 8
     for count, fits in ((cards, True), (cards // 2, False)):
-        nodes = [f"trainer.n_gpus_per_node={count}", f"{MODEL}.path=Qwen/Qwen2.5-72B"]
+        sizes = ["data.train_batch_size=64", "actor_rollout_ref.actor.ppo_mini_batch_size=64"]
+        nodes = [f"trainer.n_gpus_per_node={count}", f"{MODEL}.path=Qwen/Qwen2.5-72B", *sizes]
         assert (findings(GSPO, *nodes, "--hw=h200") == []) is fits
 
 

@@ -142,7 +142,7 @@ def test_findings_are_told_as_the_script_writes_them(tmp_path, capsys):
 @needs_trl
 def test_unknown_adapter_is_asked_for(tmp_path, capsys):
     file = tmp_path / "train.py"
-    text = SCRIPT.format(before="", arguments="per_device_train_batch_size=4", model="load()", trainer="")
+    text = SCRIPT.format(before="", arguments="per_device_train_batch_size=8", model="load()", trainer="")
     file.write_text(text, encoding="utf-8")
     arguments = ["accelerate.num_processes=1", "--parameters=7B", "--hw=h100", "--prompt-tokens=64"]
     assert main(["preflight", str(file), *arguments]) == 3

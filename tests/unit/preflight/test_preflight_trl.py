@@ -96,7 +96,7 @@ WRONG = [  # file, override, failure, key, of why, what to write
 @needs_trl
 @pytest.mark.parametrize(("file", "override", "failure", "key", "why", "instead"), WRONG)
 def test_a_wrong_override_is_found(preflight, file, override, failure, key, why, instead):
-    code, report = preflight(file, ONE_CARD, "--prompt-tokens=1000", override)
+    code, report = preflight(file, ONE_CARD, "gradient_accumulation_steps=4", "--prompt-tokens=1000", override)
     (finding,) = report["findings"]
     assert (code, finding["failure"], finding["key"]) == (1, failure, key)
     assert why in finding["why"]

@@ -1,0 +1,116 @@
+"""``rlregress preflight``: batches that verl and TRL can't cut evenly, and the number proposed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from installed import TESTS
+
+from pytest_rlregress.cli import main
+
+GSPO, GRPO = TESTS / "configs" / "verl-h200-gspo-3b.yaml", TESTS / "configs" / "trl-h100-grpo-1.5b.yaml"
+ACTOR, TRAIN, CARDS = "actor_rollout_ref.actor", "data.train_batch_size", "trainer.n_gpus_per_node"
+MINI, MICRO = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_micro_batch_size_per_gpu"
+FIXED, N = f"{ACTOR}.use_dynamic_bsz=false", "actor_rollout_ref.rollout.n"
+SP = f"{ACTOR}.ulysses_sequence_parallel_size"
+
+
+@pytest.fixture
+def preflight(capsys):
+    """Run the command: (key, what to write) of each finding about batches, and the reports' other words."""
+
+    def preflight(file, *changes):
+        main(["preflight", str(file), "--hw=h200", "--json", *changes])
+        report = json.loads(capsys.readouterr().out)
+        found = [(one["key"], one["instead"]) for one in report["findings"] if one["failure"] == "batch-sizes"]
+        return found, report
+
+    return preflight
+
+
+def of_verl(train, mini, n, cards, micro=None, *more):
+    fixed = [FIXED, f"{MICRO}={micro}"] if micro else [f"{ACTOR}.use_dynamic_bsz=true"]
+    return GSPO, [f"{TRAIN}={train}", f"{MINI}={mini}", f"{N}={n}", f"{CARDS}={cards}", *fixed, *more]
+
+
+def of_trl(batch, steps, processes, *more):
+    sizes = [f"per_device_train_batch_size={batch}", f"gradient_accumulation_steps={steps}"]
+    return GRPO, [*sizes, *([f"accelerate.num_processes={processes}"] if processes else []), *more]
+
+
+G8 = "num_generations=8"
+UNEVEN = [
+    (*of_verl(256, 256, 5, 8, 9), MICRO, f"{MICRO}=8"),
+    (*of_verl(256, 256, 5, 8, 512), MICRO, f"{MICRO}=160"),
+    (*of_verl(8, 4, 2, 1, 16), MICRO, f"{MICRO}=8"),
+    (*of_verl(8, 4, 1, 8, 1), MINI, f"{MINI}=8"),
+    (*of_verl(256, 100, 4, 8), MINI, f"{MINI}=64"),
+    (*of_verl(64, 256, 4, 8), MINI, f"{MINI}=64"),
+    (*of_verl(64, 64, 1, 8, 32, f"{SP}=2"), MICRO, f"{MICRO}=16"),
+    (*of_trl(4, 1, 1, G8), "gradient_accumulation_steps", "gradient_accumulation_steps=2"),
+    (*of_trl(3, 4, 1, G8), "gradient_accumulation_steps", "gradient_accumulation_steps=8"),
+    (*of_trl(1, 1, 4, G8, "steps_per_generation=3"), "steps_per_generation", "steps_per_generation=4"),
+    (*of_trl(2, 1, 1, G8, "generation_batch_size=12"), "generation_batch_size", "generation_batch_size=8"),
+    (*of_trl(4, 1, 4, G8, "generation_batch_size=24"), "generation_batch_size", "generation_batch_size=16"),
+]
+EVEN = [
+    of_verl(256, 256, 5, 8, 8),
+    of_verl(8, 4, 2, 1),
+    of_verl(0, 4, 2, 1, 4),  # a trainer that fetches samples by its own count
+    of_verl(8, 4, 1, 8, 1, f"{SP}=2"),
+    of_verl(8, 4, 2, 8, 1, f"{CARDS}=8", f"{SP}=8"),
+    of_trl(8, 1, 3, G8),
+    of_trl(8, 1, None, G8),
+    of_trl(4, 1, 4, G8),
+    of_trl(2, 1, 1, G8, "generation_batch_size=16"),
+]
+
+
+@pytest.mark.parametrize(("file", "changes", "key", "instead"), UNEVEN)
+def test_names_an_even_batch_size(preflight, file, changes, key, instead):
+    found, _ = preflight(file, *changes)
+    assert found[0] == (key, instead)
+    ((_, report),) = [preflight(file, *changes, instead)]
+    assert "batch-sizes" in report["checked"]
+    assert not [one for one in report["findings"] if one["failure"] == "batch-sizes"]
+
+
+@pytest.mark.parametrize(("file", "changes"), EVEN)
+def test_accepts_even_batch_sizes(preflight, file, changes):
+    assert preflight(file, *changes)[0] == []
+
+
+def test_reads_the_critics_batch_sizes(preflight):
+    file, changes = of_verl(64, 64, 1, 8, 8, "critic.ppo_micro_batch_size_per_gpu=3")
+    assert preflight(file, *changes)[0] == []  # GSPO has no critic
+    key = "critic.ppo_micro_batch_size_per_gpu"
+    assert preflight(file, *changes, "algorithm.adv_estimator=gae")[0] == [(key, f"{key}=2")]
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "missing"),
+    [
+        (GSPO, f"{CARDS}=???", CARDS),
+        (GRPO, "num_generations=7", "accelerate.num_processes"),
+        (GRPO, "per_device_train_batch_size=???", "per_device_train_batch_size"),
+    ],
+)
+def test_asks_for_a_missing_batch_size(preflight, file, change, missing):
+    _, report = preflight(file, change)
+    (doubt,) = [one for one in report["not_checked"] if one["failure"] == "batch-sizes"]
+    assert missing in doubt["missing"]
+
+
+def test_memory_advice_is_an_even_batch_size(preflight):
+    """The largest micro batch and number of cards that fit would be refused."""
+    model = "actor_rollout_ref.model"
+    file, changes = of_verl(256, 256, 5, 8, 160, f"{model}.path=Qwen/Qwen2.5-7B", f"{model}.lora_rank=8", "--memory=48")
+    _, report = preflight(
+        file, *changes, "data.max_response_length=4096", "actor_rollout_ref.rollout.max_model_len=8192"
+    )
+    (finding,) = [one for one in report["findings"] if one["failure"] == "trainer-engine-oom"]
+    micro = int(finding["instead"].split()[0].partition("=")[2])
+    assert finding["key"] == MICRO
+    assert micro > 1
+    assert 160 % micro == 0
