@@ -45,11 +45,15 @@ class Bench:
 
     def install(self, **versions):
         """The environment from which is asked; built once."""
-        settings = IndexSettings("https://pypi.org/simple", find_links=(str(self.wheels),))
-        environments = Environments(self.cache / "environments", settings=settings, offline=True)
         self.user = self.lock.having({name: f"{name}=={version}" for name, version in versions.items()})
-        self.path = environments.build(self.user).path
+        self.path = self._build(f"user-{self.user.digest}", self.user)
+
+    def _build(self, name, lock):
+        settings = IndexSettings("https://pypi.org/simple", find_links=(str(self.wheels),))
+        environments = Environments(self.folder / name, settings=settings, offline=True)
+        path = environments.build(lock).path
         environments.close()
+        return path
 
     def list_installed(self):
         """Each file of the environment from which is asked, with its time; but what Python compiles by itself."""
@@ -57,12 +61,13 @@ class Bench:
         return {path: path.stat().st_mtime_ns for path in files}
 
     def record(self, test, **versions):
-        """The record of a run in the environment that holds these."""
-        names = [f"{name}-{version}.dist-info" for name, version in versions.items()]
-        places = self.cache.glob("environments/*/lib/python*/site-packages")
-        packages = next(place for place in places if all(place.joinpath(name).exists() for name in names))
-        folder = self.folder / f"records-{packages.parents[2].name}"
-        command = [packages.parents[2] / "bin/pytest", test, "-p", "no:cacheprovider", f"--rl-record-dir={folder}"]
+        """The record of a run in an environment that holds these and the harness."""
+        used = requirements.find_dependencies({HARNESS}, requirements.read_requirements())
+        own = Lock({name: line for name, line in self.lock.lines.items() if name in used})
+        lock = own.having({name: f"{name}=={version}" for name, version in versions.items()})
+        folder = self.folder / f"records-{lock.digest}"
+        path = self._build(f"of-{folder.name}", lock)
+        command = [path / "bin/pytest", test, "-p", "no:cacheprovider", f"--rl-record-dir={folder}"]
         subprocess.run(command, cwd=self.folder, env=self.environ, stdout=subprocess.DEVNULL, timeout=60)
         (path,) = folder.glob("*.json")
         return path

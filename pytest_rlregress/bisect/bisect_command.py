@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.trials import options
-from pytest_rlregress.util import arguments
 
 _MANUAL = """\
 three kinds:
@@ -45,13 +44,6 @@ def declare(commands: Any) -> None:
     _ends(parser.add_argument_group("the ends"))
     trials = parser.add_argument_group("trials")
     options.declare_trials(trials, timeout=1800)
-    trials.add_argument(
-        "--jobs",
-        type=arguments.count,
-        default=1,
-        metavar="N",
-        help="2: build what may come next while a candidate is tried",
-    )
     _environments(parser.add_argument_group("environments"))
     options.declare_answer(parser.add_argument_group("the answer"))
     parser.set_defaults(run=run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from pytest_rlregress.bisect.answer import Endpoint, NotFound
 from pytest_rlregress.bisect.flip import FlippingTest, find_flipping_test, list_tests
@@ -45,15 +45,10 @@ class FollowedTest:
     def _classify(self, trial: Trial) -> TrialResult:
         return classify_trial(trial, self.flip.test, self.flip.bad, self.flip.hardware)
 
-    def try_(
-        self,
-        candidate: Candidate,
-        window: Callable[[State], ProgressWindow | None],
-        followers: Sequence[Candidate] = (),
-    ) -> TrialResult:
+    def try_(self, candidate: Candidate, window: Callable[[State], ProgressWindow | None]) -> TrialResult:
         """Try a candidate, and report what came out and what is left to try given that."""
         known = self.runner.find_trial(candidate) is not None
-        trial = self.runner.try_(candidate, followers)
+        trial = self.runner.try_(candidate)
         found = self._classify(trial)
         if not known:
             row = summarize_trial(trial, self.flip.test, found.state, found.reason)

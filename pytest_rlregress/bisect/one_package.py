@@ -136,8 +136,7 @@ def find_first_bad(among: ReleaseCandidates, followed: FollowedTest) -> Culprit:
             raise NoAnswer(NotFound("not monotone", first, second)) from None
         if isinstance(step, search.Window):
             return _make_culprit(among, followed, step)
-        followers = [among.candidates[index] for index in search.likely_next(states, step)]
-        followed.try_(among.candidates[step], lambda _: _window(among, followed), followers)
+        followed.try_(among.candidates[step], lambda _: _window(among, followed))
 
 
 def _classify_all(among: ReleaseCandidates, followed: FollowedTest) -> list[TrialResult | None]:

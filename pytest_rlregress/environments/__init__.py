@@ -5,7 +5,7 @@
 ``releases``        the released versions between two ends
 ``index_pages``     what indexes and folders have of a package
 ``index_settings``  where packages come from: the configuration of pip and uv
-``environment``     environments, one for each lock
+``environment``     the environment of a running command, moved from lock to lock
 ``resolver``        a lock with some packages moved
 ``uv``              runs uv
 """

@@ -1,26 +1,26 @@
-"""Build environments with uv, one for each lock, and keep them as long as there is space.
+"""One environment for a running command, which uv moves from lock to lock.
 
-In the folder of environments each has the name of its lock's digest and of the Python version. A mark, written last,
-says that it is whole; what has no mark is removed and built anew. A file lock beside it, shared by those who use it,
-keeps others from removing it; uv holds it too, so that one that outlives us does not write into what comes after.
+A mark, written last, says which lock and interpreter it is of. Without it, or with that of another interpreter, the
+environment is made again. Commands that run at the same time have one each, under a file lock that uv holds too: a uv
+that outlives its command does not write into what comes after.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
 import re
 import shutil
-import stat
 import sys
 import sysconfig
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
+from itertools import count
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from pytest_rlregress.environments import resolver
 from pytest_rlregress.environments.index_settings import IndexSettings
@@ -41,7 +41,7 @@ class Environment:
         path: Its folder.
         python: Its interpreter.
         packages: Where its packages are.
-        reused: Whether it was there.
+        reused: Whether it had this lock already.
     """
 
     path: Path
@@ -51,13 +51,12 @@ class Environment:
 
 
 class Environments:
-    """Builds environments for this interpreter's Python version, several at a time where threads ask for them.
+    """Resolves locks, and moves the environment of this command from one to the next.
 
     Args:
-        folder: Where they are; made if it is not there. On the filesystem of uv's cache they take next to no space.
+        folder: Where it is; made if it is not there. On the filesystem of uv's cache it takes next to no space.
         settings: Where packages come from.
         offline: Whether only uv's cache and local folders may be used.
-        limit: Bytes that all of them may take, which ``trim`` sees to; None: any.
         say: Told of what takes longer.
 
     Raises:
@@ -65,20 +64,13 @@ class Environments:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        settings: IndexSettings,
-        offline: bool = False,
-        limit: int | None = None,
-        say: Callable[[str], None] = print,
+        self, folder: Path, *, settings: IndexSettings, offline: bool = False, say: Callable[[str], None] = print
     ) -> None:
-        self._folder, self._limit, self._say = folder.absolute(), limit, say
+        self._folder, self._say = folder.absolute(), say
         self._installer = Installer(settings, offline, say)
         self._from_source: set[str] = set()
         self._prepared: set[str] = set()
-        self._used: dict[str, int] = {}  # name -> file descriptor that holds its lock
-        self._using = threading.Lock()
+        self._held: tuple[Path, int] | None = None  # the environment, and the file descriptor that locks it
         self._told_of_copies = False
 
     def resolve(
@@ -112,8 +104,7 @@ class Environments:
             return base.having(lines)
         if base.digest not in self._prepared:
             resolver.find_source_builds(base, requires, self._compile, self._from_source)
-            self._prepared.add(base.digest)  # not before: another thread goes on with what was found
-
+            self._prepared.add(base.digest)
         return resolver.resolve(
             base, lines, requires, self._compile, self._from_source, newest=newest, conditions=conditions
         )
@@ -154,44 +145,39 @@ class Environments:
     # -- building --------------------------------------------------------------------------------------------------
 
     def build(self, lock: Lock) -> Environment:
-        """Build the environment of a lock, or find the one that is there.
-
-        It stays in use, so that nobody removes it, until ``trim`` is told to keep others, or ``close``.
+        """Move the environment to a lock.
 
         Raises:
             Unbuildable: It cannot be installed: the message is uv's reason.
-            NoSpace: The disk is full; what was half built is gone.
-            KeyboardInterrupt: By the user or by ``close``; what was half built is gone.
+            NoSpace: The disk is full.
         """
-        path = self._folder / f"{lock.digest}-{_name_interpreter()}"
-        built = False
         with report_full_disk():
-            while not self._use(path):
-                held = self._lock(path)
-                try:
-                    if not ((path / _MARK).exists() and (path / "bin/python").exists()):
-                        self._build(path, lock, held)
-                        built = True
-                finally:
-                    os.close(held)
-        return Environment(path, path / "bin/python", path / _PACKAGES, not built)
+            path, held = self._held = self._held or self._find_free()
+            interpreter = " ".join([sys.base_prefix, *sys.version.split()])
+            text = f"{interpreter}\n{lock.text}"
+            mark, python = path / _MARK, path / "bin/python"
+            there = mark.read_text(encoding="utf-8") if mark.exists() and python.exists() else ""
+            if there != text:
+                mark.unlink(missing_ok=True)
+                if there.partition("\n")[0] != interpreter:
+                    making = ("venv", "--clear", "--no-project", "--python", sys.executable, str(path))
+                    self._installer.run("making an environment", *making, keep_open=[held])
+                _remove_bytecode(path, {name for name, line in lock.lines.items() if line in there.splitlines()})
+                self._sync(python, lock, held)
+                files.write_whole(mark, text, sync=True)
+        return Environment(path, python, path / _PACKAGES, there == text)
 
-    def _build(self, path: Path, lock: Lock, held: int) -> None:
-        _remove(path)
-        try:
-            making = ("venv", "--no-project", "--python", sys.executable, str(path))
-            self._installer.run("making an environment", *making, keep_open=[held])
-            self._install(path, lock, held)
-            self._share_bytecode(path)
-            files.write_whole(path / _MARK, lock.text, sync=True)
-        except BaseException:
-            _remove(path)
-            raise
-
-    def _install(self, path: Path, lock: Lock, held: int) -> None:
-        target = ("--python", str(path / "bin/python"), "--link-mode", "hardlink")
+    def _sync(self, python: Path, lock: Lock, held: int) -> None:
         # Not compiled: that takes a minute for the 60 packages around torch and transformers, their imports 15 s more.
-        arguments = ("install", "--no-deps", "--requirements", "lock.txt", *target)
+        arguments = (
+            "sync",
+            "lock.txt",
+            "--allow-empty-requirements",
+            "--link-mode",
+            "hardlink",
+            "--python",
+            str(python),
+        )
         doing = f"installing {len(lock.lines)} packages"
         run = partial(self._installer.pip, doing, *arguments, files={"lock.txt": lock.text}, keep_open=[held])
         try:
@@ -204,127 +190,29 @@ class Environments:
             self._told_of_copies = True
             self._say(f"{self._folder} is not on the filesystem of uv's cache: packages are copied, not linked")
 
-    def _share_bytecode(self, path: Path) -> None:
-        """Link the bytecode of the sources that the environment used last has too; its imports need not compile them.
-
-        Bytecode counts for a source of the same size and time, which the same file has:
-        https://docs.python.org/3/reference/import.html#cached-bytecode-invalidation
-        """
-        others = (one.parent for one in self._folder.glob(f"*-{_name_interpreter()}/{_MARK}"))
-        donor = max(others, key=_last_used, default=path)  # itself has nothing to add
-        for place, folders, _ in os.walk(donor / _PACKAGES):
-            if "__pycache__" in folders:
-                folders.remove("__pycache__")
-                with suppress(FileNotFoundError):  # the donor is removed meanwhile
-                    _link_bytecode(Path(place), path / _PACKAGES / os.path.relpath(place, donor / _PACKAGES))
-
-    # -- keeping ---------------------------------------------------------------------------------------------------
-
-    def trim(self, keep: Collection[str]) -> None:
-        """Remove those used longest ago, and what was half built, until all take no more than the limit.
-
-        Args:
-            keep: Digests of the locks whose environments are still needed; others built here are no longer in use.
-        """
-        with self._using:
-            for name in [name for name in self._used if name.partition("-")[0] not in keep]:
-                os.close(self._used.pop(name))
-        if self._limit is None:
-            return
-        sizes = {path: measure_size(path) for path in self._folder.glob("[0-9a-f]*") if path.is_dir()}
-        for path in sorted(sizes, key=_last_used):
-            if sum(sizes.values()) <= self._limit:
-                break
-            with suppress(BlockingIOError):  # in use
-                held = self._lock(path, wait=False)
-                try:
-                    _remove(path)
-                    del sizes[path]
-                finally:
-                    os.close(held)
+    def _find_free(self) -> tuple[Path, int]:
+        """Find an environment that no other command has, and lock it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for number in count():
+            held = os.open(self._folder / f"{number}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+            if files.lock(held):
+                return self._folder / str(number), held
+            os.close(held)
+        raise AssertionError
 
     def close(self) -> None:
-        """End what is being built, in other threads too; no environment is in use any more."""
-        self._installer.stop()
-        with self._using:
-            while self._used:
-                os.close(self._used.popitem()[1])
-
-    def _use(self, path: Path) -> bool:
-        """Hold an environment from now on, if it is whole."""
-        held = self._lock(path, shared=True)
-        with self._using:
-            if path.name in self._used:
-                os.close(self._used.pop(path.name))
-            try:
-                (path / "bin/python").stat()  # else its interpreter was removed
-                os.utime(path / _MARK)
-            except FileNotFoundError:
-                os.close(held)
-                return False
-            self._used[path.name] = held
-        return True
-
-    def _lock(self, path: Path, *, shared: bool = False, wait: bool = True) -> int:
-        """Lock an environment; the file descriptor that does, until it is closed.
-
-        Raises:
-            BlockingIOError: Another process has it, and this one is not to wait.
-        """
-        file = self._folder / ".locks" / path.name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        held = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            if not files.lock(held, shared=shared):
-                if not wait:
-                    raise BlockingIOError(f"{path} is in use")
-                self._say(f"waiting until {path} is built: by another bisect, or ahead of its turn")
-                files.lock(held, shared=shared, wait=True)
-        except BaseException:
-            os.close(held)
-            raise
-        return held
+        """Let another command have the environment."""
+        if self._held is not None:
+            os.close(self._held[1])
+            self._held = None
 
 
-def _name_interpreter() -> str:
-    """Name this interpreter: two of one version may differ in their ABI (3.13 and 3.13t) or in who built them."""
-    installation = hashlib.sha256(sys.base_prefix.encode()).hexdigest()[:8]
-    return f"{platform.python_version()}{sys.abiflags}-{installation}"
-
-
-def measure_size(path: Path) -> int:
-    """Count the bytes that removing a folder frees: files that are linked from elsewhere (uv's cache) free none."""
-    total = 0
-    with suppress(FileNotFoundError):  # another command removes it meanwhile
-        for entry in os.scandir(path):
-            about = entry.stat(follow_symlinks=False)
-            is_folder = stat.S_ISDIR(about.st_mode)
-            if is_folder:
-                total += measure_size(Path(entry.path))
-            if is_folder or about.st_nlink == 1:
-                total += about.st_blocks * 512
-    return total
-
-
-def _last_used(path: Path) -> float:
-    with suppress(FileNotFoundError):
-        return (path / _MARK).stat().st_mtime
-    return 0.0
-
-
-def _remove(path: Path) -> None:
-    """Remove an environment; its mark first, so that nobody trusts what is left where this is interrupted."""
-    with suppress(FileNotFoundError):
-        (path / _MARK).unlink(missing_ok=True)
-        shutil.rmtree(path)
-
-
-def _link_bytecode(donor: Path, folder: Path) -> None:
-    for compiled in os.scandir(donor / "__pycache__"):
-        source = f"{compiled.name.partition('.')[0]}.py"
-        if not compiled.name.endswith(f".{sys.implementation.cache_tag}.pyc"):
-            continue  # what pytest compiled itself
-        with suppress(OSError):  # it is not in the other, has bytecode there, may not be linked: then it is compiled
-            if os.path.samefile(donor / source, folder / source):
-                (folder / "__pycache__").mkdir(exist_ok=True)
-                os.link(compiled.path, folder / "__pycache__" / compiled.name)
+def _remove_bytecode(path: Path, kept: Collection[str]) -> None:
+    """Remove the bytecode of all but some packages: uv leaves some, and it counts for a source of its size and time."""
+    shutil.rmtree(path / "bytecode", ignore_errors=True)
+    for distribution in metadata.distributions(path=[str(path / _PACKAGES)]):
+        if canonicalize_name(distribution.name) not in kept:
+            sources = (Path(str(distribution.locate_file(file))) for file in distribution.files or ())
+            for source in (source for source in sources if source.suffix == ".py"):
+                for compiled in source.parent.glob(f"__pycache__/{source.stem}.*.pyc"):
+                    compiled.unlink(missing_ok=True)

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,7 +28,7 @@ _NOT_OURS = frozenset(
 )
 # A build such as 2.13.0+cpu, which only an index of PyTorch's own has; uv knows these by the label.
 _NO_SUCH_BUILD = re.compile(r"no version of \S+==[\w.]+\+(cpu|cu\d+|rocm[\d.]+|xpu)\b")
-_ADVICE = "Free some, or lower --env-size-limit; then the same command goes on from here."
+_ADVICE = "Free some; then the same command goes on from here."
 _DISK_FULL = re.compile(rf"\(os error ({errno.ENOSPC}|{errno.EDQUOT})\)")
 
 
@@ -71,9 +70,6 @@ class Installer:
         self._say = say
         self._variables = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
         self._variables |= settings.uv_variables()
-        self._running: set[subprocess.Popen[str]] = set()
-        self._starting = threading.Lock()
-        self._stopped = False
 
     def pip(
         self,
@@ -95,7 +91,7 @@ class Installer:
         Raises:
             Unbuildable: uv ended with an error.
             NoSpace: The disk is full.
-            KeyboardInterrupt: It was interrupted, by the user or by ``stop``.
+            KeyboardInterrupt: It was interrupted.
         """
         with report_full_disk(), TemporaryDirectory(prefix="rlregress-") as name:
             folder = Path(name)
@@ -138,28 +134,22 @@ class Installer:
         self, doing: str, *arguments: str, variables: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()
     ) -> str:
         """Run uv; returns what it said. Raises as ``pip`` does."""
-        with self._starting:
-            if self._stopped:
-                raise KeyboardInterrupt
-            uv = subprocess.Popen(
-                [self._uv, *arguments, "--color=never", "--no-progress"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
-                errors="replace",
-                env=variables or self._variables,
-                pass_fds=keep_open,
-            )
-            self._running.add(uv)
+        uv = subprocess.Popen(
+            [self._uv, *arguments, "--color=never", "--no-progress"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            env=variables or self._variables,
+            pass_fds=keep_open,
+        )
         try:
             output = self._wait(uv, doing)
         except BaseException:
             _terminate(uv)
             raise
-        finally:
-            self._running.discard(uv)
-        if self._stopped or uv.returncode in (-2, 130):  # SIGINT, as a signal and as uv tells of it
+        if uv.returncode in (-2, 130):  # SIGINT, as a signal and as uv tells of it
             raise KeyboardInterrupt
         if _DISK_FULL.search(output):
             raise NoSpace(f"No space left on the disk: {summarize_error(output)}. {_ADVICE}")
@@ -175,14 +165,6 @@ class Installer:
             except subprocess.TimeoutExpired:
                 self._say(f"{doing}: {time.monotonic() - begun:.0f} s so far")
                 patience *= 2
-
-    def stop(self) -> None:
-        """End what runs, in other threads too, and start nothing more."""
-        with self._starting:
-            self._stopped = True
-            running = list(self._running)
-        for uv in running:
-            _terminate(uv)
 
 
 def summarize_error(output: str) -> str:

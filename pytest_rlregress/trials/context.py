@@ -92,15 +92,10 @@ class TrialContext:
                 request or self.request,
                 repeat=self.options.repeat,
                 timeout=self.options.timeout,
-                jobs=self.options.jobs,
                 set_activity=self.progress.set_activity,
                 say=self.progress.say,
             )
-            try:
-                yield runner
-            finally:
-                self.environments.close()  # first: it ends uv where that builds ahead
-                runner.close()
+            yield runner
 
 
 @contextmanager
@@ -120,7 +115,6 @@ def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Pr
         options.cache_dir / "environments",
         settings=settings,
         offline=options.no_network,
-        limit=options.env_size_limit,
         say=progress.say,
     )
     try:

@@ -36,17 +36,11 @@ def declare_environments(group: Any) -> None:
     """Add the options on environments and where they are kept."""
     group.add_argument("--no-network", action="store_true", help="use what is cached")
     group.add_argument(
-        "--env-size-limit",
-        type=arguments.memory,
-        metavar="SIZE",
-        help="such as 20GiB: environments least recently used are removed above that",
-    )
-    group.add_argument(
         "--cache-dir",
         type=Path,
         default=cache.folder(),
         metavar="DIR",
-        help="environments and journals (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
+        help="the environment and journals (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
     )
 
 

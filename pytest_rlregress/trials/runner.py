@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.resolver import explain_conflict
-from pytest_rlregress.environments.uv import NoSpace, Unbuildable
+from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack.locks import Lock, differences
 from pytest_rlregress.trials import failure_comparison, pytest_run
 from pytest_rlregress.trials.journal import TrialJournal
@@ -37,13 +35,10 @@ class Candidate:
 
 
 class Builder(Protocol):
-    """Builds environments, and keeps them as long as they are needed."""
+    """Builds environments."""
 
     def build(self, lock: Lock) -> Environment:
         """The environment of a lock; raises Unbuildable, or NoSpace where the disk is full."""
-
-    def trim(self, keep: Collection[str]) -> None:
-        """Those of other locks than these, by their digests, may be removed."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +58,7 @@ class TrialRunner:
         request: The tests.
         repeat: Runs of each candidate.
         timeout: Seconds a run may take.
-        jobs: Environments that may be built at once, the one under trial included.
-        begins: Told what is tried now.
+        set_activity: Told what is tried now.
         say: Takes a line of progress.
     """
 
@@ -76,14 +70,11 @@ class TrialRunner:
         *,
         repeat: int,
         timeout: float,
-        jobs: int,
         set_activity: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
         self._environments, self._journal, self._request = environments, journal, request
         self._repeat, self._timeout, self._set_activity, self._say = repeat, timeout, set_activity, say
-        self._builders = ThreadPoolExecutor(jobs - 1) if jobs > 1 else None
-        self._ahead: dict[str, str] = {}  # label -> digest of what is built before its turn
         self._known = {one.label: one for one in journal.trials.values()}
         #: What the trials took that are known from before.
         self.seconds_before = sum(trial.seconds for trial in journal.trials.values())
@@ -101,23 +92,21 @@ class TrialRunner:
             self.trials.setdefault(candidate.label, found)
         return found
 
-    def try_(self, candidate: Candidate, followers: Sequence[Candidate] = ()) -> Trial:
-        """Try a candidate, once; meanwhile build environments for those that may follow.
+    def try_(self, candidate: Candidate) -> Trial:
+        """Try a candidate, once.
 
         Raises:
             NoSpace: The disk is full.
         """
         found = self.find_trial(candidate)
         if found is None:
-            found = self._try(candidate, followers)
+            found = self._try(candidate)
             self._known[candidate.label] = self.trials[candidate.label] = found
             if not found.trouble:  # what could not be built, such as without network, may be another time
                 self._journal.add(found)
-            self._ahead.pop(candidate.label, None)
-            self._environments.trim([found.digest, *self._ahead.values()])
         return found
 
-    def _try(self, candidate: Candidate, followers: Sequence[Candidate]) -> Trial:
+    def _try(self, candidate: Candidate) -> Trial:
         begun = time.monotonic()
         self._set_activity(candidate.label)
         try:
@@ -132,33 +121,12 @@ class TrialRunner:
                 candidate.label, "", trouble=str(error), build_seconds=seconds, conflict=explain_conflict(error)
             )
         built = time.monotonic() - begun
-        self._prefetch(followers)
         runs = tuple(self._run(environment.python) for _ in range(self._repeat))
         moved = (one for one in differences(candidate.base, lock) if one.name not in candidate.subjects)
         return Trial(candidate.label, lock.digest, runs, "", built, tuple(map(str, moved)))
 
     def _run(self, python: Path) -> TrialRun:
         return pytest_run.run_tests(python, self._request, timeout=self._timeout, say=self._say)
-
-    def _prefetch(self, followers: Sequence[Candidate]) -> None:
-        if self._builders is None:
-            return
-        for candidate in followers:
-            if candidate.label not in self._known and candidate.label not in self._ahead:
-                self._ahead[candidate.label] = ""
-                self._builders.submit(self._build, candidate)
-
-    def _build(self, candidate: Candidate) -> None:
-        """Build ahead; what goes wrong is told when the candidate's turn comes."""
-        with suppress(Unbuildable, NoSpace):
-            lock = candidate.lock()
-            self._ahead[candidate.label] = lock.digest
-            self._environments.build(lock)
-
-    def close(self) -> None:
-        """Build nothing more."""
-        if self._builders is not None:
-            self._builders.shutdown(wait=True, cancel_futures=True)
 
 
 def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:

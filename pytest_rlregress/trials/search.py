@@ -74,12 +74,6 @@ def next_candidate(states: Sequence[State | None]) -> int | Window:
     return run[(len(run) - 1) // 2]
 
 
-def likely_next(states: Sequence[State | None], index: int) -> tuple[int, ...]:
-    """List the candidates, up to two, that come next if this one is good and if it is bad."""
-    steps = (next_candidate([*states[:index], state, *states[index + 1 :]]) for state in (State.GOOD, State.BAD))
-    return tuple(dict.fromkeys(step for step in steps if isinstance(step, int)))
-
-
 def estimate_runs(states: Sequence[State | None]) -> int:
     """Estimate how many more candidates will be tried: the most there can be if none of them is unknown."""
     return sum(map(len, _find_untried(states, *find_window(states)))).bit_length()

@@ -98,10 +98,6 @@ class _HereAndBeside:
             return Environment(Path(sys.prefix), Path(sys.executable), Path(sysconfig.get_path("purelib")), True)
         return self._environments.build(lock)
 
-    def trim(self, keep: Collection[str]) -> None:
-        """Those of other locks than these and the whole upgrade may be removed."""
-        self._environments.trim([*keep, self._locks.after.digest])
-
 
 # -- the answer -------------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ def declare(commands: Any) -> None:
     upgrade.add_argument("--pre", action="store_true", help="a PACKAGE without a version may become a pre-release")
     trials = parser.add_argument_group("tests")
     options.declare_trials(trials, timeout=7200, hw="auto")
-    parser.set_defaults(run=run, jobs=1)
+    parser.set_defaults(run=run)
     options.declare_environments(parser.add_argument_group("environments"))
     output = parser.add_argument_group("the answer")
     output.add_argument(

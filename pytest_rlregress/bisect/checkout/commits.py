@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -129,10 +129,6 @@ class Commits:
         if instead:
             raise Unbuildable(instead, instead)
         return environment
-
-    def trim(self, keep: Collection[str]) -> None:
-        """Other environments than the commits' may be removed."""
-        self._environments.trim([self._lock.digest])
 
     def _reinstall(self, environment: Environment) -> None:
         into = ("--python", str(environment.python), "--no-deps", "--reinstall", "--editable", str(self.project))

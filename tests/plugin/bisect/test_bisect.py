@@ -144,7 +144,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
 
 @pytest.mark.nightly
 def test_what_lies_between_cannot_be_tested(bench):
-    rc, out, _, answer = bench.ask("thing", "--good", "2.0", "--bad", "2.3", "test_thing.py::test_answer", "--jobs=2")
+    rc, out, _, answer = bench.ask("thing", "--good", "2.0", "--bad", "2.3", "test_thing.py::test_answer")
     assert rc == 3, out
     (culprit,) = answer["culprits"]
     assert {one["label"] for one in culprit["between"]} == {"2.1", "2.2"}
@@ -172,7 +172,7 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
     [
         (["thing", "--good=1.0", "--bad=1.8", "test_gone.py::test_it"], "there is no file test_gone.py"),
         (["thing", "--good=1.0", "--bad=1.8", "mask-length-drfit"], "Did you mean mask-length-drift"),
-        (["thing", "--good=1.0", "--bad=1.8", "launch/mask-length-drift"], "lies in batch/, not in launch/"),
+        (["thing", "--good=1.0", "--bad=1.8", "launch/mask-length-drift"], "is in batch/, not in launch/"),
         (["thing", "--good=1.0", "--bad=1.0", "test_thing.py"], "thing: the good end and the bad end are the same"),
         (["thing", "--good=1.0", "--bad=1.9", "test_thing.py"], "thing: the bad end 1.9 is not on the index"),
         (["thing", "--good=1.0", "--bad=1.9", "batch/test_mask_length_drift.py::test_x"], "the bad end 1.9 is not on"),
@@ -186,7 +186,6 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["--revisions=a..b", "--repo=.", "test_thing.py"], "no git checkout"),
         (["thing", "--good=1.0", "--bad=1.8", "--repeat=0", "test_thing.py"], "'0' is no number from 1 on"),
         (["thing", "--good=1.0", "--bad=1.8", "--timeout=no", "test_thing.py"], "--timeout: .*a positive number"),
-        (["thing", "--good=1.0", "--bad=1.8", "--env-size-limit=3", "test_thing.py"], "a size with its unit"),
         (["thing", "--good=1.0", "--bad=1.8", "--pytest=-k 'one", "test_thing.py"], "No closing quotation"),
         (
             ["thing", "--good=1.0", "--bad=1.8", "--json=/dev/null/a.json", "test_thing.py"],

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from pytest_rlregress.environments import uv
-from pytest_rlregress.environments.environment import Environments, measure_size
+from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.uv import NoSpace, NoUv, Unbuildable
 from pytest_rlregress.fixtures.wheel_index import wheel
@@ -63,7 +62,7 @@ def index(tmp_path, monkeypatch):
 
 @pytest.fixture
 def environments(index, tmp_path):
-    """Make one: ``environments(limit=…)``."""
+    """Make one: ``environments(say=…)``."""
     made = []
 
     def make(**options):
@@ -313,8 +312,8 @@ def test_a_conflict_is_told_before_that_other_builds_cannot_be_looked_for(index,
 # -- building ----------------------------------------------------------------------------------------------------------
 
 
-def python(environment, code):
-    command = [environment.python, "-c", code]
+def python(environment, code, *options):
+    command = [environment.python, *options, "-c", code]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=variables).stdout.strip()
 
@@ -323,7 +322,8 @@ def test_an_environment_has_the_lock_and_nothing_else_and_is_there_the_next_time
     wheel(index, "model", "1.0", ["not-here"], files={"model.py": "depth = 3"})
     wheel(index, "maths", "1.0")
     wanted = lock("model==1.0", "maths==1.0")
-    built = environments().build(wanted)
+    here = environments()
+    built = here.build(wanted)
     listed = "from importlib.metadata import distributions as d; print(sorted(x.name for x in d()))"
     assert python(built, listed) == "['maths', 'model']"
     assert sorted(path.name for path in built.packages.glob("m*.dist-info")) == [
@@ -331,19 +331,48 @@ def test_an_environment_has_the_lock_and_nothing_else_and_is_there_the_next_time
         "model-1.0.dist-info",
     ]
     assert python(built, "import model; print(model.depth)") == "3"
+    here.close()
     again = environments().build(wanted)
     assert (built.reused, again.reused, again.path) == (False, True, built.path)
-    assert environments().build(lock("model==1.0")).path != built.path
 
 
-def test_each_interpreter_has_environments_of_its_own(index, environments, monkeypatch):
+def test_an_environment_is_moved_from_lock_to_lock(index, environments):
+    for version in ("1.0", "2.0"):
+        wheel(index, "model", version, files={"model.py": f"version = {version}"})
+    wheel(index, "maths", "1.0")
+    here = environments()
+    for lines, listed in [
+        (("model==1.0", "maths==1.0"), "['maths', 'model']"),
+        (("model==2.0",), "['model']"),
+        ((), "[]"),
+    ]:
+        built = here.build(lock(*lines))
+        assert python(
+            built, "from importlib.metadata import distributions as d; print(sorted(x.name for x in d()))"
+        ) == (listed)
+
+
+def test_bytecode_of_the_lock_before_is_not_run(index, environments, monkeypatch):
+    for version in ("1.0", "2.0"):
+        wheel(index, "model", version, files={"model.py": f"version = {version}"})
+    here = environments()
+    for prefix in (None, "bytecode"):
+        for version in ("1.0", "2.0"):
+            built = here.build(lock(f"model=={version}"))
+            os.utime(built.packages / "model.py", (1_700_000_000, 1_700_000_000))  # of the same size, too
+            beside = ("-X", f"pycache_prefix={built.path / prefix}") if prefix else ()
+            assert python(built, "import model; print(model.version)", *beside) == version
+
+
+def test_another_interpreter_makes_the_environment_again(index, environments, monkeypatch):
     wheel(index, "model", "1.0")
     here = environments()
-    built = here.build(lock("model==1.0"))
-    for name in ("base_prefix", "abiflags"):  # conda's and the system's; 3.13 and 3.13t
+    here.build(lock("model==1.0"))
+    assert here.build(lock("model==1.0")).reused
+    for name in ("base_prefix", "version"):  # conda's and the system's; 3.13 and 3.13t
         with monkeypatch.context() as other:
             other.setattr(sys, name, f"{getattr(sys, name)}t")
-            assert here.build(lock("model==1.0")).path != built.path
+            assert not here.build(lock("model==1.0")).reused
 
 
 def test_an_environment_whose_interpreter_is_gone_is_built_again(index, environments):
@@ -354,10 +383,6 @@ def test_an_environment_whose_interpreter_is_gone_is_built_again(index, environm
     built.python.symlink_to("/nowhere/python")
     assert not here.build(lock("model==1.0")).reused
     assert python(built, "print(1)") == "1"
-
-
-def test_size_of_what_is_removed_meanwhile(tmp_path):
-    assert measure_size(tmp_path / "gone") == 0
 
 
 def test_what_is_not_marked_whole_is_built_anew(index, environments):
@@ -373,11 +398,13 @@ def test_what_is_not_marked_whole_is_built_anew(index, environments):
     assert installed.exists()
 
 
-def test_a_build_that_fails_leaves_nothing(index, environments):
+def test_a_build_that_fails_is_not_taken_for_whole(index, environments):
     wheel(index, "model", "1.0")
+    here = environments()
+    here.build(lock("model==1.0"))
     with pytest.raises(Unbuildable, match=r"^Because there is no version of maths==1\.0|^Because maths was not found"):
-        environments().build(lock("maths==1.0", "model==1.0"))
-    assert not list((index.parent / "environments").glob("*-*"))
+        here.build(lock("maths==1.0", "model==1.0"))
+    assert not here.build(lock("model==1.0")).reused
 
 
 def test_the_users_environment_is_not_touched(index, environments, monkeypatch, tmp_path):
@@ -400,21 +427,6 @@ def test_the_users_environment_is_not_touched(index, environments, monkeypatch, 
     assert everything() != before  # what would happen else
 
 
-def test_bytecode_is_shared_with_the_environment_before_where_the_source_is_the_same(index, environments):
-    wheel(index, "same", "1.0", files={"same.py": "def where(): pass"})
-    for version in ("1.0", "2.0"):
-        wheel(index, "model", version, files={"model.py": f"version = {version}"})
-    here = environments()
-    first = here.build(lock("same==1.0", "model==1.0"))
-    python(first, "import same, model")
-    second = here.build(lock("same==1.0", "model==2.0"))
-    [compiled] = second.path.rglob("same.*.pyc")
-    assert compiled.stat().st_nlink == 2
-    assert not list(second.path.rglob("model.*.pyc"))
-    told = python(second, "import same, model; print(same.where.__code__.co_filename, model.version)")
-    assert told == f"{compiled.parents[1] / 'same.py'} 2.0"
-
-
 # -- interrupted, together, and full -----------------------------------------------------------------------------------
 
 _BUILD = """
@@ -431,7 +443,7 @@ try:
     print(here.build(Lock({line.split("==")[0]: line for line in lines})).reused)
 except NoSpace as error:
     print("NoSpace", error)
-    print(sorted(path.name for path in Path(folder).glob("*-*")))
+    print(sorted(path.name for path in Path(folder).glob("*/rlregress-complete")))
 """
 
 
@@ -469,7 +481,7 @@ def test_an_interrupted_build_ends_and_leaves_nothing(index, start, environments
     process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in process.communicate(timeout=30)[0]
     assert psutil.wait_procs(below, timeout=10)[1] == []
-    assert not list((index.parent / "environments").glob("*-*"))
+    assert not list((index.parent / "environments").glob("*/rlregress-complete"))
     (index / "wait").unlink()
     assert not environments().build(lock("slow==1.0")).reused
 
@@ -480,79 +492,18 @@ def test_what_outlives_a_killed_bisect_does_not_write_into_the_next(index, start
     first = start("slow==1.0")
     until((index / "building").exists)
     first.kill()
-    second = start("slow==1.0")
-    assert second.stdout.readline().startswith("waiting until ")
+    second = start("slow==1.0")  # beside what the other's uv still writes
+    until((index.parent / "environments/1.lock").exists)
     (index / "wait").unlink()
     assert second.communicate(timeout=30)[0].splitlines()[-1] == "False"
+    assert (index.parent / "environments/1/rlregress-complete").exists()
 
 
-def test_of_two_at_once_one_builds(index, start):
-    source(index, "slow", "1.0")
-    (index / "wait").touch()
-    first = start("slow==1.0")
-    until((index / "building").exists)
-    second = start("slow==1.0")
-    assert second.stdout.readline().startswith("waiting until ")
-    (index / "wait").unlink()
-    assert [one.communicate(timeout=30)[0].splitlines()[-1] for one in (first, second)] == ["False", "True"]
-
-
-def test_close_ends_what_another_thread_builds(index, environments):
-    source(index, "slow", "1.0")
-    (index / "wait").touch()
-    here, ended = environments(), []
-
-    def build():
-        try:
-            here.build(lock("slow==1.0"))
-        except KeyboardInterrupt:
-            ended.append(True)
-
-    thread = threading.Thread(target=build)
-    thread.start()
-    until((index / "building").exists)
-    here.close()
-    thread.join(10)
-    assert ended == [True]
-
-
-def test_those_used_longest_ago_are_removed_and_none_in_use(index, environments):
-    names = ["one", "two", "three", "four"]
-    for name in names:
-        wheel(index, name, "1.0")
-    locks = [lock(f"{name}==1.0") for name in names]
-    other = environments()
-    paths = [other.build(one).path for one in locks]
-    each = measure_size(paths[0])
-    half = paths[0].with_name("0" * 16)
-    half.mkdir()
-    here = environments(limit=3 * each + each // 2)
-    for one in locks[:2]:  # again, so that the third is the one used longest ago
-        here.build(one)
-    here.trim({locks[1].digest})
-    assert [path.exists() for path in paths] == [True] * 4  # `other` uses all of them
-    assert not half.exists()
-    other.trim({locks[3].digest})
-    here.trim({locks[1].digest})
-    assert [path.exists() for path in paths] == [True, True, False, True]
-    tight = environments(limit=0)
-    tight.trim(())
-    assert [path.exists() for path in paths] == [False, True, False, True]
-    other.trim(())
-    here.trim(())
-    tight.trim(())
-    assert not any(path.exists() for path in paths)
-
-
-def test_size_is_what_removing_frees(tmp_path):
-    kept, removed = tmp_path / "kept", tmp_path / "removed"
-    kept.write_bytes(bytes(1_000_000))
-    removed.mkdir()
-    before = measure_size(removed)
-    (removed / "linked").hardlink_to(kept)
-    assert measure_size(removed) == before
-    (removed / "own").write_bytes(bytes(500_000))
-    assert 500_000 <= measure_size(removed) - before <= 600_000
+def test_two_commands_at_once_have_an_environment_each(index, environments):
+    wheel(index, "model", "1.0")
+    first, second = environments(), environments()
+    paths = [one.build(lock("model==1.0")).path.name for one in (first, second, first)]
+    assert paths == ["0", "1", "0"]
 
 
 def test_a_full_disk_stops_and_leaves_nothing_that_would_be_trusted(index, start, tmp_path):
@@ -568,7 +519,6 @@ def test_a_full_disk_stops_and_leaves_nothing_that_would_be_trusted(index, start
     process = start("big==1.0", before=[*space, f'{mount} && exec "$@"', "sh"], folder=small)
     told = process.communicate(timeout=30)[0].splitlines()
     assert told[-2].startswith("NoSpace No space left on the disk: ")
-    assert "lower --env-size-limit" in told[-2]
     assert told[-1] == "[]"
 
 

@@ -296,7 +296,7 @@ def test_changed_code_beside_the_tests_is_tried_again(tmp_path, monkeypatch, cha
 
 
 def test_a_host_of_another_name_goes_on_from_there(tmp_path, monkeypatch):
-    options = SimpleNamespace(repeat=1, cache_dir=tmp_path, fresh=False, timeout=9, jobs=1)
+    options = SimpleNamespace(repeat=1, cache_dir=tmp_path, fresh=False, timeout=9)
     environments = SimpleNamespace(close=lambda: None)
     request = TrialRequest((__file__,))
     for name in ("pod-1", "pod-2"):

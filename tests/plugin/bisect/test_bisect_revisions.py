@@ -132,9 +132,6 @@ class Venv:
                     self._installer.pip("", "install", "--no-deps", *into, files={})
         return Environment(path=self._path, python=python, packages=packages, reused=reused)
 
-    def trim(self, keep):
-        pass
-
 
 class Counted(Installer):
     """uv, with what it was asked to install."""
@@ -167,7 +164,7 @@ class Bisect:
             commits.working_folder(),
         ):
             progress = Progress()
-            how = {"repeat": 1, "timeout": 100, "jobs": 1, "set_activity": progress.set_activity, "say": progress.say}
+            how = {"repeat": 1, "timeout": 100, "set_activity": progress.set_activity, "say": progress.say}
             runner = TrialRunner(commits, journal, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
             return revisions.find_first_bad(commits, follow_test(*ends, runner, progress))

@@ -137,7 +137,7 @@ def effects(answer):
 
 
 def environments(bench):
-    return sorted(bench.cache.glob("environments/*/rlregress-complete"))
+    return {path: path.read_text() for path in bench.cache.glob("environments/*/rlregress-complete")}
 
 
 def test_safe_and_a_workaround_may_go(bench):

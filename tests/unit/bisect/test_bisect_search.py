@@ -189,18 +189,6 @@ def test_ends_that_were_not_proven(ends):
         search.next_candidate(states_of(ends))
 
 
-def test_followers_are_what_comes_next_after_either_result():
-    for truth in rows_with_unknowns_anywhere(8):
-        states = [truth[0], *[None] * (len(truth) - 2), truth[-1]]
-        while isinstance(step := search.next_candidate(states), int):
-            expected = search.likely_next(states, step)
-            assert len(set(expected)) == len(expected) <= 2
-            states[step] = truth[step]
-            after = search.next_candidate(states)
-            if truth[step] is not UNKNOWN and isinstance(after, int):
-                assert after in expected
-
-
 def test_runs_left():
     assert [search.estimate_runs(states_of(known)) for known in ("GB", "G?B", "G.B", "G..B", "G......B")] == [
         0,

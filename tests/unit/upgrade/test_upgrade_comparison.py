@@ -171,7 +171,7 @@ def baseline_of(folder, here, **others):
     with TrialJournal.open(folder / "journal.jsonl", {}) as journal:
         for label, one in {"here": here, **others}.items():
             journal.add(replace(one, label=label))
-        limits = {"repeat": 1, "timeout": 1, "jobs": 1}
+        limits = {"repeat": 1, "timeout": 1}
         runner = TrialRunner(None, journal, TrialRequest(), **limits, set_activity=print, say=print)
         yield Baseline(Candidate("here", lambda: lock, lock), runner, Progress(io.StringIO()))
 
