@@ -4,9 +4,8 @@ Loaded into a run of the scenarios with ``-p mutants``, this runs each sided tes
 else; ``tests/stack/scenarios/test_mutants.py`` looks at the verdicts. A mutant that brought its verdict is not tried
 further.
 
-One module per scenario folder holds those written by hand. The others are derived (``promises``): each breaks one
-promise of a remedy's docstring. In the folder that the environment variable ``SHARED`` names, a file ``chosen`` has the
-keys of those to run, a line each.
+One module per scenario folder holds them. The file that the environment variable ``CHOSEN`` names has the keys of
+those to run, a line each.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from typing import Any
 
 import pytest
 
-from promises import Promise, promises_of
-from promises.broken import SHARED
 from pytest_rlregress import catalogue, remedies
 from pytest_rlregress.containment.worker import CHANNEL
 from pytest_rlregress.fixtures.stack_fixtures import asked_by
@@ -30,6 +27,7 @@ from pytest_rlregress.session import find
 
 CATALOGUE = catalogue.load([catalogue.SHIPPED])
 MUTANTS: list[Mutant] = []
+CHOSEN = "RLREGRESS_MUTANTS_CHOSEN"
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,6 @@ class Mutant:
         verdict: Of a guard ``regressed`` or ``held``; else ``absent``, ``changed``, ``reproduced`` or ``returned``.
         apply: Takes pytest's monkeypatch, in the process of the test.
         only: Part of the ids of the tests it is for: a mutant need not run those that take long.
-        promise: What a derived one breaks.
     """
 
     name: str
@@ -48,17 +45,11 @@ class Mutant:
     verdict: str
     apply: Callable[[pytest.MonkeyPatch], None]
     only: str
-    promise: Promise | None = None
 
     @property
     def key(self) -> str:
-        """What its verdicts are counted by: a remedy's promise is held by the guards of any failure that it is for."""
-        return f"{CATALOGUE[self.failure].subject if self.promise else self.failure} {self.name}"
-
-    def brought(self, verdict: str | None) -> bool:
-        """Whether a test's verdict is the one wanted, so that no other test need be run."""
-        wanted = {self.verdict} - {"held"}  # that is wanted of all
-        return verdict in (wanted | {"crashed", "hung"} if self.promise else wanted)
+        """Return the name that its verdicts are counted by."""
+        return f"{self.failure} {self.name}"
 
     @property
     def side(self) -> str:
@@ -95,18 +86,6 @@ def broken(failure: str, only: str = "") -> Callable[..., Any]:
     return register
 
 
-def derived(failure: str, promise: Promise) -> Mutant:
-    """The mutant that breaks a promise of a failure's remedy."""
-    subject = CATALOGUE[failure].subject
-    assert subject
-
-    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
-        remedy = getattr(remedies, subject)
-        monkeypatch.setattr(remedies, subject, functools.wraps(remedy)(promise.broken(remedy, _note)))
-
-    return Mutant(promise.name, failure, "regressed", apply, "", promise)
-
-
 for module in sorted(Path(__file__).parent.glob("[a-z]*.py")):
     import_module(f"mutants.{module.stem}")
 # Where the failure is gone every guard holds: a fix upstream is no regression.
@@ -115,11 +94,6 @@ MUTANTS += [
     for mutant in MUTANTS
     if mutant.verdict == "absent"
 ]
-
-
-for failure in CATALOGUE.values():
-    if failure.subject and ":" not in failure.subject:
-        MUTANTS += [derived(failure.id, promise) for promise in promises_of(getattr(remedies, failure.subject))]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -170,34 +144,25 @@ class NoMoreThanNeeded:
         items = self._session.items
         place = next((place for place, item in enumerate(items) if item.nodeid == report.nodeid), None)
         mutant = None if place is None else _mutant(items[place])
-        if not mutant or place is None or not mutant.brought(said.get("rlregress_verdict")):
+        verdict = said.get("rlregress_verdict")
+        if not mutant or place is None or verdict != mutant.verdict or verdict == "held":  # that is wanted of all
             return
         # The child has been told already which test is the next.
         told = next((n for n, item in enumerate(items) if n > place and not self._run.unavailable(item)), place)
         items[told + 1 :] = [item for item in items[told + 1 :] if (other := _mutant(item)) and other.key != mutant.key]
 
 
-#: Where a derived mutant notes that what it broke made a difference: the running test's properties.
-_NOTED: list[pytest.Item] = []
-
-
-def _note() -> None:
-    if ("mutated", "yes") not in _NOTED[-1].user_properties:
-        _NOTED[-1].user_properties.append(("mutated", "yes"))
-
-
 @pytest.fixture(autouse=True)
 def mutant_applied(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         if hasattr(request, "param"):  # a component is checked as it is
-            _NOTED.append(request.node)
             request.param.apply(monkeypatch)
         yield
 
 
 @functools.cache
 def _chosen() -> frozenset[str]:
-    return frozenset(Path(os.environ[SHARED], "chosen").read_text().splitlines())
+    return frozenset(Path(os.environ[CHOSEN]).read_text().splitlines())
 
 
 def _mutant(item: pytest.Item) -> Mutant | None:
