@@ -39,6 +39,25 @@ def test_settles(request, monkeypatch):
     monkeypatch.setattr(golden_step, "measure", lambda *args: of_json(json.loads({draft!r})))
     golden_step.compare_or_record(Step, request.node, print)
 """
+COMPARES = """
+import json
+from pytest_rlregress.goldens import golden_step
+from pytest_rlregress.goldens.golden import of_json
+
+GOLDEN = of_json(json.loads({draft!r}))
+
+class Step:
+    name, settings, key = GOLDEN.step, GOLDEN.settings, GOLDEN.key
+    variants = [run["variant"] for run in GOLDEN.runs]
+
+    def run(variant, sound):
+        (one,) = [run for run in GOLDEN.runs if run["variant"] == variant]
+        return {{**one, "host_memory_bytes": 10 * one["host_memory_bytes"]}}
+
+def test_compares(request, monkeypatch):
+    monkeypatch.setattr(golden_step, "find", lambda *args: GOLDEN)
+    golden_step.compare_or_record(Step, request.node, print)
+"""
 PLUGINS = ("-p", "pytest_rlregress.plugin", "-p", "xdist")
 RECORD = (*PLUGINS, "--hw=cpu", "--rl-update-goldens", ".")
 
@@ -87,6 +106,13 @@ def test_on_a_card_a_golden_alone_is_a_hardware_test(checkout, run, cards):
     result = run({}, *PLUGINS, "--hw=h200", "--rl-update-goldens", "test_it.py")
     assert result.ret == 0, result.stdout.str()
     assert written(folder) == [f"kept/here/{GOLDEN.file}"]
+
+
+def test_strict_judges_speed_and_memory_on_a_card_alone(checkout, run, cards):
+    checkout(body=COMPARES)
+    run({}, *PLUGINS, "--hw=cpu", "--rl-strict", "test_it.py").assert_outcomes(passed=1)
+    cards(h200())
+    run({}, *PLUGINS, "--hw=h200", "--rl-strict", "test_it.py").assert_outcomes(failed=1)
 
 
 def test_recording_again_says_what_changed(checkout, run):
