@@ -51,8 +51,8 @@ import msgspec
 
 from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.records import record_types
-from pytest_rlregress.records.journal import SUFFIX, RunState
-from pytest_rlregress.records.record_types import FORMAT, JournalLine, RecordedTest, RunExtra
+from pytest_rlregress.records.journal import SUFFIX
+from pytest_rlregress.records.record_types import FORMAT, RecordedTest, RunExtra
 from pytest_rlregress.stack import COMPONENTS, locks
 
 LAST = datetime.date(2026, 11, 20)
@@ -194,7 +194,6 @@ def record(
                 for version in [next(filter(None, map(lock.version, component.distributions)), None)]
                 if version
             },
-            "builds": {"torch": "cpu", "vllm": "cpu"},
         },
         "hardware": {
             "profile": platform,
@@ -207,13 +206,13 @@ def record(
         "run": {
             "arguments": [f"--hw={platform}", "--rl-record-dir=records"],
             "host": f"{platform}-0",
+            "selection": [],
             "settings": {"ini file": "pyproject.toml", **settings},
         },
     }
-    run = RunState(record_types.begun(start, msgspec.convert(extra, RunExtra)))
-    for number, entry in enumerate(entries):
-        run.hear(JournalLine(start, str(number), msgspec.convert(entry, RecordedTest)))
-    found = run.record(state, start + sum(entry["duration"] for entry in entries) + 4_000)
+    head = record_types.begun(start, msgspec.convert(extra, RunExtra))
+    stop = start + sum(entry["duration"] for entry in entries) + 4_000
+    found = record_types.with_tests(head, msgspec.convert(entries, list[RecordedTest]), state, stop)
     found.report_id = str(uuid.UUID(int=drawn.getrandbits(128), version=4))
     return msgspec.to_builtins(found)
 

@@ -15,8 +15,8 @@ import pytest
 
 from pytest_rlregress.node_ids import stable_id
 from pytest_rlregress.records import entries, record_types, run_context
-from pytest_rlregress.records.journal import SUFFIX, RunJournal, RunState
-from pytest_rlregress.records.record_types import JournalLine, NativeLibrary
+from pytest_rlregress.records.journal import SUFFIX, RunJournal
+from pytest_rlregress.records.record_types import JournalLine, Record, RecordedTest, State
 from pytest_rlregress.util.files import write_whole
 
 if TYPE_CHECKING:
@@ -30,13 +30,14 @@ class RecordWriter:
         pytest.UsageError: Nothing can be written to the folder.
     """
 
-    _run: RunState  # and these two from when the session starts
+    _head: Record  # and these two from when the session starts
     _path: Path
     _journal: RunJournal | None = None
 
     def __init__(self, config: pytest.Config, session: Session, folder: Path) -> None:
         self._config, self._session, self._folder = config, session, folder
         self._start, self._clock = time.time(), time.monotonic()
+        self._tests: dict[str, RecordedTest] = {}
         self._reports: dict[str, list[entries.Report]] = {}
         self._files: dict[str, Path] = {}
         self._begun: set[str] = set()
@@ -55,8 +56,7 @@ class RecordWriter:
     def pytest_sessionstart(self) -> None:
         """Describe what the run runs on, and begin the journal."""
         extra = run_context.found(self._session, self._config)
-        head = record_types.begun(round(self._start * 1000), extra)
-        self._run = RunState(head)
+        self._head = head = record_types.begun(round(self._start * 1000), extra)
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._start))
         name = f"{moment}-{extra.hardware.profile or 'unknown'}-{head.report_id[:6]}"
         self._path = self._folder / f"{name}.json"
@@ -88,7 +88,7 @@ class RecordWriter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the report of a test's phase."""
         self._reports.setdefault(report.nodeid, []).append(report)
-        self._note([report.nodeid], libraries=entries.libraries(report))
+        self._note([report.nodeid])
 
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the run was interrupted: Ctrl-C, SIGTERM or ``pytest.exit()``."""
@@ -117,8 +117,9 @@ class RecordWriter:
             terminalreporter.write_line(f"record: {self._written}")
 
     def _write(self, session: pytest.Session, journal: RunJournal) -> None:
-        ended_early = self._stopped or self._run.unfinished
-        record = self._run.record("interrupted" if ended_early else "complete", self._now())
+        unfinished = any(test.raw_status in ("pending", "interrupted") for test in self._tests.values())
+        state: State = "interrupted" if self._stopped or unfinished else "complete"
+        record = record_types.with_tests(self._head, self._tests.values(), state, self._now())
         try:
             self._folder.mkdir(parents=True, exist_ok=True)  # it may have gone while tests ran
             write_whole(self._path, json.dumps(msgspec.to_builtins(record), indent=1), sync=True)
@@ -130,15 +131,14 @@ class RecordWriter:
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
         journal.close(keep=not self._written)
 
-    def _note(self, nodeids: Sequence[str], libraries: dict[str, list[NativeLibrary]] | None = None) -> None:
+    def _note(self, nodeids: Sequence[str]) -> None:
         """Add to the run, and to its journal, what is known of these tests by now."""
-        lines = [JournalLine(self._now(), nodeid, self._test(nodeid), libraries or {}) for nodeid in nodeids]
-        for line in lines:
-            self._run.hear(line)
+        known = {nodeid: self._test(nodeid) for nodeid in nodeids}
+        self._tests |= known
         if self._journal is not None:
-            self._journal.write(lines)
+            self._journal.write([JournalLine(self._now(), nodeid, test) for nodeid, test in known.items()])
 
-    def _test(self, nodeid: str) -> record_types.RecordedTest:
+    def _test(self, nodeid: str) -> RecordedTest:
         root = self._config.rootpath
         # What node ids are relative to depends on the arguments: a location is relative to the root folder.
         path = self._files.get(nodeid, root / nodeid.partition("::")[0])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
 
 from pytest_rlregress import properties
-from pytest_rlregress.records.record_types import HarnessProperties, NativeLibrary, RawStatus, RecordedTest, Status
+from pytest_rlregress.records.record_types import HarnessProperties, RawStatus, RecordedTest, Status
 
 Report: TypeAlias = pytest.TestReport | pytest.CollectReport
 Reports: TypeAlias = Sequence[Report]
-T = TypeVar("T")
 
 #: Properties of a report that are JSON objects, as text: they are objects in a record too.
 _OBJECTS = ("measured", "golden")
@@ -46,11 +45,6 @@ def entry(name: str, file: str, reports: Reports, *, begun: bool) -> RecordedTes
     )
 
 
-def libraries(report: Report) -> dict[str, list[NativeLibrary]]:
-    """Return the native libraries that a report is the first to name, by family."""
-    return _object(properties.read(report).get("libraries"), dict[str, list[NativeLibrary]])
-
-
 def _attempts(reports: Reports) -> list[Reports]:
     """Group a test's reports by attempt; each begins with its set-up."""
     starts = [index for index, report in enumerate(reports) if index and report.when == "setup"]
@@ -80,16 +74,16 @@ def _properties(reports: Reports) -> HarnessProperties:
     found: dict[str, Any] = {}
     for report in reports:
         found |= properties.read(report)
-    found |= {name: _object(found.get(name), dict[str, Any]) for name in _OBJECTS}
+    found |= {name: _object(found.get(name)) for name in _OBJECTS}
     return msgspec.convert(found, HarnessProperties)
 
 
-def _object(text: object, kind: type[T]) -> T:
+def _object(text: object) -> dict[str, Any]:
     """Parse a JSON object, empty if it is none; what is no finite number becomes null."""
     try:
-        return msgspec.convert(json.loads(str(text), parse_constant=lambda _: None), kind)
+        return msgspec.convert(json.loads(str(text), parse_constant=lambda _: None), dict[str, Any])
     except ValueError:  # another plugin's
-        return kind()
+        return {}
 
 
 def _message(report: Report) -> str:

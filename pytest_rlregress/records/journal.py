@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
-from pytest_rlregress.records.record_types import JournalLine, NativeLibrary, Record, RecordedTest, State, Summary
+from pytest_rlregress.records.record_types import JournalLine, Record, State, with_tests
 from pytest_rlregress.util import files
 
 #: How the file's name ends; before that it is the name that the record is going to have.
@@ -29,54 +26,6 @@ SUFFIX = ".partial.jsonl"
 def is_journal(path: Path) -> bool:
     """Whether a file's name says that it is the journal of a run that has not ended, or was killed."""
     return path.name.endswith(SUFFIX)
-
-
-class RunState:
-    """A run as far as it is known; builds the record.
-
-    Args:
-        head: The record as it would be without any test.
-    """
-
-    def __init__(self, head: Record) -> None:
-        self._head = head
-        self._stop = head.results.summary.stop
-        self._tests: dict[str, RecordedTest] = {}
-        self._libraries: dict[str, list[NativeLibrary]] = {}
-
-    def hear(self, line: JournalLine) -> None:
-        """Add what a line of the journal says."""
-        self._stop = line.at
-        self._tests[line.nodeid] = line.test
-        for family, new in line.libraries.items():
-            known = self._libraries.setdefault(family, [])
-            known += [file for file in new if file not in known]
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether a test is without result."""
-        return any(test.raw_status in ("pending", "interrupted") for test in self._tests.values())
-
-    def record(self, state: State, stop: int | None = None) -> Record:
-        """Build the record of a run that ended at ``stop`` (ms since 1970; None: with the last line)."""
-        results, tests = self._head.results, list(self._tests.values())
-        stop = self._stop if stop is None else stop
-        counts: Counter[str] = Counter(test.status for test in tests)
-        return replace(
-            self._head,
-            timestamp=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stop / 1000)),
-            results=replace(
-                results,
-                summary=Summary(tests=len(tests), **counts, start=results.summary.start, stop=stop),
-                tests=tests,
-                extra=replace(
-                    results.extra,
-                    state=state,
-                    interrupted=state != "complete",
-                    stack=replace(results.extra.stack, libraries=self._libraries),
-                ),
-            ),
-        )
 
 
 class RunJournal:
@@ -123,8 +72,8 @@ class RunJournal:
         self.problem = f"{self.path}: {error.strerror}"
 
 
-def read(path: Path) -> tuple[list[Any], bool]:
-    """Read a journal's lines, and whether its run still goes on, on this machine.
+def read(path: Path) -> tuple[list[Any], State]:
+    """Read a journal's lines, and whether its run still goes on, on this machine, or was killed.
 
     Raises:
         OSError: It cannot be read.
@@ -134,7 +83,7 @@ def read(path: Path) -> tuple[list[Any], bool]:
         running = False
         with contextlib.suppress(OSError):  # a disk that knows no locks
             running = not files.lock(file.fileno(), shared=True)
-        return list(files.json_lines(file.read())), running
+        return list(files.json_lines(file.read())), "running" if running else "killed"
 
 
 def assembled(lines: Sequence[Any], state: State) -> Record:
@@ -143,7 +92,6 @@ def assembled(lines: Sequence[Any], state: State) -> Record:
     Raises:
         msgspec.ValidationError: It is no journal.
     """
-    run = RunState(msgspec.convert(lines[0], Record))
-    for line in msgspec.convert(lines[1:], list[JournalLine]):
-        run.hear(line)
-    return run.record(state)
+    head, known = msgspec.convert(lines[0], Record), msgspec.convert(lines[1:], list[JournalLine])
+    tests = {line.nodeid: line.test for line in known}
+    return with_tests(head, tests.values(), state, known[-1].at if known else head.results.summary.stop)

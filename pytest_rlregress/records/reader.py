@@ -52,9 +52,9 @@ def read(path: Path) -> Record:
     lines: list[Any] = []
     try:
         if journal.is_journal(path):
-            lines, running = journal.read(path)
+            lines, state = journal.read(path)
             lines = _printable(lines)
-            record = journal.assembled(lines, "running" if running else "killed") if lines else None
+            record = journal.assembled(lines, state) if lines else None
         else:
             content = path.read_bytes()
             try:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import platform
 import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
 from importlib import metadata
 from typing import Any, Literal
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from pytest_rlregress.verdicts import Rank, Verdict, rank
 
 #: Version of what is under ``extra``.
-FORMAT = 1
+FORMAT = 2
 
 Status = Literal["passed", "failed", "skipped", "pending", "other"]
 RawStatus = Literal["passed", "failed", "error", "skipped", "xfailed", "xpassed", "pending", "interrupted"]
@@ -45,11 +49,6 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     stand_ins: str = ""
     measured: dict[str, Any] = {}
     golden: dict[str, Any] = {}
-
-    def __post_init__(self) -> None:
-        """Take apart what older releases wrote as ``stand-in: `` and what it was."""
-        if ": " in self.fidelity:
-            self.fidelity, _, self.stand_ins = self.fidelity.partition(": ")
 
 
 class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -79,20 +78,12 @@ class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):
         return status if verdict == Verdict.UNAVAILABLE and status == "failed" else verdict
 
 
-class NativeLibrary(msgspec.Struct):
-    """A file that a process of a contained test had loaded."""
-
-    path: str
-    version: str | None
-
-
-class JournalLine(msgspec.Struct, omit_defaults=True):
-    """What became known of a test, and the libraries that had not been seen before, by family."""
+class JournalLine(msgspec.Struct):
+    """What became known of a test."""
 
     at: int
     nodeid: str
     test: RecordedTest
-    libraries: dict[str, list[NativeLibrary]] = {}
 
 
 class InstalledStack(msgspec.Struct):
@@ -102,8 +93,6 @@ class InstalledStack(msgspec.Struct):
     python: str = ""
     platform: str = ""
     versions: dict[str, str] = {}
-    builds: dict[str, str | None] = {}
-    libraries: dict[str, list[NativeLibrary]] = {}
 
 
 class Processor(msgspec.Struct):
@@ -134,11 +123,19 @@ class RecordedHardware(msgspec.Struct):
 
 
 class PytestCall(msgspec.Struct):
-    """How pytest was called; ``workers`` are xdist's, ``settings`` the ini file and what differs from its defaults."""
+    """How pytest was called.
+
+    Attributes:
+        workers: xdist's.
+        selection: What chose the tests: paths, ``-k``, ``--rl-long`` and their like; empty for the default run, None
+            in a record of format 1.
+        settings: The ini file, and what differs from the defaults.
+    """
 
     arguments: list[str] = []
     host: str = ""
     workers: int | None = None
+    selection: list[str] | None = None
     settings: dict[str, str] = {}
 
 
@@ -150,20 +147,14 @@ class CheckoutState(msgspec.Struct):
 
 
 class RunExtra(msgspec.Struct):
-    """What a run ran on, and how it ended: ``interrupted`` if not complete."""
+    """What a run ran on, and how it ended."""
 
     format: int
     stack: InstalledStack
     run: PytestCall = msgspec.field(default_factory=PytestCall)
     hardware: RecordedHardware = msgspec.field(default_factory=RecordedHardware)
     git: CheckoutState | None = None
-    interrupted: bool = False
     state: State = "complete"
-
-    def __post_init__(self) -> None:
-        """Set the state of a run that was recorded before there were more than two."""
-        if self.interrupted and self.state == "complete":
-            self.state = "interrupted"
 
 
 class Tool(msgspec.Struct):
@@ -233,5 +224,21 @@ def begun(start: int, extra: RunExtra) -> Record:
                 sys.platform, system.release, system.version, extra.git.commit if extra.git else ""
             ),
             extra=extra,
+        ),
+    )
+
+
+def with_tests(head: Record, tests: Iterable[RecordedTest], state: State, stop: int) -> Record:
+    """Return a run's record: what it was begun with, and its tests as far as they are known at ``stop``."""
+    results, tests = head.results, list(tests)
+    counts: Counter[str] = Counter(test.status for test in tests)
+    return replace(
+        head,
+        timestamp=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stop / 1000)),
+        results=replace(
+            results,
+            summary=Summary(tests=len(tests), **counts, start=results.summary.start, stop=stop),
+            tests=tests,
+            extra=replace(results.extra, state=state),
         ),
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,22 +29,17 @@ from pytest_rlregress.util.git import GitError, git
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
-# Where a component says which build it is, for releases whose installed version does not: torch's from PyPI.
-_SAID_IN = {"torch": "version.py", "vllm": "_version.py"}
-
 #: Settings that choose tests or say where records go: profile and arguments tell of them.
 _TOLD_ELSEWHERE = ("hw", "long", "quick", "record_dir", "update_goldens")
 
 
 def found(session: Session, config: pytest.Config) -> RunExtra:
     """Describe the run's command, stack, hardware and checkout."""
-    arguments = [str(argument) for argument in config.invocation_params.args]
-    chosen = {"--rl-long": session.settings.long, "--rl-quick": session.quick}  # by the environment or ini, too
-    arguments += [flag for flag, given in chosen.items() if given and flag not in arguments]
     call = PytestCall(
-        arguments=arguments,
+        arguments=[str(argument) for argument in config.invocation_params.args],
         host=platform.node(),
         workers=config.getoption("numprocesses", None) or None,
+        selection=_selection(session, config),
         settings=_settings(session.settings, config),
     )
     return RunExtra(
@@ -55,9 +48,19 @@ def found(session: Session, config: pytest.Config) -> RunExtra:
         run=call,
         hardware=_hardware(session),
         git=_git(config.rootpath),
-        interrupted=True,  # until it is complete
         state="running",
     )
+
+
+def _selection(session: Session, config: pytest.Config) -> list[str]:
+    """Return what chose the run's tests, wherever it was asked for: empty for the default run."""
+    asked = {"--rl-long": session.settings.long, "--rl-quick": session.quick}
+    asked |= {flag: config.getoption(flag, False) for flag in ("--lf", "--sw")}
+    found = [flag for flag, given in asked.items() if given]
+    for flag in ("-k", "-m", "--deselect", "--ignore", "--ignore-glob"):
+        values = config.getoption(flag, None) or ()
+        found += [f"{flag} {value}" for value in ([values] if isinstance(values, str) else values)]
+    return found + (list(config.args) if config.args_source == pytest.Config.ArgsSource.ARGS else [])
 
 
 def _settings(settings: Settings, config: pytest.Config) -> dict[str, str]:
@@ -80,29 +83,12 @@ def _text(value: object, root: Path) -> str:
     return os.path.relpath(value, root) if isinstance(value, Path) else str(value)
 
 
-def builds(stack: Stack) -> dict[str, str | None]:
-    """Which build torch and vllm are, "cpu" or "cu130", where they are installed; None where that is not said."""
-    return {name: stack.build(name) or _said(name, file) for name, file in _SAID_IN.items() if name in stack.versions}
-
-
-def _said(module: str, file: str) -> str | None:
-    """The local part of the version that a package's own file gives; the package is not imported."""
-    spec = importlib.util.find_spec(module)
-    try:
-        text = Path(spec.origin if spec and spec.origin else "").with_name(file).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
-    version = re.search(r"^__version__\b[^'\"\n]*['\"][^'\"+]+\+([^'\"]+)['\"]", text, re.MULTILINE)
-    return version[1] if version else None
-
-
 def _stack(stack: Stack) -> InstalledStack:
     return InstalledStack(
         requirements=locks.installed().text.splitlines(),
         python=platform.python_version(),
         platform=platform.platform(),
         versions={name: stack.versions[name] for name in COMPONENTS if name in stack.versions},
-        builds=builds(stack),
     )
 
 

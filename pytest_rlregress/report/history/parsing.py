@@ -17,7 +17,7 @@ from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.journal import is_journal
 from pytest_rlregress.records.record_types import Record, RecordedTest
-from pytest_rlregress.report.history.selection import is_quick
+from pytest_rlregress.report.history.selection import find_selection, is_quick
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import rank
@@ -56,7 +56,8 @@ def parse(path: Path) -> ParsedFile:
     stop = _seconds(record.results.summary.stop, path, "ended")
     worst = worst_by_name(tests)
     words = {name: intern(test.word) for name, test in worst.items()}
-    quick = ", quick" if is_quick(extra.run.arguments) else ""
+    asked = find_selection(extra.run)
+    quick = ", quick" if is_quick(asked) else ""
     run = RecordedRun(
         id=record.report_id,
         path=path,
@@ -71,7 +72,7 @@ def parse(path: Path) -> ParsedFile:
         lock=_lock(tuple(extra.stack.requirements)),
         components=extra.stack.versions,
         extra=extra,
-        selection=tuple(extra.run.arguments),
+        asked=asked,
         counts=Counter(words.values()),
         numbers=step_numbers.read_numbers([(test.name, test.extra.measured) for test in tests]),
     )

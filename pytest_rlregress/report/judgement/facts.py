@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_rlregress.records.record_types import RunExtra, State
-from pytest_rlregress.report.history.selection import narrowing, selecting
+from pytest_rlregress.report.history.selection import narrowing
 from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
 from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.verdicts import Rank, rank
@@ -47,7 +47,7 @@ class RecordedRun:
         commit: Of the checkout that the tests are in.
         lock: Every installed package.
         components: Version of each component of the stack.
-        selection: pytest's arguments.
+        asked: What chose its tests; empty for the default run.
         counts: Tests by word.
         numbers: What training steps measured, by name: ``pytest_rlregress.goldens.step_numbers.read_numbers``.
         extra: What the record says of the run: all of the above is in it, and more.
@@ -66,7 +66,7 @@ class RecordedRun:
     lock: Lock
     components: Mapping[str, str]
     extra: RunExtra
-    selection: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
     numbers: Mapping[str, float] = field(default_factory=dict)
 
@@ -74,11 +74,6 @@ class RecordedRun:
     def night(self) -> datetime.date:
         """The night of the run."""
         return night_of(self.start)
-
-    @cached_property
-    def asked(self) -> tuple[str, ...]:
-        """What chose its tests among pytest's arguments; empty for the default run."""
-        return selecting(self.selection)
 
     @property
     def only(self) -> tuple[str, ...]:

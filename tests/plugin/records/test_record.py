@@ -7,7 +7,6 @@ import math
 import platform
 import resource
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from pytest_rlregress.node_ids import stable_id
 from pytest_rlregress.records import run_context
 from pytest_rlregress.records.reader import flipped, lock
 from pytest_rlregress.records.record_types import FORMAT
-from pytest_rlregress.stack import Stack, locks
+from pytest_rlregress.session import find
+from pytest_rlregress.stack import locks
 from pytest_rlregress.util.files import write_whole
 
 PROPERTIES = {
@@ -31,7 +31,6 @@ PROPERTIES = {
         "key": {"device": 'a <b> & "c"', "torch": "2.13", "engine": "vllm 0.31", "attention": "x", "dtype": "float32"},
         "runs": [{"variant": "token", "steps": 2, "loss": [0.5, math.nan], "grad_norm": [math.inf, 1]}],
     },
-    "rlregress_libraries": {"libcublas": [{"path": "/a/libcublas.so.12", "version": "12.4.5.8"}]},
 }
 SIDED = f"""
 import json, math, os, pytest
@@ -176,14 +175,14 @@ def test_what_a_run_writes(pytester, recorded, distributed):
     [numbers] = measured["runs"]  # JSON has no word for what is not a number
     numbers = {**numbers, "loss": [0.5, None], "grad_norm": [None, 1]}
     assert tests["test_remedy"]["extra"]["measured"] == {**measured, "runs": [numbers]}
-    assert "libraries" not in tests["test_remedy"]["extra"]
     assert tests["b]"]["extra"] == {}
     agree(pytester.path / "junit.xml", results)
 
     extra = results["extra"]
-    assert (extra["format"], extra["interrupted"], extra["state"]) == (FORMAT, False, "complete")
+    assert (extra["format"], extra["state"]) == (FORMAT, "complete")
     assert extra["run"]["arguments"][-len(args) :] == [*args]
     assert (extra["run"]["host"], extra["run"]["workers"]) == (platform.node(), 2 if distributed else None)
+    assert extra["run"]["selection"] == ["."]
     assert extra["run"]["settings"] == {
         "ini file": "tox.ini",
         "rlregress_scenarios": "mine",
@@ -191,7 +190,6 @@ def test_what_a_run_writes(pytester, recorded, distributed):
         "rlregress_stall": "9.0",
         "console_output_style": "count",
     }
-    assert extra["stack"]["libraries"].items() >= PROPERTIES["rlregress_libraries"].items()
     assert extra["hardware"]["memory_bytes"] == psutil.virtual_memory().total
     assert lock(path) == locks.installed()
     assert flipped(path, path) == []
@@ -225,7 +223,7 @@ def test_ends(): {ends}
 def test_after(): pass
 """
     _, _, results = recorded(tests, *PLUGINS, *args, into="records/deep")
-    assert (results["extra"]["interrupted"], results["extra"]["state"]) == (True, "interrupted")
+    assert results["extra"]["state"] == "interrupted"
     assert words(results) == {"test_before": "passed passed", "test_ends": ended, "test_after": "pending pending"}
 
 
@@ -322,23 +320,22 @@ def test_the_processor_is_the_one_that_is_here():
 
 
 @pytest.mark.parametrize(
-    ("version", "file", "wanted"),
+    ("arguments", "variables", "selection"),
     [
-        ("2.13.0+cpu", "", "cpu"),
+        (["-q", "-x", "--maxfail=2", "-p", "no:randomly", "--rl-strict"], {}, []),
+        (["-k", "one or two", "test_it.py"], {}, ["-k one or two", "test_it.py"]),
         (
-            "2.13.0",
-            "from typing import Optional\n__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n",
-            "cu130",
+            ["-kone", "-m", "not slow", "--deselect=a::b", "--ignore", "c"],
+            {},
+            ["-k one", "-m not slow", "--deselect a::b", "--ignore c"],
         ),
-        ("2.13.0", "__version__: str\n__version__ = version = '2.13.0+rocm7.0'\n", "rocm7.0"),
-        ("2.13.0", "__version__ = '2.13.0'\nother = '+x'\n", None),
+        (["--last-failed"], {}, ["--lf"]),
+        ([], {"RLREGRESS_LONG": "yes"}, ["--rl-long"]),
+        (["--rl-quick", "--sw"], {}, ["--rl-quick", "--sw"]),
     ],
 )
-def test_the_build_of_a_component_that_is_not_imported(tmp_path, monkeypatch, version, file, wanted):
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError")
-    (tmp_path / "torch" / "version.py").write_text(file)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)  # other tests may have imported the real one
-    assert run_context.builds(Stack({"torch": version})) == {"torch": wanted}
-    assert "torch" not in sys.modules
+def test_a_record_says_what_chose_its_tests(pytester, monkeypatch, arguments, variables, selection):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    config = pytester.parseconfigure(*arguments)
+    assert run_context._selection(find(config), config) == selection

@@ -89,7 +89,7 @@ def test_a_real_record(run, pytester):
     history = opened(pytester.path / "records")
     (one,) = history.runs
     assert (one.state, one.platform, dict(one.counts)) == ("complete", "cpu", {"passed": 1, "failed": 1})
-    assert one.selection[-1] == "test_it.py"
+    assert one.asked[-1] == "test_it.py"
     assert one.lock.version("pytest")
     assert one.components["torch"] == one.lock.version("torch")
     (point,) = history.timelines("cpu")["test_it.py::test_bad"]
@@ -202,7 +202,7 @@ def test_text_that_is_none_is_read_all_the_same(folder, made, odd):
         (lambda _: b"\xff\xfe{}", "no complete JSON"),
         (lambda _: b'{"reportFormat": "CTRF", "results": {"tests": []}}', "another tool's test report"),
         (lambda _: b"[1, 2]", "no record"),
-        (lambda record: record.replace(b'"format": 1', b'"format": 99'), "format 99, known here up to 1"),
+        (lambda record: record.replace(b'"format": 2', b'"format": 99'), "format 99, known here up to 2"),
         (lambda record: record.replace(b'"start": 1', b'"start": 99991'), "does not say when its run began"),
         (
             lambda record: record.replace(b'"state": "complete"', b'"state": "green"'),
@@ -407,7 +407,7 @@ def _put(folder, wanted, made):
         elif kind == "foreign":
             content = '{"tests": 3}'
         elif kind == "newer":
-            record["results"]["extra"]["format"] = 2
+            record["results"]["extra"]["format"] = 3
         elif kind == "longer":
             record["results"]["summary"]["stop"] += 7
         elif kind == "early":

@@ -188,7 +188,7 @@ def test_a_run_of_some_folders_takes_the_place_of_what_the_record_has_of_them(sc
 
 def test_a_run_that_was_interrupted_is_no_record(script, runs, tmp_path):
     record = json.loads(runs[0].read_text())
-    record["results"]["extra"] |= {"state": "interrupted", "interrupted": True}
+    record["results"]["extra"] |= {"state": "interrupted"}
     (tmp_path / "cut.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match="interrupted"):
         script("stack_records").shorten(tmp_path / "cut.json")

@@ -129,23 +129,6 @@ def test_a_record_from_before_a_key_existed_is_read(tmp_path):
     assert (extra.state, extra.hardware.profile, extra.git, extra.run.arguments) == ("complete", None, None, [])
 
 
-@pytest.mark.parametrize(
-    ("said", "state"),
-    [
-        ({"interrupted": True}, "interrupted"),
-        ({"interrupted": False}, "complete"),
-        ({}, "complete"),
-        ({"interrupted": True, "state": "killed"}, "killed"),
-    ],
-)
-def test_how_a_run_ended(tmp_path, said, state):
-    record = document()
-    del record["results"]["extra"]["interrupted"]
-    record["results"]["extra"].update(said)
-    (tmp_path / "a.json").write_text(json.dumps(record))
-    assert read(tmp_path / "a.json").results.extra.state == state
-
-
 @pytest.mark.process
 def test_reading_needs_no_pytest():
     script = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 
@@ -11,8 +12,7 @@ from installed import CHECKOUT
 from record_checks import checked
 
 from pytest_rlregress.records import record_types
-from pytest_rlregress.records.journal import RunState
-from pytest_rlregress.records.record_types import FORMAT, JournalLine, Record, RunExtra
+from pytest_rlregress.records.record_types import FORMAT, Record, RecordedTest, RunExtra
 
 KEY = {"device": "NVIDIA H100 80GB HBM3", "torch": "2.13", "engine": "vllm 0.31", "attention": "x", "dtype": "bfloat16"}
 SERIES = {
@@ -21,13 +21,18 @@ SERIES = {
 }
 EXTRA = {
     "format": FORMAT,
-    "run": {"arguments": ["--hw=h100", "-n2"], "host": "gpu-7", "workers": 2},
+    "run": {
+        "arguments": ["--hw=h100", "-n2"],
+        "host": "gpu-7",
+        "workers": 2,
+        "selection": ["a.py"],
+        "settings": {"a": "b"},
+    },
     "stack": {
         "requirements": ["torch==2.13.0"],
         "python": "3.12.1",
         "platform": "Linux",
         "versions": {"torch": "2.13.0"},
-        "builds": {"torch": "cu130", "vllm": None},
     },
     "hardware": {
         "profile": "h100",
@@ -86,14 +91,13 @@ TEST = {
         },
     },
 }
-LIBRARIES = {"libcublas": [{"path": "/a/libcublas.so.12", "version": "12.4.5.8"}]}
 
 
 def full():
     """A record in which each key is used."""
-    run = RunState(record_types.begun(1, msgspec.convert(EXTRA, RunExtra)))
-    run.hear(msgspec.convert({"at": 9, "nodeid": "a", "test": TEST, "libraries": LIBRARIES}, JournalLine))
-    return json.loads(json.dumps(msgspec.to_builtins(run.record("complete"))))
+    head = record_types.begun(1, msgspec.convert(EXTRA, RunExtra))
+    record = record_types.with_tests(head, [msgspec.convert(TEST, RecordedTest)], "complete", 9)
+    return json.loads(json.dumps(msgspec.to_builtins(record)))
 
 
 def places(value, where=()):
@@ -201,12 +205,17 @@ def test_the_check_of_a_written_record_finds_what_reading_does_not(where, value)
         checked(record)
 
 
-def test_what_stood_in_is_read_from_older_records_too():
-    record = full()
-    record["results"]["tests"][0]["extra"] |= {"fidelity": "stand-in: a logical GPU; a receiver"}
-    del record["results"]["tests"][0]["extra"]["stand_ins"]
-    read = msgspec.convert(record, Record).results.tests[0].extra
-    assert (read.fidelity, read.stand_ins) == ("stand-in", "a logical GPU; a receiver")
+def test_a_record_of_format_1_is_read_but_for_what_nobody_asked_for():
+    old = full()
+    extra = old["results"]["extra"]
+    extra["format"] = 1
+    expected = copy.deepcopy(old)
+    expected["results"]["extra"]["run"] |= {"selection": None, "settings": {}}
+    del extra["run"]["selection"], extra["run"]["settings"]
+    library = {"path": "/a/libcublas.so.12", "version": "12.4.5.8"}
+    extra["stack"] |= {"builds": {"torch": "cu130", "vllm": None}, "libraries": {"libcublas": [library]}}
+    extra["interrupted"] = False
+    assert msgspec.to_builtins(msgspec.convert(old, Record)) == expected
 
 
 def test_the_page_on_records_has_the_keys():

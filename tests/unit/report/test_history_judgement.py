@@ -21,13 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.records.record_types import InstalledStack, RunExtra
+from pytest_rlregress.records.record_types import InstalledStack, PytestCall, RunExtra
 from pytest_rlregress.report.history import store
-from pytest_rlregress.report.history.selection import selecting
+from pytest_rlregress.report.history.selection import find_selection
 from pytest_rlregress.report.judgement import classify, flakes, night, upgrades
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
-from pytest_rlregress.settings import OPTIONS
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -82,7 +81,7 @@ def _run(number, date, changed, state, selection):
         lock=Lock({"vllm": f"vllm==0.{changed['+']}"}),
         components={},
         extra=RunExtra(1, InstalledStack([])),
-        selection=selection,
+        asked=selection,
     )
 
 
@@ -249,51 +248,47 @@ def test_what_comes_later_is_not_known_yet():
     ("before", "tonight", "expected"),
     [
         ((), (), "missing"),
-        (("--hw=h100", "--rl-record-dir", "monday"), ("--hw=h100", "--rl-record-dir", "tuesday", "-q"), "missing"),
-        (("-n", "2"), ("-n", "4", "-p", "no:cacheprovider"), "missing"),
         (("tests/test_mine.py",), ("tests/test_mine.py",), "missing"),
-        ((), ("-k", "mask"), None),
-        ((), ("-kmask",), None),
+        ((), ("-k mask",), None),
         ((), ("tests/test_it.py::test_other",), None),
         ((), ("--lf",), None),
-        ((), ("-m", "not slow"), None),
+        ((), ("-m not slow",), None),
         (("tests/test_mine.py",), (), None),
         (("--rl-long",), ("--rl-long",), "missing"),
         ((), ("--rl-long",), "missing"),
         (("--rl-long",), (), None),
-        (("--rl-long", "-k", "step"), ("--rl-long",), None),
+        (("--rl-long", "-k step"), ("--rl-long",), None),
     ],
 )
 def test_a_run_of_some_tests_makes_no_others_missing(before, tonight, expected):
     points, runs, last = history("g -")
-    runs = [replace(runs[0], selection=before), replace(runs[1], selection=tonight)]
+    runs = [replace(runs[0], asked=before), replace(runs[1], asked=tonight)]
     found = classify.classify_test(TEST, [Point(runs[0], points[0].word, 1.0)], runs, last)
     assert (found and found.kind) == expected
 
 
 def test_a_run_of_some_tests_does_not_hide_the_run_before_it():
     points, runs, last = history("g - -")
-    runs[1] = replace(runs[1], selection=("-k", "mask"))
+    runs[1] = replace(runs[1], asked=("-k mask",))
     assert classify.classify_test(TEST, points, runs, last).kind == "missing"
 
 
-def test_what_chooses_tests():
-    assert selecting(["-q", "-x", "--hw", "h100", "--maxfail=2", "--rl-strict", "a.py", "-k", "one or two"]) == (
-        "a.py",
-        "-k",
-        "one or two",
-    )
-    for option in OPTIONS:
-        if option.takes is not None:
-            value = ["value"] if option.takes else []
-            chosen = (option.flag,) if option.name in ("long", "quick") else ()
-            assert selecting([option.flag, *value, "a.py"]) == (*chosen, "a.py")
+@pytest.mark.parametrize(
+    ("call", "asked"),
+    [
+        (PytestCall(["--rl-quick", "-k", "a"], selection=[]), ()),
+        (PytestCall(["-x"], selection=["-k a"]), ("-k a",)),
+        (PytestCall(["--hw=h100", "--rl-long", "-n", "2"]), ("--rl-long",)),
+    ],
+)
+def test_what_chose_the_tests(call, asked):
+    assert find_selection(call) == asked
 
 
 @pytest.mark.parametrize(("selection", "long"), [((), []), (("--rl-long",), ["--rl-long"])])
 def test_a_test_is_run_again_as_it_was(selection, long):
     _, runs, _ = history("g b")
-    _, *rest = upgrades.again(replace(runs[0], selection=selection), ["a.py::test_one"])[1:]
+    _, *rest = upgrades.again(replace(runs[0], asked=selection), ["a.py::test_one"])[1:]
     assert rest[: len(long)] == long
     assert rest[-1] == "a.py::test_one"
 
