@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -105,6 +106,9 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[R
     count, possible = count + certain, possible + len(in_metrics) - certain
     could_be = f", {possible} that could be one" if possible else ""
     paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}{could_be}")
+    if diagnosis.unknown and not count + possible:
+        log = diagnosis.unknown[0].places[0].log
+        paragraphs[-1] += f"\nTo document one: rlregress new my-failure --folder scenarios/mine < {shlex.quote(log)}"
     return "\n\n".join(paragraphs)
 
 

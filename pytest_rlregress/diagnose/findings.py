@@ -10,6 +10,7 @@ from pytest_rlregress.catalogue import Catalogue, Failure
 from pytest_rlregress.diagnose import matching
 from pytest_rlregress.diagnose.events import Chain, headline
 from pytest_rlregress.diagnose.matching import Fit
+from pytest_rlregress.diagnose.patterns import starts_traceback
 from pytest_rlregress.diagnose.search import Search
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.logs.signals import STOPPING
@@ -55,7 +56,9 @@ class LogFinding:
         """Count one more."""
         self.count += 1
         if len(self.places) < _PLACES:
-            shown = [(line.number, line.printed.rstrip()) for line in lines]
+            lines = list(lines)
+            telling = [line for line in lines if not starts_traceback(line.text)] or lines
+            shown = [(line.number, line.printed.rstrip()) for line in telling]
             if len(shown) > _LINES:
                 shown = [*shown[: _LINES // 2], *shown[-_LINES // 2 :]]
             self.places.append(LogPosition(log, tuple(shown)))

@@ -44,7 +44,8 @@ class ProcessEnd:
     Attributes:
         signal: Name of the signal, or None where the line has none.
         lead: What stands before it on the line.
-        own: Whether the process' own handler says so, and not who waited for it.
+        own: Whether the process' own handler says so, or the kernel that killed it for its memory, and not who waited
+            for it.
         library: Where it was, if the kernel says so.
     """
 
@@ -84,8 +85,8 @@ _TOLD = _patterns(
     # kernel: "python[12]: segfault at 0 ip … error 4 in libcuda.so.1[7f+5]", "traps: python[12] trap divide error ip:…"
     rf"^(?P<lead>(?:traps: )?\S+\[\d+\]:? (?:trap )?)(?P<words>{_WORD})\b.* ip[: ].*?(?: in (?P<library>[^\s\[]+)|$)",
     # "Out of memory: Killed process 12 (python) …", "oom-kill:constraint=…,task=python,pid=12", "oom_reaper: …"
-    r"^(?P<lead>(?:memory cgroup )?)(?P<words>out of memory): kill(?:ed)? process \d+",
-    r"^(?P<lead>)(?P<words>oom)(?:-kill:constraint=|_reaper: reaped process)",
+    r"^(?P<kernel>)(?P<lead>(?:memory cgroup )?)(?P<words>out of memory): kill(?:ed)? process \d+",
+    r"^(?P<kernel>)(?P<lead>)(?P<words>oom)(?:-kill:constraint=|_reaper: reaped process)",
     # Slurm: "slurmstepd: error: Detected 1 oom_kill event in StepId=12.0", "task 0: Out Of Memory"
     r"^(?P<lead>.*?)\bdetected \d+ (?P<words>oom)[-_ ]kill event",
     rf"^(?P<lead>.*?)\btasks? \d[\d,-]*: (?P<words>{_WORD})\b(?: \(core dumped\))?$",
@@ -111,6 +112,12 @@ _TOLD = _patterns(
     # Ray, vLLM, multiprocessing: no signal is known
     r"^(?P<lead>.*?)\b(?:(?:died|exits|exited) unexpectedly|worker exit type: SYSTEM_ERROR|unexpectedly exits? with)",
 )
+# What Ray says of every worker that is gone: "There are some potential root causes. (1) The process is killed by
+# SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called. (3) The worker is crashed …"
+_POSSIBLE_CAUSES = re.compile(
+    r"There are some potential root causes\..*|\(1\) The process is killed by SIGKILL by OOM killer.*"
+    r"|\(3\) The worker is crashed unexpectedly due to SIGSEGV.*"
+)
 _WORTH_IT = re.compile(
     r"signal|SIG[A-Z]|exit|status=|kill|backtrace|dumped|fault|divide|opcode|fatal|floating|bus error|illegal|free\b|"
     r"alloc\(\)|corrupt|smash|terminat|abort|assertion|oom|out of memory|unexpectedly|LLVM|unmap_chunk",
@@ -120,6 +127,7 @@ _WORTH_IT = re.compile(
 
 def process_end(text: str) -> ProcessEnd | None:
     """Return how a process died, if a line of a log without its prefixes says so; not whether it is only quoted."""
+    text = _POSSIBLE_CAUSES.sub("", text)
     if not _WORTH_IT.search(text):
         return None
     for pattern in _OWN:
@@ -130,7 +138,7 @@ def process_end(text: str) -> ProcessEnd | None:
             groups = found.groupdict()
             if groups.get("status") and not _read_status(groups["status"]):
                 return None
-            return ProcessEnd(_signal(groups), groups["lead"], library=groups.get("library") or "")
+            return ProcessEnd(_signal(groups), groups["lead"], "kernel" in groups, groups.get("library") or "")
     return None
 
 

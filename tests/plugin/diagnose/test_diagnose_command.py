@@ -83,10 +83,28 @@ def test_unknown_events_are_listed(log, capsys):
     assert main(["diagnose", "--json", log(UNKNOWN)]) == 0
     unknown = as_json(capsys)["unknown"]
     assert [(one["what"], one["places"][0]["line"]) for one in unknown] == [
-        ("RuntimeError: step failed, after ZeroDivisionError: division by zero", 8),
+        ("RuntimeError: step failed, after ZeroDivisionError: division by zero", 11),
         ("CUDA error: an illegal memory access was encountered", 12),
         ("SIGBUS: ./run.sh: line 3: 4242 Bus error               (core dumped) python train.py", 13),
     ]
+
+
+def test_what_is_not_documented_ends_with_what_to_type_next(log, capsys):
+    path = log("OSError: file 3 is gone\n")
+    assert main(["diagnose", path]) == 0
+    assert capsys.readouterr().out.endswith(
+        f"To document one: rlregress new my-failure --folder scenarios/mine < {path}\n"
+    )
+
+
+def test_the_line_with_the_numbers_is_the_evidence(log, capsys):
+    numbers = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 79 GiB"
+    )
+    path = log(UNKNOWN.partition("ZeroDivisionError")[0] + numbers + "\n")
+    main(["diagnose", path])
+    _, place, evidence, *_ = capsys.readouterr().out.splitlines()
+    assert (place.strip(), evidence.strip()) == (f"{path}:4", f"4  {numbers}")
 
 
 def test_the_same_is_counted_and_memory_is_bounded(log, capsys):

@@ -230,3 +230,24 @@ def test_engine_that_was_told_to_stop_is_no_failure():
     assert [name for name, _ in seen(stopped)] == [None]
     with_cause = f"ValueError: no such model\n{stopped}"
     assert [what for _, what in seen(with_cause)] == ["ValueError: no such model"]
+
+
+RAY_DIED = (
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    "\tThe actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: "
+    "Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) "
+    "The process is killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called. (3) The "
+    "worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\n"
+)
+KERNEL = "[12345.678901] Memory cgroup out of memory: Killed process 4242 (ray::Worker) total-vm:9kB, anon-rss:9kB"
+
+
+@pytest.mark.parametrize("before", ["", "(raylet) A worker died or was killed by an unexpected system error. "])
+def test_a_list_of_possible_causes_is_no_signal(before):
+    said = seen(before + RAY_DIED.partition("\t")[2])
+    assert [signal for signal, _ in said] == [None]
+    assert [signal for signal, _ in seen(RAY_DIED)] == [None]
+
+
+def test_the_kernel_s_line_is_shown_beside_what_it_explains():
+    assert [signal for signal, _ in seen(RAY_DIED + KERNEL)] == [None, "SIGKILL"]
