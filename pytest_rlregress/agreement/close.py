@@ -36,6 +36,7 @@ def check_logprobs_close(
         AssertionError: They come apart: the first place, with what each side gave either token.
         ValueError: They are not of the same prompts, have no token, or nothing says how far apart they may be.
     """
+    __tracebackhide__ = True
     if [one.prompt_ids for one in a] != [one.prompt_ids for one in b]:
         raise ValueError(f"{len(a)} completions of {names[0]} and {len(b)} of {names[1]} are not of the same prompts")
     if not any(one.ids for one in [*a, *b]):
@@ -51,6 +52,7 @@ def _measured(completions: Sequence[Completion]) -> float:
 
     Measured in float32 on a CPU: vLLM and transformers up to 1.5 times as far as the model's own two ways.
     """
+    __tracebackhide__ = True
     rounding = [gap for one in completions for gap in one.rounding or ()]
     if not rounding:
         raise ValueError("neither side is of hf_runner, whose completions say what rounding makes: give atol= in nats")

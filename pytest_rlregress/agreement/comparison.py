@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.agreement.causes import FACTOR, KnownRollouts, floor_of, gap_of
 from pytest_rlregress.agreement.computations import Row, Sampling
 from pytest_rlregress.agreement.engine_causes import explain
-from pytest_rlregress.agreement.explanation import Explanation
+from pytest_rlregress.agreement.explanation import Explanation, nats
 from pytest_rlregress.agreement.unchanged import unchanged
 from pytest_rlregress.fixtures.completions import Completion
 from pytest_rlregress.fixtures.vllm_engine import Engine
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class AgreementComparison:
     """An engine's numbers beside a trainer's. True where they agree; ``str()`` of it says how far apart they are.
+
+    ``repr()`` of it, which pytest shows of a bare ``assert agreement(…)``, names the causes as well.
 
     Attributes:
         gap: Mean |difference of log-probability| in nats a token.
@@ -51,7 +54,11 @@ class AgreementComparison:
         """The gap and the floor."""
         return str(Explanation(self.gap, self.floor, self.gap, agrees=self.agrees)).partition(": unexplained")[0]
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        """The gap and its causes, short enough for pytest, which cuts after 240 characters; the floor if they agree."""
+        if self.agrees or not self._explanation.causes:
+            return str(self if self.agrees else self._explanation)
+        return f"{nats(self.gap)} nats a token: " + "; ".join(cause.sentence for cause in self._explanation.causes)
 
     def explain(self) -> Explanation:
         """Say what the gap comes from, by undoing one cause at a time, in the model and in the running engine.
@@ -61,6 +68,10 @@ class AgreementComparison:
         of Python, numpy and torch are those of before. Comparing weights, and another dtype, takes a copy of the
         model.
         """
+        return self._explanation
+
+    @cached_property
+    def _explanation(self) -> Explanation:
         return explain(self.engine, self.known, self.reported, self.engine_prompts, self.trainer, self.gap)
 
 

@@ -35,9 +35,9 @@ class Cause:
         return f"{self.undone}, {nats(self.remaining)}: {self.sentence} ({self.remedy})"
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """How far apart two sides are, and why. ``str()`` of it is the answer as a sentence.
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(str):
+    """How far apart two sides are, and why: the answer as a sentence, which pytest shows whole behind an ``assert``.
 
     Attributes:
         gap: Mean |difference of log-probability| in nats a token.
@@ -57,6 +57,26 @@ class Explanation:
     agrees: bool = False
     notes: tuple[str, ...] = ()
 
+    def __new__(
+        cls,
+        gap: float,
+        floor: float,
+        remaining: float,
+        causes: tuple[Cause, ...] = (),
+        nearest: tuple[Cause, ...] = (),
+        agrees: bool = False,
+        notes: tuple[str, ...] = (),
+    ) -> Explanation:
+        """Say the gap and what explains it, or what comes nearest."""
+        if agrees:
+            text = f"agrees: {nats(gap)} nats a token, rounding alone makes {nats(floor)}"
+        elif causes:
+            text = f"{nats(gap)} nats a token; " + "; ".join(map(str, causes))
+        else:
+            unexplained = f"{nats(gap)} nats a token, where rounding alone makes {nats(floor)}: unexplained"
+            text = "; ".join([unexplained, *(f"nearest: {cause}" for cause in nearest[:1]), *notes])
+        return super().__new__(cls, text)
+
     @property
     def explained(self) -> bool:
         """Whether the causes leave nothing but rounding; True where the sides agree, too."""
@@ -66,14 +86,3 @@ class Explanation:
     def names(self) -> list[str]:
         """The names of the causes."""
         return [cause.name for cause in self.causes]
-
-    def __str__(self) -> str:
-        """The gap and what explains it, or what comes nearest."""
-        if self.agrees:
-            return f"agrees: {nats(self.gap)} nats a token, rounding alone makes {nats(self.floor)}"
-        if self.causes:
-            return f"{nats(self.gap)} nats a token; " + "; ".join(map(str, self.causes))
-        text = f"{nats(self.gap)} nats a token, where rounding alone makes {nats(self.floor)}: unexplained"
-        return (
-            text + "".join(f"; nearest: {cause}" for cause in self.nearest[:1]) + "".join(f"; {n}" for n in self.notes)
-        )

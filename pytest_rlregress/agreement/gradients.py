@@ -2,6 +2,8 @@
 
 ``gradient_of(loss, expected)`` and ``advantages_of(function, expected)`` compare with a closed form in float64 at once;
 ``.unchanged_by(…)`` of what they return splits, pads, packs and reorders the batch and compares again.
+
+PYTEST_DONT_REWRITE: the messages are complete.
 """
 
 from __future__ import annotations
@@ -59,8 +61,10 @@ def gradient_of(loss: PerToken, expected: str | PerToken, batch: PolicyBatch | N
         AssertionError: The gradient is zero, or not the expected one; says by how much.
         ValueError: ``expected`` is none of the names.
     """
+    __tracebackhide__ = True
 
     def gradient(part: PolicyBatch) -> torch.Tensor:
+        __tracebackhide__ = True
         import torch
 
         log_probs = part.log_probs.detach().clone().requires_grad_()
@@ -85,9 +89,11 @@ def advantages_of(function: PerToken, expected: PerToken, batch: PolicyBatch | N
     Raises:
         AssertionError: All advantages are zero, or not the expected ones; says by how much.
     """
+    __tracebackhide__ = True
     import torch
 
     def trained(part: PolicyBatch) -> torch.Tensor:
+        __tracebackhide__ = True
         return torch.where(part.mask.bool(), function(part), 0.0)
 
     return _checked("advantage", trained, expected, batch, left_out=("dynamic-batches", "packing"))
@@ -96,6 +102,7 @@ def advantages_of(function: PerToken, expected: PerToken, batch: PolicyBatch | N
 def _checked(
     what: str, function: PerToken, expected: str | PerToken, batch: PolicyBatch | None, left_out: Sequence[str] = ()
 ) -> Invariance:
+    __tracebackhide__ = True
     if isinstance(expected, str):
         if expected not in WEIGHTS:
             raise ValueError(f"no weights {expected!r}; there are {', '.join(WEIGHTS)}, or a function of your own")
@@ -134,11 +141,13 @@ class Invariance:
             AssertionError: Says which, and by how much; for each that changes it.
             ValueError: A name is none of these.
         """
+        __tracebackhide__ = True
         said = [sentence for name in names or self.applicable if (sentence := self.change(name))]
         assert not said, "; ".join(said)
 
     def change(self, name: str) -> str:
         """Return the sentence with which ``unchanged_by`` would fail, "" if it would not."""
+        __tracebackhide__ = True
         if name not in CHANGES:
             raise ValueError(f"no change {name!r}; there are {', '.join(CHANGES)}")
         told, recast, garbage = CHANGES[name]
@@ -166,6 +175,7 @@ class Invariance:
         Raises:
             AssertionError: They differ in the upper half of the digits: in such a precision nothing can be compared.
         """
+        __tracebackhide__ = True
         import torch
 
         step = float(torch.finfo(torch.float32).eps)
@@ -179,6 +189,7 @@ class Invariance:
 
     def difference(self, found: torch.Tensor, wanted: torch.Tensor, whose: str) -> str:
         """Return in a sentence how ``found`` differs from ``wanted``, "" if by no more than rounding."""
+        __tracebackhide__ = True
         import torch
 
         found, wanted = found.double(), wanted.double()
@@ -202,6 +213,7 @@ class Invariance:
 
     def _joined(self, batch: PolicyBatch, origins: Sequence[torch.Tensor]) -> torch.Tensor:
         """What the function gives for the parts, each token where it is in the whole batch."""
+        __tracebackhide__ = True
         whole = 0.0 * self.batch.log_probs.double().flatten()
         for origin in origins:
             found = self.function(replace(taken(batch, origin), parts=len(origins))).double()

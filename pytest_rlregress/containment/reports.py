@@ -15,6 +15,9 @@ from pytest_rlregress.verdicts import Outcome
 
 _LAST_LINES = 10
 _CAPTURED = "Captured stdout"
+#: What vllm_engine.start prints before vLLM's 60 lines, and after them.
+START_UP = ("vLLM starts", "vLLM started")
+_START_UP = re.compile("^{}\n(?:.*\n)*?{}\n".format(*START_UP), re.MULTILINE)
 # What runs the test, in faulthandler's stacks and in py-spy's.
 _RUNNER = re.compile(
     r"(?:^.*(?:/_pytest/|/pluggy/|/pytest_rlregress/containment/|File \"<string>\""
@@ -182,6 +185,12 @@ def describe_death(death: Death) -> tuple[str, str]:
 def drop_output(report: pytest.TestReport) -> None:
     """Take what the test printed out of its report: under ``-s`` it has been on the terminal."""
     report.sections = [(title, text) for title, text in report.sections if not title.startswith(_CAPTURED)]
+
+
+def drop_start_up(report: pytest.TestReport) -> None:
+    """Take the start-up log of engines that started from a report: it says nothing of what failed with them."""
+    texts = [(title, _START_UP.sub("", text)) for title, text in report.sections]
+    report.sections = [(title, text) for title, text in texts if text]
 
 
 def fold_subtests(reports: Sequence[pytest.TestReport], *, judged: bool) -> list[pytest.TestReport]:

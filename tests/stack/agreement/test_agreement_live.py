@@ -248,14 +248,12 @@ def test_what_cannot_be_compared_is_refused(raw, model, agreement):
 
 
 @group("raw")
-def test_the_document_shows_what_is_printed(raw, model, sharp_qwen, agreement, tmp_path, monkeypatch):
+def test_the_document_shows_what_is_printed(raw, model, agreement, tmp_path, monkeypatch):
     files = documents.files("agreement.md")
     documents.write(files, tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "agreement"))
     import mistakes
-    import test_rollouts
 
-    test_rollouts.test_rollouts_agree(raw, sharp_qwen, agreement)
     made = (mistakes.temperature, mistakes.a_sync_without_the_head, mistakes.a_cache_that_is_not_reset)
     said = [str(mistake(raw, model, agreement)) for mistake in made]
     print(*said, sep="\n")
@@ -270,7 +268,6 @@ def test_the_document_proves_a_sync(raw, sharp_qwen, synced, tmp_path, monkeypat
     monkeypatch.syspath_prepend(str(tmp_path / "agreement"))
     import test_sync
 
-    test_sync.test_sync(raw, sharp_qwen, synced)
     with pytest.raises(AssertionError) as raised:
         synced(raw, sharp_qwen.model(), test_sync.sync_as_it_was)
     said = str(raised.value)
