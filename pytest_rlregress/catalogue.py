@@ -305,7 +305,7 @@ class Catalogue(dict[str, Failure]):
         """
         if failure_id in self:
             return self[failure_id]
-        close = get_close_matches(failure_id, self) or sorted(self)
+        close = [known for known in self if failure_id in known] or get_close_matches(failure_id, self, cutoff=0.0)
         raise CatalogueError(
             f"{asked_by}: failure id {failure_id!r} is not in the catalogue. Did you mean {' or '.join(close[:3])}? "
             "Ids come from the failures.toml of the shipped scenarios and of the folders in ini rlregress_scenarios."

@@ -46,12 +46,18 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _run(arguments: list[str]) -> int:
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read a command line.
+
+    Raises:
+        SystemExit: It asks for help, or is not allowed, which was said.
+    """
     parser = argparse.ArgumentParser(
         prog="rlregress",
         description="Documented failures of the stack that trains LLMs with RL. To run them: pytest --hw=PROFILE",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser.add_argument("--version", action=_PrintVersion)
+    commands = parser.add_subparsers(dest="command")
     for name, summary in COMMANDS.items():
         if arguments[:1] == [name]:
             import_module(f"pytest_rlregress.{name}.{name}_command").declare(commands)
@@ -59,12 +65,20 @@ def _run(arguments: list[str]) -> int:
             commands.add_parser(name, help=summary)
     # argparse lets the words of a command end where its options begin: those after them come back as rest.
     options, rest = parser.parse_known_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        parser.exit(2)
     words = [word for word in rest if word != "--"]
     if words and (not hasattr(options, "words") or any(word.startswith("-") for word in words)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if words:
         options.words += words
     options.arguments = arguments
+    return options
+
+
+def _run(arguments: list[str]) -> int:
+    options = parse(arguments)
     from pytest_rlregress.catalogue import CatalogueError
 
     try:
@@ -77,6 +91,19 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"rlregress {options.command}: interrupted", file=sys.stderr)
         return 130
+
+
+class _PrintVersion(argparse.Action):
+    """Print the installed version; reading it is left until it is asked for."""
+
+    def __init__(self, option_strings: list[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the installed version")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"pytest-rlregress {version('pytest-rlregress')}")
+        parser.exit()
 
 
 def _scenarios_here() -> list[Path]:

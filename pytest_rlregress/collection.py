@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 #: Modules of the stack that take seconds to import.
 SLOW_MODULES = ("torch", "vllm", "ray", "transformers")
+_SHIPPED = (Path(__file__).parent / "scenarios").resolve()
 _IMPORTED: pytest.StashKey[tuple[str, float]] = pytest.StashKey()
 
 
@@ -67,6 +68,11 @@ def check(config: pytest.Config, run: Session, items: Sequence[pytest.Item]) -> 
                 f"failure {failure.id} has no test: none in {folder} is marked reproduces({failure.id!r}) or "
                 f"guards({failure.id!r}).",
             )
+
+
+def is_shipped(path: Path) -> bool:
+    """Return whether a test file is one of the shipped scenarios."""
+    return path.resolve().is_relative_to(_SHIPPED)
 
 
 def _is_named_in(folder: Path, failure_id: str) -> bool:

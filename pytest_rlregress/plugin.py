@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,8 @@ class Collected:
                 containment.order(items)
         with _usage_errors_shown(session, items):
             yield
+            if left_out := _session(config).leave_out_long(items):
+                config.hook.pytest_deselected(items=left_out)
             if containment is not None:
                 containment.order(items)
 
@@ -109,6 +112,18 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if config is not None and {"verdict", "checks"} & properties.read(report).keys() and _open(config):
         terminal: Any = config.pluginmanager.get_plugin("rlregress-terminal")
         terminal.pytest_runtest_logreport(report)  # registered while this very hook is being called
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Show the warnings of shipped scenarios, where the run's filters make errors of them: they are no verdict."""
+    if all(action != "error" for action, *_ in warnings.filters) or not collection.is_shipped(item.path):
+        return (yield)
+    shown = [("default" if action == "error" else action, *rest) for action, *rest in warnings.filters]
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.filters[:] = shown  # type: ignore[index]
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -47,6 +48,8 @@ class Session:
         self._unavailable: dict[pytest.Item, str | None] = {}
         #: How many tests marked long this run leaves out.
         self.left_out = 0
+        #: Where pytest would have looked for tests; None where the command line names them.
+        self.passed_over: list[str] | None = None
 
     # -- what the run is about -------------------------------------------------------------------------------------
 
@@ -155,29 +158,32 @@ class Session:
 
     def _choose_scenarios(self) -> None:
         """Without a path on the command line, run the shipped scenarios and the user's, if there is a stack."""
-        if self._config.args_source != pytest.Config.ArgsSource.ARGS:
+        source, sources = self._config.args_source, pytest.Config.ArgsSource
+        if source != sources.ARGS:
             if len(stack.missing(_JUDGED)) == len(_JUDGED):
                 raise pytest.UsageError(
                     f"nothing to judge in this environment: {sys.executable} has neither {' nor '.join(_JUDGED)}. "
                     "Is it the one you train in?"
                 )
+            places = (
+                self._config.args
+                if source == sources.TESTPATHS
+                else ["tests", *map(str, sorted(Path().glob("test_*.py"))[:3])]
+            )
+            self.passed_over = [place for place in places if Path(place).exists()]
             self._config.args[:] = [str(path) for path in (catalogue.SHIPPED, *self.settings.scenarios)]
 
     def adopt(self, items: list[pytest.Item]) -> list[pytest.Item]:
-        """Check the markers of collected tests; take those out of ``items`` that this run leaves out, and return them.
-
-        The long ones, unless asked for, are contained tests: a marker ``long`` on others is their own suite's.
-        """
+        """Check the markers of collected tests; take those that a quick run leaves out from ``items``, return them."""
         left_out: set[pytest.Item] = set()
-        if not self.settings.long and CHANNEL not in self._config.stash:
-            left_out = {item for item in items if item.get_closest_marker("long") and group_of(item)}
-        self.left_out = len(left_out)
         if self.quick and CHANNEL not in self._config.stash:
-            left_out = {*items} - quick.choose([item for item in items if item not in left_out], self)
+            left_out = {*items} - quick.choose([item for item in items if not self._is_left_out(item)], self)
         before = list(items)
         items[:] = [item for item in items if item not in left_out]
         for item in items:
             side = self.side(item)
+            if side is not None:
+                item.extra_keyword_matches.add(side.failure.id)  # -k takes it as it is printed
             if side is not None and side.name == "reproduces" and interface.expects_exception(item):
                 raise pytest.UsageError(
                     f"{item.nodeid}: a test that reproduces a failure does the failing act without pytest.raises: the "
@@ -186,6 +192,18 @@ class Session:
             self.unavailable(item)
         return [item for item in before if item in left_out]
 
+    def leave_out_long(self, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Take the tests marked long from those that were selected, unless the run asks for them; return them."""
+        left_out = [item for item in items if self._is_left_out(item)]
+        items[:] = [item for item in items if item not in left_out]
+        self.left_out = len(left_out)
+        return left_out
+
+    def _is_left_out(self, item: pytest.Item) -> bool:
+        """Whether a test is marked long: a contained one, for the marker on others is their own suite's."""
+        asked_for = self.settings.long or CHANNEL in self._config.stash
+        return not asked_for and item.get_closest_marker("long") is not None and group_of(item) is not None
+
     # -- what a test is, needs, and gives --------------------------------------------------------------------------
 
     def side(self, item: pytest.Item) -> Side | None:
@@ -193,12 +211,22 @@ class Session:
         return _usage(partial(side_of, item, self.catalogue))
 
     def components(self, item: pytest.Item) -> tuple[str, ...]:
-        """Return the components, and parts of them, that a test needs: named, or because it asks for their fixtures."""
+        """Return the components, and parts of them, that a test needs: named, or because it asks for their fixtures.
+
+        A test that reproduces a failure needs all components of its failure. A guard does not: with the remedy it may
+        touch none of them.
+        """
         side = self.side(item)
+        act = side.failure.components if side and side.name == "reproduces" else ()
         named = needed_by(item)
         named += [name for fixture in asked_by(item).values() for name in fixture.components]
         whole = [stack.PARTS[name] for name in named if name in stack.PARTS]
-        return tuple(dict.fromkeys([*(side.failure.components if side else ()), *whole, *named]))
+        return tuple(dict.fromkeys([*act, *whole, *named]))
+
+    def may_touch(self, item: pytest.Item) -> tuple[str, ...]:
+        """Return the components that a test needs, and those of its failure."""
+        side = self.side(item)
+        return tuple(dict.fromkeys([*(side.failure.components if side else ()), *self.components(item)]))
 
     def unavailable(self, item: pytest.Item) -> str | None:
         """Return why a test cannot run here: hardware or components that are missing; None if it can."""

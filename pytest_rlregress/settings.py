@@ -181,7 +181,7 @@ OPTIONS = (
         _boolean,
         False,
         "Run contained tests in pytest's own process, for debugging: no limits, no leak check, and a crash ends the "
-        "session. --pdb and --trace imply it for a single test.",
+        "session. --pdb and --trace imply it.",
         takes="",
     ),
     Option(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_rlregress import fidelity, hardware, properties
+from pytest_rlregress.collection import is_shipped
 from pytest_rlregress.containment.checks import log_reports
 from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.fixtures.step_key import Key
@@ -59,6 +62,7 @@ class Terminal:
         self._goldens: dict[str, dict[str, Any]] = {}
         self._components: dict[str, tuple[str, str]] = {}
         self._unwritten = ""
+        self._files: Counter[Path] = Counter()
 
     def pytest_report_header(self) -> list[str]:
         """What is gone since the last recorded run; with ``--hw`` the machine, the profile of the run and the stack."""
@@ -101,6 +105,8 @@ class Terminal:
             if decides(report):
                 self._components[found["component"]] = report.outcome, found.get("note", "")
             return
+        if decides(report):
+            self._files[self._config.rootpath / report.location[0]] += 1
         if found.get("hardware") and report.when == "call":
             self._hardware_tests += 1
         golden = json.loads(found.get("golden", "{}"))
@@ -156,6 +162,8 @@ class Terminal:
             sections["not run here"] = wrapped(SAID, rest="    ")
         elif self._run.left_out:
             sections["not run here"].append(f"{self._run.left_out} x marked long: --rl-long runs them")
+        if self._run.passed_over is not None:
+            write(self._whose_tests(self._run.passed_over))
         for title, lines in sections.items():
             if lines:
                 terminalreporter.write_sep("=", title)
@@ -170,6 +178,15 @@ class Terminal:
                 "what was skipped).",
                 red=True,
             )
+
+    def _whose_tests(self, passed_over: list[str]) -> str:
+        """Say how many tests were the shipped ones and how many the user's, and where more are that did not run."""
+        shipped = sum(count for file, count in self._files.items() if is_shipped(file))
+        folders = [os.path.relpath(folder) for folder in self._run.settings.scenarios]
+        own = f"{self._files.total() - shipped:,} of {', '.join(folders)}" if folders else "none"
+        rest = [place for place in passed_over if place not in folders]
+        hint = f" ({', '.join(rest)} did not run: name it here, or in ini rlregress_scenarios)" if rest else ""
+        return f"shipped scenarios: {shipped:,}; yours: {own}{hint}"
 
 
 def components(checked: Mapping[str, tuple[str, str]], versions: Mapping[str, str]) -> list[str]:

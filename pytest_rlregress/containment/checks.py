@@ -60,8 +60,15 @@ class ComponentChecks:
         All that its group needs is checked before the group's first test.
         """
         self._check_group(item)
-        for name in self._needed(item):
-            checked = self._checked[name]
+        return self._why_not(item, [self._checked[name] for name in self._needed(item)])
+
+    def explains(self, item: pytest.Item) -> Outcome | None:
+        """Why a guard that failed says nothing: a component of its failure is broken, which the guard did not name."""
+        names = [name for name in self._run.may_touch(item) if name in COMPONENTS and not missing([name])]
+        return self._why_not(item, [self._check(name, item.session, {}) for name in names])
+
+    def _why_not(self, item: pytest.Item, found: Sequence[Checked]) -> Outcome | None:
+        for checked in found:
             if checked.outcome.kind == "skipped":
                 return checked.outcome
             if checked.outcome.kind != "passed" and not self._run.documented(item, checked.outcome):

@@ -22,6 +22,7 @@ from pytest_rlregress.containment.logs import Logs
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.stacks import stacks
 from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
+from pytest_rlregress.logs import ray
 from pytest_rlregress.util.processes import descendants, own_memory
 
 #: What fixtures have to tear down when the run is stopped.
@@ -232,7 +233,10 @@ class Child:
 
     def _death(self, kind: str, name: str | None, message: str, sections: Sequence[tuple[str, str]] = ()) -> Death:
         left = ", ".join(f"{pid} {name}" for pid, name in self._left().items())
-        found = [*sections, *self._look().texts, ("killed with the contained process", left)]
+        looked = self._look().texts
+        if kind == "hung" and (waits := ray.unscheduled("\n".join(text for _, text in looked))):
+            message += f": Ray says: {waits}"
+        found = [*sections, *looked, ("killed with the contained process", left)]
         told = tuple((title, text) for title, text in found if text)
         return Death(kind, name, message, self.output(self._reported), told, time.monotonic() - self._begun)
 

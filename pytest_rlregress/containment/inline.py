@@ -1,4 +1,4 @@
-"""Contained tests in pytest's own process, for debugging: ``--rl-inline``, and ``--pdb`` or ``--trace`` on one test."""
+"""Contained tests in pytest's own process, for debugging: ``--rl-inline``, which ``--pdb`` and ``--trace`` imply."""
 
 from __future__ import annotations
 
@@ -27,25 +27,23 @@ _SHOW_SET_UP = {"--setup-only": "setuponly", "--setup-show": "setupshow"}
 
 
 def needed(config: pytest.Config, contained: int) -> bool:
-    """Whether an option needs the one contained test that is selected in pytest's own process.
+    """Whether an option needs the contained tests that are selected in pytest's own process.
 
     Args:
         contained: How many contained tests are selected.
 
     Raises:
-        pytest.UsageError: An option that does not reach into children, and not one test that could run here for it.
+        pytest.UsageError: An option that does not reach into children and is no debugger's.
     """
     given = [name for name, where in {**_DEBUGGERS, **_SHOW_SET_UP}.items() if config.getoption(where, False)]
     # In one of xdist's workers nobody would see what these show.
     if not given or not contained or config.option.collectonly or hasattr(config, "workerinput"):
         return False
-    debugger = given[0] in _DEBUGGERS
-    if debugger and contained == 1:
+    if given[0] in _DEBUGGERS:
         return True
     raise pytest.UsageError(
-        f"{given[0]} does not reach into contained tests, of which {contained} are selected: "
-        + ("choose a single one, or " if debugger else "")
-        + "run them in pytest's own process with --rl-inline."
+        f"{given[0]} does not reach into contained tests, of which {contained} are selected: run them in pytest's own "
+        "process with --rl-inline."
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.stack import InterfaceMissing, component_of, versions
+from pytest_rlregress.stack import COMPONENTS, InterfaceMissing, component_of, missing, versions
 
 _PACKAGE = "pytest_rlregress"
 #: What only passes an access on: the import system, ``monkeypatch``, a module's or class' own ``__getattr__``.
@@ -32,8 +32,9 @@ class DidNotAct(Exception):
 
 
 def missing_interface(error: BaseException, folder: Path) -> str:
-    """Name the interface of the stack that a test drives and the installed version has not, and that version.
+    """Name what a test lacks: an interface that the installed version of a component has not, or a whole component.
 
+    A component is lacking whoever imports it: transformers' Trainer asks for accelerate, which it does not require.
     Such is a module, a function or class of one, or an argument of theirs, that the harness or the test's own file
     asked for: the innermost frame of the traceback says who. Where that does not show, such as through an actor,
     ``InterfaceMissing`` says it. "" for any other exception: what fails inside of the stack, or in the user's own
@@ -45,6 +46,8 @@ def missing_interface(error: BaseException, folder: Path) -> str:
     """
     if isinstance(error, InterfaceMissing):
         return str(getattr(error, "cause", error))  # Ray's has all of the actor's traceback in its own text
+    if isinstance(error, ImportError) and (reason := _not_installed(error)):
+        return reason
     frame = _asking(error)
     if frame is None or not _is_of_test(frame, folder):
         return ""
@@ -95,6 +98,16 @@ def _asking(error: BaseException) -> FrameType | None:
 def _is_of_test(frame: FrameType, folder: Path) -> bool:
     module = frame.f_globals.get("__name__", "")
     return module.partition(".")[0] == _PACKAGE or Path(frame.f_code.co_filename).parent == folder
+
+
+def _not_installed(error: ImportError) -> str:
+    """Say which components an import failed for that are not installed; "" if there is none."""
+    if isinstance(error, ModuleNotFoundError):
+        named = [component for component in [component_of(error.name or "")] if component]
+    else:
+        words = re.findall(r"[\w-]+", str(error))
+        named = [name for name in COMPONENTS if name in words or name.replace("-", "_") in words]
+    return "; ".join(missing(named).values())
 
 
 def _import(error: BaseException) -> str:

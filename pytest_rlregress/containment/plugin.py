@@ -25,6 +25,7 @@ from pytest_rlregress.containment.reports import (
     decides,
     describe_death,
     drop_output,
+    drop_start_up,
     fold_subtests,
     skipped,
     torn_down,
@@ -57,6 +58,7 @@ class Containment:
         self._runner = Runner(self._pool, run, self.say)
         self._checks = checks.ComponentChecks(config, run, self._check)
         self._stopped = False
+        self._running = ""
         # SIGTERM ends the session as Ctrl-C does: fixtures are torn down and reports written.
         ours = threading.current_thread() is threading.main_thread()
         if ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -112,7 +114,7 @@ class Containment:
             return
         write_groups(self._config, {item.nodeid: item.stash[GROUP].name for item in contained(session)})
         runnable = [item for item in contained(session) if not item.stash[GROUP].fresh]
-        needed = {name for item in runnable if not self._run.unavailable(item) for name in self._run.components(item)}
+        needed = {name for item in runnable if not self._run.unavailable(item) for name in self._run.may_touch(item)}
         self._runner.warm = warm_modules(needed)
         if self._runner.warm and not self._config.option.collectonly:
             self._pool.warm(self._runner.warm)
@@ -145,6 +147,7 @@ class Containment:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=item.session)
                 return True
             return None
+        self._running = item.nodeid
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reason = self._run.unavailable(item)
         stops = self._checks.stops(item) if reason is None else Outcome("skipped", message=reason)
@@ -156,6 +159,7 @@ class Containment:
                 reruns -= 1
                 time.sleep(delay)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        self._running = ""
         return True
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -169,6 +173,8 @@ class Containment:
     def _run_in_child(self, item: pytest.Item, nextitem: pytest.Item | None, reruns: int) -> bool:
         """Run a test in its child and log its reports; whether it failed and is to run once more in another one."""
         ran = self._runner.run(item, item.stash[GROUP], self._following(item, nextitem), reruns)
+        if any(report.failed for report in ran.reports) and (stops := self._checks.explains(item)):
+            ran = Ran([skipped(item, stops.message)], stopped=stops)
         if ran.again:
             self._log_rerun(item, ran.reports)
         else:
@@ -225,6 +231,7 @@ class Containment:
         if made:
             properties.add(reports[0], checks=json.dumps(made))
         for report in reports:
+            drop_start_up(report)
             if self._config.option.capture == "no":
                 drop_output(report)
             item.ihook.pytest_runtest_logreport(report=report)
@@ -241,6 +248,8 @@ class Containment:
     def pytest_keyboard_interrupt(self) -> None:
         """Ctrl-C, SIGTERM or ``pytest.exit()``: children get seconds to tear down, not the time they want."""
         self._stopped = True
+        if self._running:
+            self.say(f"interrupted while {self._running} ran")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:

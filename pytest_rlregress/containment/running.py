@@ -83,7 +83,7 @@ class Runner:
             self._pool.stop_groups(but=(group, CHECKS))
         mates = [other for other in contained(item.session) if other.stash[GROUP] == group]
         check = item.path == component_checks.FILE
-        modules = self.warm if check or any(map(self._run.components, mates)) else ()
+        modules = self.warm if check or any(map(self._run.may_touch, mates)) else ()
         needed = [gpus_of(one) for one in (item, *mates) if one is item or not self._run.unavailable(one)]
         gpus = 0 if group == CHECKS else max(needed)
         files = [mate.path for mate in mates]

@@ -38,9 +38,10 @@ def declare(commands: Any) -> None:
         description="Print every documented failure: where it was seen, what is expected of it on the installed stack, "
         "its cause and its remedy.",
     )
-    parser.add_argument("id", nargs="*", help="only these failures")
+    parser.add_argument("word", nargs="*", help="only the failures with this id, or whose text has this word")
     catalogue.declare(parser)
     form = parser.add_mutually_exclusive_group()
+    form.add_argument("--brief", action="store_true", help="a line a failure: id and title")
     form.add_argument("--json", action="store_true", help="as a JSON list")
     form.add_argument("--markdown", action="store_true", help="as a page, whatever is installed")
     parser.set_defaults(run=run)
@@ -53,9 +54,12 @@ def run(options: argparse.Namespace) -> int:
         CatalogueError: Unknown id, malformed catalogue.
     """
     known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
-    chosen = [known.find(failure_id, "rlregress list") for failure_id in options.id] or list(known.values())
+    chosen = [failure for word in options.word for failure in _find(known, word)] or list(known.values())
     if options.markdown:
         print(page(chosen), end="")
+        return 0
+    if options.brief:
+        print(*(f"{failure.id}: {failure.title}" for failure in chosen), sep="\n")
         return 0
     stack = Stack.installed()
     if options.json:
@@ -73,6 +77,20 @@ def run(options: argparse.Namespace) -> int:
         print()
     print(f"{len(chosen)} failures")
     return 0
+
+
+def _find(known: catalogue.Catalogue, word: str) -> list[catalogue.Failure]:
+    """Return the failure of that id, or those whose id, title, cause or remedy has the word.
+
+    Raises:
+        CatalogueError: There is none.
+    """
+    having = [
+        failure
+        for failure in known.values()
+        if word.lower() in " ".join((failure.id, failure.title, failure.cause, failure.remedy)).lower()
+    ]
+    return [known[word]] if word in known else having or [known.find(word, "rlregress list")]
 
 
 def _texts(value: Any) -> list[str]:

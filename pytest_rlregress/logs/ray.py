@@ -38,6 +38,11 @@ _LOST_WORKER = re.compile(
 _LOST_NODE = re.compile(r"Health check failed for node (\w+),.*Connection refused")
 
 
+# raylet.out, of a task or actor that waits for more than the cluster has: "… main.cc:985: The lease with ID 00000000…
+# cannot be scheduled right now. It requires {CPU: 4} for placement, however the cluster currently cannot provide …"
+_UNSCHEDULED = re.compile(r"cannot be scheduled right now\. (It requires \{.*?\} for placement, however [^.\n]*)")
+
+
 @dataclass(frozen=True)
 class RayDeath:
     """A Ray process that died.
@@ -76,6 +81,12 @@ def end_of(path: Path, limit: int) -> str:
     with suppress(FileNotFoundError):
         return ansi.read(path, max(0, path.stat().st_size - limit), limit)
     return ""
+
+
+def unscheduled(text: str) -> str:
+    """Quote the line of a log that says what a task waits for in vain; "" if none does."""
+    found = _UNSCHEDULED.search(text)
+    return found[1] if found else ""
 
 
 def deaths(logs: Iterable[Path], read: Callable[[Path, int], str] = end_of) -> list[RayDeath]:

@@ -72,9 +72,14 @@ def run(options: argparse.Namespace) -> int:
         if path.exists():
             raise CatalogueError(f"{path} exists, and nothing is overwritten")
     for path, content in {**fresh, **added}.items():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         files.write_whole(path, content)
     _say(options.id, error, [*added, *fresh], error_text.named_in(text, catalogue.load([options.folder]).values()))
+    folder, seen = options.folder.resolve(), [root.resolve() for root in (SHIPPED, *options.scenarios)]
+    if not any(map(folder.is_relative_to, seen)):
+        root = folder if folder.parent == Path.cwd() else folder.parent
+        print("pytest sees it once pyproject.toml has:")
+        print(f'  [tool.pytest.ini_options]\n  rlregress_scenarios = "{os.path.relpath(root)}"')
     return 0
 
 
@@ -105,7 +110,7 @@ def _check(options: argparse.Namespace, known: catalogue.Catalogue) -> None:
             )
         if not (folder / "failures.toml").exists() and any(folder.iterdir()):
             raise CatalogueError(f"{folder} has files, and no failures.toml: give a folder of scenarios, or a new one")
-    elif folder.exists() or not folder.parent.is_dir():
+    elif not next(path for path in (folder, *folder.resolve().parents) if path.exists()).is_dir():
         raise CatalogueError(f"{folder} is no folder, and none can be made there")
     if checkout is None and folder.resolve().is_relative_to(SHIPPED.resolve()):
         raise CatalogueError(f"{folder} is of the installed package: give a folder of your own repository")
@@ -174,7 +179,7 @@ def _say(failure_id: str, error: error_text.ErrorText, paths: Iterable[Path], na
     else:
         print("rlregress diagnose does not name it in this text: look at the signature.")
     print(f"Write what says {skeleton.MARK!r}, the act first, until it is REPRODUCED and HELD:")
-    print(f"  pytest --hw=cpu -k {failure_id.replace('-', '_')}")
+    print(f"  pytest --hw=cpu -k {failure_id}")
 
 
 def _short(headline: str) -> str:

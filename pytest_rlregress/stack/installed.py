@@ -45,6 +45,7 @@ COMPONENTS: Mapping[str, Component] = {
     "numpy": Component("numpy", ("numpy",), "pip install numpy"),
     "safetensors": Component("safetensors", ("safetensors",), "pip install safetensors"),
     "huggingface-hub": Component("huggingface_hub", ("huggingface-hub",), "pip install huggingface-hub"),
+    "accelerate": Component("accelerate", ("accelerate",), "pip install accelerate"),
     "datasets": Component("datasets", ("datasets",), "pip install datasets"),
     "peft": Component("peft", ("peft",), "pip install peft"),
     "math-verify": Component("math_verify", ("math-verify",), 'pip install "math-verify[antlr4_9_3]"'),

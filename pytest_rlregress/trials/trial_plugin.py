@@ -131,7 +131,7 @@ class TrialPlugin:
         """Components that the tests say they need; None where one of them says nothing, or none can be seen here."""
         if not items or not all(any(map(item.get_closest_marker, ("reproduces", "guards", "needs"))) for item in items):
             return None
-        return sorted({name for item in items for name in self._run.components(item)})
+        return sorted({name for item in items for name in self._run.may_touch(item)})
 
     def _is_requested(self, item: pytest.Item) -> bool:
         failures, tests = self._request["failures"], self._request["tests"]

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
+pytestmark = pytest.mark.needs("verl")
+
 PROMPTS = {"uid": ["a", "b"]}
 REPLAYED = {"uid": ["c", "d"], "memory_id": [7, 8]}
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
+pytestmark = pytest.mark.needs("datasets")
+
 CALLS = [("move", {"x": 0, "y": 1}), ("turn", {"degrees": 90, "until": None})]
 PROPERTIES = [{"x": {"type": "integer"}, "y": {"type": "integer"}}, {"degrees": {"enum": [90, 180], "default": None}}]
 

@@ -32,7 +32,9 @@ RECORDED = [
         int(row["completion_ids_len"]) < LIMIT
         and (row["chat_template"], row["sample"]) != ("deepseek-r1-distill", "5"),
     )
-    for row in csv.DictReader(Path(__file__).with_name("mask_length_drift.csv").open(encoding="utf-8"))
+    for row in csv.DictReader(
+        Path(__file__).with_name("mask_length_drift.csv").read_text(encoding="utf-8").splitlines()
+    )
 ]
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 

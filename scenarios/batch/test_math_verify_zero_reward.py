@@ -47,6 +47,7 @@ def test_verl_score(monkeypatch):
 
 
 @pytest.mark.guards("math-verify-zero-reward")
+@pytest.mark.needs("math-verify")
 def test_each_answer_is_judged_or_left_out(subject):
     """Right and wrong ones, also behind one that never ends; what cannot be judged is told, and is no wrong answer."""
     pairs = [RIGHT, WRONG, ENDLESS, RIGHT, MEANINGLESS, WRONG]
@@ -60,6 +61,7 @@ def test_each_answer_is_judged_or_left_out(subject):
 
 
 @pytest.mark.guards("math-verify-zero-reward", fidelity="injected")
+@pytest.mark.needs("math-verify")
 def test_worker_is_killed(subject):
     """What was being judged is told, what comes after it is judged."""
     import psutil

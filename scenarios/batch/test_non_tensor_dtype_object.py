@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
+pytestmark = pytest.mark.needs("verl")
+
 
 def batch(column):
     """A DataProto of this column and of one tensor of as many rows."""

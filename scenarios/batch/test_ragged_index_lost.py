@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
+pytestmark = pytest.mark.needs("tensordict")
+
 LENGTHS = (2, 5, 4)  # tokens a row, 11 in all
 
 

@@ -75,6 +75,7 @@ def test_answer_of_the_tool(tokenizer, manager):
 
 
 @pytest.mark.guards("tool-output-in-reward")
+@pytest.mark.needs("verl")
 def test_answer_of_the_policy(subject, tokenizer):
     data = rollouts(tokenizer, [tokens_of(tokenizer, pieces) for pieces in (GIVEN_UP, ANSWERED)])
     assert subject(naive(tokenizer), data, tokenizer.pad_token_id).sum(-1).tolist() == [0, 1]

@@ -97,6 +97,7 @@ def test_torchvision_of_another_build(monkeypatch, tmp_path):
 
 
 @pytest.mark.guards("install-moves-pins")
+@pytest.mark.needs("uv")
 @pytest.mark.parametrize(
     ("requirement", "move"),
     [
@@ -113,6 +114,7 @@ def test_a_move_is_shown_and_refused(environment, subject, requirement, move):
 
 
 @pytest.mark.guards("install-moves-pins")
+@pytest.mark.needs("uv")
 def test_what_cannot_be_resolved_changes_nothing(environment, subject):
     with pytest.raises(RuntimeError, match=r"torch==2\.9\.0"):
         subject(["wandb", "extension", "torch==2.13.0"], environment.python, environment.offline)
@@ -120,6 +122,7 @@ def test_what_cannot_be_resolved_changes_nothing(environment, subject):
 
 
 @pytest.mark.guards("install-moves-pins")
+@pytest.mark.needs("uv")
 def test_what_moves_nothing_goes_in(environment, subject, capfd):
     environment.install("numpy<2", "opencv-python-headless==4.11.0.86")  # as documented, before Megatron
     before = environment.installed()

@@ -8,7 +8,8 @@ import pytest
 
 from pytest_rlregress.fixtures import wheel_index
 
-pytestmark = pytest.mark.isolated  # verl replaces functions of transformers, and remembers whether there is a TRL
+# verl replaces functions of transformers, and remembers whether there is a TRL
+pytestmark = [pytest.mark.isolated, pytest.mark.needs("verl")]
 
 HEAD = "class AutoModelForCausalLMWithValueHead:\n    pass\n"
 PPO = {"trl/__init__.py": "", "trl/experimental/__init__.py": "", "trl/experimental/ppo/__init__.py": HEAD}

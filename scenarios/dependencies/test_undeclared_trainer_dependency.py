@@ -103,6 +103,7 @@ def test_the_default_trainer_is_said(subject, stack, monkeypatch, tmp_path):
 
 
 @pytest.mark.guards("undeclared-trainer-dependency")
+@pytest.mark.needs("verl")
 def test_a_logger_is_said(subject, stack, monkeypatch, tmp_path):
     leave_out(monkeypatch, tmp_path, "swanlab", "swanlab-*.dist-info")
     [advice] = for_settings(subject(SWANLAB))
@@ -113,6 +114,7 @@ def test_a_logger_is_said(subject, stack, monkeypatch, tmp_path):
 
 
 @pytest.mark.guards("undeclared-trainer-dependency")
+@pytest.mark.needs("verl")
 @pytest.mark.parametrize(("config", "key", "module", "distribution"), OTHERS, ids=[other[2] for other in OTHERS])
 def test_other_settings_are_said(subject, monkeypatch, tmp_path, config, key, module, distribution):
     leave_out(monkeypatch, tmp_path, module)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
-pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 on torch 2.13
+# torchdata 0.11 on torch 2.13
+pytestmark = [pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"), pytest.mark.needs("torchdata")]
 STEPS = 5  # batches before the checkpoint
 SHUFFLED = pytest.mark.parametrize("shuffled", [False, True], ids=["in-order", "shuffled"])
 

@@ -10,6 +10,8 @@ import pytest
 from pytest_rlregress.fixtures import loopback_hub
 from pytest_rlregress.scenarios.launch.dataset_loaders import LOAD_BY, PROMPTS, write
 
+pytestmark = pytest.mark.needs("datasets")
+
 DOCUMENTED = ["dapo-math-17k", "aime-2024"]
 LOADERS = pytest.mark.parametrize(
     "load",

@@ -54,6 +54,7 @@ def test_init_without_a_key(machine, monkeypatch):
 
 
 @pytest.mark.guards("wandb-key-missing")
+@pytest.mark.needs("wandb")
 def test_a_run_is_logged_all_the_same(machine, subject):
     environ = {**os.environ, "WANDB_MODE": subject(os.environ)}
     assert wandb(INIT, machine, environ) is True
@@ -62,6 +63,7 @@ def test_a_run_is_logged_all_the_same(machine, subject):
 
 
 @pytest.mark.guards("wandb-key-missing")
+@pytest.mark.needs("wandb")
 @pytest.mark.parametrize("key", ["environment", "netrc"])
 def test_a_key_is_found_where_wandb_finds_it(machine, subject, key):
     environ = dict(os.environ)

@@ -49,6 +49,7 @@ def test_ratio_at_learning_rate_0(sharp_qwen, kind):
 
 
 @pytest.mark.guards("dropout-in-ratio")
+@pytest.mark.needs("peft")
 @KINDS
 def test_ratio_is_1(sharp_qwen, subject, kind):
     import numpy as np
@@ -65,6 +66,7 @@ def test_ratio_is_1(sharp_qwen, subject, kind):
 
 
 @pytest.mark.guards("dropout-in-ratio")
+@pytest.mark.needs("peft")
 @KINDS
 def test_model_is_the_same_otherwise(sharp_qwen, subject, kind):
     """Scored as in eval mode, and trained as before: the same parameters get gradients."""

@@ -87,6 +87,7 @@ def test_fixed_cache_does_not_mind_a_release(tiny_qwen, monkeypatch, subject):
 
 
 @pytest.mark.guards("gpu-memory-utilization")
+@pytest.mark.needs("vllm")
 def test_documented_trainer_keeps_its_memory(subject):
     share = subject(TOTAL, TOTAL - FREE)
     assert request(FREE, TOTAL, share) <= FREE
@@ -94,6 +95,7 @@ def test_documented_trainer_keeps_its_memory(subject):
 
 
 @pytest.mark.guards("gpu-memory-utilization")
+@pytest.mark.needs("vllm")
 @given(total=st.integers(GIB, 300 * GIB), reserved=st.integers(0, 300 * GIB))
 @example(TOTAL, TOTAL)
 @example(TOTAL, TOTAL - 1)

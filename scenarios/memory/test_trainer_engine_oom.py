@@ -41,6 +41,7 @@ def test_memory_runs_out():
 
 @pytest.mark.isolated
 @pytest.mark.guards("trainer-engine-oom")
+@pytest.mark.needs("peft")
 def test_prediction_says_when_to_checkpoint(subject):
     needed = subject(
         **known(SMALL, lora=True), tokens=1024, checkpointing=False, bytes_per_weight=4, bytes_per_activation=4
@@ -61,6 +62,7 @@ def test_nothing_counts_beforehand():
 
 
 @pytest.mark.guards("trainer-engine-oom")
+@pytest.mark.needs("peft")
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointed"])
 @pytest.mark.parametrize(
     ("size", "lora", "tokens", "dtype"),
@@ -79,6 +81,7 @@ def test_prediction_is_what_is_counted(subject, size, lora, tokens, dtype, check
 
 
 @pytest.mark.guards("trainer-engine-oom")
+@pytest.mark.needs("peft")
 @pytest.mark.parametrize(
     ("sizes", "lora", "checkpointing", "tokens"),
     [

@@ -6,6 +6,8 @@ import pytest
 
 from pytest_rlregress.scenarios.memory.trainer import KEYS, build
 
+pytestmark = pytest.mark.needs("peft")
+
 TOKENS, HIDDEN, INTERMEDIATE = 512, 512, 512
 
 

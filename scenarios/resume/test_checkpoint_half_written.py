@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+pytestmark = pytest.mark.needs("accelerate")
 STEPS = 3
 # Writing the file ends where it has so many bytes: of 1.7 MB of weights, of 3.4 MB of the optimiser's state.
 FULL_IN = pytest.mark.parametrize("bytes_left", [1_000_000, 2_000_000], ids=["weights", "optimizer"])

@@ -59,6 +59,7 @@ def test_path_with_a_slash(tiny_model, tmp_path):
 
 
 @pytest.mark.guards("resume-from-scratch")
+@pytest.mark.needs("verl")
 @pytest.mark.parametrize("change", CHANGES)
 def test_newest_that_is_there(subject, tiny_model, tmp_path, monkeypatch, change):
     import torch

@@ -6,7 +6,8 @@ import pytest
 
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
 
-pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 on torch 2.13
+# torchdata 0.11 on torch 2.13
+pytestmark = [pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"), pytest.mark.needs("verl")]
 RANKS = pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)], ids=["fewer", "more"])
 
 

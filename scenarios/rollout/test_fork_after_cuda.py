@@ -100,6 +100,7 @@ def test_worker_of_a_forked_process(cuda_in_use):
 
 @pytest.mark.isolated
 @pytest.mark.guards("fork-after-cuda")
+@pytest.mark.needs("vllm")
 def test_worker_uses_cuda(cuda_in_use, monkeypatch, subject):
     monkeypatch.setenv(VARIABLE, "fork")  # of an earlier engine: the choice must not be read from it
     assert run_forked(start_worker, subject) == "spawn"
@@ -115,6 +116,7 @@ def test_choice(cuda_in_use, subject):
 
 @pytest.mark.isolated
 @pytest.mark.guards("fork-after-cuda", fidelity="real")
+@pytest.mark.needs("vllm")
 def test_choice_without_cuda(subject):
     assert subject() == "fork", "nothing here has used CUDA: a script without a __main__ guard must go on working"
     start_worker(subject)

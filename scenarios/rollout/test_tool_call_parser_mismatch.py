@@ -89,6 +89,7 @@ def test_agent_loop_with_hermes(tiny_qwen, family):
 
 
 @pytest.mark.guards("tool-call-parser-mismatch")
+@pytest.mark.needs("vllm")
 @pytest.mark.parametrize("family", CALLS)
 def test_only_the_named_ones_match(tiny_qwen, subject, family):
     """Of all parsers that vLLM has, those are let through that a refusal names."""
@@ -119,6 +120,7 @@ def test_server_finds_what_matches(vllm_server, tiny_qwen, subject):
 
 
 @pytest.mark.guards("tool-call-parser-mismatch")
+@pytest.mark.needs("vllm")
 @pytest.mark.parametrize("family", OTHERS)
 def test_server_would_find_none(tiny_qwen, subject, family):
     with pytest.raises(ValueError, match=f"hermes .*{PARSERS[family]}"):
@@ -129,6 +131,7 @@ TEMPLATE = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or []
 
 
 @pytest.mark.guards("tool-call-parser-mismatch")
+@pytest.mark.needs("vllm")
 @pytest.mark.parametrize(
     ("written", "name", "message"),
     [

@@ -8,6 +8,8 @@ import pytest
 
 from pytest_rlregress.scenarios.rollout.test_tool_call_parser_mismatch import PARSERS, tokenizer_of
 
+pytestmark = pytest.mark.needs("vllm")
+
 
 @pytest.mark.guards("tool-call-parser-mismatch")
 @pytest.mark.parametrize("family", ["llama3", "deepseek-r1-distill"])

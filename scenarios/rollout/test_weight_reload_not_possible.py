@@ -26,6 +26,7 @@ def test_a_worker_without_the_argument(vllm_engine, subject, tiny_qwen, monkeypa
 
 
 @pytest.mark.guards("weight-reload-weight-name", fidelity="stand-in")
+@pytest.mark.needs("vllm")
 def test_a_gpt_oss_that_loads_no_single_expert(subject, tiny_model, monkeypatch):
     """As a vLLM without the class does not; it is refused before the engine is asked for anything."""
     from transformers import AutoConfig

@@ -96,6 +96,7 @@ def check_rows(turns, rows):
 
 
 @pytest.mark.guards("history-reasoning-stripped")
+@pytest.mark.needs("trl")
 @pytest.mark.parametrize("rollout", [appended, rendered_anew])
 @pytest.mark.parametrize("family", [*FAMILIES, "qwen2.5"])
 def test_every_turn_is_trained_on(tiny_qwen, subject, family, rollout):
@@ -128,6 +129,7 @@ def test_any_turns(subject, turns):
 
 
 @pytest.mark.guards("history-reasoning-stripped")
+@pytest.mark.needs("trl")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_trained_behind_what_was_sampled_behind(sharp_qwen, subject, family):
     model, tokenizer = sharp_qwen.model(), tokenizer_of(sharp_qwen, family)

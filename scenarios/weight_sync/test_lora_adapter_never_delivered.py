@@ -86,6 +86,7 @@ def test_next_update_arrives(engine, subject, adapted):
 
 @EACH_KIND
 @pytest.mark.guards("lora-adapter-never-delivered")
+@pytest.mark.needs("peft")
 def test_model_is_left_as_it_is(subject, policy, sharp_qwen):
     """Bit by bit: to merge and to take it back rounds, and the base drifts from sync to sync."""
     policy.train()

@@ -91,6 +91,7 @@ def test_two_adapters_of_one_version(vllm_lora, subject, policies, tmp_path):
 
 
 @pytest.mark.guards("lora-same-id-stale")
+@pytest.mark.needs("vllm")
 def test_an_id_and_a_name_for_each_version(subject, tmp_path):
     names, versions = ["policy", "policy1", "policy 1", "reference"], [*range(300), 2**31, 2**40]
     made = {(name, version): subject(name, version, tmp_path) for name in names for version in versions}

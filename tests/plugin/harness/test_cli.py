@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 from made_failures import FAILURES
@@ -30,11 +31,34 @@ def test_list_as_json(capsys):
     assert failure["subject"] == "align_batches"
 
 
-def test_unknown_id(capsys):
-    assert main(["list", "dataproto-concat"]) == 2
+@pytest.mark.parametrize(
+    ("asked", "meant"), [("dataproto-concat-key-s", "dataproto-concat-keys"), ("sync-partial", "partial-weight-sync")]
+)
+def test_unknown_id(capsys, asked, meant):
+    """The nearest ids, however far they are, not the first of the alphabet."""
+    assert main(["list", asked]) == 2
     printed = capsys.readouterr()
-    assert "Did you mean dataproto-concat-keys" in printed.err
+    assert meant in printed.err.partition("Did you mean ")[2]
     assert not printed.out
+
+
+def test_list_of_a_word(capsys):
+    assert main(["list", "--brief", "Prefix"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("prefix-cache-stale-weights: ") for line in lines)
+    assert 1 < len(lines) < 20
+
+
+def test_the_command_alone_prints_its_help(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "upgrade" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"pytest-rlregress {metadata.version('pytest-rlregress')}\n"
 
 
 def rlregress(*arguments, cwd=None, **options):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import closing
+from types import SimpleNamespace
+
 import needs
 import pytest
 from made_failures import FAILURES
+
+from pytest_rlregress import plugin
+from pytest_rlregress.catalogue import SHIPPED
 
 SIDES = """
 import pytest
@@ -31,6 +38,17 @@ def mine(pytester, monkeypatch):
         return folder
 
     return mine
+
+
+@pytest.mark.parametrize(("folder", "outcome"), [(SHIPPED / "batch", "shown"), (SHIPPED.parent, "raised")])
+def test_a_warning_in_a_shipped_scenario_is_no_error(folder, outcome):
+    """With ``-W error`` the stack's own warnings would be verdicts about it."""
+    expected = pytest.warns if outcome == "shown" else pytest.raises
+    with warnings.catch_warnings(), expected(DeprecationWarning, match="of the stack"):
+        warnings.filterwarnings("error")
+        with closing(plugin.pytest_runtest_protocol(SimpleNamespace(path=folder / "test_it.py"))) as protocol:
+            next(protocol)
+            warnings.warn("of the stack", DeprecationWarning, stacklevel=1)
 
 
 @pytest.mark.parametrize("marker", ["needs()", "needs", "needs(component='torch')"])

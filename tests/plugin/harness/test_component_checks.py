@@ -120,7 +120,7 @@ def test_a_component_is_checked_after_those_it_needs_and_they_are_to_blame(run, 
     ("code", "verdicts", "failed"),
     [
         ('raise RuntimeError("no Arrow here")', ["reproduced 1/1", "held 1/1"], 1),
-        ('raise RuntimeError("something else")', ["blocked 1/1", "blocked 1/1"], 1),
+        ('raise RuntimeError("something else")', ["blocked 1/1", "held 1/1"], 1),
         ("class Dataset:\n    from_dict = staticmethod(lambda d: [None, {'ids': 2}])", ["absent 1/1", "held 1/1"], 0),
     ],
 )
@@ -136,6 +136,24 @@ def test_a_component_broken_as_documented_blocks_nothing(run, broken, pytester, 
     tests = json.loads(record.read_text())["results"]["tests"]
     checked = [test for test in tests if test.get("extra", {}).get("component") == "datasets"]
     assert [test["status"] for test in checked] == ["failed" if failed else "passed"]
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        ('raise RuntimeError("something else")', "blocked"),
+        ("class Dataset:\n    from_dict = staticmethod(lambda d: [None, {'ids': 2}])", "regressed"),
+    ],
+    ids=["broken", "working"],
+)
+def test_a_guard_that_fails_on_a_broken_component_is_blocked_by_it(run, broken, pytester, code, verdict):
+    """A guard need not name what it touches: when it fails, the components of its failure are checked."""
+    broken(code)
+    folder = pytester.mkdir("mine")
+    (folder / "failures.toml").write_text(DOCUMENTED)
+    (folder / "test_mine.py").write_text(SIDES.replace("    pass", "    import datasets; assert 0"))
+    result = run({}, "mine", "-k", "remedy", f"--override-ini=rlregress_scenarios={folder}")
+    result.stdout.fnmatch_lines([f"no-arrow*{verdict} 1/1*"])
 
 
 def test_a_debugger_in_pytests_own_process_checks_nothing(run, broken):

@@ -19,11 +19,36 @@ def test_one(engine): assert engine == 0
 TWO = ONE + "\n@pytest.mark.isolated\ndef test_two(): pass\n"
 
 
-@pytest.mark.parametrize("option", ["--setup-show", "--setup-only", "--pdb", "--trace"])
+@pytest.mark.parametrize("option", ["--setup-show", "--setup-only"])
 def test_what_does_not_reach_into_children_is_a_usage_error(run, option):
     result = run(TWO, option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {option} does not reach into contained tests*2 are selected*--rl-inline.*"])
+
+
+def test_an_interrupt_names_the_running_test(run):
+    interrupt = """
+        import os, pytest, signal, time
+        os.environ.setdefault("PID_OF_PYTEST", str(os.getpid()))
+        @pytest.mark.isolated
+        def test_one():
+            os.kill(int(os.environ["PID_OF_PYTEST"]), signal.SIGINT)
+            time.sleep(60)
+    """
+    result = run(interrupt)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["rlregress: interrupted while test_it.py::test_one ran"])
+
+
+def test_an_id_with_dashes_selects_its_tests(run, short_column):
+    body = """
+        import pytest
+        @pytest.mark.guards("short-column")
+        def test_remedy(): pass
+        @pytest.mark.isolated
+        def test_other(): pass
+    """
+    run(body, "-k", "short-column").assert_outcomes(passed=1, deselected=1)
 
 
 def test_a_plan_of_fixtures_needs_no_child(run):
@@ -49,11 +74,9 @@ def test_what_is_shown_instead_of_a_run_is_shown(run, option):
     )
 
 
-def test_pdb_on_a_single_test_opens_at_its_failure(pytester):
+def test_pdb_opens_at_a_failure(pytester):
     pytester.makepyfile(test_it=TWO)
-    result = pytester.run(
-        sys.executable, "-m", "pytest", "--pdb", "-k", "test_one", stdin=b"p 'engine', engine > 0\nq\n"
-    )
+    result = pytester.run(sys.executable, "-m", "pytest", "--pdb", stdin=b"p 'engine', engine > 0\nq\n")
     result.stdout.fnmatch_lines(["*contained tests run in this process*", "*entering PDB*", "*('engine', True)*"])
 
 

@@ -37,7 +37,6 @@ NOT_DRIVEN = {
     "another-package": "import json; json.nothing",
     "what-came-out": "None.grade",
     "own-function": "def mine(a): ...\nmine()",
-    "missing-component": "import apex",
     "own-error": "raise AttributeError('module trl has no attribute x')",
     "a-name-inside-of-the-stack": "from trl.typo import act; act()",
 }
@@ -93,6 +92,17 @@ def test_nothing_else_is_an_interface(trl, tmp_path, monkeypatch, how):
     assert missing_interface(*raised_by(tmp_path, monkeypatch, NOT_DRIVEN[how])) == ""
 
 
+@pytest.mark.parametrize(
+    "body",
+    ["import apex", "raise ImportError('the Trainer requires `apex>=1.1`: pip install trl[apex]')"],
+    ids=["imported", "named in the message"],
+)
+def test_a_component_that_is_not_installed_is_named_whoever_asks_for_it(trl, tmp_path, monkeypatch, body):
+    error, folder = raised_by(tmp_path, monkeypatch, body)
+    said = "apex is not installed: from source: https://github.com/NVIDIA/apex"
+    assert missing_interface(error, folder) == missing_interface(error, folder / "elsewhere") == said
+
+
 def test_a_users_function_under_a_guard_is_the_users(trl, tmp_path, monkeypatch):
     error, folder = raised_by(tmp_path, monkeypatch, "import trl.new")
     assert missing_interface(error, folder)
@@ -131,6 +141,18 @@ def test_a_test_that_drives_what_is_not_there_is_unavailable(one, side):
     result.stdout.fnmatch_lines(
         ["short-column*unavailable*", "*drives torch.nothing_of_the_sort, which torch * has not"]
     )
+
+
+def test_a_guard_needs_what_it_touches_and_not_what_the_act_touches(pytester, run, short_column):
+    mine, missing = pytester.path / "mine", "ImportError('the Trainer requires `apex>=1.1`')"
+    (mine / "failures.toml").write_text(FAILURES.replace("components = {}", 'components = { apex = "any" }'))
+    bodies = {"UNAVAILABLE": f"raise {missing}", "HELD": "pass", "REGRESSED": "assert 0"}
+    for verdict, body in bodies.items():
+        (mine / f"test_{verdict}.py").write_text(TEST.format(side="guards", body=body))
+    (mine / "test_act.py").write_text(TEST.format(side="reproduces", body="import apex"))
+    result = run({}, "--hw=cpu", "-v", "mine")
+    result.stdout.fnmatch_lines_random([f"*test_{verdict}.py::test_it {verdict}*" for verdict in bodies])
+    result.stdout.fnmatch_lines(["*2 x apex is not installed: from source: *"])
 
 
 @pytest.mark.parametrize(

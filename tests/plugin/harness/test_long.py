@@ -34,6 +34,12 @@ def test_left_out_and_said(run):
     result.stdout.fnmatch_lines(["*not run here*", SAID])
 
 
+def test_said_of_selected_ones_only(run):
+    result = run(FILE, "-k", "seconds")
+    result.assert_outcomes(passed=1, deselected=2)
+    result.stdout.no_fnmatch_line(SAID)
+
+
 def test_run_when_asked_for(run):
     result = run(FILE, "--rl-long")
     result.assert_outcomes(passed=3)

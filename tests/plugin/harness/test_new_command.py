@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import textwrap
 from types import SimpleNamespace
 
 import documents
@@ -119,8 +120,8 @@ def test_a_second_failure_is_added_and_the_first_stays(new, tmp_path):
         (["beside", "--folder", "scenarios/new"], "beside exists, in "),
         (["named", "--folder", "scenarios/new", "--scenarios", "elsewhere"], "named exists, in "),
         (["my-failure", "--folder", "scenarios"], "holds folders of scenarios; give one of them or a new one: shards"),
-        (["my-failure", "--folder", "none/such"], "is no folder"),
         (["my-failure", "--folder", "scenarios/shards/failures.toml"], "is no folder"),
+        (["my-failure", "--folder", "scenarios/shards/failures.toml/inside"], "is no folder"),
         (["my-failure", "--folder", "code"], "has files, and no failures.toml"),
         (["there", "--folder", "scenarios/shards"], "test_there.py exists, and nothing is overwritten"),
         (["my-failure", "--folder", "scenarios/new", "--subject", "whole"], "allowed: package.module:function"),
@@ -163,11 +164,14 @@ def test_a_terminal_is_told_what_to_do(monkeypatch, capsys):
 
 
 def test_skeleton_in_a_repository_of_one_s_own(new, tmp_path):
-    """It is collected, both sides run, and fail with what is to be written."""
-    new("my-failure", "--folder", "scenarios/shards", text=CUDA)  # no component: none is checked before
-    (tmp_path / "pytest.ini").write_text("[pytest]\nrlregress_scenarios = scenarios\n")
+    """With the lines that the command prints it is collected, both sides run, and fail with what is to be written."""
+    done = new("my-failure", "--folder", "tests/lab/shards", text=CUDA)  # no component: none is checked before
+    _, _, lines = done.out.partition("pytest sees it once pyproject.toml has:\n")
+    assert lines.splitlines()[1] == '  rlregress_scenarios = "tests/lab"'
+    (tmp_path / "pyproject.toml").write_text(textwrap.dedent(lines))
+    assert "pytest sees it once" not in new("second", "--folder", "tests/lab/shards", text=CUDA).out
     kept = {name: value for name, value in os.environ.items() if "RLREGRESS" not in name}
-    command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "no:cacheprovider", "scenarios"]
+    command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "no:cacheprovider", "-k", "my-failure"]
     done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=280)
     assert "changed 1/1" in done.stdout, done.stdout + done.stderr
     assert "regressed 1/1" in done.stdout

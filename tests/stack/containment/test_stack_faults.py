@@ -48,6 +48,11 @@ def test_between(ray_cluster):
     def add(): return 3
     assert ray.get(add.remote()) == 3
 
+@pytest.mark.isolated(group="ray", timeout=15)
+def test_task_too_large(ray_cluster):
+    import ray
+    ray.get(ray.remote(num_cpus=99)(print).remote())
+
 @pytest.mark.isolated(group="ray", timeout=5)
 def test_raylet(ray_cluster):
     import ray
@@ -94,6 +99,7 @@ def matrix(request, tmp_path_factory):
         ("test_engine", "test_fault", r"EngineDeadError|engine core exited unexpectedly"),
         ("test_ray", "test_worker", r"Ray worker \d+ .*died of SIGFPE"),
         ("test_ray", "test_raylet", r"Ray's raylet of node \w+ is gone and left no word: SIGKILL"),
+        ("test_ray", "test_task_too_large", r"^\s*no end after 15 s: Ray says: It requires \{CPU: 99\} for placement"),
         ("test_torch", "test_fault", rf"torch {re.escape(version('torch'))} .*libtorch_cpu\.so"),
     ],
 )

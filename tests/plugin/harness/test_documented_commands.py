@@ -1,0 +1,98 @@
+"""Every command line of README and documents is one that the parser it is typed for takes; the quick ones are run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import documents
+import needs
+import pytest
+from installed import CHECKOUT, TESTS
+
+from pytest_rlregress import hardware
+from pytest_rlregress.cli import main, parse
+
+PAGES = [CHECKOUT / "README.md", *sorted(documents.DOCS.rglob("*.md"))]
+# As a block shows it, indented or behind a prompt: no sentence that a command prints, no drawing.
+_LINE = re.compile(r"^(?: {4}|\$ | {4}\$ )(?:.*\| )?((?:rlregress|pytest|make) (?!.*(?:──|: the )).*)$", re.MULTILINE)
+COMMANDS = list(
+    dict.fromkeys(
+        line.partition("#")[0].partition(" < ")[0].strip()
+        for page in PAGES
+        for line in _LINE.findall(page.read_text().replace("\\\n", " "))
+    )
+)
+#: The logs, configurations and folders that commands name, each a copy of what the tests have.
+FILES = {
+    "train.log": "transcripts/wandb-key-missing.log",
+    "engine.log": "transcripts/sigfpe-embedding.log",
+    "run.log": "transcripts/raylet-crash.log",
+    "raylet.err": "transcripts/raylet-crash.log",
+    "outputs/run.jsonl": "metrics/verl-sound.jsonl",
+    "run.yaml": "configs/verl-h200-gspo-3b.yaml",
+    "run.toml": "configs/prime-rl-h100-7b-lora.toml",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with what the commands name."""
+    for name, source in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(TESTS / source, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def those_of(program, *commands):
+    return [one for one in COMMANDS if one.startswith(" ".join((program, *commands[:1])))]
+
+
+def test_documents_have_commands_of_each_program():
+    assert [len(those_of(program)) > 2 for program in ("rlregress", "pytest", "make")] == [True] * 3
+
+
+@pytest.mark.parametrize("command", those_of("rlregress"))
+def test_rlregress_takes_it(command, folder, capsys):
+    try:
+        assert parse(shlex.split(command)[1:]).command
+    except SystemExit:
+        pytest.fail(f"{command}: {capsys.readouterr().err}")
+
+
+def test_pytest_takes_them(pytester):
+    for command in those_of("pytest"):
+        words = [word for word in shlex.split(command)[1:] if not word.endswith((".toml", ".py")) and word != "-c"]
+        config = pytester.parseconfig("-p", "no:cacheprovider", *words)
+        assert config.option.rlregress_hw in (None, "list", "auto", *hardware.load_profiles([])), command
+
+
+def test_make_has_the_targets():
+    targets = re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    named = [name for page in PAGES for name in re.findall(r"(?:`|^ {4})make ([a-z-]+)\b", page.read_text(), re.M)]
+    assert {*named} <= {*targets}
+
+
+@pytest.mark.parametrize(
+    "command", [one for name in ("list", "diagnose", "preflight") for one in those_of("rlregress", name)]
+)
+def test_a_command_that_needs_no_stack_runs(command, folder, monkeypatch, capsys):
+    with (folder / "run.log").open() as standard_input:
+        monkeypatch.setattr(sys, "stdin", standard_input)
+        code = main(shlex.split(command)[1:])
+    printed = capsys.readouterr()
+    assert (code in (0, 1, 3), bool(printed.out)) == (True, True), printed.err
+
+
+@needs.stack
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["pytest --hw=list", "pytest --hw=cpu -k concat"])
+def test_a_run_of_the_readme(command, tmp_path):
+    assert command in COMMANDS
+    command = [sys.executable, "-m", *shlex.split(command), "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
