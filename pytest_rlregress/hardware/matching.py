@@ -87,7 +87,7 @@ def select(hw: str, machine: Machine, profiles: Mapping[str, Profile]) -> Profil
     fit += [profile.id for profile in profiles.values() if profile.is_cpu]
     more = "" if found or not machine.gpus else " --hw=auto says how to add a profile for it."
     raise HardwareError(
-        f"--hw={hw} asks for {profiles[hw].title}, but found was {has}{note}.{why} "
+        f"--hw={hw} asks for {profiles[hw].title}, but this machine has {has}{note}.{why} "
         f"Profiles that fit here: {', '.join(fit)}.{more}"
     )
 

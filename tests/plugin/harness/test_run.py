@@ -192,7 +192,7 @@ def test_failing_test_names_the_documented_failure_it_looks_like(pytester, run, 
 def test_hardware_not_here_is_a_usage_error(run):
     result = run("def test_it(): pass", "--hw=h100")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--hw=h100 asks for*found was no GPU*fit here: cpu*"])
+    result.stderr.fnmatch_lines(["*--hw=h100 asks for*has no GPU*fit here: cpu*"])
 
 
 def test_unknown_hardware_names_the_known(run):

@@ -112,26 +112,26 @@ def test_auto():
         (
             "h100",
             H200,
-            "--hw=h100 asks for NVIDIA H100, but found was NVIDIA H200 (capability 9.0, 140.4 GiB). "
+            "--hw=h100 asks for NVIDIA H100, but this machine has NVIDIA H200 (capability 9.0, 140.4 GiB). "
             "Profiles that fit here: h200, cpu.",
         ),
         (
             "h100",
             NO_GPU,
-            "--hw=h100 asks for NVIDIA H100, but found was no GPU (no NVIDIA driver: libnvidia-ml.so.1 was not "
+            "--hw=h100 asks for NVIDIA H100, but this machine has no GPU (no NVIDIA driver: libnvidia-ml.so.1 was not "
             "found). Profiles that fit here: cpu.",
         ),
         (
             "a100",
             SLICE,
-            "--hw=a100 asks for NVIDIA A100, but found was NVIDIA A100-SXM4-80GB MIG 3g.40gb (MIG slice, "
+            "--hw=a100 asks for NVIDIA A100, but this machine has NVIDIA A100-SXM4-80GB MIG 3g.40gb (MIG slice, "
             "capability 8.0, 39.2 GiB). A MIG slice is not the whole card. Profiles that fit here: cpu. "
             "--hw=auto says how to add a profile for it.",
         ),
         (
             "h100",
             Machine((card("NVIDIA H100 PCIe", memory_bytes=40000 * MIB),)),
-            "--hw=h100 asks for NVIDIA H100, but found was NVIDIA H100 PCIe (capability 9.0, 39.1 GiB). "
+            "--hw=h100 asks for NVIDIA H100, but this machine has NVIDIA H100 PCIe (capability 9.0, 39.1 GiB). "
             "It has 39.1 GiB, not 79 GiB. Profiles that fit here: cpu. --hw=auto says how to add a profile for it.",
         ),
         (
