@@ -18,7 +18,9 @@ from pytest_rlregress.cli import main, parse
 
 PAGES = [CHECKOUT / "README.md", *sorted(documents.DOCS.rglob("*.md"))]
 # As a block shows it, indented or behind a prompt: no sentence that a command prints, no drawing.
-_LINE = re.compile(r"^(?: {4}|\$ | {4}\$ )(?:.*\| )?((?:rlregress|pytest|make) (?!.*(?:──|: the )).*)$", re.MULTILINE)
+_LINE = re.compile(
+    r"^(?: {4}|\$ | {4}\$ )(?:.*\| )?((?:rlregress|pytest|make) (?!\w+: |.*(?:──|: the )).*)$", re.MULTILINE
+)
 COMMANDS = list(
     dict.fromkeys(
         line.partition("#")[0].partition(" < ")[0].strip()
