@@ -57,14 +57,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description="Documented failures of the stack that trains LLMs with RL. To run them: pytest --hw=PROFILE",
     )
     parser.add_argument("--version", action=_PrintVersion)
+    own, behind = arguments, arguments[:0]
     commands = parser.add_subparsers(dest="command")
     for name, summary in COMMANDS.items():
         if arguments[:1] == [name]:
-            import_module(f"pytest_rlregress.{name}.{name}_command").declare(commands)
+            module = import_module(f"pytest_rlregress.{name}.{name}_command")
+            module.declare(commands)
+            if getattr(module, "TAKES_A_COMMAND", False) and "--" in arguments:
+                at = arguments.index("--")
+                own, behind = arguments[:at], arguments[at + 1 :]
         else:
             commands.add_parser(name, help=summary)
     # argparse lets the words of a command end where its options begin: those after them come back as rest.
-    options, rest = parser.parse_known_args(arguments)
+    options, rest = parser.parse_known_args(own)
     if options.command is None:
         parser.print_help()
         parser.exit(2)
@@ -74,6 +79,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if words:
         options.words += words
     options.arguments = arguments
+    options.behind = behind
     return options
 
 

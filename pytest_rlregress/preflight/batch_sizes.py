@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_rlregress.preflight.document import Config, RuleContext, Unchecked
 from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.util.text import plural
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 _MICRO = "ppo_micro_batch_size_per_gpu"
@@ -89,7 +90,8 @@ def verl_sizes(config: Config, table: str = _ACTOR) -> VerlSizes | Unchecked:
     shared *= config.number(f"{table}.megatron.context_parallel_size", 1) or 1
     micro = None if config.get(f"{table}.use_dynamic_bsz") else config.number(f"{table}.{_MICRO}")
     if config.hides(f"{table}.{_MICRO}") or not (mini and n and cards and nodes) or cards * nodes < 1:
-        lacking = tuple(key for key in (*defaults, f"{table}.{_MICRO}") if config.hides(key))
+        lacking = tuple(key for key, default in defaults.items() if config.number(key, default) is None)
+        lacking += (f"{table}.{_MICRO}",) if config.hides(f"{table}.{_MICRO}") else ()
         return Unchecked(f"{' and '.join(lacking) or 'a batch size'}: not known here", lacking)
     return VerlSizes(
         train=_whole(train or mini),
@@ -134,9 +136,8 @@ def _of_verl(config: Config, table: str) -> Iterator[Advice | Unchecked]:
     if isinstance(sizes, Unchecked):
         yield sizes
     elif not sizes.cuts_train or not sizes.cuts_mini:
-        spread = f"over {sizes.cards // sizes.shared} GPUs"
         why = f"a mini batch of {sizes.mini} prompts with n = {sizes.n} is {sizes.mini * sizes.n} samples, which verl "
-        why += f"can't spread {spread}"
+        why += f"can't spread over {plural(sizes.cards // sizes.shared, 'GPU')}"
         if not sizes.cuts_train:
             why = f"verl can't cut data.train_batch_size = {sizes.train} into mini batches of {sizes.mini} prompts"
 
@@ -149,7 +150,9 @@ def _of_verl(config: Config, table: str) -> Iterator[Advice | Unchecked]:
         yield Advice(mini_key, why, config.write(mini_key, mini) if mini else else_)
     elif not sizes.cuts_micro:
         why = f"each GPU has {sizes.rows} samples of a mini batch ({sizes.mini} prompts, n = {sizes.n}, "
-        why += f"{sizes.cards // sizes.shared} GPUs), which verl can't cut into micro batches of {sizes.micro}"
+        why += (
+            f"{plural(sizes.cards // sizes.shared, 'GPU')}), which verl can't cut into micro batches of {sizes.micro}"
+        )
         micro = _largest(sizes.micro or 1, lambda micro: sizes.rows % micro == 0)
         yield Advice(micro_key, why, config.write(micro_key, micro))
 

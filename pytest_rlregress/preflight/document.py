@@ -13,12 +13,13 @@ from typing import Any
 import yaml
 
 from pytest_rlregress.hardware.profiles import Profile
+from pytest_rlregress.preflight.command import read_command
 from pytest_rlregress.preflight.formats import (
     TRL_KEYS,
+    UNKNOWN,
     ConfigError,
     ConfigPart,
     ConfigPosition,
-    LaunchCommand,
     merge,
     read_override,
     read_toml,
@@ -26,8 +27,6 @@ from pytest_rlregress.preflight.formats import (
     value_of,
 )
 from pytest_rlregress.preflight.python_script import read_python, written
-from pytest_rlregress.preflight.scripts import read_script
-from pytest_rlregress.preflight.shell import UNKNOWN
 from pytest_rlregress.preflight.trainers import TRAINERS, TrainerKeys
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.nested import walk
@@ -39,11 +38,11 @@ class Config:
 
     Attributes:
         trainer: ``verl``, ``prime-rl`` or ``trl``.
-        places: By dotted key, and by name for a variable that a launch script sets.
+        places: By dotted key, and by name for a variable that the command sets.
         environ: The run's environment variables, as far as they are known here.
-        commands: How a launch script starts the trainer, by the key that has its place.
         signs: How Hydra is told of an override, ``""``, ``+``, ``++`` or ``~``; keys of files have none.
-        program: What a launch script starts; "" where there is none.
+        program: What the command starts; "" where there is none.
+        interpreter: With which ``python -m`` starts it; "" where nothing of the kind does.
     """
 
     trainer: str
@@ -51,14 +50,19 @@ class Config:
     tree: dict[str, Any]
     places: Mapping[str, ConfigPosition]
     environ: Mapping[str, str]
-    commands: Mapping[str, LaunchCommand]
     signs: Mapping[str, str]
     program: str
+    interpreter: str
 
     @property
     def keys(self) -> TrainerKeys:
         """The trainer's names for what rules ask for."""
         return TRAINERS[self.trainer]
+
+    @property
+    def title(self) -> str:
+        """What was read: the files, or the program of the command."""
+        return ", ".join(self.files) or self.program
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a dotted key: ``default`` if it is not given, None if it is given but not known here.
@@ -116,18 +120,19 @@ class Config:
             return self.places[inside[0]]
         while key and key not in self.places:
             key = key.rpartition(".")[0]
-        return self.places[key] if key else ConfigPosition(self.files[0])
+        whole = ConfigPosition(self.files[0]) if self.files else ConfigPosition(argument=self.program)
+        return self.places.get(key, whole)
 
     def write(self, key: str, value: str | float, like: str = "") -> str:
         """Return what to write for a key, in the language of the place where it stands, or another key does."""
         place = self.place(like or key)
         same_table = not like or like.rpartition(".")[0] == key.rpartition(".")[0]
         name = key.rpartition(".")[2] if same_table else key
-        if self.trainer == "trl" and (place.file or "").endswith(".sh"):
+        if self.trainer == "trl" and (place.argument or "").startswith(("--", self.program or "--")):
             return f"--{key} {value}"
         if (place.file or "").endswith(".py"):
             return written(key, value)
-        if place.file is None or place.file.endswith(".sh"):
+        if place.file is None:
             return f"{key}={value}"
         if self.trainer != "prime-rl":
             return f"{name}: {value}"
@@ -175,6 +180,8 @@ class Unchecked:
     missing: tuple[str, ...] = ()
 
 
+# A shell reads its own language best: it runs the script, with preflight in the place of the trainer's interpreter.
+_BY_SHELL = 'python3() { rlregress preflight --hw=… -- python3 "$@"; }; export -f python3; bash run.sh'
 Rule = Callable[[RuleContext], Iterator[Advice | Unchecked]]
 
 
@@ -182,27 +189,30 @@ def _is_unknown(value: Any) -> bool:
     return isinstance(value, str) and ("${" in value or value == UNKNOWN)
 
 
-def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
-    """Read files and ``key=value`` overrides in the order given.
+def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence[str] = ()) -> Config:
+    """Read a command, and over it files and ``key=value`` overrides in the order given.
 
     Raises:
         ConfigError: A file is missing, unreadable or of another kind; files of two trainers; of none of the trainers.
     """
-    parts = [_read_argument(one, environ) for one in arguments]
+    parts = [read_command(command)] if command else []
+    parts += [_read_argument(one) for one in arguments]
     files = tuple(dict.fromkeys(file for part in parts if (file := part.file)))
-    if not files:
-        raise ConfigError(f"no file among the arguments: {' '.join(arguments)}")
+    if not files and not command:
+        raise ConfigError(
+            "no file and no command: write rlregress preflight run.yaml, or rlregress preflight -- COMMAND"
+        )
+    title = ", ".join(files) or " ".join(command)
     trainers = {part.trainer for part in parts if part.trainer}
     if len(trainers) > 1:
         raise ConfigError(
-            f"{', '.join(files)}: of {' and '.join(sorted(trainers))}. TOML is prime-rl's, flat YAML TRL's, other YAML "
+            f"{title}: of {' and '.join(sorted(trainers))}. TOML is prime-rl's, flat YAML TRL's, other YAML "
             "verl's. Check one run."
         )
     trainer = trainers.pop()
     tree: dict[str, Any] = {}
     places: dict[str, ConfigPosition] = {}
     exports: dict[str, str] = {}
-    commands: dict[str, LaunchCommand] = {}
     signs: dict[str, str] = {}
     for part in parts:
         signs = {key: sign for key, sign in signs.items() if key not in part.places} | part.signs
@@ -213,38 +223,36 @@ def read(arguments: Sequence[str], environ: Mapping[str, str]) -> Config:
             }
         places |= part.places
         exports |= part.exports
-        commands |= part.commands
     known = TRAINERS[trainer].sections or sorted(TRL_KEYS)
     if not tree.keys() & set(known):
         if "accelerate" in tree:
-            raise ConfigError(f"{', '.join(files)}: accelerate's configuration alone: give TRL's beside it")
-        raise ConfigError(f"{', '.join(files)}: no configuration of {trainer}, which has some of {', '.join(known)}")
+            raise ConfigError(f"{title}: accelerate's configuration alone: give TRL's beside it")
+        raise ConfigError(f"{title}: no configuration of {trainer}, which has some of {', '.join(known)}")
     program = next((part.program for part in reversed(parts) if part.program), "")
-    return Config(trainer, files, tree, places, {**environ, **exports}, commands, signs, program)
+    interpreter = parts[0].interpreter
+    return Config(trainer, files, tree, places, {**environ, **exports}, signs, program, interpreter)
 
 
-def _read_argument(argument: str, environ: Mapping[str, str]) -> ConfigPart:
+def _read_argument(argument: str) -> ConfigPart:
     """Read a file by its suffix, or an override; ``trainer=train.toml`` is prime-rl's ``--trainer @ train.toml``."""
     key, _, value = argument.partition("=")
     if value.endswith(".toml") and key in ("trainer", "orchestrator", "inference"):
-        part = _read_file(Path(value), environ)
+        part = _read_file(Path(value))
         places = {f"{key}.{name}": place for name, place in part.places.items()}
         return ConfigPart(part.file, part.trainer, {key: part.tree}, places)
     if ("=" in argument or argument.startswith("~")) and not os.path.exists(argument):
         if argument.startswith("-"):
             raise ConfigError(f"{argument}: an override has no dashes: {argument.lstrip('-')}")
         return read_override(argument)
-    return _read_file(Path(argument), environ)
+    return _read_file(Path(argument))
 
 
-def _read_file(file: Path, environ: Mapping[str, str]) -> ConfigPart:
+def _read_file(file: Path) -> ConfigPart:
     try:
         if file.suffix in (".yaml", ".yml"):
             return read_yaml(file)
         if file.suffix == ".toml":
             return read_toml(file)
-        if file.suffix == ".sh":
-            return read_script(file.read_text(encoding="utf-8-sig"), str(file), environ)
         if file.suffix == ".py":
             return read_python(file.read_text(encoding="utf-8-sig"), str(file))
     except (OSError, UnicodeDecodeError) as error:
@@ -253,5 +261,5 @@ def _read_file(file: Path, environ: Mapping[str, str]) -> ConfigPart:
         raise ConfigError(f"{file}: {error}") from error
     if not file.exists():
         raise ConfigError(f"{file}: neither a file nor an override (key=value)")
-    kinds = "YAML (.yaml, .yml), TOML (.toml), a launch script (.sh) or a Python script that calls TRL's trainer (.py)"
-    raise ConfigError(f"{file}: a configuration is {kinds}")
+    kinds = "YAML (.yaml, .yml), TOML (.toml) or a Python script that calls TRL's trainer (.py)"
+    raise ConfigError(f"{file}: a configuration is {kinds}, or the command of a launch script: {_BY_SHELL}")

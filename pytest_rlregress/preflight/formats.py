@@ -13,6 +13,7 @@ import yaml
 
 from pytest_rlregress.util.nested import walk
 
+UNKNOWN = "???"  # as OmegaConf writes a value that is missing
 REMOVED = object()  # the value of a key that an override like ~trainer.logger takes away
 
 
@@ -37,29 +38,14 @@ class ConfigPosition:
         return f"{self.file}:{self.line}" if self.line else self.file or f"{self.argument}"
 
 
-@dataclass(frozen=True)
-class LaunchCommand:
-    """A line ``python -m verl.…`` of a launch script.
-
-    Attributes:
-        interpreter: As it is written, its variables expanded.
-        module: Dotted.
-        unknown: What stands before it and may change which interpreter that is, such as ``source``; else "".
-    """
-
-    interpreter: str
-    module: str
-    unknown: str
-
-
 @dataclass
 class ConfigPart:
     """What one file or one argument says.
 
     Attributes:
-        commands: By the key that has their place.
         signs: Of overrides, by key: how Hydra is told, ``""``, ``+``, ``++`` or ``~``.
-        program: What a launch script starts, such as ``trl grpo`` or ``verl.trainer.main_ppo``.
+        program: What a command starts, such as ``trl grpo`` or ``verl.trainer.main_ppo``.
+        interpreter: With which ``python -m`` starts it, as it is written; "" where nothing of the kind does.
     """
 
     file: str | None = None
@@ -67,12 +53,12 @@ class ConfigPart:
     tree: dict[str, Any] = field(default_factory=dict)
     places: dict[str, ConfigPosition] = field(default_factory=dict)
     exports: dict[str, str] = field(default_factory=dict)
-    commands: dict[str, LaunchCommand] = field(default_factory=dict)
     signs: dict[str, str] = field(default_factory=dict)
     program: str = ""
+    interpreter: str = ""
 
 
-# A flat file with one of these holds TRL's or transformers' arguments, as does a script with two of these options.
+# A flat file with one of these holds TRL's or transformers' arguments, as does a command with two of these options.
 TRL_KEYS = {
     *("model_name_or_path", "dataset_name", "datasets", "output_dir", "per_device_train_batch_size", "learning_rate"),
     *("num_generations", "max_completion_length", "use_vllm", "vllm_mode", "num_train_epochs", "use_peft"),

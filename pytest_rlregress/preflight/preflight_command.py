@@ -15,9 +15,11 @@ from pytest_rlregress.preflight.document import RuleContext, read
 from pytest_rlregress.preflight.formats import ConfigError
 from pytest_rlregress.util.units import GIB
 
+#: What stands behind -- is a command of its own.
+TAKES_A_COMMAND = True
 _DESCRIPTION = """\
-Check the configuration of a run for misspelt keys, unknown values and the documented failures: verl's YAML or launch
-script, TRL's YAML (with accelerate's), launch script or Python script, prime-rl's TOML.
+Check the configuration of a run for misspelt keys, unknown values and the documented failures: the command that starts
+verl or TRL, verl's YAML, TRL's YAML (with accelerate's) or Python script, prime-rl's TOML.
 
 exit code:
   0  nothing is found
@@ -28,10 +30,14 @@ exit code:
 _EPILOG = """\
 examples:
   rlregress preflight run.yaml --hw=h100 data.max_response_length=2048
-  rlregress preflight run_qwen3_4b.sh --hw=a100 --memory=80
+  rlregress preflight --hw=a100 --memory=80 -- python3 -m verl.trainer.main_ppo data.train_batch_size=256 …
+  rlregress preflight --hw=h100 -- accelerate launch --config_file zero3.yaml train.py --config grpo.yaml
   rlregress preflight grpo.yaml zero3.yaml --hw=l4 vllm_gpu_memory_utilization=0.4
   rlregress preflight train.py zero3.yaml --hw=h100 --prompt-tokens=512
   rlregress preflight run.toml --hw=a6000 --prompt-tokens=1500
+
+the command that a launch script comes to, exactly as the shell gives it:
+  python3() { rlregress preflight --hw=h100 -- python3 "$@"; }; export -f python3; bash run.sh
 """
 
 
@@ -45,7 +51,7 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument(
         "words",
-        nargs="+",
+        nargs="*",
         metavar="CONFIG|KEY=VALUE",
         help="files and overrides, each over what came before, before or behind options; prime-rl's three files as "
         "trainer=train.toml orchestrator=orch.toml inference=infer.toml",
@@ -87,7 +93,7 @@ def _count(text: str) -> int:
 
 
 def _context(options: argparse.Namespace) -> RuleContext:
-    config = read(options.words, os.environ)
+    config = read(options.words, os.environ, options.behind)
     profiles, machine = load_profiles(), discover()
     hw = options.hw.strip().lower()
     profile = profiles.get(hw) or select(hw, machine if hw == "auto" else Machine(), profiles)

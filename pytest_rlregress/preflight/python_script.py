@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_rlregress.preflight.formats import TRL_METHODS, ConfigError, ConfigPart, ConfigPosition
-from pytest_rlregress.preflight.shell import UNKNOWN
+from pytest_rlregress.preflight.formats import TRL_METHODS, UNKNOWN, ConfigError, ConfigPart, ConfigPosition
 from pytest_rlregress.preflight.sources import name_of
 
 _METHODS = {method.replace("_", ""): method for method in TRL_METHODS}  # as its classes are called, in lower case
@@ -18,7 +17,7 @@ _CALLED = re.compile(r"(?P<method>[A-Z]\w*)(?P<kind>Config|Trainer)")
 _OF_MODEL = ("dtype", "torch_dtype", "attn_implementation", "load_in_4bit", "load_in_8bit")
 _NONE_CALLED = (
     "no call of a configuration of TRL's such as GRPOConfig(…). A script that reads them from its command line is "
-    "checked with the launch script (.sh) that starts it"
+    "checked with its command: rlregress preflight --hw=… -- COMMAND"
 )
 
 

@@ -64,6 +64,7 @@ def as_json(run: RuleContext, report: Report) -> str:
             "trainer": run.config.trainer,
             "hardware": run.profile.id,
             "files": run.config.files,
+            "program": run.config.program,
             "result": report.result,
             "findings": [
                 {"failure": one.failure, **asdict(one.place), **asdict(one.advice)} for one in report.findings
@@ -87,7 +88,7 @@ def as_text(run: RuleContext, report: Report) -> str:
     found = plural(count, "finding") if count else "nothing found"
     found += ", checked in part" if report.missing else ""
     memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
-    lines += [f"{', '.join(run.config.files)} for {run.profile.title}{memory}: {found}"]
+    lines += [f"{run.config.title} for {run.profile.title}{memory}: {found}"]
     lines += wrapped(f"checked: {', '.join(report.checked)}", rest="  ")
     by_reason = sorted((one.why, failure) for failure, one in report.unchecked)
     for why, group in groupby(by_reason, key=lambda pair: pair[0]):

@@ -1,14 +1,8 @@
 #!/bin/bash
 # LoRA of a 7B on four H100, by TRL's own command; every process holds the whole model.
-MODEL=${MODEL:-Qwen/Qwen2.5-7B-Instruct}
-ENGINE=(
-    --use_vllm true --vllm_mode colocate
-    --vllm_gpu_memory_utilization 0.35
-    --vllm_max_model_length=3072
-)
-export TOKENIZERS_PARALLELISM=false
-CUDA_VISIBLE_DEVICES=0,1,2,3 trl grpo --accelerate_config multi_gpu --num_processes 4 \
-    --model_name_or_path $MODEL \
+export TOKENIZERS_PARALLELISM=false CUDA_VISIBLE_DEVICES=0,1,2,3
+trl grpo --accelerate_config multi_gpu --num_processes 4 \
+    --model_name_or_path Qwen/Qwen2.5-7B-Instruct \
     --dataset_name trl-lib/DeepMath-103K \
     --reward_funcs accuracy_reward \
     --output_dir out \
@@ -20,4 +14,6 @@ CUDA_VISIBLE_DEVICES=0,1,2,3 trl grpo --accelerate_config multi_gpu --num_proces
     --attn_implementation flash_attention_2 \
     --learning_rate 1e-6 \
     --bf16 \
-    "${ENGINE[@]}" "$@" 2>&1 | tee train.log
+    --use_vllm true --vllm_mode colocate \
+    --vllm_gpu_memory_utilization 0.35 \
+    --vllm_max_model_length=3072

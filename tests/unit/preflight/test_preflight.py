@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
+from commands import TOY, command_of
 from installed import TESTS
 
 from pytest_rlregress import catalogue, remedies
@@ -20,11 +23,10 @@ WORKING = {
     "prime-rl-2xa6000-7b-lora.toml": "a6000",
     "prime-rl-2xa6000-20b-offload.toml": "a6000",
     "verl-h200-gspo-3b.yaml": "h200",
-    "verl-rtx-5070-ti-0.5b.sh": "rtx-5070-ti",
     "verl-rtx-pro-6000-sdpa.yaml": "rtx-pro-6000-blackwell",
     "verl-rtx-pro-6000-megatron.yaml": "rtx-pro-6000-blackwell",
 }
-V5, TWO_CARDS, OFFLOAD, GSPO, TOY, SDPA, MEGATRON = WORKING
+V5, TWO_CARDS, OFFLOAD, GSPO, SDPA, MEGATRON = WORKING
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +47,7 @@ def preflight(capsys):
     """Run the command with --json: its exit code and what it printed."""
 
     def preflight(*arguments):
-        code = main(["preflight", *map(str, arguments), "--json"])
+        code = main(["preflight", "--json", *map(str, arguments)])
         printed = capsys.readouterr()
         return code, json.loads(printed.out) if printed.out else printed.err
 
@@ -97,22 +99,6 @@ WRONG_EDITS = [  # file, what it says, what somebody writes instead, failure, wh
     (GSPO, "gpu_memory_utilization: 0.4", "gpu_memory_utilization: 0.99", "gpu-memory-utilization", "utilization: 0.5"),
     (GSPO, "per_node: 1", "per_node: ${oc.env:ARNOLD_WORKER_GPU}", "empty-env-in-config", "ARNOLD_WORKER_GPU"),
     (GSPO, "/data/aime-2024/data/", "D:\\data\\", "windows-path-in-wsl", "/mnt/d/data/aime-2024.parquet"),
-    (TOY, "n_gpus_per_node=1", "n_gpus_per_node=$ARNOLD_WORKER_GPU", "empty-env-in-config", "ARNOLD_WORKER_GPU"),
-    (
-        TOY,
-        '"$DATA/gsm8k/train',
-        '"C:/Users/me/gsm8k/train',
-        "windows-path-in-wsl",
-        "/mnt/c/Users/me/gsm8k/train.parquet",
-    ),
-    (TOY, "length=4096", "length=8192", "max-tokens-overflow", "data.max_response_length=4096"),
-    (
-        TOY,
-        "unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF",
-        "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        "expandable-segments",
-        "unset PYTORCH_CUDA_ALLOC_CONF",
-    ),
 ]
 
 
@@ -139,10 +125,73 @@ def test_a_wrong_edit_is_found_where_it_was_made(preflight, tmp_path, name, righ
     assert finding["line"] == line
 
 
+WRONG_WORDS = [  # of the toy run's command: a word, what somebody writes instead, failure, what to write
+    (
+        "train_files=/mnt/c/Users",
+        "train_files=C:/Users",
+        "windows-path-in-wsl",
+        "/mnt/c/Users/me/data/gsm8k/train.parquet",
+    ),
+    ("length=4096", "length=8192", "max-tokens-overflow", "data.max_response_length=4096"),
+    ("gpu_memory_util", "gpu_mem_util", "unknown-key", "actor_rollout_ref.rollout.gpu_memory_utilization=0.5"),
+    ("mini_batch_size=4", "mini_batch_size=3", "batch-sizes", "actor_rollout_ref.actor.ppo_mini_batch_size=2"),
+]
+
+
+def test_a_sound_command_is_clean(preflight, everything_installed):
+    for command in (["--", *command_of(TOY)], ["--", "env", "A=1", *command_of(TOY)]):
+        code, report = preflight("--hw=rtx-5070-ti", *command)
+        assert (code, report["findings"], report["files"]) == (0, [], [])
+        assert report["program"] == "verl.trainer.main_ppo"
+        assert {"gpu-memory-utilization", "trainer-engine-oom", "batch-sizes"} <= {*report["checked"]}
+
+
+@pytest.mark.parametrize(("right", "wrong", "failure", "instead"), WRONG_WORDS)
+def test_a_wrong_word_of_a_command_is_named(preflight, right, wrong, failure, instead):
+    words = [word.replace(right, wrong) for word in command_of(TOY)]
+    code, report = preflight("--hw=rtx-5070-ti", "--", *words)
+    (finding,) = report["findings"]
+    assert (code, finding["failure"], finding["instead"]) == (1, failure, instead)
+    assert wrong in finding["argument"]
+
+
+def test_an_override_mends_a_command(preflight):
+    wrong = ["--", *command_of(TOY), "data.max_response_length=8192"]
+    assert preflight("--hw=rtx-5070-ti", *wrong)[0] == 1
+    assert preflight("data.max_response_length=4096", "--hw=rtx-5070-ti", *wrong)[0] == 0
+
+
+def test_a_variable_of_the_command_is_its_environment(preflight):
+    variable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    (finding,) = preflight("--hw=rtx-5070-ti", "--", "env", variable, *command_of(TOY))[1]["findings"]
+    assert (finding["failure"], finding["argument"]) == ("expandable-segments", variable)
+    assert finding["instead"] == "unset PYTORCH_CUDA_ALLOC_CONF"
+
+
+@pytest.mark.process
+def test_a_shell_hands_over_a_scripts_command(tmp_path):
+    """As the documents have it: the script runs, with preflight in the place of the interpreter."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "N=8\nWORDS=(data.train_batch_size=$((N * 2)) trainer.nnodes=${NODES:-1})\n"
+        "if [ $N -gt 4 ]; then WORDS+=(data.max_response_length=99999); fi\n"
+        'python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.max_model_len=4096 \\\n  "${WORDS[@]}" "$@"\n',
+        encoding="utf-8",
+    )
+    rlregress = f"{sys.executable} -m pytest_rlregress.cli"
+    replaced = (
+        f'python3() {{ {rlregress} preflight --hw=h100 --json -- python3 "$@"; }}; export -f python3; bash run.sh x.y=1'
+    )
+    done = subprocess.run(["bash", "-c", replaced], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    found = {one["failure"]: one["argument"] for one in json.loads(done.stdout)["findings"]}
+    assert found["max-tokens-overflow"] == "data.max_response_length=99999"
+    assert found["batch-sizes"] == "verl.trainer.main_ppo"  # a mini batch that is left out is larger than 16
+
+
 NOT_INSTALLED = [  # file, what it says, what somebody writes instead, failure, what to write
     (V5, "[trainer.model]\n", '[trainer.model]\nattn = "flash_attention_2"\n', "flash-attention-missing", '"sdpa"'),
     (SDPA, "implementation: sdpa", "implementation: flash_attention_2", "flash-attention-missing", ": sdpa"),
-    (TOY, "implementation=sdpa", "implementation=flash_attention_2", "flash-attention-missing", "implementation=sdpa"),
     (MEGATRON, "strategy: megatron", "strategy: megatron", "mbridge-missing", "strategy: fsdp"),
     (MEGATRON, "use_mbridge: false", "use_mbridge: true", "mbridge-missing", "pip install megatron-bridge"),
     (MEGATRON, "fusion: false", "fusion: true", "apex-missing", "gradient_accumulation_fusion: false"),
@@ -341,6 +390,8 @@ def test_text_names_file_line_and_what_to_write(tmp_path, capsys):
         (["broken.toml"], "line 1"),
         (["list.yaml"], "no table"),
         (["notes.txt"], "YAML"),
+        (["run.sh"], "export -f python3"),
+        (["--hw=h100", "--", "ls", "-l"], "ls -l: no configuration of verl"),
     ],
 )
 def test_bad_input(preflight, tmp_path, monkeypatch, arguments, message):
@@ -353,6 +404,7 @@ def test_bad_input(preflight, tmp_path, monkeypatch, arguments, message):
         "broken.toml": "a = = 1\n",
         "list.yaml": "- 1\n",
         "notes.txt": "",
+        "run.sh": "",
     }.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     code, error = preflight(*arguments)

@@ -1,7 +1,8 @@
-"""Configurations as they are written: every key with its line, and launch scripts as far as they can be read."""
+"""Configurations as they are written: every key with its line, and commands as a shell hands them over."""
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 
 import pytest
@@ -9,7 +10,7 @@ from installed import TESTS
 
 from pytest_rlregress.preflight.document import read
 
-CONFIGS = sorted((TESTS / "configs").iterdir())
+CONFIGS = sorted(file for file in (TESTS / "configs").iterdir() if file.suffix != ".sh")
 
 
 @pytest.fixture
@@ -94,125 +95,30 @@ def test_overrides_are_laid_over(config):
     assert str(read.place("data.a")) == "data.a=3"
 
 
-def test_a_comment_ends_a_command_of_a_launch_script(config):
-    read = config("sh", "python3 -m verl.trainer.main_ppo data.a=1 \\\n    # data.b=2 \\\n    data.c=3\n")
-    assert read.tree == {"data": {"a": 1}}  # bash ends a comment, and with it the command, at the line's end
-
-
 def test_references_are_followed(config):
     read = config("yaml", "data:\n  a: ${data.b}\n  b: ${.c}\n  c: 1\n  d: ${data.c}\n  e: ???\n  f: ${data.f}\n")
     assert [read.get(f"data.{key}", "default") for key in "abdefg"] == [1, 1, 1, None, None, "default"]
 
 
-def test_a_launch_script(config):
-    read = config(
-        "sh",
-        """
-        #!/bin/bash
-        # it's no quote
-        export CUDA_DEVICE_MAX_CONNECTIONS=1 OTHER
-        OTHER=2; HERE=3
-        DATA=${DATA:-"${HOME}/data"}
-        GPUS=$(nvidia-smi -L | wc -l)
-        LENGTH=$((1024 * 2))
-        cat <<EOF
-        it's a here-document
-        EOF
-        ALLOC=a python3 -m verl.trainer.main_ppo --config-name='x.yaml' \\
-            data.train_files="['$DATA/a.parquet','b']" \\
-            data.max_prompt_length=$LENGTH \\
-            trainer.n_gpus_per_node=$GPUS \\
-            trainer.nnodes=${NODES} \\
-            ++trainer.x='${oc.env:HOME}' \\
-            trainer.logger=['console','wandb'] \\
-            data.prompt='two
-        lines' trainer.y=1 $@
-        """,
-        HOME="/home/me",
+def test_a_command():
+    words = shlex.split(
+        "env ALLOC=a nohup uv run python3 -u -m verl.trainer.main_ppo model_engine=megatron data.files=[a,b] +data.b=1 "
+        "data.text='two words' trainer.nnodes= data.b=2 other=1 --config-name=mine"
     )
-    assert read.tree["data"] == {
-        "train_files": ["/home/me/data/a.parquet", "b"],
-        "max_prompt_length": "???",
-        "prompt": "two lines",
+    read_here = read(["data.b=3"], {"HOME": "/home/me"}, words)
+    assert read_here.tree == {
+        "model_engine": "megatron",
+        "data": {"files": ["a", "b"], "b": 3, "text": "two words"},
+        "trainer": {"nnodes": None},
     }
-    assert read.tree["trainer"] == {
-        "n_gpus_per_node": "???",
-        "nnodes": "${oc.env:NODES,''}",
-        "x": "${oc.env:HOME}",
-        "logger": ["console", "wandb"],
-        "y": 1,
-    }
-    assert {key: read.places[key].line for key in ("DATA", "trainer.nnodes", "trainer.y")} == {
-        "DATA": 5,
-        "trainer.nnodes": 15,
-        "trainer.y": 18,
-    }
-    exported = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "OTHER": "2", "ALLOC": "a", "HOME": "/home/me"}
-    assert {key: value for key, value in read.environ.items() if key not in ("LENGTH", "GPUS")} == exported
-
-
-CHOICES = """
-DEVICE=${DEVICE:-$(python3 -c 'import torch_npu' && echo npu || echo gpu)}
-BACKEND=vllm
-case "${DEVICE}" in
-    gpu)
-        CARDS=8 ;;
-    npu|ascend)
-        CARDS=16
-        export ONLY_THERE=1
-        ;;
-    *)
-        exit 1
-        ;;
-esac
-case $BACKEND in
-    vllm) SHARE=0.5 ;;
-    *) SHARE=0.9 ;;
-esac
-COMMON=(
-    data.a=1   # the first
-    +data.b="['x','y']"
-)
-NEVER=(data.never=1)
-if [ "$BACKEND" = "sglang" ]; then
-    COMMON+=(data.c=1)
-    WORD=sglang
-elif [[ -z "$NOT_SET" && $BACKEND == vllm ]]; then
-    COMMON+=(data.d=1)
-    WORD=vllm
-else
-    WORD=neither
-fi
-if nvidia-smi; then COMMON+=(data.e=1); MAYBE=1; CARDS=8; else MAYBE=2; fi
-[ "$BACKEND" = "sglang" ] && WORD=other
-START=(uv run --no-sync python3)
-"${START[@]}" -m verl.trainer.main_ppo model_engine=megatron "${COMMON[@]}" \\
-    data.share=$SHARE \\
-    data.word=$WORD data.maybe=$MAYBE \\
-    trainer.n_gpus_per_node=$CARDS "$@" 2>&1 | tee log
-"""
-
-
-def test_arrays_and_conditions_of_a_launch_script(config):
-    read = config("sh", CHOICES)
-    assert read.tree["data"] == {
-        "a": 1,
-        "b": ["x", "y"],
-        "d": 1,
-        "e": "???",  # behind a condition that only the machine of the run can tell
-        "share": 0.5,
-        "word": "vllm",
-        "maybe": "???",
-    }
-    assert (read.tree["trainer"], read.tree["model_engine"]) == ({"n_gpus_per_node": 8}, "megatron")
-    assert read.program == "verl.trainer.main_ppo"
-    assert (read.signs["data.b"], read.signs["data.a"]) == ("+", "")
-    assert "ONLY_THERE" not in read.environ
-    lines = CHOICES.strip().splitlines()
-    assert [lines[read.places[key].line - 1].split()[0] for key in ("data.a", "data.share")] == [
-        "data.a=1",
-        "data.share=$SHARE",
+    assert read_here.environ == {"HOME": "/home/me", "ALLOC": "a"}
+    assert (read_here.files, read_here.title) == ((), "verl.trainer.main_ppo with its own configuration")
+    assert [str(read_here.place(key)) for key in ("data.text", "data.b", "ALLOC")] == [
+        "data.text=two words",
+        "data.b=3",
+        "ALLOC=a",
     ]
+    assert str(read_here.place("critic")) == read_here.title
 
 
 def test_an_override_replaces_a_list(config):

@@ -8,6 +8,7 @@ import textwrap
 from importlib.util import find_spec
 
 import pytest
+from commands import START, TOY, command_of, with_start
 from installed import TESTS
 
 from pytest_rlregress.cli import main
@@ -15,8 +16,7 @@ from pytest_rlregress.preflight import installed_schema, names, rules
 from pytest_rlregress.preflight.sources import classes_in, fields_of, folder_of, texts_of
 
 CONFIGS = TESTS / "configs"
-GSPO, TOY = CONFIGS / "verl-h200-gspo-3b.yaml", CONFIGS / "verl-rtx-5070-ti-0.5b.sh"
-START = "python3 -m verl.trainer.main_ppo"
+GSPO = CONFIGS / "verl-h200-gspo-3b.yaml"
 needs_verl = pytest.mark.skipif(find_spec("verl") is None, reason="verl is not installed")
 
 
@@ -26,16 +26,9 @@ def no_address(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def script(tmp_path):
-    """Make the toy run's script with one more override, or another start."""
-
-    def script(line, start=START):
-        file = tmp_path / "run.sh"
-        file.write_text(TOY.read_text(encoding="utf-8").replace(START, f"{start} {line}"), encoding="utf-8")
-        return file
-
-    return script
+def script(override, start=START):
+    """Return the toy run's command with one more override, or another start."""
+    return ["--", *with_start(start, override)]
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ def preflight(capsys):
     """Run the command: its exit code, (failure, key, why, instead) of what is about names, and their doubts."""
 
     def preflight(*arguments):
-        code = main(["preflight", *map(str, arguments), "--hw=h200", "--json"])
+        code = main(["preflight", "--hw=h200", "--json", *map(str, arguments)])
         report = json.loads(capsys.readouterr().out)
         found = [
             (one["failure"], one["key"], one["why"], one["instead"])
@@ -127,40 +120,40 @@ def test_what_is_meant_to_be_new_is_nothing(preflight, override):
 
 
 @needs_verl
-def test_what_the_trainer_refuses_is_found_without_a_near_name(preflight, script):
-    _, ((_, key, _, write),), _ = preflight(script("data.zzz=1"))  # Hydra, which adds keys only with a plus sign
+def test_what_the_trainer_refuses_is_found_without_a_near_name(preflight):
+    _, ((_, key, _, write),), _ = preflight(*script("data.zzz=1"))  # Hydra, which adds keys only with a plus sign
     assert (key, write.startswith("leave it out, or +data.zzz")) == ("data.zzz", True)
-    assert preflight(script("+data.zzz=1"))[1:] == ([], [])
-    _, ((_, key, _, write),), _ = preflight(script("+actor_rollout_ref.actor.zzz=1"))  # the dataclass of that table
+    assert preflight(*script("+data.zzz=1"))[1:] == ([], [])
+    _, ((_, key, _, write),), _ = preflight(*script("+actor_rollout_ref.actor.zzz=1"))  # the dataclass of that table
     assert (key, write) == ("actor_rollout_ref.actor.zzz", "leave it out")
     _, (one,), _ = preflight(
-        script("data.zzz=1", f"{START} --config-path=config --config-name=ppo_megatron_trainer.yaml")
+        *script("data.zzz=1", f"{START} --config-path=config --config-name=ppo_megatron_trainer.yaml")
     )
     assert one[1] == "data.zzz"
-    _, found, (doubt,) = preflight(script("data.zzz=1", "python3 -m verl.trainer.sft_trainer"))
+    _, found, (doubt,) = preflight(*script("data.zzz=1", "python3 -m verl.trainer.sft_trainer"))
     assert (found, doubt) == ([], "the keys of verl.trainer.sft_trainer are not known here")
     for start in ("python3 -m recipe.mine.main", f"{START} --config-name=mine"):  # which may have keys of its own
-        _, found, (doubt,) = preflight(script("data.zzz=1", start))
+        _, found, (doubt,) = preflight(*script("data.zzz=1", start))
         assert found == []
         assert "data.zzz" in doubt
 
 
 @needs_verl
-def test_what_hydra_refuses_to_add_is_found(preflight, script):
-    _, ((failure, key, why, write),), _ = preflight(script("+trainer.critic_warmup=2"))
+def test_what_hydra_refuses_to_add_is_found(preflight):
+    _, ((failure, key, why, write),), _ = preflight(*script("+trainer.critic_warmup=2"))
     assert (failure, key, write) == ("added-key", "trainer.critic_warmup", "trainer.critic_warmup=2")
     assert why.endswith("has the key trainer.critic_warmup: Hydra refuses to add it")
-    _, ((_, _, _, write),), _ = preflight(script("+trainer.val_before_train=False"))
+    _, ((_, _, _, write),), _ = preflight(*script("+trainer.val_before_train=False"))
     assert write == "trainer.val_before_train=false"
-    _, ((_, _, _, write),), _ = preflight(script("+trainer.critic_warmup=$STEPS"))
+    _, ((_, _, _, write),), _ = preflight(*script("+trainer.critic_warmup="))
     assert write == "trainer.critic_warmup"
     for allowed in (
         "++trainer.critic_warmup=2",
         "trainer.critic_warmup=2",
         "+trainer.default_hdfs_dir=x",
     ):  # null there
-        assert preflight(script(allowed))[1] == []
-    assert preflight(script("+trainer.critic_warmup=2", "python3 -m recipe.mine.main"))[1] == []
+        assert preflight(*script(allowed))[1] == []
+    assert preflight(*script("+trainer.critic_warmup=2", "python3 -m recipe.mine.main"))[1] == []
 
 
 @needs_verl
@@ -194,13 +187,11 @@ def test_an_unknown_value(preflight, override, told):
 
 
 @needs_verl
-def test_a_value_that_the_run_may_register_itself(preflight, tmp_path):
-    file = tmp_path / "run.sh"
-    text = TOY.read_text(encoding="utf-8").replace("=grpo", "=my_own_estimator")
-    file.write_text(text, encoding="utf-8")
-    _, ((_, _, why, _),), _ = preflight(file)
+def test_a_value_that_the_run_may_register_itself(preflight):
+    own = ["--", *(word.replace("=grpo", "=my_own_estimator") for word in command_of(TOY))]
+    _, ((_, _, why, _),), _ = preflight(*own)
     assert "it takes gae, " in why
-    _, found, (doubt,) = preflight(file, "actor_rollout_ref.model.external_lib=mine")
+    _, found, (doubt,) = preflight(*own, "actor_rollout_ref.model.external_lib=mine")
     assert found == []
     assert "my_own_estimator" in doubt
 
@@ -238,7 +229,7 @@ def test_without_verl_what_is_known_is_compared_and_that_is_said(preflight):
 @pytest.mark.usefixtures("nothing_installed")
 @pytest.mark.parametrize("file", sorted(CONFIGS.iterdir()), ids=lambda file: file.name)
 def test_without_a_trainer_a_sound_configuration_is_clean(preflight, file):
-    assert preflight(file)[1] == []
+    assert preflight(*(["--", *command_of(file)] if file.suffix == ".sh" else [file]))[1] == []
 
 
 def test_prime_rl_is_compared_with_what_is_known(preflight):

@@ -8,8 +8,7 @@ import pytest
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.preflight.document import read
-from pytest_rlregress.preflight.formats import ConfigError
-from pytest_rlregress.preflight.shell import UNKNOWN
+from pytest_rlregress.preflight.formats import UNKNOWN, ConfigError
 
 needs_trl = pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed")
 SCRIPT = """\
@@ -114,7 +113,7 @@ def test_lora(config, before, model, trainer, lora, rank):
     ("text", "said"),
     [
         ("print(1)", "no call of a configuration of TRL's such as GRPOConfig"),
-        ("parser = TrlParser((GRPOConfig,))", "launch script"),
+        ("parser = TrlParser((GRPOConfig,))", "checked with its command"),
         ("SFTConfig()\nDPOConfig()", "configurations of dpo and sft"),
         ("def f(:", "no Python: line 1"),
     ],
