@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlregress.report.judgement import headline, upgrades
+from pytest_rlregress.report.judgement import headline, next_commands
 from pytest_rlregress.report.judgement.comparison import RunComparison
-from pytest_rlregress.report.judgement.facts import Change, Flip, Night, PlatformNight, Point, RecordedRun, Upgrade
+from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun
 from pytest_rlregress.report.judgement.kinds import Kind
-from pytest_rlregress.report.judgement.upgrades import near
+from pytest_rlregress.report.judgement.next_commands import near
 
 #: Raised when a key changes its meaning.
-FORMAT = 1
+FORMAT = 2
 
 
 def as_json(found: Night | RunComparison) -> dict[str, Any]:
@@ -23,7 +23,6 @@ def as_json(found: Night | RunComparison) -> dict[str, Any]:
             "summary": first.text,
             "colour": first.colour,
             "platforms": list(map(_platform, found.platforms)),
-            "upgrades": list(map(_upgrade, found.upgrades)),
             "flaky": [_fields(one, "platform", "test", "failure", "runs", "bad") for one in found.flaky],
         }
     else:
@@ -50,7 +49,7 @@ def _fields(value: object, *names: str) -> dict[str, Any]:
 def _platform(platform: PlatformNight) -> dict[str, Any]:
     return {
         "platform": platform.name,
-        "word": platform.cells[-1].word,
+        "word": platform.word,
         "runs": list(map(_run, platform.runs)),
         "last": platform.last and _run(platform.last),
         "last_good": platform.last_good and _run(platform.last_good),
@@ -73,27 +72,11 @@ def _change(change: Change) -> dict[str, Any]:
         "before": before and _point(before),
         "since": since and _point(since),
         "now": change.now and _point(change.now),
-        "packages": list(map(vars, upgrades.changed(*ends, [change.latest]))) if ends else [],
-        "bisect": list(upgrades.bisect(*ends, change.test, change.latest.failure)) if ends and not lost else [],
-        "again": list(upgrades.again(change.now.run, [change.test])) if change.now else [],
+        "packages": list(map(vars, next_commands.changed(*ends, [change.latest]))) if ends else [],
+        "bisect": list(next_commands.bisect(*ends, change.test, change.latest.failure)) if ends and not lost else [],
+        "again": list(next_commands.again(change.now.run, [change.test])) if change.now else [],
     }
 
 
 def _point(point: Point) -> dict[str, Any]:
     return {**_fields(point, "word", "note"), "night": point.night.isoformat(), "record": near(point.run.path)}
-
-
-def _upgrade(upgrade: Upgrade) -> dict[str, Any]:
-    return {
-        **_fields(upgrade, "platform", "driver", "commit", "command"),
-        "before": near(upgrade.before.path),
-        "after": near(upgrade.after.path),
-        "night": upgrade.after.night.isoformat(),
-        "packages": list(map(vars, upgrade.changed)),
-        "worse": list(map(_flip, upgrade.worse)),
-        "better": list(map(_flip, upgrade.better)),
-    }
-
-
-def _flip(flip: Flip) -> dict[str, str]:
-    return {"test": flip.test, "before": flip.before.word, "after": flip.after.word}

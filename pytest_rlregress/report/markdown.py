@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_rlregress.report import sentences
-from pytest_rlregress.report.judgement import headline, upgrades
+from pytest_rlregress.report.judgement import headline, next_commands
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight
 from pytest_rlregress.report.judgement.kinds import Kind
@@ -35,7 +35,7 @@ def _night(night: Night) -> str:
 
 
 def _row(platform: PlatformNight, night: Night) -> str:
-    told = "<br>".join(map(_plain, (sentences.platform(platform), *sentences.news(platform, night.upgrades))))
+    told = "<br>".join(map(_plain, (sentences.platform(platform), *sentences.news(platform))))
     return f"| {_plain(platform.name)} | {told} |"
 
 
@@ -43,7 +43,7 @@ def _comparison(found: RunComparison) -> str:
     runs = [("before", found.before), *(("after", run) for run in found.after)]
     table = ["| | run | record |", "| --- | --- | --- |"]
     table += [
-        f"| {role} | {_plain(f'{run.platform}, {sentences.run(run)}')} | {_code(upgrades.near(run.path))} |"
+        f"| {role} | {_plain(f'{run.platform}, {sentences.run(run)}')} | {_code(next_commands.near(run.path))} |"
         for role, run in runs
     ]
     differ = f"Differ: {_plain(sentences.compared(found))}"

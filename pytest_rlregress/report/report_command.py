@@ -177,7 +177,7 @@ def _page(judged: Night, history: History) -> str:
 
         return page.render(judged, history, datetime.datetime.now(datetime.UTC))
     except ModuleNotFoundError as error:
-        if error.name not in ("jinja2", "vl_convert"):
+        if error.name != "jinja2":
             raise
         raise ReportError(f"{error.name} is not installed: pip install 'pytest-rlregress[report]'") from None
 

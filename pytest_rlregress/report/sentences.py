@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_rlregress.report.judgement import upgrades
+from pytest_rlregress.report.judgement import next_commands
 from pytest_rlregress.report.judgement.comparison import RunComparison
-from pytest_rlregress.report.judgement.facts import Change, Flaky, PlatformNight, Point, RecordedRun, Upgrade
+from pytest_rlregress.report.judgement.facts import Change, Flaky, PlatformNight, Point, RecordedRun
 from pytest_rlregress.report.judgement.kinds import TOLD, Kind
 from pytest_rlregress.util.text import plural
 
@@ -71,16 +71,16 @@ def _story(changes: Sequence[Change]) -> ChangeSentences:
     if kind is Kind.LOST_COVERAGE:
         return replace(story, happened=f"ran {moment(before.run)}, cannot run since {moment(since.run)}")
     if kind is Kind.UNCONFIRMED:
-        command = upgrades.again(since.run, again_by([change.test for change in changes]))
+        command = next_commands.again(since.run, again_by([change.test for change in changes]))
         happened = f"last good {moment(before.run)}, bad {moment(since.run)}, in the only run since"
         return replace(story, happened=happened, todo="run it again to confirm", command=command)
     happened += f": {plural(first.runs, 'run')} in {plural(first.nights, 'night')}"
     if kind is Kind.HARDWARE_CHANGE:
         return replace(story, happened=f"{happened}. Other hardware: not comparable")
-    command = upgrades.bisect(before.run, since.run, first.test, first.latest.failure)
+    command = next_commands.bisect(before.run, since.run, first.test, first.latest.failure)
     if command:
         return replace(story, happened=happened, todo="find the cause", command=command)
-    command = upgrades.again(since.run, again_by([change.test for change in changes]))
+    command = next_commands.again(since.run, again_by([change.test for change in changes]))
     return replace(story, happened=happened, todo="see it fail here", command=command)
 
 
@@ -101,7 +101,7 @@ def between(before: RecordedRun, after: RecordedRun, about: Iterable[tuple[Point
     """
     about = list(about)
     subjects = sorted({f"subject {old.subject} -> {new.subject}" for old, new in about if old and _replaced(old, new)})
-    packages = upgrades.changed(before, after, [new for _, new in about])
+    packages = next_commands.changed(before, after, [new for _, new in about])
     parts = [*subjects]
     if packages:
         more = [f"and {len(packages) - _PACKAGES} more"] * (len(packages) > _PACKAGES)
@@ -205,22 +205,21 @@ def _clock(recorded: RecordedRun) -> str:
     return moment(recorded).rpartition(" ")[2]
 
 
-def news(night: PlatformNight, found: Iterable[Upgrade]) -> list[str]:
+def news(night: PlatformNight) -> list[str]:
     """List in lines what was installed since the last run, and what fails as before."""
-    tonight = {one.id for one in night.runs}
     lines = []
-    for upgrade in found:
-        if upgrade.after.id in tonight and (upgrade.changed or upgrade.driver):
-            flips = [f"{len(upgrade.worse)} worse"] * bool(upgrade.worse)
-            flips += [f"{len(upgrade.better)} better"] * bool(upgrade.better)
-            differs = between(upgrade.before, upgrade.after, [*upgrade.flipped, *told_ends(night.changes)])
-            lines.append(f"since the run before: {differs} ({', '.join(flips) or 'nothing flipped'})")
+    if night.runs and night.last and _stack(night.last) != _stack(night.runs[-1]):
+        lines.append(f"since the run before: {between(night.last, night.runs[-1], told_ends(night.changes))}")
     known = [change for change in night.changes if change.fails_as_before]
     if known:
         more = f", and {len(known) - _KNOWN} more" * (len(known) > _KNOWN)
         told = ", ".join(f"{clean(change.test)} ({arrow(change)})" for change in known[:_KNOWN])
         lines.append(f"known, failing as before: {told}{more}")
     return lines
+
+
+def _stack(run: RecordedRun) -> tuple[str, str | None]:
+    return run.lock.digest, run.driver
 
 
 def rates(found: Iterable[Flaky]) -> dict[tuple[str, str], str]:

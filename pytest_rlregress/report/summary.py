@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_rlregress.report import sentences
-from pytest_rlregress.report.judgement import headline, upgrades
+from pytest_rlregress.report.judgement import headline, next_commands
 from pytest_rlregress.report.judgement.comparison import RunComparison
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Problem
 from pytest_rlregress.report.judgement.kinds import Kind
@@ -34,7 +34,7 @@ def _night(night: Night) -> list[str]:
 
 
 def _platform(platform: PlatformNight, night: Night, width: int) -> list[str]:
-    more = [f"  {'':{width}}  {line}" for line in sentences.news(platform, night.upgrades)]
+    more = [f"  {'':{width}}  {line}" for line in sentences.news(platform)]
     return [f"  {platform.name:{width}}  {sentences.platform(platform)}", *more]
 
 
@@ -43,7 +43,10 @@ def _comparison(found: RunComparison) -> list[str]:
     return [
         f"compared (times are UTC): {headline.of_comparison(found.changes)}",
         "",
-        *(f"  {role.ljust(6)}  {run.platform}, {sentences.run(run)}: {upgrades.near(run.path)}" for role, run in runs),
+        *(
+            f"  {role.ljust(6)}  {run.platform}, {sentences.run(run)}: {next_commands.near(run.path)}"
+            for role, run in runs
+        ),
         f"  differ  {sentences.compared(found)}",
         *sentences.unlike(found.after),
         *_stories(found.changes, {}),
@@ -68,7 +71,7 @@ def _story(story: ChangeSentences, rates: Mapping[tuple[str, str], str]) -> list
 
 
 def _problems(problems: Sequence[Problem]) -> list[str]:
-    told = [f"  {sentences.clean(f'{upgrades.near(one.path)}: {one.text}')}" for one in problems[:_PROBLEMS]]
+    told = [f"  {sentences.clean(f'{next_commands.near(one.path)}: {one.text}')}" for one in problems[:_PROBLEMS]]
     more = [f"  and {len(problems) - _PROBLEMS} more"] * (len(problems) > _PROBLEMS)
     return ["", "about the records:", *told, *more] if problems else []
 

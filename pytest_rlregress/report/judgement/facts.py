@@ -19,7 +19,7 @@ import msgspec
 from pytest_rlregress.records.record_types import RunExtra, State
 from pytest_rlregress.report.history.selection import narrowing
 from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
-from pytest_rlregress.stack.locks import Lock, PackageChange
+from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import Rank, rank
 
 #: Runs and points by night, for bisecting them.
@@ -197,44 +197,6 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Flip:
-    """A test that got worse, or better, with an upgrade."""
-
-    test: str
-    before: Point
-    after: Point
-
-
-@dataclass(frozen=True)
-class Upgrade:
-    """Two successive runs of a platform with another stack, and the tests that flipped between them.
-
-    Attributes:
-        changed: The packages, first those that the failures of these tests are about.
-        driver: The driver before and after, where it differs.
-        commit: The commit before and after, where it differs.
-        worse: Tests last good in ``before`` or earlier and first bad in ``after``, as of tonight or as of then.
-        better: Tests that went from bad to good there.
-        command: The bisect that would find the package, in one line for a shell; "" where nothing got worse.
-    """
-
-    platform: str
-    before: RecordedRun
-    after: RecordedRun
-    changed: tuple[PackageChange, ...]
-    driver: tuple[str | None, str | None] | None
-    commit: tuple[str | None, str | None] | None
-    worse: tuple[Flip, ...]
-    better: tuple[Flip, ...]
-    command: str = ""
-
-    @property
-    def flipped(self) -> list[tuple[Point | None, Point]]:
-        """What came of each of these tests before it and after it."""
-        return [(flip.before, flip.after) for flip in (*self.worse, *self.better)]
-
-
-@dataclass(frozen=True)
 class Flaky:
     """A flaky test: ``bad`` of ``runs`` runs under the same conditions were worse than the others."""
 
@@ -244,19 +206,6 @@ class Flaky:
     runs: int
     bad: int
     last: RecordedRun
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One night of one platform.
-
-    Attributes:
-        word: ``no run``, ``good``, ``worse``, ``flake``, ``new failing``, ``known`` or ``interrupted``.
-    """
-
-    date: datetime.date
-    word: str
-    bad: int
 
 
 @dataclass(frozen=True)
@@ -270,7 +219,7 @@ class PlatformNight:
         last_good: The latest run before it without a bad test.
         results: The worst of the night, by test.
         changes: One for each test that ran this night or in the run before.
-        cells: This night last, and those before it, missing runs included.
+        word: ``no run``, ``good``, ``worse``, ``flake``, ``new failing``, ``known`` or ``interrupted``.
     """
 
     name: str
@@ -279,7 +228,7 @@ class PlatformNight:
     last_good: RecordedRun | None
     results: Mapping[str, Point]
     changes: tuple[Change, ...]
-    cells: tuple[Cell, ...]
+    word: str
 
     @property
     def tally(self) -> list[tuple[str, int]]:
@@ -290,11 +239,10 @@ class PlatformNight:
 
 @dataclass(frozen=True)
 class Night:
-    """One night over all platforms: platforms by name, upgrades latest first, flaky tests by rate."""
+    """One night over all platforms: platforms by name, flaky tests by rate."""
 
     date: datetime.date
     platforms: tuple[PlatformNight, ...]
-    upgrades: tuple[Upgrade, ...]
     flaky: tuple[Flaky, ...]
     problems: tuple[Problem, ...]
 

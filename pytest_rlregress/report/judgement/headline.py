@@ -48,7 +48,7 @@ def _colour(night: Night) -> Colour:
     if any(change.trips for change in night.changes):
         return "red"
     complete = all(run.state == "complete" for platform in night.platforms for run in platform.runs)
-    good = all(platform.cells[-1].word == "good" for platform in night.platforms)
+    good = all(platform.word == "good" for platform in night.platforms)
     return "green" if night.platforms and complete and good else "amber"
 
 

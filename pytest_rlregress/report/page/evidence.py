@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from pytest_rlregress.catalogue import Failure
 from pytest_rlregress.logs import ansi
 from pytest_rlregress.records.record_types import RecordedTest
-from pytest_rlregress.report.judgement import upgrades
+from pytest_rlregress.report.judgement import next_commands
 from pytest_rlregress.report.judgement.facts import Change, Night, Point
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.report.page import tables
+from pytest_rlregress.report.sentences import between
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History
@@ -41,7 +43,7 @@ class ShownText:
 
 @dataclass(frozen=True)
 class FailingTest:
-    """One failing test on one platform, with its evidence: its entry in the record, and its last runs."""
+    """One failing test on one platform, with its evidence: its entry in the record, its last runs, what to run."""
 
     anchor: str
     test: str
@@ -51,6 +53,8 @@ class FailingTest:
     entry: RecordedTest
     parts: tuple[ShownText, ...]
     course: tuple[tuple[str, int], ...]
+    between: str
+    bisect: str
     again: str
 
 
@@ -66,9 +70,21 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
         past = [one.word for one in timeline if one.run.start <= point.run.start]
         course = tuple((word, len(list(same))) for word, same in groupby(past[-COURSE:]))
         known = catalogue.get(point.failure or "")
-        again = shlex.join(upgrades.again(point.run, [test]))
-        found.append(FailingTest(f"evidence-{number}", test, point, change, known, entry, parts, course, again))
+        again = shlex.join(next_commands.again(point.run, [test]))
+        differs, command = _cause(change)
+        found.append(
+            FailingTest(f"evidence-{number}", test, point, change, known, entry, parts, course, differs, command, again)
+        )
     return found, max(0, len(every) - MOST)
+
+
+def _cause(change: Change | None) -> tuple[str, str]:
+    """Return what was exchanged between a test's last good run and its first bad one, and the bisect of that."""
+    if change is None or change.kind is Kind.FLAKE or change.before is None or change.since is None:
+        return "", ""
+    before, since = change.before.run, change.since.run
+    command = next_commands.bisect(before, since, change.test, change.latest.failure)
+    return between(before, since, [(change.before, change.latest)]), shlex.join(command)
 
 
 def _parts(message: str, trace: str, room: int) -> tuple[ShownText, ...]:

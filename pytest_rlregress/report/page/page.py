@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 import datetime
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.fidelity import FIDELITIES
 from pytest_rlregress.report.judgement import headline
 from pytest_rlregress.report.judgement.facts import Night
 from pytest_rlregress.report.judgement.kinds import Kind
-from pytest_rlregress.report.page import charts, evidence, formatting, tables
+from pytest_rlregress.report.page import evidence, formatting, plots, tables
 from pytest_rlregress.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -36,20 +35,13 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         now: With a time zone.
     """
     import jinja2
-    from markupsafe import Markup
 
     known = catalogue.load([catalogue.SHIPPED])
     cases, more_cases = evidence.cases(night, history, known)
     anchors = {(case.point.run.platform, case.test): case.anchor for case in cases}
-    by_platform = {name: [run for run in history.runs if run.platform == name] for name in history.platforms}
-    metrics = charts.metrics_of(history.runs)
-    platforms = (charts.platform(name, runs, night.upgrades, metrics) for name, runs in by_platform.items())
-    plots = [plot for plot in platforms if plot]
-    upgrades, more_upgrades = tables.upgrades(night, _MOST)
+    metrics = plots.metrics_of(history.runs)
     newest = max(history.runs, key=lambda run: run.start, default=None)
-    styles, scripts = _text("style.css"), [_text("script.js")]
-    if plots:
-        scripts.insert(0, Markup(charts.script()))
+    styles, script = _text("style.css"), _text("script.js")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -66,10 +58,8 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         grid=tables.grid(night, {name: failure.title for name, failure in known.items()}, anchors),
         changed=tables.changed(night, anchors),
         compared=tables.compared(night),
-        upgrades=upgrades,
-        more_upgrades=more_upgrades,
-        plots=plots,
-        data=_data(plots, metrics),
+        plots=plots.make_plots(history.runs, metrics),
+        geometry=plots,
         kinds=[kind for kind in Kind if kind in {change.kind for change in night.changes}],
         all_kinds=tuple(Kind),
         flake=Kind.FLAKE,
@@ -82,9 +72,9 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         tables=tables,
         metrics=metrics,
         most=_MOST,
-        policy=_policy(styles, scripts),
+        policy=_policy(styles, script),
         styles=styles,
-        scripts=scripts,
+        script=script,
     )
     return page.encode(errors="replace").decode()  # the path of a record may be no text
 
@@ -95,20 +85,10 @@ def _text(name: str) -> Markup:
     return Markup((_HERE / name).read_text(encoding="utf-8"))
 
 
-def _data(plots: list[charts.PlatformSeries], metrics: Sequence[charts.Metric]) -> dict[str, Any]:
-    return {
-        "specs": charts.specs(metrics),
-        "span": charts.span(plots),
-        "platforms": {
-            plot.platform: {"columns": plot.columns, "changes": plot.changes, "domains": plot.domains} for plot in plots
-        },
-    }
-
-
-def _policy(styles: str, scripts: list[Markup]) -> str:
-    """A Content-Security-Policy: exactly the page's own style and scripts, and nothing from anywhere."""
-    hashes = " ".join(map(_hash, scripts))
-    return f"default-src 'none'; style-src {_hash(styles)}; script-src {hashes}; base-uri 'none'; form-action 'none'"
+def _policy(styles: str, script: str) -> str:
+    """A Content-Security-Policy: exactly the page's own style and script, and nothing from anywhere."""
+    own = f"style-src {_hash(styles)}; script-src {_hash(script)}"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:

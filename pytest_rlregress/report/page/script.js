@@ -92,7 +92,6 @@
   });
   window.addEventListener("popstate", read);
   for (const one of document.querySelectorAll("[data-with-script]")) one.hidden = false;
-  for (const one of document.querySelectorAll("[data-without-script]")) one.hidden = true;
 
   // -- copying: from a file:// page there may be no clipboard but the old way --
 
@@ -112,76 +111,6 @@
       setTimeout(() => (button.textContent = "Copy"), 2000);
     });
   }
-
-  // -- the plots: drawn when they come into sight, and anew when light turns dark --
-
-  const plots = [...document.querySelectorAll(".plot")];
-  const data = JSON.parse(document.getElementById("data").textContent);
-
-  const platforms = Object.fromEntries(Object.entries(data.platforms).map(([name, { columns, changes, domains }]) => {
-    const names = Object.keys(columns).filter((key) => key !== "t");
-    const empty = (i) => names.every((key) => (columns[key][i] ?? null) === null);
-    const runs = columns.t.map((minute, i) => ({
-      t: minute * 60000,
-      lone: !empty(i) && empty(i - 1) && empty(i + 1),
-      ...Object.fromEntries(names.map((key) => [key, columns[key][i]])),
-    }));
-    const marks = changes.map(([minute, change]) => ({ t: minute * 60000, change }));
-    const ends = data.span.map((minute) => ({ t: minute * 60000 })); // of all plots alike
-    return [name, { runs: [ends[0], ...runs, ends[1]], changes: marks, domains }];
-  }));
-
-  function config() {
-    const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const [line, muted, chart, change] = ["line", "muted", "chart", "chart-change"].map(colour);
-    return {
-      background: "transparent",
-      aria: false, // the plot as a whole is named
-      font: getComputedStyle(document.body).fontFamily,
-      view: { stroke: null },
-      axis: { labelColor: muted, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 11 },
-      style: {
-        value: { color: chart, strokeWidth: 1.5 },
-        dot: { color: chart },
-        change: { color: change, strokeDash: [3, 3], opacity: 0.7 },
-        mark: { color: change },
-      },
-    };
-  }
-
-  async function draw(plot) {
-    const { platform, metric } = plot.dataset;
-    const { domains, ...datasets } = platforms[platform];
-    const { layer, ...about } = structuredClone(data.specs[metric]);
-    const drawn = layer.filter((one) => one.data === undefined || datasets[one.data.name].length);
-    for (const { encoding } of drawn) if (encoding?.y?.scale) encoding.y.scale.domain = domains[metric];
-    const spec = { ...about, layer: drawn, datasets, config: config() };
-    plot.drawn?.finalize();
-    plot.drawn = await vegaEmbed(plot.firstElementChild, spec, {
-      mode: "vega-lite",
-      actions: false,
-      ast: true, // interprets expressions, which the page's policy would not have compiled
-      defaultStyle: false,
-      tooltip: { disableDefaultStyle: true },
-    });
-    plot.dataset.drawn = "";
-  }
-
-  const sight = new IntersectionObserver(
-    (entries) => {
-      for (const { isIntersecting, target } of entries) {
-        if (!isIntersecting) continue;
-        sight.unobserve(target);
-        draw(target);
-      }
-    },
-    { rootMargin: "400px" },
-  );
-  for (const plot of plots) sight.observe(plot);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const plot of plots) if (plot.drawn) draw(plot);
-  });
 
   read();
 })();

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pytest_rlregress import fidelity
-from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun, Upgrade
+from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun
 from pytest_rlregress.report.judgement.kinds import QUIET, WORSE, Kind
 from pytest_rlregress.report.page import formatting
 from pytest_rlregress.report.sentences import between, told_ends
@@ -220,20 +220,6 @@ def _since(run: RecordedRun | None, platform: PlatformNight) -> tuple[str, str]:
         return "", ""
     differs = between(run, platform.runs[-1], told_ends(platform.changes))
     return formatting.moment(run.start), differs.replace(" -> ", " → ")
-
-
-def upgrades(night: Night, most: int) -> tuple[list[list[Upgrade]], int]:
-    """Those to show, and how many are left out: first those at which something flipped, all the latest first.
-
-    The same upgrade in the same night is told once, of several platforms.
-    """
-    alike: dict[object, list[Upgrade]] = defaultdict(list)
-    for upgrade in night.upgrades:
-        alike[upgrade.after.night, frozenset(upgrade.changed), upgrade.driver, upgrade.commit].append(upgrade)
-    groups = [sorted(group, key=lambda upgrade: upgrade.platform) for group in alike.values()]
-    telling = [any(upgrade.worse or upgrade.better for upgrade in group) for group in groups]
-    chosen = sorted(range(len(groups)), key=lambda index: (not telling[index], index))[:most]
-    return [groups[index] for index in sorted(chosen)], len(groups) - len(chosen)
 
 
 def failing(night: Night) -> list[tuple[Point, str, Change | None]]:

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from pytest_rlregress.report.history.parsing import parse
-from pytest_rlregress.report.judgement.upgrades import again
+from pytest_rlregress.report.judgement.next_commands import again
 
 FILE = """
     import pytest

