@@ -1,12 +1,15 @@
 """Read the data in a pickle without running any of it: names are looked up in a table of ours, nothing is imported.
 
-``pickletools.genops`` takes the file apart into opcodes; the interpreter below knows those that build data. A name that
-the table has not is refused before anything is made of it. Long byte strings are views into the file, not copies.
+``pickle._Unpickler`` is Python's own reader in Python. Of its opcodes only those that build data are taken over, and
+those that call or change something are ours. Long byte strings are views into the file, not copies, and its memo is a
+dict: the reader in C copies them, and makes room for as many memos as a file says it has.
 """
 
 from __future__ import annotations
 
+import pickle
 import pickletools
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,17 +44,19 @@ _COPIED = 1 << 30  # of numbers, texts and short byte strings: each becomes an o
 
 
 class _File:
-    """A file over bytes, for ``genops``; reads of some size are views."""
+    """A file over bytes; reads of some size are views."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at, self._copied = data, 0, 0
 
     def read(self, size: int) -> bytes | memoryview:
         found = self._data[self._at : self._at + size]
-        self._at += len(found)
+        if len(found) < size:
+            raise PickleError("it is cut off")
+        self._at += size
         if size >= _VIEWED:
             return found
-        self._copied += len(found)
+        self._copied += size
         if self._copied > _COPIED:
             raise PickleError("more than 1 GiB of it are Python objects and not tensors; at most that is read")
         return bytes(found)
@@ -62,151 +67,96 @@ class _File:
             end += 1
         return bytes(self.read(end + 1 - self._at))
 
-    def tell(self) -> int:
-        return self._at
 
-
-_MARK = object()
-_NUMBERS = {"INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"}
-_TEXTS = {"UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
-_BYTES = {"SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"}
-_LITERALS = _NUMBERS | _TEXTS | _BYTES
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: dict[str, Callable[[], Any]] = {
-    "EMPTY_LIST": list,
-    "EMPTY_TUPLE": tuple,
-    "EMPTY_DICT": dict,
-    "EMPTY_SET": set,
+#: The opcodes that make numbers, texts, bytes and collections, or move them about, as Python's reader does.
+_DATA = """
+    INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT NONE NEWTRUE NEWFALSE UNICODE SHORT_BINUNICODE BINUNICODE
+    BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8 EMPTY_LIST EMPTY_TUPLE EMPTY_DICT EMPTY_SET TUPLE1 TUPLE2 TUPLE3 TUPLE
+    LIST FROZENSET DICT MARK POP POP_MARK DUP PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET MEMOIZE PROTO STOP GLOBAL
+    STACK_GLOBAL BINPERSID
+"""
+#: Those that add to something, and to what they may: below the mark, or so far down on the stack.
+_ADDING: dict[str, tuple[type, int]] = {
+    "APPEND": (list, -2),
+    "APPENDS": (list, 0),
+    "ADDITEMS": (set, 0),
+    "SETITEM": (dict, -3),
+    "SETITEMS": (dict, 0),
 }
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_MARKED: dict[str, Callable[[list[Any]], Any]] = {
-    "TUPLE": tuple,
-    "LIST": list,
-    "FROZENSET": frozenset,
-    "DICT": lambda items: dict(zip(items[::2], items[1::2], strict=True)),
-}
+_CODES = {opcode.name: ord(opcode.code) for opcode in pickletools.opcodes}
+_PYTHONS: Any = pickle._Unpickler.dispatch
+_LOADS: dict[str, Callable[[Any], None]] = {name: _PYTHONS[code] for name, code in _CODES.items() if code in _PYTHONS}
 
 
-class _Machine:
-    """The stack and the memo of one pickle."""
+class _Loads(dict[int, Callable[[Any], None]]):
+    """What each opcode does; any other is refused by its name."""
 
-    def __init__(self, known: Mapping[str, AllowedName], persistent: Callable[[Any], Any] | None) -> None:
+    def __missing__(self, code: int) -> Any:
+        name = next((name for name, its_code in _CODES.items() if its_code == code), code)
+        raise PickleError(f"it uses the opcode {name}, which no batch of tensors needs")
+
+
+class _Reader(pickle._Unpickler):
+    """Python's reader, of which data alone is left."""
+
+    stack: list[Any]
+    metastack: list[list[Any]]
+    append: Callable[[Any], None]
+    read: Callable[[int], bytes]
+    dispatch = _Loads()
+
+    def __init__(self, data: memoryview, known: Mapping[str, AllowedName], persistent: Callable[[Any], Any] | None):
+        super().__init__(_File(data))  # type: ignore[arg-type]  # it reads, which is all that is asked of it
         self._known, self._persistent = known, persistent
-        self._stack: list[Any] = []
-        self._memo: dict[int, Any] = {}
 
-    def run(self, data: memoryview) -> Any:
-        for opcode, argument, _ in pickletools.genops(_File(data)):  # type: ignore[arg-type]  # it reads and tells
-            if opcode.name == "STOP":
-                return self._stack.pop()
-            self._step(opcode.name, argument)
-        raise PickleError("it has no end")
+    def find_class(self, module: str, name: str) -> Any:
+        """Look a name up in the table; nothing is imported."""
+        if (full := f"{module}.{name}") not in self._known:
+            raise RefusedName(full)
+        return self._known[full]
 
-    def _step(self, name: str, argument: Any) -> None:
-        stack = self._stack
-        if name in _LITERALS:
-            stack.append(argument)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name in _TUPLES:
-            stack[-_TUPLES[name] :] = [tuple(stack[-_TUPLES[name] :])]
-        elif name in _MARKED:
-            stack.append(_MARKED[name](self._above_mark()))
-        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
-            self._memo[argument] = stack[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(self._memo[argument])
-        elif name not in ("PROTO", "FRAME"):
-            act = getattr(self, f"_do_{name.lower()}", None)
-            if act is None:
-                raise PickleError(f"it uses the opcode {name}, which no batch of tensors needs")
-            act(argument)
+    def persistent_load(self, pid: Any) -> Any:
+        """Return what the reader's owner makes of it."""
+        if self._persistent is None:
+            raise PickleError("it refers to something outside of the file")
+        return self._persistent(pid)
 
-    def _above_mark(self) -> list[Any]:
-        items = []
-        while (item := self._stack.pop()) is not _MARK:
-            items.append(item)
-        return items[::-1]
-
-    def _do_mark(self, _: Any) -> None:
-        self._stack.append(_MARK)
-
-    def _do_pop(self, _: Any) -> None:
-        self._stack.pop()
-
-    def _do_pop_mark(self, _: Any) -> None:
-        self._above_mark()
-
-    def _do_dup(self, _: Any) -> None:
-        self._stack.append(self._stack[-1])
-
-    def _do_memoize(self, _: Any) -> None:
-        self._memo[len(self._memo)] = self._stack[-1]
-
-    def _do_append(self, _: Any) -> None:
-        item = self._stack.pop()
-        self._of(list).append(item)
-
-    def _do_appends(self, _: Any) -> None:
-        items = self._above_mark()
-        self._of(list).extend(items)
-
-    def _do_additems(self, _: Any) -> None:
-        items = self._above_mark()
-        self._of(set).update(items)
-
-    def _do_setitem(self, _: Any) -> None:
-        value, key = self._stack.pop(), self._stack.pop()
-        self._of(dict)[key] = value
-
-    def _do_setitems(self, _: Any) -> None:
-        items = self._above_mark()
-        self._of(dict).update(zip(items[::2], items[1::2], strict=True))
-
-    def _do_global(self, argument: str) -> None:
-        self._name(*argument.split(" ", 1))
-
-    def _do_stack_global(self, _: Any) -> None:
-        name, module = self._stack.pop(), self._stack.pop()
-        self._name(module, name)
-
-    def _do_reduce(self, _: Any) -> None:
-        arguments, function = self._stack.pop(), self._stack.pop()
+    def call(self) -> None:
+        """Make what stands for the name below on the stack, of the arguments above it."""
+        arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, AllowedName):
             raise PickleError(f"it calls a {type(function).__name__}")
-        self._stack.append(function.make(*arguments))
+        self.append(function.make(*arguments))
 
-    _do_newobj = _do_reduce
-
-    def _do_build(self, _: Any) -> None:
-        state = self._stack.pop()
-        made = self._stack[-1]
+    def give_state(self) -> None:
+        """Give the state above on the stack to the object below it."""
+        state, made = self.stack.pop(), self.stack[-1]
         if isinstance(made, Stateful):
             made.set_state(state)
         elif state:
             raise PickleError(f"it gives a state to a {type(made).__name__}")
 
-    def _do_binpersid(self, _: Any) -> None:
-        if self._persistent is None:
-            raise PickleError("it refers to something outside of the file")
-        self._stack.append(self._persistent(self._stack.pop()))
 
-    def _name(self, module: Any, name: Any) -> None:
-        full = f"{module}.{name}"
-        if full not in self._known:
-            raise RefusedName(full)
-        self._stack.append(self._known[full])
+def _adding(name: str, kind: type, depth: int) -> Callable[[_Reader], None]:
+    def load(reader: _Reader) -> None:
+        target = reader.stack[depth] if depth else reader.metastack[-1][-1]
+        if not isinstance(target, kind):  # a tensor would be written to, and with it the file
+            raise PickleError(f"it adds to a {type(target).__name__}")
+        _LOADS[name](reader)
 
-    def _of(self, kind: type) -> Any:
-        if not isinstance(self._stack[-1], kind):
-            raise PickleError(f"it adds to a {type(self._stack[-1]).__name__}")
-        return self._stack[-1]
+    return load
+
+
+_Reader.dispatch.update({_CODES[name]: _LOADS[name] for name in _DATA.split()})
+_Reader.dispatch.update({_CODES[name]: _adding(name, kind, depth) for name, (kind, depth) in _ADDING.items()})
+_Reader.dispatch.update(
+    {_CODES["REDUCE"]: _Reader.call, _CODES["NEWOBJ"]: _Reader.call, _CODES["BUILD"]: _Reader.give_state}
+)
+_Reader.dispatch.update({_CODES["FRAME"]: lambda reader: reader.read(8), _CODES["BYTEARRAY8"]: _LOADS["BINBYTES8"]})
 
 
 def read(data: memoryview, known: Mapping[str, AllowedName], persistent: Callable[[Any], Any] | None = None) -> Any:
-    """The data in a pickle.
+    """Return the data in a pickle.
 
     Args:
         data: The pickle; what is returned may hold views into it.
@@ -218,8 +168,19 @@ def read(data: memoryview, known: Mapping[str, AllowedName], persistent: Callabl
         PickleError: It is cut off, malformed, or uses opcodes that data does not need.
     """
     try:
-        return _Machine(known, persistent).run(data)
+        return _Reader(data, known, persistent).load()
     except PickleError:
         raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RuntimeError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        AssertionError,
+        RuntimeError,
+        EOFError,
+        pickle.UnpicklingError,
+        struct.error,
+    ) as error:
         raise PickleError(f"it is cut off or malformed: {error}") from error
