@@ -179,7 +179,8 @@ class Child:
                 if kind == "waited":  # for others: no time of this test's
                     deadline += value
                 elif kind == "log":
-                    self.logs.watch(Path(value))
+                    path, ended = value
+                    self.logs.watch(Path(path), ended)
                 elif kind == "report":
                     report, size = value
                     if report["outcome"] == "failed" and self.diagnostics is NO_DIAGNOSTICS:

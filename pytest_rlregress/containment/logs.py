@@ -33,14 +33,20 @@ class Logs:
     def __init__(self, output: Path) -> None:
         self._output = output
         self._watched: list[Path] = []
+        self._ended = set[Path]()
         self._began_at: dict[Path, tuple[int, int]] = {}  # inode and size
         self._engines: dict[Path, EngineLog] = {}
         self._idle: dict[Path, _Idle] = {}
 
-    def watch(self, path: Path) -> None:
-        """Watch the log of an engine, or the logs folder of a Ray session. It need not exist yet."""
+    def watch(self, path: Path, ended: bool = False) -> None:
+        """Watch the log of an engine, or the logs folder of a Ray session. It need not exist yet.
+
+        Once the engine's work has ended, an error in the log stalls nobody; its tail is kept.
+        """
         if path not in self._watched:
             self._watched.append(path)
+        if ended:
+            self._ended.add(path)
 
     def begin(self) -> None:
         """A test begins: what was logged before does not count."""
@@ -99,8 +105,9 @@ class Logs:
 
     def _engine_logs(self) -> Iterator[Path]:
         """Logs in which an engine may say that it failed; one of Ray's workers may hold an engine."""
-        yield from (self._output, *(path for path in self._watched if not path.is_dir()))
-        yield from (path for path in self._files() if path not in self._watched and not self._is_daemons(path))
+        paths = [self._output, *(path for path in self._watched if not path.is_dir())]
+        paths += [path for path in self._files() if path not in self._watched and not self._is_daemons(path)]
+        yield from (path for path in paths if self._ended.isdisjoint((path, path.parent)))
 
     def _is_ray_log(self, path: Path) -> bool:
         return path.parent in self._watched and ray.is_log(path)

@@ -115,6 +115,19 @@ def test_what_was_logged_before_the_test_does_not_count(logs, log):
     assert stall(logs, 0.4)[0] is None
 
 
+@pytest.mark.parametrize("name", ["main.log", "session/worker-1-01000000-7.err"])
+def test_engine_that_ends_with_its_run_is_no_stall(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    logs, watched = Logs(tmp_path / "output.log"), path if path.parent == tmp_path else path.parent
+    logs.watch(watched)
+    logs.begin()
+    append(path, DIED)
+    logs.watch(watched, ended=True)
+    assert stall(logs, 0.4)[0] is None
+    assert DIED.strip() in dict(logs.tails())[f"end of {path}"]
+
+
 def test_completed_request_starts_the_clock_again(logs, log):
     append(log, REFUSED)
     assert stall(logs, 0.3, patience=0.6)[0] is None
