@@ -42,19 +42,14 @@ def engine_weights(llm: LLM) -> dict[str, torch.Tensor]:
     return weights
 
 
-def stale_weights(llm: LLM, weights: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
+def stale_weights(engine: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
     """Return the names of the engine's weights that are not the given ones in the engine's dtype.
 
     Args:
-        llm: As for ``engine_weights``.
+        engine: As ``engine_weights`` returns them.
         weights: A model's state dict, which has a tied head under its own name too.
-
-    Raises:
-        InterfaceMissing, NotImplementedError: From ``engine_weights``.
     """
-    return tuple(
-        name for name, tensor in engine_weights(llm).items() if not tensor.equal(weights[name].to("cpu", tensor.dtype))
-    )
+    return tuple(name for name, tensor in engine.items() if not tensor.equal(weights[name].to("cpu", tensor.dtype)))
 
 
 def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:

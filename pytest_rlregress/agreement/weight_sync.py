@@ -97,10 +97,8 @@ def check_weight_sync(engine: Engine, model: PreTrainedModel, sync: Sync) -> Syn
     _continue(engine, prompt)  # fills the cache
     sync(engine.llm, [(name, parameter.detach()) for name, parameter in model.named_parameters()])
 
-    tied = _tied(model)
-    stale = tuple(
-        f"{name} (tied to {tied[name]})" if name in tied else name for name in stale_weights(engine.llm, wanted)
-    )
+    tied, found = _tied(model), engine_weights(engine.llm)
+    stale = tuple(f"{name} (tied to {tied[name]})" if name in tied else name for name in stale_weights(found, wanted))
     reference = _as_the_engine_computes(model, engine.llm.model_config.dtype)
     scored = logprobs.mean_gap(engine.logprobs(sequences), logprobs.token_logprobs(reference, sequences))
     ids, sampled = _continue(engine, prompt)
