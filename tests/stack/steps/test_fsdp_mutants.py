@@ -318,7 +318,13 @@ def test_a_resumed_step_without_numbers_is_not_the_same():
         check_resumed({})
 
 
-@pytest.mark.parametrize("fault", [without_weights, without_optimizer, without_random_state])
+def without_schedule():
+    from torch.optim.lr_scheduler import LambdaLR
+
+    LambdaLR.load_state_dict = lambda self, state: None
+
+
+@pytest.mark.parametrize("fault", [without_weights, without_optimizer, without_random_state, without_schedule])
 def test_incomplete_checkpoint_is_seen(fsdp_step, tmp_path, fault):
     from pytest_rlregress.fixtures.fsdp_record import check_resumed
 
