@@ -224,6 +224,18 @@ def alter_optimizer(original, name, self):
 
 
 @alters(
+    "verl.utils.checkpoint.fsdp_checkpoint_manager",
+    "FSDPCheckpointManager",
+    "load_checkpoint",
+    "weights not loaded",
+    "moments not loaded",
+)
+def load_in_part(original, name, self, *args, **kwargs):
+    setattr(type(self), {"weights": "should_load_model", "moments": "should_load_optimizer"}[name.split()[0]], False)
+    return original(self, *args, **kwargs)
+
+
+@alters(
     "verl.workers.rollout.vllm_rollout.utils",
     "vLLMColocateWorkerExtension",
     "_update_weights",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 STEPS = 2
-# An engine that ends with its run says that it ended unexpectedly: what is left to do then is no stall.
-pytestmark = [pytest.mark.guards("verl-step"), pytest.mark.isolated(timeout=900, stall=90)]
+pytestmark = [pytest.mark.guards("verl-step"), pytest.mark.isolated(timeout=900)]
 
 
 def check(run, settings):
@@ -34,6 +33,18 @@ def test_two_steps_of_v1(verl_step):
 )
 def test_two_steps_of_a_variant(verl_step, trainer, variant):
     check(verl_step.run(STEPS, trainer, variant), verl_step.settings)
+
+
+@pytest.mark.long
+@pytest.mark.needs("transfer-queue")
+def test_first_step_after_a_checkpoint(verl_step, tmp_path):
+    from pytest_rlregress.fixtures import verl_record
+
+    saves = {"trainer.default_local_dir": tmp_path, "trainer.save_freq": 1}
+    resumes = {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": tmp_path / "global_step_1"}
+    through, resumed = verl_step.run(STEPS, settings=saves), verl_step.run(STEPS, settings=resumes)
+    verl_record.check(resumed, 1, verl_step.settings.logprob_tolerance)
+    verl_record.check_resumed(resumed, through)
 
 
 @pytest.mark.long

@@ -320,6 +320,18 @@ def test_sound_step_passes(trl_step, mode):
     check(trl_step.run(2, mode).records, 2, TOLERANCE, "max")
 
 
+def test_only_the_tokenizers_token_may_end_a_completion(trl_step):
+    from pytest_rlregress.fixtures.step_record import check
+
+    def end_as_older_releases_do(trainer):
+        only = trainer.processing_class.eos_token_id
+        trainer.eos_token_ids, trainer.generation_config.eos_token_id = [only], only
+
+    records = trl_step.run(3, "hf", end_as_older_releases_do).records
+    assert any(0 in ids[:-1] for record in records for ids in record.completions), "none goes on after another token"
+    check(records, 3, TOLERANCE, "max")
+
+
 def test_old_weights_after_resume_are_noticed(trl_step):
     from pytest_rlregress.fixtures.step_record import check_resumed
 

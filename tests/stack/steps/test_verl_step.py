@@ -186,3 +186,25 @@ def test_a_part_is_killed_in_the_middle_of_a_step(trainer, part):
     assert process.seconds - at < verl_process.NOTICE_SECONDS + 30
     assert not process.left()
     assert not process.shared_memory()
+
+
+@long_run
+def test_checkpoint_that_is_loaded_in_part_is_noticed(trainer, tmp_path):
+    import verl_mutants
+
+    through = trainer.run(2, settings={"trainer.default_local_dir": tmp_path, "trainer.save_freq": 1})
+    resumes = {"trainer.resume_mode": "resume_path", "trainer.resume_from_path": tmp_path / "global_step_1"}
+    for part in ("weights", "moments"):
+        altered = {"PYTHONPATH": str(TESTS), verl_mutants.VARIABLE: json.dumps({1: f"{part} not loaded"})}
+        resumed = trainer.run(2, settings=resumes, environment=altered, modules=["verl_mutants"])
+        with pytest.raises(AssertionError, match=f"step 2 began with other {part} than were saved"):
+            verl_record.check_resumed(resumed, through)
+
+
+@long_run
+def test_engine_that_dies_after_the_last_step_is_no_stall(verl_step):
+    def kill(process):
+        if len(verl_record.read_metrics(process.folder)) == 2 and (pid := process.part("VLLM::EngineCore")):
+            os.kill(pid, signal.SIGKILL)
+
+    assert len(verl_step.run(2, tick=kill).steps) == 2
