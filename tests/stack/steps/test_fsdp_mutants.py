@@ -283,11 +283,30 @@ def no_such_worker():
     sys.modules["verl.workers.engine_workers"] = None
 
 
-def test_verl_without_the_worker_is_missing(fsdp_step):
+def padding_by_flash_attn():
+    import tempfile
+    from pathlib import Path
+
+    from pytest_rlregress.fixtures import verl_on_cpu
+
+    folder = Path(tempfile.mkdtemp())
+    (folder / "utils").mkdir()
+    (folder / "utils" / "attention_utils.py").write_text("from flash_attn.bert_padding import unpad_input")
+    verl_on_cpu.folder_of = lambda package: folder
+
+
+@pytest.mark.parametrize(
+    ("lacking", "message"),
+    [
+        (no_such_worker, r"verl\.workers\.engine_workers, which verl .* doesn't have"),
+        (padding_by_flash_attn, r"verl\.utils\.attention_utils without flash-attn, which verl .* doesn't have"),
+    ],
+)
+def test_verl_without_an_interface_is_missing(fsdp_step, lacking, message):
     from pytest_rlregress.stack import InterfaceMissing
 
-    with pytest.raises(InterfaceMissing, match=r"verl\.workers\.engine_workers, which verl .* doesn't have"):
-        fsdp_step.run(steps=1, prepare=no_such_worker)
+    with pytest.raises(InterfaceMissing, match=message):
+        fsdp_step.run(steps=1, prepare=lacking)
 
 
 # -- a checkpoint without one of its parts -----------------------------------------------------------------------------

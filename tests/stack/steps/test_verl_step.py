@@ -84,7 +84,7 @@ def test_a_verl_that_wants_flash_attn(tmp_path, monkeypatch):
     (package / "utils" / "attention_utils.py").write_text("from flash_attn.bert_padding import unpad_input\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "verl", raising=False)
-    with pytest.raises(InterfaceMissing, match=r"attention_utils without flash-attn, which verl [\d.]+ has not"):
+    with pytest.raises(InterfaceMissing, match=r"attention_utils without flash-attn, which verl [\d.]+ doesn't have"):
         verl_step.check_interface("legacy")
     verl_step.check_interface("legacy", on_cpu=False)
 
