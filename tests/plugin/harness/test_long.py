@@ -127,7 +127,7 @@ def test_the_records_of_quick_runs_are_a_platform_of_their_own(sides, pytester, 
     sides("--rl-record-dir=records")
     [record] = pytester.path.glob("records/*.json")
     run = parse(record).run
-    assert (run.platform, run.asked) == ("cpu, quick", ("mine", "--rl-quick"))
+    assert (run.platform, run.asked) == ("cpu, quick", ("--rl-quick", "mine"))
     assert "--rl-quick" in again(run, ["mine/test_it.py::test_act[0]"])
     assert "--hw=cpu" in again(run, ["mine/test_it.py::test_act[0]"])
 

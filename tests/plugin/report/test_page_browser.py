@@ -240,7 +240,7 @@ def test_the_address_is_the_filter(browser, page_file):
         assert shown(page) == said
         assert page.get_by_role("combobox", name="Hardware").input_value() == "h100"
         page.locator("#verdicts .word.bad a:visible").first.click()
-        assert page.locator("#evidence-1 .command").is_visible()
+        assert page.locator("#evidence-1 .command").first.is_visible()
         assert shown(page) == said
         assert address_of(page).endswith("&at=evidence-1")
         page.go_back()
@@ -249,7 +249,7 @@ def test_the_address_is_the_filter(browser, page_file):
         assert page.get_by_role("combobox", name="Hardware").input_value() == ""  # another night's
         assert page.get_by_role("searchbox", name="Text").input_value() == "Über &"
     with opened(browser, page_file, address="#q=nothing&at=evidence-1") as page:
-        assert page.locator("#evidence-1 .command").is_visible()  # rather than a link that leads nowhere
+        assert page.locator("#evidence-1 .command").first.is_visible()  # rather than a link that leads nowhere
 
 
 def test_it_works_with_the_keyboard(browser, page_file):
@@ -272,7 +272,7 @@ def test_it_works_with_the_keyboard(browser, page_file):
         assert "rows shown" in shown(page)
         page.locator("#evidence-1 summary").focus()
         page.keyboard.press("Enter")
-        assert page.locator("#evidence-1 .command").is_visible()
+        assert page.locator("#evidence-1 .command").first.is_visible()
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         page.get_by_text("Copied to the clipboard").wait_for()

@@ -146,7 +146,7 @@ def test_a_driver_change_is_another_word(tmp_path):
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
 def test_a_night_without_a_run(tmp_path, platforms):
     history = store.open_history([tmp_path])
-    tonight = night.judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), (), ())
+    tonight = night.judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), ())
     assert headline.of_night(tonight) == headline.Headline("Nothing ran this night.", "amber")
 
 
