@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from packaging.utils import canonicalize_name
 from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.journal import is_journal
-from pytest_rlregress.records.record_types import Record, RecordedTest
+from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.report.history.selection import find_selection, is_quick
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.stack.locks import Lock
@@ -24,7 +22,6 @@ from pytest_rlregress.verdicts import rank
 
 #: A note is one line; the whole text stays in the record.
 NOTE_CHARACTERS = 300
-_DAY_SECONDS = 86_400
 _YEAR_9999 = 253_370_764_800
 
 
@@ -35,13 +32,13 @@ class ParsedFile:
     Attributes:
         points: By test; the worst of those that have the same name.
         stop: Seconds since 1970.
-        remarks: What is odd about the file.
+        remark: How far the run of a journal has come; "" for a record.
     """
 
     run: RecordedRun
     points: Mapping[str, Point]
     stop: float
-    remarks: tuple[str, ...]
+    remark: str
 
 
 def parse(path: Path) -> ParsedFile:
@@ -77,25 +74,17 @@ def parse(path: Path) -> ParsedFile:
         numbers=step_numbers.read_numbers([(test.name, test.extra.measured) for test in tests]),
     )
     points = {intern(name): _point(run, words[name], test) for name, test in worst.items()}
-    return ParsedFile(run, points, stop, _remarks(record, run, stop))
+    return ParsedFile(run, points, stop, _remark(run))
 
 
-def _remarks(record: Record, run: RecordedRun, stop: float) -> tuple[str, ...]:
-    remarks, written, tests = [], len(record.results.tests), run.counts.total()
-    if stop < run.start:
-        remarks.append(f"its clock went backwards: it ended {run.start - stop:g} s before it began")
-    if tests < written:
-        remarks.append(f"{written - tests} of its {written} tests have the name of another: the worst counts")
-    if run.start > time.time() + _DAY_SECONDS:
-        moment = datetime.datetime.fromtimestamp(run.start, datetime.UTC)
-        remarks.append(
-            f"from the future: it began on {moment:%Y-%m-%d %H:%M} UTC, by a clock that is wrong, or this one is"
-        )
-    if is_journal(run.path):
-        ran = tests - run.counts["pending"] - run.counts["interrupted"]
-        how = "still goes on, as far as can be told" if run.state == "running" else "was killed"
-        remarks.append(f"its run {how}: {ran} of {tests} tests have a result")
-    return tuple(remarks)
+def _remark(run: RecordedRun) -> str:
+    """Say of a journal how far its run has come; "" for a record."""
+    if not is_journal(run.path):
+        return ""
+    tests = run.counts.total()
+    ran = tests - run.counts["pending"] - run.counts["interrupted"]
+    how = "still goes on, as far as can be told" if run.state == "running" else "was killed"
+    return f"its run {how}: {ran} of {tests} tests have a result"
 
 
 def worst_by_name(tests: Iterable[RecordedTest]) -> dict[str, RecordedTest]:

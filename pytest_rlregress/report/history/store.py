@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import filecmp
 import gc
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,8 +83,9 @@ def open_history(sources: Sequence[Path]) -> History:
         # The record rather than the journal, the one that ended last, the first by name.
         counts, *others = sorted(same, key=lambda file: (is_journal(file.run.path), -file.stop, str(file.run.path)))
         files.append(counts)
-        problems += [Problem(counts.run.path, remark) for remark in counts.remarks]
-        problems += [Problem(other.run.path, _instead(other.run.path, counts.run.path)) for other in others]
+        if counts.remark:
+            problems.append(Problem(counts.run.path, counts.remark))
+        problems += [Problem(other.run.path, f"of the same run as {counts.run.path}, which counts") for other in others]
     files.sort(key=lambda file: (file.run.start, file.run.id))
     return History(files, sorted(problems, key=lambda problem: (str(problem.path), problem.text)))
 
@@ -100,16 +100,6 @@ def _many_objects() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _instead(other: Path, counts: Path) -> str:
-    """Why a file of a run does not count."""
-    with contextlib.suppress(OSError):  # it may have gone meanwhile
-        if filecmp.cmp(other, counts, shallow=False):
-            return f"a copy of {counts}, which counts"
-    if is_journal(other) and not is_journal(counts):
-        return f"the journal of the run whose record is {counts}, which counts"
-    return f"of the same run as {counts}, which has other content, ended no earlier and counts"
 
 
 @lru_cache(maxsize=4)

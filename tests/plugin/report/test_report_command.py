@@ -149,7 +149,7 @@ def test_compare_does_not_take_a_copy_for_a_rerun(runs, report):
     _, before, after, _ = runs
     Path("copy.json").write_bytes(Path(after).read_bytes())
     code, said = report("--compare", before, after, "copy.json")
-    assert (code, "a copy" in said.err) == (2, True)
+    assert (code, "of the same run as" in said.err) == (2, True)
     code, said = report("--compare", before, after, after)
     assert (code, "a copy confirms nothing" in said.err) == (2, True)
 
