@@ -15,7 +15,7 @@ from pytest_rlregress.report.sentences import between
 #: Runs of a platform in the table beside its plots: the newest.
 TABLE_ROWS = 200
 #: A plot's size in pixels, and where its axes are.
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 130, 52, 394, 10, 110
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 130, 64, 394, 10, 110
 
 _WEEK = 7 * 24 * 3600
 
@@ -135,7 +135,7 @@ def _plot(metric: Metric, runs: Sequence[RecordedRun], changes: Mapping[str, str
         [" ".join(f"{x(run.start)},{y(value)}" for run, value in line) for line in _lines(known)],
         [(x(run.start), y(value), f"{formatting.moment(run.start)}: {value:g} {metric.unit}") for run, value in known],
         [(x(run.start), changes[run.id]) for run in runs if changes.get(run.id)],
-        [(y(mark), f"{mark:.3g}") for mark in (low, middle, high)],
+        [(y(mark), f"{mark:.4g}") for mark in (low, middle, high)],
         [(x(moment), formatting.moment(moment)[:10]) for moment in span],
     )
 
