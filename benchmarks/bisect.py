@@ -1,7 +1,7 @@
 """A candidate's environment: resolved and built by a bisect, against a bare `uv venv` and `uv pip install` of that set.
 
 The packages around torch and transformers as they are installed here, with the next older release of transformers; both
-from uv's warm cache. As in a bisect, an environment that was tried before is there. They alternate.
+from uv's warm cache. As in a bisect, the environment is moved from the candidate before. They alternate.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
             python = theirs / "bin/python"
             bare.append(making + run(find_uv_bin(), "pip", "install", "--python", python, "-r", set_))
             if len(bare) <= RUNS:
-                shutil.rmtree(ours.path)
+                environments.build(base)
         first = {who: run(path, "-c", IMPORTS) for who, path in (("ours", ours.python), ("bare", python))}
         environments.close()
 

@@ -31,7 +31,7 @@ class Bench:
         asked = requirements.read_requirements()
         used = {
             name: repack(name, self.wheels)
-            for name in requirements.find_dependencies({HARNESS, "uv", "pypi-simple"}, asked) - {HARNESS}
+            for name in requirements.find_dependencies({HARNESS, "uv"}, asked) - {HARNESS}
         }
         for name in (
             requirements.find_dependencies({"hatchling", "editables"}, asked) - used.keys()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from packaging.version import Version
+
 from pytest_rlregress.bisect import build_answer
 from pytest_rlregress.bisect.answer import Answer, Culprit, NotFound
 from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test, list_untested
@@ -41,7 +43,7 @@ def bisect(context: TrialContext) -> Answer:
     with context.runner({**key, "pre": options.pre, "deps": not options.no_deps}) as runner:
         try:
             followed = follow_test(good, bad, runner, context.progress)
-            culprit = find_first_bad(found, followed)
+            culprit = find_first_bad(context, found, followed)
         except NoAnswer as error:
             check_nothing_lacks(context, held, runner.trials.values())
             return build_answer.build_not_found(context, error.why, (good, bad), runner, held)
@@ -66,14 +68,12 @@ class ReleaseCandidates:
         package: Its name.
         releases: All that may be tried.
         candidates: A candidate for each of these.
-        yanked: Those between the ends that were taken back, and why.
         repaired: Whether the bad end is the older one.
     """
 
     package: str
     releases: tuple[Release, ...]
     candidates: tuple[Candidate, ...]
-    yanked: tuple[Untested, ...]
     repaired: bool
 
 
@@ -94,15 +94,10 @@ def find_candidates(
         IndexProblem: An end is not there, or cannot be installed here; or the index cannot be asked.
     """
     options = context.options
-    released = releases.list_releases(package, context.settings, options.cache_dir / "index", options.no_network)
     try:
-        found = releases.select_candidates(released, good, bad, options.pre)
-        yanked = releases.find_yanked(released, good, bad)
+        found = releases.list_candidates(context.environments.find_release, package, good, bad, options.pre)
     except IndexProblem as error:
         raise IndexProblem(f"{package}: {error}") from None
-    context.progress.report_untested(
-        Untested(f"{package} {one.version}", one.untestable) for one in found if one.untestable
-    )
 
     def resolve(version: str) -> Lock:
         lock = known.get(version)
@@ -116,12 +111,11 @@ def find_candidates(
         package,
         tuple(found),
         tuple(candidate(one.version) for one in found),
-        tuple(Untested(one.version, f"yanked: {one.yanked}") for one in yanked),
-        released.index(found[0]) > released.index(found[-1]),
+        Version(found[0].version) > Version(found[-1].version),
     )
 
 
-def find_first_bad(among: ReleaseCandidates, followed: FollowedTest) -> Culprit:
+def find_first_bad(context: TrialContext, among: ReleaseCandidates, followed: FollowedTest) -> Culprit:
     """Try releases until the place is found where the test flips; both ends were tried.
 
     Raises:
@@ -135,15 +129,12 @@ def find_first_bad(among: ReleaseCandidates, followed: FollowedTest) -> Culprit:
             first, second = (among.candidates[at].label for at in (error.bad, error.good))
             raise NoAnswer(NotFound("not monotone", first, second)) from None
         if isinstance(step, search.Window):
-            return _make_culprit(among, followed, step)
+            return _make_culprit(context, among, followed, step)
         followed.try_(among.candidates[step], lambda _: _window(among, followed))
 
 
 def _classify_all(among: ReleaseCandidates, followed: FollowedTest) -> list[TrialResult | None]:
-    return [
-        TrialResult(State.UNKNOWN, release.untestable) if release.untestable else followed.classify(candidate)
-        for release, candidate in zip(among.releases, among.candidates, strict=True)
-    ]
+    return [followed.classify(candidate) for candidate in among.candidates]
 
 
 def _states(among: ReleaseCandidates, followed: FollowedTest) -> list[State | None]:
@@ -160,7 +151,9 @@ def _window(among: ReleaseCandidates, followed: FollowedTest) -> ProgressWindow 
     return ProgressWindow(progress.join_ends(versions), states[low:high].count(None), search.estimate_runs(states))
 
 
-def _make_culprit(among: ReleaseCandidates, followed: FollowedTest, found: search.Window) -> Culprit:
+def _make_culprit(
+    context: TrialContext, among: ReleaseCandidates, followed: FollowedTest, found: search.Window
+) -> Culprit:
     last, first = (
         followed.describe_at(among.candidates[index], among.releases[index].version, among.releases[index].date)
         for index in (found.last_good, found.first_bad)
@@ -169,18 +162,24 @@ def _make_culprit(among: ReleaseCandidates, followed: FollowedTest, found: searc
         (release.version, one) for release, one in zip(among.releases, _classify_all(among, followed), strict=True)
     ]
     inside = range(found.last_good + 1, found.first_bad)
+    known = [among.releases[index].version for index in (found.last_good, *inside, found.first_bad)]
+    left_out = releases.list_left_out(context.environments.find_release, among.package, known, context.options.pre)
+    yanked, unusable = (
+        [Untested(version, reason) for version, reason in left_out if (reason == "yanked") is one]
+        for one in (True, False)
+    )
     before, after = (set(_moved(among, followed, index)) for index in (found.last_good, found.first_bad))
     return Culprit(
         among.package,
         last,
         first,
         among.repaired,
-        between=list_untested(labelled[index] for index in inside),
+        between=(*list_untested(labelled[index] for index in inside), *unusable),
         moved=_difference(before, after),
         from_base=tuple(sorted(after)),
         skipped=(
             *list_untested(one for at, one in enumerate(labelled) if at not in inside and one[1]),
-            *among.yanked,
+            *yanked,
         ),
     )
 

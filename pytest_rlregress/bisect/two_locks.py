@@ -130,7 +130,7 @@ def _find_release(
     if ends != [State.GOOD, State.BAD]:
         return None
     try:
-        return one_package.find_first_bad(releases, followed)
+        return one_package.find_first_bad(context, releases, followed)
     except NoAnswer:
         return None
 

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ from importlib import metadata
 from itertools import count
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.environments import resolver
 from pytest_rlregress.environments.index_settings import IndexSettings
+from pytest_rlregress.environments.releases import Release
 from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.environments.uv import Installer, Unbuildable, report_full_disk
 from pytest_rlregress.stack.locks import Lock
@@ -70,6 +73,7 @@ class Environments:
         self._installer = Installer(settings, offline, say)
         self._from_source: set[str] = set()
         self._prepared: set[str] = set()
+        self._listed: set[str] = set()
         self._held: tuple[Path, int] | None = None  # the environment, and the file descriptor that locks it
         self._told_of_copies = False
 
@@ -141,6 +145,27 @@ class Environments:
         written, _ = self._installer.pip("resolving", *arguments, files=request.files, offline=offline)
         lines = (line.partition(" ;")[0] for line in written.splitlines())
         return {re.split("==| @ ", line)[0]: line for line in lines}
+
+    def find_release(self, requirement: str, *, pre: bool = False, lowest: bool = False) -> Release:
+        """Find the newest release that meets a requirement and can be installed here, or the oldest.
+
+        Raises:
+            Unbuildable: There is none: the message is uv's reason.
+        """
+        name = canonicalize_name(Requirement(requirement).name)
+        options = (
+            *("--no-deps", "--only-binary", ":all:", "--python", sys.executable),
+            *("--prerelease", "allow" if pre else "disallow", "--resolution", "lowest" if lowest else "highest"),
+            *("--format", "pylock.toml", "--output-file", "pylock.release.toml"),
+        )
+        files, offline = {"requirements.in": requirement}, name in self._listed
+        written, _ = self._installer.pip(
+            "looking", "compile", "requirements.in", *options, files=files, offline=offline
+        )
+        self._listed.add(name)  # what uv has in its cache from now on
+        (package,) = tomllib.loads(written)["packages"]
+        days = [file["upload-time"].date().isoformat() for file in package.get("wheels", ()) if "upload-time" in file]
+        return Release(package["version"], min(days, default=None))
 
     # -- building --------------------------------------------------------------------------------------------------
 

@@ -1,190 +1,134 @@
-"""List the released versions of a package that the configured indexes have, and select those between two ends."""
+"""List the released versions of a package between two ends, by asking uv for the newest below each."""
 
 from __future__ import annotations
 
-import platform
-import sys
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache as once
-from pathlib import Path
 
-from packaging import tags
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pytest_rlregress.environments import index_pages
-from pytest_rlregress.environments.index_pages import IndexFile
-from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings
+from pytest_rlregress.environments.index_settings import IndexProblem
+from pytest_rlregress.environments.uv import Unbuildable
+
+#: Finds the newest release that meets a requirement, ``find("torch<2.13", pre=False)``; raises Unbuildable.
+Find = Callable[..., "Release"]
 
 
 @dataclass(frozen=True)
 class Release:
-    """A released version.
+    """A released version that can be installed here.
 
     Attributes:
         version: In its normal form.
         date: The day its first file was uploaded, as ``2025-01-31``, or None where no index says.
-        yanked: Why it was taken back, or None.
-        untestable: Why it cannot be installed here: no wheel for this Python and platform, or another Python needed.
-        prerelease: Whether it is an alpha, a beta, a release candidate or of a nightly build.
     """
 
     version: str
     date: str | None = None
-    yanked: str | None = None
-    untestable: str | None = None
-    prerelease: bool = False
 
 
-def list_releases(package: str, settings: IndexSettings, cache: Path, offline: bool) -> list[Release]:
-    """List all released versions of a package, ascending.
+def list_candidates(find: Find, package: str, good: str, bad: str, pre: bool) -> list[Release]:
+    """List the candidates, from the good end to the bad end, which may be the older one; both are part of it.
+
+    But for the ends yanked releases are left out, those that cannot be installed here, and pre-releases unless ``pre``.
+    A release is one candidate, however many builds with a label (``+cpu``) it has.
+
+    Raises:
+        IndexProblem: An end is not on an index or cannot be installed here, or both are the same.
+    """
+    ends = [find_release(find, package, f"the {word} end", text) for word, text in (("good", good), ("bad", bad))]
+    older, newer = sorted(ends, key=lambda one: Version(one.version))
+    if older.version == newer.version:
+        raise IndexProblem(f"the good end and the bad end are the same release, {older.version}")
+    found = [newer]
+    first, last = _public(older), _public(newer)
+    with suppress(Unbuildable):
+        while last != first:
+            one = find(f"{package}>={first},<={last},!={last}", pre=pre)
+            last = _public(one)
+            if last != first:
+                found.append(Release(last, one.date))
+    found.append(older)
+    return found if ends[0] == newer else found[::-1]
+
+
+def list_left_out(find: Find, package: str, known: Sequence[str], pre: bool) -> list[tuple[str, str]]:
+    """List the releases between two versions that cannot be installed here or are yanked, each with the reason.
 
     Args:
+        find: Asks uv.
         package: Its name.
-        settings: The indexes and folders, all of which count.
-        cache: Folder in which the answers of http(s) indexes are kept, one file for each index and package.
-        offline: Whether to read those instead of asking; an index of which none is kept has nothing then.
-
-    Raises:
-        IndexProblem: No index has the package, or one cannot be reached.
+        known: The two versions, and those between them that were candidates.
+        pre: Whether pre-releases count.
     """
-    name = canonicalize_name(package)
-    answers = index_pages.fetch_pages(name, settings, cache, offline)
-    files: defaultdict[Version, list[IndexFile]] = defaultdict(list)
-    for file in (file for answer in answers for file in answer.files):
-        files[Version(file.version)].append(file)
-    if not files:
-        asked = ", ".join(f"{answer.place} ({answer.status})" for answer in answers) or "none is configured"
-        raise IndexProblem(
-            f"{package}: not on any index. Asked: {asked}. Check the name, or the settings of uv or pip."
-        )
-    return [_make_release(version, files[version]) for version in sorted(files)]
+    low, *between, high = sorted(map(Version, known))
+    conditions = [f">{low.public}", f"<{high.public}", *(f"!={one.public}" for one in between)]
+    try:
+        find(f"{package}{','.join(conditions)}", pre=pre)
+    except Unbuildable as error:
+        named = {Version(text) for text in re.findall(rf"{re.escape(package)}==([\w.!+]*\w)", error.text)}
+        return [
+            (str(one), _explain_left_out(find, package, one))
+            for one in sorted(named - set(between))
+            if low < one < high and (pre or not one.is_prerelease)
+        ]
+    return []
 
 
-def select_candidates(releases: Sequence[Release], good: str, bad: str, pre: bool) -> list[Release]:
-    """Select the candidates, from the good end to the bad end, which may be the older one; both are part of it.
-
-    Left out are yanked releases, and unless ``pre`` pre-releases, but for the ends. Of builds that differ only in
-    their local label (``+cpu``) one is taken, that with the label of an end if there is one.
-
-    Raises:
-        IndexProblem: An end is not among the releases or cannot be installed here, or both are the same.
-    """
-    first, last = find_release(releases, "the good end", good), find_release(releases, "the bad end", bad)
-    if first == last:
-        raise IndexProblem(f"the good end and the bad end are the same release, {first.version}")
-    labels = [label for end in (last, first) if (label := Version(end.version).local)]
-
-    def preference(release: Release) -> tuple[object, ...]:
-        version = Version(release.version)
-        return (*(version.local == label for label in labels), version.local is None, version)
-
-    builds: dict[str, list[Release]] = {}
-    for release in _slice(releases, first, last):
-        if release in (first, last) or (release.yanked is None and (pre or not release.prerelease)):
-            builds.setdefault(Version(release.version).public, []).append(release)
-    candidates = []
-    for same in builds.values():
-        ends = [release for release in same if release in (first, last)]
-        candidates += ends or [max(same, key=preference)]
-    return candidates if candidates[0] == first else candidates[::-1]
+def _explain_left_out(find: Find, package: str, version: Version) -> str:
+    try:
+        find(f"{package}=={version}", pre=True)
+    except Unbuildable as error:
+        return str(error)
+    return "yanked"
 
 
-def find_yanked(releases: Sequence[Release], good: str, bad: str) -> list[Release]:
-    """Find the releases between the ends that ``select_candidates`` leaves out because they were taken back.
-
-    Raises:
-        IndexProblem: As ``select_candidates``.
-    """
-    ends = find_release(releases, "the good end", good), find_release(releases, "the bad end", bad)
-    return [release for release in _slice(releases, *ends) if release.yanked is not None and release not in ends]
-
-
-def _slice(releases: Sequence[Release], one: Release, other: Release) -> Sequence[Release]:
-    low, high = sorted((releases.index(one), releases.index(other)))
-    return releases[low : high + 1]
-
-
-def find_newest(releases: Sequence[Release], wanted: SpecifierSet, pre: bool) -> Release:
-    """Find the newest release that can be installed here, is not yanked and is of the wanted versions.
+def find_newest(find: Find, package: str, wanted: str, pre: bool) -> Release:
+    """Find the newest release of the wanted versions that can be installed here.
 
     Raises:
         IndexProblem: There is none.
     """
-    live = [one for one in releases if one.yanked is None and one.untestable is None and (pre or not one.prerelease)]
-    found = [one for one in live if wanted.contains(one.version, prereleases=True)]
-    if not found:
-        newest = f"newest that can be installed here: {live[-1].version}" if live else "none can be installed here"
-        raise IndexProblem(f"no release is {wanted or 'there'}; {newest}.")
-    return found[-1]
+    try:
+        return find(f"{package}{wanted}", pre=pre)
+    except Unbuildable as error:
+        raise _explain(find, package, f"no release is {wanted or 'there'}", error) from None
 
 
-def find_release(releases: Sequence[Release], what: str, text: str) -> Release:
-    """Find the release of a version: exactly, or without the label that its only build has.
+def find_release(find: Find, package: str, what: str, text: str) -> Release:
+    """Find the release of a version.
 
     Raises:
-        IndexProblem: It is not among the releases or cannot be installed here; ``what`` says what the version is.
+        IndexProblem: It is not on an index or cannot be installed here; ``what`` says what the version is.
     """
     try:
         wanted = Version(text)
     except InvalidVersion:
         raise IndexProblem(f"{what} is no version: {text!r}") from None
-    versions = [Version(release.version) for release in releases]
-    if wanted in versions:
-        found = releases[versions.index(wanted)]
-    else:
-        builds = [version for version in versions if not wanted.local and version.public == str(wanted)]
-        if len(builds) > 1:
-            raise IndexProblem(f"{what} {text} has several builds, say which: {', '.join(map(str, builds))}")
-        if not builds:
-            below = [str(version) for version in versions if version < wanted][-1:]
-            above = [str(version) for version in versions if version > wanted][:1]
-            closest = " and ".join(below + above)
-            raise IndexProblem(f"{what} {text} is not on the index. Closest: {closest}; newest: {versions[-1]}.")
-        found = releases[versions.index(builds[0])]
-    if found.untestable:
-        raise IndexProblem(f"{what} {text} cannot be installed here: {found.untestable}")
-    return found
-
-
-def _make_release(version: Version, files: Sequence[IndexFile]) -> Release:
-    live = [file for file in files if file.yanked is None]
-    return Release(
-        str(version),
-        date=min((file.day for file in files if file.day), default=None),
-        yanked=None if live else files[0].yanked,
-        untestable=_explain_untestable(live or files),
-        prerelease=version.is_prerelease,
-    )
-
-
-def _explain_untestable(files: Sequence[IndexFile]) -> str | None:
-    """Say why no file of a release can be installed here without building it; None where one can."""
-    allowed = [file for file in files if _allows_this_python(file)]
-    if not allowed:
-        return f"needs Python {files[0].python}"
-    wheels = [parse_wheel_filename(file.name)[3] for file in allowed if file.name.endswith(".whl")]
-    if any(wheel & _supported_tags() for wheel in wheels):
-        return None
-    platforms = {tag.platform for tag in _supported_tags()}
-    found = {tag for wheel in wheels for tag in wheel}
-    others = {tag.interpreter for tag in found if tag.platform in platforms} or {tag.platform for tag in found}
-    listed = sorted(others, key=lambda name: (len(name), name)) or ["an sdist"]
-    only = ", ".join(["…"] * (len(listed) > 4) + listed[-4:])
-    python = f"{platform.python_implementation()} {sys.version_info[0]}.{sys.version_info[1]}"
-    return f"no wheel for {python} on {next(tags.sys_tags()).platform} (only {only})"
-
-
-@once
-def _supported_tags() -> frozenset[tags.Tag]:
-    return frozenset(tags.sys_tags())
-
-
-def _allows_this_python(file: IndexFile) -> bool:
     try:
-        return SpecifierSet(file.python or "").contains(".".join(map(str, sys.version_info[:3])), prereleases=True)
-    except InvalidSpecifier:  # as pip has it: what cannot be read forbids nothing
-        return True
+        found = find(f"{package}=={wanted}", pre=True)
+    except Unbuildable as error:
+        above, below = f">{wanted.public}", f"<{wanted.public}"
+        raise _explain(find, package, f"{what} {text} cannot be installed here", error, below, above) from None
+    return Release(str(wanted) if wanted.local else _public(found), found.date)
+
+
+def _explain(find: Find, package: str, what: str, error: Unbuildable, *beside: str) -> IndexProblem:
+    """Say that a release cannot be had, why, and which are the closest."""
+    if "No solution found" not in error.text:
+        return IndexProblem(f"{error}. Check the network and the settings, or take --no-network, which asks uv's cache")
+    closest = []
+    for condition in beside:
+        with suppress(Unbuildable):
+            closest.append(find(f"{package}{condition}", lowest=condition.startswith(">")).version)
+    with suppress(Unbuildable):
+        newest = f"newest that can be installed here: {find(package).version}"
+        near = f"Closest: {' and '.join(closest)}; {newest}" if closest else newest
+        return IndexProblem(f"{what}: {error}. {near}")
+    return IndexProblem(f"{error}. Check the name, or the settings of uv or pip")
+
+
+def _public(release: Release) -> str:
+    return Version(release.version).public

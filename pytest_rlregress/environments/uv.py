@@ -29,6 +29,7 @@ _NOT_OURS = frozenset(
 # A build such as 2.13.0+cpu, which only an index of PyTorch's own has; uv knows these by the label.
 _NO_SUCH_BUILD = re.compile(r"no version of \S+==[\w.]+\+(cpu|cu\d+|rocm[\d.]+|xpu)\b")
 _ADVICE = "Free some; then the same command goes on from here."
+_WRITTEN = ("out.txt", "pylock.release.toml")
 _DISK_FULL = re.compile(rf"\(os error ({errno.ENOSPC}|{errno.EDQUOT})\)")
 
 
@@ -79,7 +80,7 @@ class Installer:
         offline: bool = False,
         keep_open: Sequence[int] = (),
     ) -> tuple[str, str]:
-        """Run ``uv pip``; returns what it wrote to ``out.txt``, and what it said.
+        """Run ``uv pip``; returns what it wrote to ``out.txt`` or ``pylock.release.toml``, and what it said.
 
         Args:
             doing: In words, for those who wait.
@@ -98,7 +99,7 @@ class Installer:
             for file, text in {"uv.toml": "", **files}.items():
                 (folder / file).write_text(text, encoding="utf-8")
             variables = self._configured(folder)
-            options = [str(folder / one) if one in files or one == "out.txt" else one for one in arguments]
+            options = [str(folder / one) if one in files or one in _WRITTEN else one for one in arguments]
             command = ["pip", *options, "--project", name, *["--offline"] * (offline or self.offline)]
             try:
                 output = self.run(doing, *command, variables=variables, keep_open=keep_open)
@@ -112,8 +113,8 @@ class Installer:
                 except Unbuildable as other:
                     reason = f"{error}; with --torch-backend {label[1]}: {other}"
                     raise Unbuildable(reason, f"{error.text}\n{other.text}") from None
-            written = folder / "out.txt"
-            return written.read_text(encoding="utf-8") if written.exists() else "", output
+            written = [file.read_text(encoding="utf-8") for file in map(folder.joinpath, _WRITTEN) if file.exists()]
+            return "".join(written), output
 
     def _configured(self, folder: Path) -> dict[str, str]:
         """Make the variables by which uv reads the folder's uv.toml beside the user's own.
@@ -170,7 +171,7 @@ class Installer:
 def summarize_error(output: str) -> str:
     """Summarize an error of uv as one line: without its progress, a build's output and credentials."""
     error = re.search(r"^error: (.*)", output, re.MULTILINE | re.DOTALL)
-    text = re.split(r"\n\s*\[std(?:out|err)\]", error[1] if error else output)[0]
+    text = re.split(r"\n\s*\[std(?:out|err)\]|\n\s*hint: ", error[1] if error else output)[0]
     text = re.sub(r"^\s*cause: ", "\0", text, flags=re.MULTILINE)
     causes = [hide_credentials(on_one_line(cause)) for cause in text.split("\0")]
     if causes[0].startswith("No solution found") and len(causes) > 1:

@@ -7,12 +7,12 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
 from pytest_rlregress.trials.observations import State
-from pytest_rlregress.trials.summaries import TrialSummary, Untested
+from pytest_rlregress.trials.summaries import TrialSummary
 from pytest_rlregress.trials.text import format_duration, quote_command, redact
 from pytest_rlregress.util.text import plural
 
@@ -73,11 +73,6 @@ class Progress:
         """Report how many trials are known from before."""
         if trials:
             self.say(f"{plural(trials, 'trial')} known from before, not tried again")
-
-    def report_untested(self, candidates: Iterable[Untested]) -> None:
-        """Report the candidates that will not be tried."""
-        for one in candidates:
-            self.say(f"not tested: {one.label}: {one.reason}")
 
     def report_trial(
         self, one: TrialSummary, window: ProgressWindow | None = None, *, role: str = "", moved: Sequence[str] = ()

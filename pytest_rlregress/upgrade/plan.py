@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 from pytest_rlregress.environments import requirements, resolver
 from pytest_rlregress.environments.contents import HARNESS
 from pytest_rlregress.environments.index_settings import IndexProblem
-from pytest_rlregress.environments.releases import find_newest, find_release, list_releases
+from pytest_rlregress.environments.releases import find_newest, find_release
 from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack import COMPONENTS, locks
@@ -207,12 +207,11 @@ def _find_version(context: TrialContext, here: Lock, wanted: Requirement) -> tup
     name, options = canonicalize_name(wanted.name), context.options
     if not here.lines[name].startswith(f"{name}=="):
         raise RequestError(f"{name} does not come from an index here, but from {here.lines[name]}: it is left as it is")
-    released = list_releases(name, context.settings, options.cache_dir / "index", options.no_network)
-    exact = find_exact(wanted.specifier)
+    find, exact = context.environments.find_release, find_exact(wanted.specifier)
     try:
         if exact:
-            return name, find_release(released, "version", exact).version
-        return name, find_newest(released, wanted.specifier, options.pre).version
+            return name, find_release(find, name, "version", exact).version
+        return name, find_newest(find, name, str(wanted.specifier), options.pre).version
     except IndexProblem as error:
         raise IndexProblem(f"{name}: {error}") from None
 

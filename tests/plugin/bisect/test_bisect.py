@@ -62,7 +62,6 @@ def test_release_that_broke_it(bench):
     assert "last good: 1.5" in out
     (culprit,) = answer["culprits"]
     assert [culprit[key]["label"] for key in ("last_good", "first_bad")] == ["1.5", "1.6"]
-    assert {one["label"]: one["reason"] for one in culprit["skipped"]}["1.3"].startswith("no wheel")
     assert answer["flip_elsewhere"] == ["test_thing.py::test_late"]
     assert "rlregress bisect thing --good 1.5 --bad 1.6 test_thing.py" in out
     trials = [one["label"] for one in answer["tried"]]
@@ -71,7 +70,7 @@ def test_release_that_broke_it(bench):
     # Asked again: all is known, and nothing is run.
     again, same, said, _ = bench.ask("thing", "--good", "1.0", "--bad", "1.8", "test_thing.py")
     assert (again, same.split("trials,")[0]) == (rc, out.split("trials,")[0])
-    assert said.count("\n") == 2, said  # what cannot be tested, and how many trials are known
+    assert said.count("\n") == 1, said  # how many trials are known
     assert f"{len(trials)} trials known" in said
 
 
@@ -174,10 +173,10 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["thing", "--good=1.0", "--bad=1.8", "mask-length-drfit"], "Did you mean mask-length-drift"),
         (["thing", "--good=1.0", "--bad=1.8", "launch/mask-length-drift"], "is in batch/, not in launch/"),
         (["thing", "--good=1.0", "--bad=1.0", "test_thing.py"], "thing: the good end and the bad end are the same"),
-        (["thing", "--good=1.0", "--bad=1.9", "test_thing.py"], "thing: the bad end 1.9 is not on the index"),
-        (["thing", "--good=1.0", "--bad=1.9", "batch/test_mask_length_drift.py::test_x"], "the bad end 1.9 is not on"),
-        (["thing", "--good=1.0", "--bad=1.3", "test_thing.py"], "1.3.*no wheel"),
-        (["think", "--good=1.0", "--bad=1.8", "test_thing.py"], "think: not on any index"),
+        (["thing", "--good=1.0", "--bad=1.9", "test_thing.py"], "the bad end 1.9 cannot .*Closest: 1.8"),
+        (["thing", "--good=1.0", "--bad=1.9", "batch/test_mask_length_drift.py::test_x"], "the bad end 1.9 cannot be"),
+        (["thing", "--good=1.0", "--bad=1.3", "test_thing.py"], "1.3 cannot .*no usable wheels"),
+        (["think", "--good=1.0", "--bad=1.8", "test_thing.py"], "think: .*think was not found.*Check the name"),
         (["thing", "--good=1.0", "test_thing.py"], "give two ends"),
         (["--good=1.0", "--bad=1.8"], "name the package"),
         (["thing", "--good=1.0", "--bad=1.8"], "name the test"),

@@ -444,7 +444,6 @@ def said(act, stream=None, times=(0.0,)):
 
 def a_bisect(progress):
     progress.report_known(1)
-    progress.report_untested([Untested("transformers 5.0.2", "yanked")])
     progress.set_activity("building transformers 4.57.1")
     progress.report_trial(TrialSummary("transformers 4.57.1", State.GOOD, "absent", 30.0), role="good end")
     progress.say("torch is copied, not linked")

@@ -297,8 +297,8 @@ def test_a_package_goes_back_where_that_is_allowed(bench):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["tool==7", "mine"], "tool: version 7 is not on the index. Closest: 2; newest: 2"),
-        (["tool>2", "mine"], "tool: no release is >2; newest that can be installed here: 2"),
+        (["tool==7", "mine"], "tool: version 7 cannot be installed here: .* Closest: 2; newest that can"),
+        (["tool>2", "mine"], "tool: no release is >2: .*newest that can be installed here: 2"),
         (["tool==x!", "mine"], "'tool==x!' is no package with a version"),
         (["tool[more]==2", "mine"], "its name and its version"),
         (["none==2", "mine"], "none is not installed here"),
@@ -346,7 +346,6 @@ def test_without_a_network_it_is_said(bench):
         command, cwd=bench.folder, env={**bench.environ, **away}, capture_output=True, text=True, timeout=120
     )
     assert asked.returncode == 2, asked.stdout + asked.stderr
-    assert "cannot be reached" in asked.stderr
     assert "Check the network" in asked.stderr
 
 

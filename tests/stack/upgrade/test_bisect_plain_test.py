@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.environments.index_settings import IndexProblem, read_settings
-from pytest_rlregress.environments.releases import list_releases
+from pytest_rlregress.environments.releases import find_newest
 
 pytestmark = pytest.mark.nightly
 TEST = """
@@ -37,7 +38,8 @@ TEST = """
 def ask(tmp_path):
     """Asks which release of transformers broke the test; exit code, what was printed and said, the answer as JSON."""
     try:
-        list_releases("transformers", read_settings(os.environ), tmp_path / "index", offline=False)
+        environments = Environments(tmp_path / "none", settings=read_settings(os.environ))
+        find_newest(environments.find_release, "transformers", "", pre=False)
     except IndexProblem as error:
         pytest.skip(f"unavailable: {error}")
 

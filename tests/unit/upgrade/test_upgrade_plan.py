@@ -6,9 +6,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from pytest_rlregress.environments import releases, resolver
-from pytest_rlregress.environments.index_settings import IndexProblem
-from pytest_rlregress.environments.releases import Release
+from pytest_rlregress.environments import resolver
 from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
 from pytest_rlregress.trials.context import RequestError
 from pytest_rlregress.upgrade import plan
@@ -54,32 +52,6 @@ def test_a_trainer_or_an_engine_that_goes_back_is_a_step_back(name, before, afte
 )
 def test_one_condition_alone_names_an_exact_version(specifier, version):
     assert plan.find_exact(SpecifierSet(specifier)) == version
-
-
-# -- the release that is meant ----------------------------------------------------------------------------------------
-
-RELEASED = [
-    Release("1.0"),
-    Release("1.1", yanked="broken"),
-    Release("1.2"),
-    Release("2.0rc1", prerelease=True),
-    Release("2.0", untestable="needs Python >=4"),
-]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "pre", "found"),
-    [("", False, "1.2"), ("<1.2", False, "1.0"), ("", True, "2.0rc1"), (">=1.2", False, "1.2")],
-)
-def test_the_newest_release_that_is_meant_and_can_be_installed(wanted, pre, found):
-    assert releases.find_newest(RELEASED, SpecifierSet(wanted), pre).version == found
-
-
-def test_no_release_that_is_meant():
-    with pytest.raises(IndexProblem, match=r"no release is >=2; newest that can be installed here: 1\.2"):
-        releases.find_newest(RELEASED, SpecifierSet(">=2"), pre=False)
-    with pytest.raises(IndexProblem, match="none can be installed here"):
-        releases.find_newest(RELEASED[-1:], SpecifierSet(), pre=False)
 
 
 def test_what_is_held_under_all():
