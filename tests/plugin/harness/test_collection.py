@@ -96,7 +96,7 @@ def test_part_of_a_folder_says_nothing_of_the_rest(run, mine):
 
 
 @needs.stack
-@pytest.mark.parametrize("options", [[], ["-n2"]])
+@pytest.mark.parametrize("options", [[], pytest.param(["-n2"], marks=pytest.mark.slow)])
 def test_file_that_imports_torch_at_its_top(run, pytester, options):
     marked = "import pytest\n@pytest.mark.needs('torch')\ndef test_it(): pass\n"
     pytester.makepyfile(helper="import torch")

@@ -143,7 +143,7 @@ def test_it(number):
     ("options", "count"),
     [
         (("-p", "cacheprovider", "--ff"), 6),
-        (("-p", "cacheprovider", "--stepwise"), 5),
+        pytest.param(("-p", "cacheprovider", "--stepwise"), 5, marks=pytest.mark.slow),
         pytest.param(("-p", "randomly", "--randomly-seed=3"), 6, marks=needs.plugin("pytest_randomly")),
     ],
     ids=["failed-first", "stepwise", "randomly"],

@@ -105,11 +105,10 @@ def test_strict_turns_absent_into_an_error(scenario):
 @pytest.mark.parametrize(
     ("act", "verdict"),
     [
-        (DOCUMENTED, "reproduced"),
-        ("import ctypes; ctypes.CDLL(None).div(1, 0)", "reproduced"),
-        ("import pytest; pytest.skip('needs two nodes')", "unavailable"),
+        pytest.param(DOCUMENTED, "reproduced", id="failed", marks=pytest.mark.slow),
+        pytest.param("import ctypes; ctypes.CDLL(None).div(1, 0)", "reproduced", id="died"),
+        pytest.param("import pytest; pytest.skip('needs two nodes')", "unavailable", id="skipped"),
     ],
-    ids=["failed", "died", "skipped"],
 )
 def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester, act, verdict):
     result = scenario(act, "pass", "-n2", "--junitxml=out.xml")

@@ -315,6 +315,7 @@ def test_two_reports_at_the_same_time_both_keep_their_records(card, tmp_path):
     assert len(git(tmp_path / "server/some/where", "ls-tree", "--name-only", "nightly-records").splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_gitlab_report(card, tmp_path):
     """Two nights: a good one, and one in which the gate closes."""
     report = yaml.safe_load((CHECKOUT / "docs/nightly/gitlab-ci.yml").read_text())["report"]["script"]
