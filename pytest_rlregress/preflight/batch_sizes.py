@@ -11,6 +11,7 @@ from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.text import plural
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+_TRAIN = "data.train_batch_size"
 _MICRO = "ppo_micro_batch_size_per_gpu"
 #: TRL's methods that sample groups, and what transformers and TRL have for each key that isn't given.
 _OF_GROUPS = {"grpo": 8, "rloo": 2}
@@ -19,7 +20,7 @@ _PER_DEVICE, _STEPS = "per_device_train_batch_size", "gradient_accumulation_step
 
 @dataclass(frozen=True)
 class VerlSizes:
-    """How verl cuts the samples of a step, which its workers assert after the first rollout.
+    """How verl cuts the samples of a step: it pads a step to whole mini batches, and cuts those evenly.
 
     Attributes:
         train: Prompts of a step; 0 if they aren't known.
@@ -28,6 +29,7 @@ class VerlSizes:
         cards: All of the trainer.
         shared: Cards that hold one sample between them.
         micro: Samples of one card at a time; None if they are counted in tokens.
+        megatron: Whether Megatron trains, by whose micro batches verl counts a step.
     """
 
     train: int
@@ -36,6 +38,7 @@ class VerlSizes:
     cards: int
     shared: int
     micro: int | None
+    megatron: bool = False
 
     @property
     def rows(self) -> int:
@@ -43,9 +46,9 @@ class VerlSizes:
         return self.mini * self.n * self.shared // self.cards
 
     @property
-    def cuts_train(self) -> bool:
-        """Whether a step is a whole number of mini batches."""
-        return self.train % self.mini == 0
+    def least(self) -> int:
+        """Of what a step's samples are a multiple, as verl asserts where micro batches are counted in samples."""
+        return (self.micro or 1) * self.cards // self.shared if self.megatron else self.cards
 
     @property
     def cuts_mini(self) -> bool:
@@ -60,7 +63,7 @@ class VerlSizes:
     @property
     def is_even(self) -> bool:
         """Whether verl takes these numbers."""
-        return self.cuts_train and self.cuts_mini and self.cuts_micro
+        return self.cuts_mini and self.cuts_micro
 
 
 def batch_sizes(run: RuleContext) -> Iterator[Advice | Unchecked]:
@@ -75,7 +78,7 @@ def batch_sizes(run: RuleContext) -> Iterator[Advice | Unchecked]:
 def verl_sizes(config: Config, table: str = _ACTOR) -> VerlSizes | Unchecked:
     """Return how the updates of ``actor_rollout_ref.actor`` or ``critic`` are cut, or which numbers are lacking."""
     defaults = {
-        "data.train_batch_size": 1024,
+        _TRAIN: 1024,
         f"{_ACTOR}.ppo_mini_batch_size": 256,
         f"{_ROLLOUT}.n": 1,
         "trainer.n_gpus_per_node": 8,
@@ -94,12 +97,13 @@ def verl_sizes(config: Config, table: str = _ACTOR) -> VerlSizes | Unchecked:
         lacking += (f"{table}.{_MICRO}",) if config.hides(f"{table}.{_MICRO}") else ()
         return Unchecked(f"{' and '.join(lacking) or 'a batch size'}: not known here", lacking)
     return VerlSizes(
-        train=_whole(train or mini),
+        train=int(train or 0),
         mini=_whole(mini),
         n=_whole(n),
         cards=_whole(cards * nodes),
         shared=_whole(shared),
         micro=_whole(micro) if micro else None,
+        megatron=config.get(f"{table}.strategy") == "megatron",
     )
 
 
@@ -135,26 +139,33 @@ def _of_verl(config: Config, table: str) -> Iterator[Advice | Unchecked]:
     mini_key, micro_key = f"{table}.ppo_mini_batch_size", f"{table}.{_MICRO}"
     if isinstance(sizes, Unchecked):
         yield sizes
-    elif not sizes.cuts_train or not sizes.cuts_mini:
+        return
+    if sizes.cards % sizes.shared:
+        yield Unchecked(f"{sizes.cards} GPUs can't be cut into {sizes.shared} for each sample")
+        return
+    ranks = plural(sizes.cards // sizes.shared, "GPU")
+    # Where tokens are counted, a step is padded to whole mini batches, whatever it has.
+    checks_train = table == _ACTOR and sizes.train > 0 and not config.get(f"{table}.use_dynamic_bsz")
+    too_large = checks_train and sizes.train < sizes.mini
+    if too_large or not sizes.cuts_mini:
         why = f"a mini batch of {sizes.mini} prompts with n = {sizes.n} is {sizes.mini * sizes.n} samples, which verl "
-        why += f"can't spread over {plural(sizes.cards // sizes.shared, 'GPU')}"
-        if not sizes.cuts_train:
-            why = f"verl can't cut data.train_batch_size = {sizes.train} into mini batches of {sizes.mini} prompts"
-
-        def is_even(mini: int) -> bool:
-            other = replace(sizes, mini=mini)
-            return other.cuts_train and other.cuts_mini
-
-        mini = _largest(sizes.mini, is_even, 0) or next(filter(is_even, range(sizes.mini, sizes.train + 1)), 0)
-        else_ = f"a multiple of {sizes.cards // sizes.shared} samples, and a divisor of data.train_batch_size"
-        yield Advice(mini_key, why, config.write(mini_key, mini) if mini else else_)
+        why += f"can't spread over {ranks}"
+        if too_large:
+            why = f"a mini batch of {sizes.mini} prompts is larger than a step's, data.train_batch_size = {sizes.train}"
+        most = sizes.train if too_large else sizes.mini
+        mini = _largest(most, lambda mini: replace(sizes, mini=mini).cuts_mini, 0)
+        mini = mini or next(n for n in range(most, most + sizes.cards) if replace(sizes, mini=n).cuts_mini)
+        yield Advice(mini_key, why, config.write(mini_key, mini))
     elif not sizes.cuts_micro:
-        why = f"each GPU has {sizes.rows} samples of a mini batch ({sizes.mini} prompts, n = {sizes.n}, "
-        why += (
-            f"{plural(sizes.cards // sizes.shared, 'GPU')}), which verl can't cut into micro batches of {sizes.micro}"
-        )
+        why = f"each GPU has {sizes.rows} samples of a mini batch ({sizes.mini} prompts, n = {sizes.n}, {ranks}), "
+        why += f"which verl can't cut into micro batches of {sizes.micro}"
         micro = _largest(sizes.micro or 1, lambda micro: sizes.rows % micro == 0)
         yield Advice(micro_key, why, config.write(micro_key, micro))
+    elif checks_train and sizes.train * sizes.n % sizes.least:
+        least = f"{sizes.least}, which is " + ("a micro batch of each GPU" if sizes.megatron else "one a GPU")
+        why = f"a step's {sizes.train * sizes.n} samples aren't a multiple of {least}, as verl asserts"
+        multiple = sizes.least // math.gcd(sizes.n, sizes.least)
+        yield Advice(_TRAIN, why, config.write(_TRAIN, -(-sizes.train // multiple) * multiple))
 
 
 def _of_trl(config: Config) -> Iterator[Advice | Unchecked]:

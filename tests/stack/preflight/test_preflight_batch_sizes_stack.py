@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 
@@ -20,9 +21,10 @@ def accepted_by_verl(sizes: VerlSizes) -> bool:
     from verl.workers.engine.utils import prepare_micro_batches
 
     ranks = sizes.cards // sizes.shared
-    rows = sizes.train * sizes.n
-    if rows % ranks or sizes.mini * sizes.n % ranks:  # as verl's dispatch and train_mini_batch assert
+    if sizes.mini * sizes.n % ranks:  # as train_mini_batch asserts
         return False
+    multiple = math.lcm(ranks, sizes.mini * sizes.n)  # to which PPOTrainer._balance_batch pads a step
+    rows = -(-sizes.train * sizes.n // multiple) * multiple
     batch = TensorDict({"ids": torch.zeros(rows // ranks, 1)}, [rows // ranks])
     tensordict_utils.assign_non_tensor(batch, use_dynamic_bsz=False, micro_batch_size_per_gpu=sizes.micro)
     try:

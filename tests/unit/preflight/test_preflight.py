@@ -134,7 +134,7 @@ WRONG_WORDS = [  # of the toy run's command: a word, what somebody writes instea
     ),
     ("length=4096", "length=8192", "max-tokens-overflow", "data.max_response_length=4096"),
     ("gpu_memory_util", "gpu_mem_util", "unknown-key", "actor_rollout_ref.rollout.gpu_memory_utilization=0.5"),
-    ("mini_batch_size=4", "mini_batch_size=3", "batch-sizes", "actor_rollout_ref.actor.ppo_mini_batch_size=2"),
+    ("mini_batch_size=4", "mini_batch_size=32", "batch-sizes", "actor_rollout_ref.actor.ppo_mini_batch_size=16"),
 ]
 
 

@@ -13,6 +13,7 @@ GSPO, GRPO = TESTS / "configs" / "verl-h200-gspo-3b.yaml", TESTS / "configs" / "
 ACTOR, TRAIN, CARDS = "actor_rollout_ref.actor", "data.train_batch_size", "trainer.n_gpus_per_node"
 MINI, MICRO = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_micro_batch_size_per_gpu"
 FIXED, N = f"{ACTOR}.use_dynamic_bsz=false", "actor_rollout_ref.rollout.n"
+TENSOR = f"{ACTOR}.megatron.tensor_model_parallel_size"
 SP = f"{ACTOR}.ulysses_sequence_parallel_size"
 
 
@@ -45,8 +46,12 @@ UNEVEN = [
     (*of_verl(256, 256, 5, 8, 512), MICRO, f"{MICRO}=160"),
     (*of_verl(8, 4, 2, 1, 16), MICRO, f"{MICRO}=8"),
     (*of_verl(8, 4, 1, 8, 1), MINI, f"{MINI}=8"),
-    (*of_verl(256, 100, 4, 8), MINI, f"{MINI}=64"),
-    (*of_verl(64, 256, 4, 8), MINI, f"{MINI}=64"),
+    (*of_verl(64, 256, 4, 8, 4), MINI, f"{MINI}=64"),
+    (*of_verl(60, 9, 4, 8), MINI, f"{MINI}=8"),
+    (*of_verl(64, 1, 1, 8), MINI, f"{MINI}=8"),
+    (*of_verl(6, 4, 2, 8, 1), TRAIN, f"{TRAIN}=8"),
+    (*of_verl(6, 4, 1, 4, 1, f"{SP}=2"), TRAIN, f"{TRAIN}=8"),
+    (*of_verl(9, 4, 2, 4, 2, f"{ACTOR}.strategy=megatron", f"{TENSOR}=2"), TRAIN, f"{TRAIN}=10"),
     (*of_verl(64, 64, 1, 8, 32, f"{SP}=2"), MICRO, f"{MICRO}=16"),
     (*of_trl(4, 1, 1, G8), "gradient_accumulation_steps", "gradient_accumulation_steps=2"),
     (*of_trl(3, 4, 1, G8), "gradient_accumulation_steps", "gradient_accumulation_steps=8"),
@@ -55,6 +60,9 @@ UNEVEN = [
     (*of_trl(4, 1, 4, G8, "generation_batch_size=24"), "generation_batch_size", "generation_batch_size=16"),
 ]
 EVEN = [
+    of_verl(256, 100, 4, 8),  # verl pads a step to whole mini batches
+    of_verl(64, 256, 4, 8),
+    of_verl(8, 4, 2, 6, 1, f"{SP}=4"),  # which is another error
     of_verl(256, 256, 5, 8, 8),
     of_verl(8, 4, 2, 1),
     of_verl(0, 4, 2, 1, 4),  # a trainer that fetches samples by its own count
