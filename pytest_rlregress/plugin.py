@@ -65,7 +65,7 @@ class Collected:
     ) -> Generator[None, None, None]:
         """Hand collected tests with a marker of ours, or that ask for a fixture of the stack, to the harness."""
         with _usage_errors_shown(session, items):
-            if any(map(_is_for_the_harness, items)):
+            if ours := any(map(_is_for_the_harness, items)):
                 _open(config)
                 left_out = _session(config).adopt(items)
                 collection.check(config, _session(config), [*items, *left_out])
@@ -77,7 +77,7 @@ class Collected:
                 containment.order(items)
         with _usage_errors_shown(session, items):
             yield
-            if left_out := _session(config).leave_out_long(items):
+            if ours and (left_out := _session(config).leave_out_long(items)):
                 config.hook.pytest_deselected(items=left_out)
             if containment is not None:
                 containment.order(items)

@@ -80,7 +80,7 @@ def test_resume_from_the_last_whole_one(subject, tiny_model, tmp_path, bytes_lef
     assert subject(folder).name == "checkpoint-3"
 
 
-@pytest.mark.guards("checkpoint-half-written", fidelity="injected")
+@pytest.mark.guards("checkpoint-half-written")
 def test_file_is_cut_short(subject, tiny_model, tmp_path):
     """Any of the files that are read, as a copy leaves it that was broken off."""
     trainer(tmp_path, tiny_model, steps=2).train()

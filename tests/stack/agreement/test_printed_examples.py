@@ -50,50 +50,52 @@ def test_a_bare_assert(vllm_runner, sharp_qwen, agreement):
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """By test: "" if it passed, else the report's text; one run, one engine."""
+    """By test what its report has: a failure's text, the output; one run, one engine."""
     folder = tmp_path_factory.mktemp("printed")
     documents.write(documents.files("agreement.md"), folder)
     printed = "".join(line.removeprefix("    ") for block in BLOCKS for line in block.splitlines(keepends=True))
     (folder / "agreement" / "test_readme.py").write_text(PRELUDE + printed + BARE)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--hw=cpu",
-        "--junitxml=junit.xml",
-        "-p",
-        "no:cacheprovider",
-        "agreement",
-    ]
+    options = ["--junitxml=junit.xml", "-o", "junit_logging=all", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "--hw=cpu", *options, "agreement"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580)
     assert (folder / "junit.xml").exists(), done.stdout + done.stderr
     cases = ET.parse(folder / "junit.xml").iter("testcase")
-    return {case.get("name"): "".join(f"{child.get('message')}\n{child.text}" for child in case) for case in cases}
+    return {case.get("name"): {part.tag: f"{part.get('message')}\n{part.text}" for part in case} for case in cases}
 
 
 def without_numbers(text):
     return re.sub(r"\d[\d.]*(e-\d+)?", "N", text)
 
 
-@pytest.mark.parametrize("test", ["test_rollouts_agree", "test_sync", "test_my_model_in_both"])
+PASSING = ["test_rollouts_agree", "test_sync", "test_my_model_in_both"]
+FAILING = ["test_my_rollouts", "test_my_sync", "test_my_loss"]
+
+
+@pytest.mark.parametrize("test", PASSING)
 def test_example_passes(outcomes, test):
-    assert outcomes[test] == ""
+    assert "failure" not in outcomes[test]
 
 
-@pytest.mark.parametrize("test", ["test_my_rollouts", "test_my_sync", "test_my_loss"])
+@pytest.mark.parametrize("test", FAILING)
 def test_example_says_what_its_comment_says(outcomes, test):
     [block] = [text for text in re.split(r"\n\n", "".join(BLOCKS)) if f"def {test}(" in text]
     comment = without_numbers(block.partition("# ")[2].splitlines()[0])
-    said = without_numbers(" ".join(outcomes[test].split()))
-    assert [part for part in comment.split("…") if part.strip() not in said] == [], outcomes[test]
+    failure = outcomes[test]["failure"]
+    said = without_numbers(" ".join(failure.split()))
+    assert [part for part in comment.split("…") if part.strip() not in said] == [], failure
 
 
 def test_a_bare_assert_names_the_cause(outcomes):
-    assert "the engine's log-probabilities are before temperature 0.5" in outcomes["test_a_bare_assert"]
+    assert "the engine's log-probabilities are before temperature 0.5" in outcomes["test_a_bare_assert"]["failure"]
 
 
-@pytest.mark.parametrize("test", ["test_my_rollouts", "test_my_sync", "test_my_loss", "test_a_bare_assert"])
+@pytest.mark.parametrize("test", [*FAILING, "test_a_bare_assert"])
 def test_the_report_has_the_users_lines_alone(outcomes, test):
-    places = re.findall(r"^(\S+\.py):\d+: ", outcomes[test], re.M)
+    places = re.findall(r"^(\S+\.py):\d+: ", outcomes[test]["failure"], re.M)
     assert {*places} == {"agreement/test_readme.py"}, outcomes[test]
-    assert "vLLM" not in outcomes[test].partition("Captured")[2], "the log of an engine that started"
+
+
+def test_a_report_has_not_the_log_of_an_engine_that_started(outcomes):
+    output = [outcomes[test].get(tag, "") for test in (*PASSING, *FAILING) for tag in ("system-out", "system-err")]
+    assert any("Reloading weights" in text for text in output), "what the engine logs later is"
+    assert not any("Initializing a V1 LLM engine" in text for text in output)

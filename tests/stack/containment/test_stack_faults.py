@@ -35,6 +35,13 @@ pytestmark = [pytest.mark.needs("ray"), pytest.mark.isolated(group="ray", timeou
 
 def test_before(ray_cluster): pass
 
+@pytest.mark.isolated(group="ray", timeout=15)
+def test_task_too_large(ray_cluster):
+    import ray
+    @ray.remote(num_cpus=99)
+    def wide(): pass
+    ray.get(wide.remote())
+
 def test_worker(ray_cluster):
     import ray
     @ray.remote(max_retries=0)
@@ -47,11 +54,6 @@ def test_between(ray_cluster):
     @ray.remote
     def add(): return 3
     assert ray.get(add.remote()) == 3
-
-@pytest.mark.isolated(group="ray", timeout=15)
-def test_task_too_large(ray_cluster):
-    import ray
-    ray.get(ray.remote(num_cpus=99)(print).remote())
 
 @pytest.mark.isolated(group="ray", timeout=5)
 def test_raylet(ray_cluster):
