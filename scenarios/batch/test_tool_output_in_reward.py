@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack import InterfaceMissing
 
+pytestmark = pytest.mark.needs("verl")
+
 WIDTH = 48  # tokens of a response, padding included
 # What the policy wrote (True) and what the tool did.
 GIVEN_UP = [("Let me ask. ", True), ("The verifier says: #### 42", False), (" I do not know.", True)]
@@ -75,7 +77,6 @@ def test_answer_of_the_tool(tokenizer, manager):
 
 
 @pytest.mark.guards("tool-output-in-reward")
-@pytest.mark.needs("verl")
 def test_answer_of_the_policy(subject, tokenizer):
     data = rollouts(tokenizer, [tokens_of(tokenizer, pieces) for pieces in (GIVEN_UP, ANSWERED)])
     assert subject(naive(tokenizer), data, tokenizer.pad_token_id).sum(-1).tolist() == [0, 1]
