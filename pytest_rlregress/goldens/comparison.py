@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_rlregress.fixtures.step_measurements import Run, numbers_of
-from pytest_rlregress.goldens.differences import Difference, agreeing, differences, unusual
+from pytest_rlregress.goldens.differences import Difference, agreeing, differences
 from pytest_rlregress.goldens.golden import Golden
 
 
@@ -18,13 +18,11 @@ class GoldenComparison:
 
     Attributes:
         differences: Each in a line; none if the numbers agree.
-        unusual: Speed and memory outside their bands, each in a line.
         notes: What else there is to know, each in a line.
         used: How much of a tolerance was used at most, 1 for all of it: by ``max`` and ``drift``.
     """
 
     differences: tuple[str, ...]
-    unusual: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     used: Mapping[str, float] = field(default_factory=dict)
 
@@ -37,7 +35,6 @@ def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) ->
     if moved:
         return GoldenComparison((f"it is of a step with other settings ({', '.join(moved)}): record it again",))
     told: list[str] = []
-    outside: list[str] = []
     notes: list[str] = []
     used = {"max": 0.0, "drift": 0.0}
     measured = {run["variant"]: run for run in runs}
@@ -58,8 +55,7 @@ def compare(golden: Golden, settings: Mapping[str, Any], runs: Sequence[Run]) ->
             told += [f"{variant}: {line}" for line in _exceeds(one, limits)]
             shares = {"max": _share(one.largest, limits["max"]), "drift": _share(abs(one.drift), limits["drift"])}
             used = {name: max(used[name], share) for name, share in shares.items()}
-        outside += [f"{variant}: {line}" for line in unusual(now, golden.bands)]
-    return GoldenComparison(tuple(told), tuple(outside), tuple(notes), used)
+    return GoldenComparison(tuple(told), tuple(notes), used)
 
 
 def _exceeds(one: Difference, limits: Mapping[str, float]) -> list[str]:

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
 
 from pytest_rlregress.fixtures.step_measurements import Run, numbers_of
 
-#: A tolerance is so many times the largest difference between the runs of a recording, and a band of speed or memory
-#: reaches so many times as far from its middle as they did. docs/goldens.md has what was measured about it.
+#: A tolerance is so many times the largest difference between the runs of a recording: docs/goldens.md has why.
 FACTOR = 4
-#: The least that a band reaches from its middle, as a ratio.
-LEAST_BAND = 1.1
-#: What has a band, each with the word for a value above it and the word for one below.
-USAGE = {
-    "step_seconds": ("slower", "faster"),
-    "tokens_per_second": ("faster", "slower"),
-    "device_memory_bytes": ("more", "less"),
-    "host_memory_bytes": ("more", "less"),
-}
 
 
 @dataclass(frozen=True)
@@ -98,33 +86,3 @@ def tolerances(
             limits["max"] = max(limits["max"], FACTOR * one.largest)
             limits["drift"] = max(limits["drift"], FACTOR * abs(one.drift))
     return found
-
-
-def bands(runs: Sequence[Run]) -> dict[str, tuple[float, float]]:
-    """Derive the band in which speed and memory are usual; none for what was not measured."""
-    found = {}
-    for name in USAGE:
-        values = [usage(run, name) for run in runs if name in run]
-        middle = statistics.median(values) if values else 0
-        if middle > 0:
-            furthest = max(max(value / middle, middle / value) for value in values)
-            reach = max(LEAST_BAND, 1 + FACTOR * (furthest - 1))
-            found[name] = (middle / reach, middle * reach)
-    return found
-
-
-def usage(run: Run, name: str) -> float:
-    """Return a run's speed or memory: the median of its steps, or the value of the whole run."""
-    value: Any = run[name]
-    return float(statistics.median(value) if isinstance(value, list) else value)
-
-
-def unusual(run: Run, limits: Mapping[str, Sequence[float]]) -> list[str]:
-    """Describe the speed and memory of a run that are outside their bands."""
-    told = []
-    for name, (least, most) in limits.items():
-        value = usage(run, name) if name in run else None
-        if value is not None and not least <= value <= most:
-            above, below = USAGE[name]
-            told.append(f"{above if value > most else below}: {name} {value:.4g}, usual is {least:.4g} to {most:.4g}")
-    return told

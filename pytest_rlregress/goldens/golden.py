@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.fixtures.step_measurements import Run
 
@@ -28,7 +30,6 @@ class Golden:
         runs: One for each variant.
         tolerances: For steps up to which the ``same`` tokens were drawn, and for ``other`` ones, those after that: by
             number, how large |Δ| of any step may be, ``max``, and the mean Δ, ``drift``.
-        bands: By what was measured of speed and memory, between which two values a run is as usual.
         repeats: How many runs those were measured from, by how they differed.
         origin: Date, commit, driver and versions.
     """
@@ -38,7 +39,6 @@ class Golden:
     settings: Mapping[str, Any]
     runs: Sequence[Run]
     tolerances: Mapping[str, Mapping[str, Mapping[str, float]]]
-    bands: Mapping[str, Sequence[float]]
     repeats: Mapping[str, int]
     origin: Mapping[str, Any]
 
@@ -53,18 +53,17 @@ class Golden:
 
 
 def as_json(golden: Golden) -> dict[str, Any]:
-    """Return the text of the golden's file."""
+    """Return the content of the golden's file."""
     return {"format": FORMAT, **asdict(golden)}
 
 
-def of_json(found: Mapping[str, Any]) -> Golden:
-    """Build a golden from the JSON of its file.
+def of_json(found: object) -> Golden:
+    """Build a golden from the content of its file.
 
     Raises:
-        KeyError, TypeError: It is something else.
+        ValueError: It is something else.
     """
-    values = {name: found[name] for name in Golden.__dataclass_fields__}
-    return Golden(**{**values, "key": Key(**found["key"])})
+    return msgspec.convert(found, Golden)
 
 
 def read(path: Path) -> Golden:

@@ -14,7 +14,7 @@ from pytest_rlregress import properties, session
 from pytest_rlregress.fixtures.step_key import Key, key_of
 from pytest_rlregress.fixtures.step_measurements import Run, note_run
 from pytest_rlregress.goldens.comparison import compare, moved
-from pytest_rlregress.goldens.differences import bands, tolerances
+from pytest_rlregress.goldens.differences import tolerances
 from pytest_rlregress.goldens.golden import Golden, as_json, find, nearest
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[st
     Skips the test where there is no golden.
 
     Raises:
-        AssertionError: The numbers differ, each way in a line; under --rl-strict, on a card, also for speed and memory.
+        AssertionError: The numbers differ, each way in a line.
         GoldenError: The golden's file is none.
     """
     run = session.find(item.config)
@@ -64,8 +64,6 @@ def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[st
     properties.add(item, hardware=run.profile.id)
     found = compare(golden, step.settings, runs)
     wrong, notes = list(found.differences), list(found.notes)
-    # On a CPU other programs take time and memory, so that a strict run says nothing of them.
-    (wrong if run.settings.strict and run.profile.id != "cpu" else notes).extend(found.unusual)
     if wrong:
         notes += moved(golden.origin, run.stack.versions)
     used = {name: share if math.isfinite(share) else None for name, share in found.used.items()}
@@ -101,7 +99,6 @@ def measure(step: RecordableStep, key: Key, runs: Sequence[Run], say: Callable[[
         step.settings,
         runs,
         tolerances(runs, [*repeated, *again], perturbed, others),
-        bands([*runs, *repeated, *perturbed, *others]),  # with a second engine there is less of everything
         asdict(repeats),
         {},
     )

@@ -22,9 +22,6 @@ from pytest_rlregress.util.text import wrapped
 if TYPE_CHECKING:
     from pytest_rlregress.session import Session
 
-#: From the least to the largest usual value at most: a regression of speed by half is to be seen.
-_WIDE = 4
-
 
 class Recording:
     """Collects the goldens that tests measured, and writes them if the run is a good one.
@@ -83,10 +80,8 @@ class Recording:
     def _write(self, draft: Golden) -> list[str]:
         """Write one golden; return what is to be said of it."""
         versions = self._run.stack.versions
-        wide = [name for name, (least, most) in draft.bands.items() if most / least > _WIDE]
         golden = replace(
             draft,
-            bands={name: band for name, band in draft.bands.items() if name not in wide},
             origin={
                 "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "commit": self._commit,
@@ -104,8 +99,7 @@ class Recording:
             changes = changed(before, golden) if before else []
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / golden.file, json.dumps(as_json(golden), indent=1), sync=True)
-        notice = f"notice: without bands of {', '.join(wide)}: this machine was busy, record again when it is not"
-        return [f"recorded: {folder / golden.file}", *changes, *[notice] * bool(wide)]
+        return [f"recorded: {folder / golden.file}", *changes]
 
 
 def changed(before: Golden, now: Golden) -> list[str]:
@@ -116,4 +110,4 @@ def changed(before: Golden, now: Golden) -> list[str]:
         numbers = [f"its numbers agree with those of the one before ({when})"]
     else:
         numbers = [f"its numbers are not those of the one before ({when}):", *found.differences]
-    return [*numbers, *found.unusual, *found.notes, *moved(before.origin, now.origin["versions"])]
+    return [*numbers, *found.notes, *moved(before.origin, now.origin["versions"])]

@@ -34,7 +34,7 @@ class StepChange:
 
     Attributes:
         numbers: Those that were measured before and after.
-        outside: What is outside the tolerances and bands of the goldens of before, each in a line.
+        outside: What is outside the tolerances of the goldens of before, each in a line.
         judged_by: Their steps and keys in words; "" where there is none, so that nothing says what is usual.
     """
 
@@ -112,7 +112,7 @@ def _judge(before: TrialRun, after: TrialRun, tests: list[str]) -> tuple[str, tu
             continue
         result = compare(found, found.settings, now["runs"])
         judged[step] = key
-        outside += [f"{step}, {line}" for line in (*result.differences, *result.unusual)]
+        outside += [f"{step}, {line}" for line in result.differences]
     return "; ".join(f"{step}, {key}" for step, key in judged.items()), tuple(outside)
 
 

@@ -28,16 +28,11 @@ def test_tolerances_are_what_the_repeats_differed_by():
     same, other = GOLDEN.tolerances["same"], GOLDEN.tolerances["other"]
     assert same == {name: pytest.approx({"max": FACTOR * 0.01, "drift": FACTOR * 0.001}) for name in NUMBERS}
     assert other == {name: pytest.approx({"max": FACTOR * 1.0, "drift": FACTOR * 0.1}) for name in NUMBERS}
-    assert GOLDEN.bands == {
-        "step_seconds": pytest.approx((0.3 / 1.4, 0.3 * 1.4)),
-        "tokens_per_second": pytest.approx((1000 / 1.1, 1000 * 1.1)),
-        "host_memory_bytes": pytest.approx((10**9 / 1.1, 10**9 * 1.1)),
-    }
 
 
 def test_what_was_recorded_agrees_with_itself():
     found = told()
-    assert (found.differences, found.unusual, found.notes, found.used) == ((), (), (), {"max": 0.0, "drift": 0.0})
+    assert (found.differences, found.notes, found.used) == ((), (), {"max": 0.0, "drift": 0.0})
 
 
 def having(number, step, value, level=0):
@@ -110,20 +105,8 @@ def test_runs_that_a_golden_was_measured_from_agree_with_it(drawn):
         assert max(found.used.values()) <= 1 / FACTOR * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"step_seconds": [0.9] * 5 + [0.1]}, "token: slower: step_seconds 0.9, usual is 0.2143 to 0.42"),
-        (
-            {"tokens_per_second": [2000.0] * STEPS},
-            "token: faster: tokens_per_second 2000, usual is 909.1 to 1100",
-        ),
-        ({"host_memory_bytes": 10**8}, "token: less: host_memory_bytes 1e+08, usual is 9.091e+08 to 1.1e+09"),
-    ],
-)
-def test_unusual_speed_and_memory_are_no_difference(changes, line):
-    found = told(*but(**changes))
-    assert (found.differences, found.unusual) == ((), (line,))
+def test_speed_and_memory_are_no_difference():
+    assert told(*but(step_seconds=[0.9] * STEPS, host_memory_bytes=10**8)).differences == ()
 
 
 @pytest.mark.parametrize("now", [{"learning_rate": 1e-3, "dtype": "bfloat16"}, {**SETTINGS, "epochs": 2}, {}])
