@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_rlregress.preflight.document import Config, RuleContext, Unchecked
 from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.stack import Stack
 from pytest_rlregress.util.text import plural
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -166,6 +167,21 @@ def _of_verl(config: Config, table: str) -> Iterator[Advice | Unchecked]:
         why = f"a step's {sizes.train * sizes.n} samples aren't a multiple of {least}, as verl asserts"
         multiple = sizes.least // math.gcd(sizes.n, sizes.least)
         yield Advice(_TRAIN, why, config.write(_TRAIN, -(-sizes.train // multiple) * multiple))
+    elif checks_train and Stack.installed().satisfies("verl", ">=0.9"):  # before, log-probabilities were cut anyhow
+        rows = -(-sizes.train // sizes.mini) * sizes.rows
+        for key in _log_prob_keys(config):
+            micro = int(config.number(key) or 1)
+            if rows % micro:
+                why = f"each GPU has {rows} samples of a step, which verl can't cut into micro batches of {micro}"
+                yield Advice(key, why, config.write(key, _largest(micro, lambda one: rows % one == 0)))
+
+
+def _log_prob_keys(config: Config) -> list[str]:
+    """Return the micro batches of the models whose log-probabilities are computed again."""
+    with_reference = config.get(f"{_ACTOR}.use_kl_loss") or config.get("algorithm.use_kl_in_reward")
+    bypassed = config.get("algorithm.rollout_correction.bypass_mode")
+    used = {_ROLLOUT: not bypassed, "actor_rollout_ref.ref": with_reference}
+    return [f"{table}.log_prob_micro_batch_size_per_gpu" for table, is_used in used.items() if is_used]
 
 
 def _of_trl(config: Config) -> Iterator[Advice | Unchecked]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pytest
 from installed import TESTS
@@ -14,6 +15,8 @@ ACTOR, TRAIN, CARDS = "actor_rollout_ref.actor", "data.train_batch_size", "train
 MINI, MICRO = f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_micro_batch_size_per_gpu"
 FIXED, N = f"{ACTOR}.use_dynamic_bsz=false", "actor_rollout_ref.rollout.n"
 TENSOR = f"{ACTOR}.megatron.tensor_model_parallel_size"
+LOG_PROB = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu"
+REFERENCE, KL = LOG_PROB.replace("rollout.", "ref."), f"{ACTOR}.use_kl_loss"
 SP = f"{ACTOR}.ulysses_sequence_parallel_size"
 
 
@@ -94,6 +97,23 @@ def test_reads_the_critics_batch_sizes(preflight):
     assert preflight(file, *changes)[0] == []  # GSPO has no critic
     key = "critic.ppo_micro_batch_size_per_gpu"
     assert preflight(file, *changes, "algorithm.adv_estimator=gae")[0] == [(key, f"{key}=2")]
+
+
+@pytest.mark.skipif(find_spec("verl") is None, reason="verl is not installed")
+@pytest.mark.parametrize(
+    ("change", "proposed"),
+    [
+        (f"{KL}=false", {LOG_PROB: 10}),
+        (f"{KL}=true", {LOG_PROB: 10, REFERENCE: 10}),
+        ("algorithm.rollout_correction.bypass_mode=true", {}),
+        (f"{TRAIN}=72", {}),  # verl pads it to two mini batches, 80 samples a GPU
+        (f"{ACTOR}.use_dynamic_bsz=true", {}),
+    ],
+)
+def test_reads_the_micro_batches_of_log_probabilities(preflight, change, proposed):
+    file, changes = of_verl(64, 64, 5, 8, 8, f"{LOG_PROB}=16", f"{REFERENCE}=12", f"{KL}=false")
+    found, _ = preflight(file, *changes, change)
+    assert found == [(key, f"{key}={number}") for key, number in proposed.items()]
 
 
 @pytest.mark.parametrize(
