@@ -101,13 +101,17 @@ def _is_of_test(frame: FrameType, folder: Path) -> bool:
 
 
 def _not_installed(error: ImportError) -> str:
-    """Say which components an import failed for that are not installed; "" if there is none."""
+    """Say which components an import failed for that are not installed; "" if there is none.
+
+    One that a remedy hides is installed: that its guard cannot import it is the remedy's doing.
+    """
     if isinstance(error, ModuleNotFoundError):
         named = [component for component in [component_of(error.name or "")] if component]
     else:
         words = re.findall(r"[\w-]+", str(error))
         named = [name for name in COMPONENTS if name in words or name.replace("-", "_") in words]
-    return "; ".join(missing(named).values())
+    installed = versions()
+    return "; ".join(missing(name for name in named if name not in installed).values())
 
 
 def _import(error: BaseException) -> str:

@@ -37,6 +37,7 @@ NOT_DRIVEN = {
     "another-package": "import json; json.nothing",
     "what-came-out": "None.grade",
     "own-function": "def mine(a): ...\nmine()",
+    "hidden-by-the-remedy": "import sys; sys.modules['trl'] = None; import trl",
     "own-error": "raise AttributeError('module trl has no attribute x')",
     "a-name-inside-of-the-stack": "from trl.typo import act; act()",
 }
