@@ -17,7 +17,7 @@ from pytest_rlregress.trials.observations import Trial
 from pytest_rlregress.util import files
 
 #: The form of the file: raised when a line written by an older release can no longer be read.
-FORMAT = 3
+FORMAT = 4
 
 _BEGIN = b'{"journal": '
 

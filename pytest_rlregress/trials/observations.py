@@ -64,7 +64,6 @@ class TrialRun:
         seconds: How long it took.
         trouble: Why the run says nothing about its tests (did not end, no such test), or "".
         needed: Components of the stack that the tests say they need; None where one of them says nothing.
-        goldens: Folder of the step's recorded numbers.
         imported: Files of the modules that its processes imported, where that was asked for.
     """
 
@@ -73,7 +72,6 @@ class TrialRun:
     seconds: float = 0.0
     trouble: str = ""
     needed: tuple[str, ...] | None = None
-    goldens: str = ""
     imported: tuple[str, ...] = ()
 
     @classmethod

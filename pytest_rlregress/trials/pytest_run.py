@@ -106,7 +106,6 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         time.monotonic() - begun,
         trouble,
         None if wanted is None else tuple(wanted),
-        about.get("goldens", ""),
         tuple(dict.fromkeys(text.splitlines())),
     )
 

@@ -89,7 +89,7 @@ class TrialPlugin:
         self._items: dict[str, pytest.Item] = {}
         self._plain: set[str] = set()
         self._seen: dict[str, Observation] = {}
-        self._write({"hardware": _hardware(run), "goldens": str(run.settings.goldens)})
+        self._write({"hardware": _hardware(run)})
 
     # -- collection ------------------------------------------------------------------------------------------------
 

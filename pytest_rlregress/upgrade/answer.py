@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pytest_rlregress.trials.summaries import RunContext, TrialSummary
 from pytest_rlregress.upgrade.comparison import VerdictChange
-from pytest_rlregress.upgrade.step import StepChange
+from pytest_rlregress.upgrade.step import StepNumber
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class UpgradeAnswer:
         changes: The tests that say something else with it, by documented failure and side.
         gone: Documented failures that are reproduced here and not with it: their workarounds may go.
         unchanged: How many tests say the same of the stack.
-        step: What the training step measured; None where it was not run.
+        step: What the training steps measured.
         safe_set: With --stepwise, where all of it is not safe.
         run_context: Where it was tried; None where nothing would change.
         tried: Every trial.
@@ -72,7 +72,7 @@ class UpgradeAnswer:
     changes: tuple[VerdictChange, ...] = ()
     gone: tuple[str, ...] = ()
     unchanged: int = 0
-    step: StepChange | None = None
+    step: tuple[StepNumber, ...] = ()
     safe_set: SafeSet | None = None
     run_context: RunContext | None = None
     tried: tuple[TrialSummary, ...] = ()

@@ -136,7 +136,7 @@ def _build_answer(
         changes=comparison.summarize_effects(whole.effects),
         gone=comparison.list_gone(whole.effects),
         unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
-        step=compare_steps(baseline.trial, whole.trial) if whole.trial is not None else None,
+        step=compare_steps(baseline.trial, whole.trial) if whole.trial is not None else (),
         safe_set=grown.safe_set if grown is not None else None,
         run_context=RunContext(platform.python_version(), where, baseline.hardware),
         tried=tuple(baseline.rows),

@@ -23,11 +23,10 @@ from pytest_rlregress.trials.document import (
 from pytest_rlregress.trials.text import quote_command
 from pytest_rlregress.upgrade.answer import UpgradeAnswer
 from pytest_rlregress.upgrade.comparison import Effect, VerdictChange
-from pytest_rlregress.upgrade.step import StepChange
 from pytest_rlregress.util.text import plural
 
 #: The form of the JSON: raised when a key changes its meaning or goes.
-FORMAT = 1
+FORMAT = 2
 _SHOWN = 3  # of what gets worse, in the sentence that answers
 _MEANS = {
     Effect.BROKEN: "not safe: what it needs does not work",
@@ -144,7 +143,9 @@ def _sections(answer: UpgradeAnswer, style: Style) -> Iterator[Section]:
             yield Section("The largest safe set", [code(one) for one in found.kept], folded=len(found.kept) > MANY)
         lines = [f"{', '.join(map(code, one.upgrade))}: {code(one.reason)}" for one in found.left_out]
         yield Section("Left out of it, and what keeps it out", lines)
-    yield from _describe_step(answer.step, style)
+    if answer.step:
+        numbers = [(prose(one.name), f"{one.before:.4g}", f"{one.after:.4g}") for one in answer.step]
+        yield Section("The training step", Table(("", "here", "with it"), numbers))
     moves = [(line, "asked for") for line in answer.asked_for] + [(line, "moves along") for line in answer.moved_along]
     table = Table(("upgrade", ""), [(code(line), why) for line, why in moves])
     yield Section("What moves", table, folded=len(moves) > MANY)
@@ -166,16 +167,3 @@ def _explain(change: VerdictChange, answer: UpgradeAnswer) -> str:
     if change.effect is Effect.ABSENT and change.name in answer.gone:
         return "workaround may go"
     return _MEANS[change.effect]
-
-
-def _describe_step(step: StepChange | None, style: Style) -> Iterator[Section]:
-    if step is None:
-        return
-    rows = [(style.prose(one.name), f"{one.before:.4g}", f"{one.after:.4g}") for one in step.numbers]
-    yield Section("The training step", Table(("", "here", "with it"), rows))
-    if step.outside:
-        title = f"Outside what the golden of {step.judged_by} allows"
-        yield Section(title, [style.prose(line) for line in step.outside], folded=len(step.outside) > MANY)
-    elif step.judged_by:
-        lines = [f"within what the golden of {style.code(step.judged_by)} allows"]
-        yield Section("The step's numbers", lines)

@@ -166,7 +166,7 @@ def test_what_is_no_journal_is_left_alone(path, content, fresh):
     assert refused(path, fresh=fresh) == "is no journal of trials; name another file, or remove it."
 
 
-@pytest.mark.parametrize("content", ['{"journal": tr', '{"journal": {}}\n', '{"journal": 3, "request": [1]}\n'])
+@pytest.mark.parametrize("content", ['{"journal": tr', '{"journal": {}}\n', '{"journal": 4, "request": [1]}\n'])
 def test_a_first_line_of_nonsense_is_damaged(path, content):
     path.parent.mkdir()
     path.write_text(content)

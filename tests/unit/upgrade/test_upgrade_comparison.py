@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 import pytest
-from made_goldens import GOLDEN, KEY, RECORDED, but, keep, run
+from made_goldens import KEY, RECORDED, but
 
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials.context import RequestError
@@ -217,43 +217,18 @@ def measured(runs, test=GOLDEN_TEST):
     return seen("held", test, "golden", measured={"key": asdict(KEY), "runs": runs})
 
 
-def test_numbers_before_and_after_and_whether_the_golden_allows_them(tmp_path):
-    keep(tmp_path)
-    before = trial(measured(RECORDED), goldens=str(tmp_path))
-    found = compare_steps(before, trial(measured(but(up=0.001, step_seconds=[0.9] * 6))))
-    assert {one.name: (one.before, one.after) for one in found.numbers}["seconds a step"] == (0.3, 0.9)
-    assert found.judged_by == f"miniature-step, {KEY}"
-    within = compare_steps(before, trial(measured(RECORDED)))
-    assert within.outside == ()
-    beyond = compare_steps(before, trial(measured(but(up=100.0))))
-    assert any("loss" in line for line in beyond.outside)
-
-
-def test_each_step_is_judged_by_its_own_golden(tmp_path):
-    """Also by what the step's own test measured, of as many steps as the golden's; a shorter run is not judged."""
-    keep(tmp_path)
-    runs = [{**one, "step": "trl-step"} for one in RECORDED]
-    keep(tmp_path, replace(GOLDEN, step="trl-step", runs=runs))
+def test_numbers_before_and_after_of_each_step():
+    trl = [{**one, "step": "trl-step"} for one in RECORDED]
     far = [{**one, "step": "trl-step"} for one in but(up=100.0)]
-    short = [run(steps=2)]
-    before = (measured(short, "test_two"), measured(RECORDED), measured(runs, "test_trl"))
-    after = (measured(short, "test_two"), measured(RECORDED), measured(far, "test_trl"))
-    found = compare_steps(trial(before, goldens=str(tmp_path)), trial(after))
-    assert found.judged_by == f"miniature-step, {KEY}; trl-step, {KEY}"
-    assert {line.partition(":")[0] for line in found.outside} == {"trl-step, token"}
-    numbers = {one.name: (one.before, one.after) for one in found.numbers}
-    assert numbers["trl-step: loss of the last step"] == (6.0, 106.0)
+    before = trial((measured(RECORDED), measured(trl, "test_trl")))
+    after = trial((measured(but(step_seconds=[0.9] * 6)), measured(far, "test_trl")))
+    numbers = {one.name: (one.before, one.after) for one in compare_steps(before, after)}
+    assert numbers["seconds a step"] == (0.3, 0.9)
     assert numbers["loss of the last step"] == (6.0, 6.0)
-
-
-def test_without_a_golden_nothing_is_judged(tmp_path):
-    before = trial(measured(RECORDED), goldens=str(tmp_path))
-    found = compare_steps(before, trial(measured([run(up=100.0)])))
-    assert found.numbers
-    assert (found.outside, found.judged_by) == ((), "")
+    assert numbers["trl-step: loss of the last step"] == (6.0, 106.0)
 
 
 def test_only_tests_that_measured_in_both_are_compared():
-    assert compare_steps(trial(measured(RECORDED)), trial(seen("unavailable", GOLDEN_TEST))) is None
-    assert compare_steps(trial(measured(RECORDED)), trial(measured(RECORDED, "training/test_other.py::test_o"))) is None
-    assert compare_steps(trial(measured(RECORDED)), Trial("nothing", "", trouble="no wheel")) is None
+    assert compare_steps(trial(measured(RECORDED)), trial(seen("unavailable", GOLDEN_TEST))) == ()
+    assert compare_steps(trial(measured(RECORDED)), trial(measured(RECORDED, "training/test_other.py::test_o"))) == ()
+    assert compare_steps(trial(measured(RECORDED)), Trial("nothing", "", trouble="no wheel")) == ()
