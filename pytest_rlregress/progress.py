@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.util.units import duration
+from pytest_rlregress.util.units import format_duration
 
 #: Seconds between two lines: on a terminal, and in a log.
 EVERY_SECONDS = 15.0, 60.0
@@ -102,14 +102,14 @@ def describe(
         elapsed: Seconds since the run began.
     """
     done = {test for test in tuple(took) if test not in running}
-    said = f"{len(done):,} of {len(tests):,} tests in {duration(elapsed)}"
+    said = f"{len(done):,} of {len(tests):,} tests in {format_duration(elapsed)}"
     known = [expected[test] for test in tests if test in expected]
     if len(known) > len(tests) / 2:
         mean = sum(known) / len(known)
         of_done = sum(expected.get(test, mean) for test in tests if test in done)
         left = sum(expected.get(test, mean) for test in tests if test not in done)
         if of_done > 0:
-            said += f", about {duration(elapsed * left / of_done)} left"
+            said += f", about {format_duration(elapsed * left / of_done)} left"
     longest: Any = sorted([*running.items()], key=lambda one: one[1])[:_SHOWN]
-    shown = [f"{test.rpartition('scenarios/')[2]} ({duration(now - begun)})" for test, begun in longest]
+    shown = [f"{test.rpartition('scenarios/')[2]} ({format_duration(now - begun)})" for test, begun in longest]
     return said + (f"; running: {', '.join(shown)}" if shown else "")

@@ -13,8 +13,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from pytest_rlregress.trials.summaries import TrialSummary
-from pytest_rlregress.trials.text import format_duration, redact
+from pytest_rlregress.trials.text import redact
 from pytest_rlregress.util.text import code_block, code_span, plural, without_markup
+from pytest_rlregress.util.units import format_duration
 
 #: Lines that need not be folded.
 MANY = 12

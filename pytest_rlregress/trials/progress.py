@@ -13,8 +13,9 @@ from typing import TextIO
 
 from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.summaries import TrialSummary
-from pytest_rlregress.trials.text import format_duration, quote_command, redact
+from pytest_rlregress.trials.text import quote_command, redact
 from pytest_rlregress.util.text import plural
+from pytest_rlregress.util.units import format_duration
 
 _PLAIN = str.maketrans({"…": "...", "·": "-"})  # where standard error is not Unicode
 

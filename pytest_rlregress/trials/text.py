@@ -56,13 +56,3 @@ def _quote_word(word: str) -> str:
 def _quote_part(part: str) -> str:
     rest = part.removeprefix("/")  # a slash after ~ has to be seen
     return part[: len(part) - len(rest)] + (rest and shlex.quote(rest))
-
-
-def format_duration(seconds: float) -> str:
-    """``14 s``, ``1 min 12 s``, ``2 h 5 min``."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"

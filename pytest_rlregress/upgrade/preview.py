@@ -20,7 +20,6 @@ from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.progress import Progress, join_some
 from pytest_rlregress.trials.runner import TrialRunner
 from pytest_rlregress.trials.summaries import RunContext
-from pytest_rlregress.trials.text import format_duration
 from pytest_rlregress.trials.upgrades import LockChanges, group_upgrades
 from pytest_rlregress.upgrade import comparison
 from pytest_rlregress.upgrade.answer import UpgradeAnswer
@@ -31,6 +30,7 @@ from pytest_rlregress.upgrade.stepwise import GrownSet, grow
 from pytest_rlregress.upgrade.tries import Baseline, Tried
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.text import plural
+from pytest_rlregress.util.units import format_duration
 
 
 def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeAnswer:

@@ -36,8 +36,10 @@ def parse_memory(value: object) -> int:
     return int(float(size[1]) * UNITS[size[2]])
 
 
-def duration(seconds: float) -> str:
-    """Format a number of seconds as whole seconds, minutes or hours: ``42 s``, ``3 min 5 s``, ``2 h 7 min``."""
+def format_duration(seconds: float) -> str:
+    """Return a number of seconds as people say it: ``4.2 s``, ``14 s``, ``1 min 12 s``, ``2 h 5 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -38,7 +38,8 @@ from pytest_rlregress.trials import text as answer_text
 from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
 from pytest_rlregress.trials.progress import Progress, ProgressWindow, join_ends, join_some
 from pytest_rlregress.trials.summaries import RunContext, TrialSummary, Untested, summarize_trial
-from pytest_rlregress.trials.text import format_duration, quote_command, redact
+from pytest_rlregress.trials.text import quote_command, redact
+from pytest_rlregress.util.units import format_duration
 from pytest_rlregress.verdicts import Outcome
 
 LAST_GOOD = Endpoint("4.57.6", "2026-01-16", "absent")

@@ -18,7 +18,7 @@ def test_the_time_left_is_by_what_tests_took_the_last_time():
     took, running = {TESTS[0]: 4.0, TESTS[1]: 1.0}, {TESTS[1]: 100.0}
     said = describe(TESTS, took, running, {TESTS[0]: 2.0, TESTS[1]: 4.0, TESTS[2]: 3.0}, now=103.0, elapsed=5.0)
     # 2 of 12 expected seconds took 5: the fourth test counts as their mean, 3 s
-    assert said == "1 of 4 tests in 5 s, about 25 s left; running: a/test_a.py::test_1 (3 s)"
+    assert said == "1 of 4 tests in 5.0 s, about 25 s left; running: a/test_a.py::test_1 (3.0 s)"
     assert "left" not in describe(TESTS, took, running, {TESTS[0]: 2.0}, now=103.0, elapsed=5.0)
     assert "left" not in describe(TESTS, {}, {}, dict.fromkeys(TESTS, 1.0), now=0.0, elapsed=0.0)
 
