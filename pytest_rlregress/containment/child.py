@@ -247,7 +247,10 @@ class Child:
         return left
 
     def _receive_status(self) -> None:
-        data = self._status.recv(MESSAGE_BYTES)
+        try:
+            data = self._status.recv(MESSAGE_BYTES)
+        except ConnectionResetError:  # a signal came after the supervisor's last look; its messages are still there
+            data = self._status.recv(MESSAGE_BYTES)
         message: dict[str, Any] = json.loads(data) if data else {"exit": None}
         if "pid" in message:
             self._pid, self._supervisor = message["pid"], message["supervisor"]

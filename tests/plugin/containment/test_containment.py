@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
+from multiprocessing.connection import Connection
 
 import needs
 import psutil
 import pytest
 
+from pytest_rlregress.containment.child import Child
 from pytest_rlregress.containment.client import WarmServer
 from pytest_rlregress.containment.worker import Order
 
@@ -412,6 +416,7 @@ def test_a_signal_is_never_sent_to_a_process_that_was_collected(monkeypatch, tem
 
 KILLS_THE_SERVER = """
 import os, signal, time
+from pytest_rlregress.containment.child import Child
 from pytest_rlregress.containment.client import WarmServer
 
 fork, killed = WarmServer.fork, []
@@ -473,6 +478,19 @@ WHERE = {
     "environment": lambda name, value: ([], {f"RLREGRESS_{name.upper()}": value}, ""),
     "ini": lambda name, value: ([], {}, f"rlregress_{name} = {value}\n"),
 }
+
+
+def test_the_end_of_a_supervisor_is_heard_though_a_signal_came_too_late(tmp_path):
+    ours, channel = socket.socketpair()
+    status, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    order = Order(options={}, files=(), folder="/", environment={}, workerinput={}, markers=())
+    (tmp_path / "log").touch()
+    with channel:
+        child = Child(Connection(ours.detach()), status, tmp_path / "log", order, echo=False)
+        supervisor.send(json.dumps({"exit": 0, "left": {"7": "sleep"}}).encode())
+        child._signal(signal.SIGINT)
+        supervisor.close()  # with that signal unread
+        assert child.close() == (7,)
 
 
 @pytest.mark.parametrize(

