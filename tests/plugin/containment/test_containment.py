@@ -50,7 +50,7 @@ ALONE, XDIST = (), ("--hw=cpu", "-n2", ".")
     ("end", "workers"),
     [
         pytest.param(signal.SIGINT, ALONE, id="SIGINT-alone"),
-        pytest.param(signal.SIGTERM, ALONE, id="SIGTERM-alone"),
+        pytest.param(signal.SIGTERM, ALONE, id="SIGTERM-alone", marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, ALONE, id="SIGKILL-alone", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, XDIST, id="SIGINT-xdist", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, XDIST, id="SIGTERM-xdist", marks=pytest.mark.slow),
@@ -435,6 +435,7 @@ def test_another_warm_server_is_started_for_one_that_is_killed_at_the_last_momen
     run({"conftest": KILLS_THE_SERVER, "test_it": NEIGHBOUR}).assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_how_long_imports_may_take_follows_the_limit_of_tests(run, temporary):
     limit = """
         from types import SimpleNamespace
@@ -497,7 +498,7 @@ def test_the_end_of_a_supervisor_is_heard_though_a_signal_came_too_late(tmp_path
     ("memory", "stall"),
     [
         ("command line", "environment"),
-        ("ini", "command line"),
+        pytest.param("ini", "command line", marks=pytest.mark.slow),
         pytest.param("environment", "ini", marks=pytest.mark.slow),
     ],
 )

@@ -23,7 +23,7 @@ def test_the_time_left_is_by_what_tests_took_the_last_time():
     assert "left" not in describe(TESTS, {}, {}, dict.fromkeys(TESTS, 1.0), now=0.0, elapsed=0.0)
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n2",), marks=pytest.mark.slow)], ids=["alone", "xdist"])
 def test_a_run_says_where_it_is(run, pytester, workers):
     pytester.makeconftest("from pytest_rlregress import progress\nprogress.EVERY_SECONDS = 0.5, 0.5")
     result = run(SUITE, "--hw=cpu", ".", *workers)
@@ -33,6 +33,7 @@ def test_a_run_says_where_it_is(run, pytester, workers):
     result.stdout.fnmatch_lines(["rlregress: 9 of 10 tests in *, about * left; running: test_slow.py::test_it (* s)"])
 
 
+@pytest.mark.slow
 def test_what_took_longest_the_last_time_begins_first(run):
     files = {f"test_{name}": "import pytest\n@pytest.mark.needs('pydantic')\ndef test_it(): pass\n" for name in "abc"}
     for name, seconds in zip("abc", (0, 2, 0), strict=True):

@@ -79,6 +79,7 @@ def test_as_the_command_finds_it(checked, bare, start):
     assert "has no module verl" in finding["why"]
 
 
+@pytest.mark.slow
 def test_pythonpath_may_have_it(checked, bare, verl):
     start = f"env PYTHONPATH={verl} {bare} -m verl.trainer.main_ppo"
     assert checked("trainer-not-found", start) == ([], [])

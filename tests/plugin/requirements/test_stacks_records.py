@@ -147,6 +147,7 @@ def runs(tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_the_gravest_verdict_counts_and_its_note_names_no_machine(script, runs, tmp_path):
     module = script("stack_records")
     record = module.shorten(runs[0])
@@ -161,6 +162,7 @@ def test_the_gravest_verdict_counts_and_its_note_names_no_machine(script, runs, 
     assert len((tmp_path / "short.json").read_text().splitlines()) == len(record) + 2
 
 
+@pytest.mark.slow
 def test_a_test_of_no_failure_changes_too(script, runs):
     module = script("stack_records")
     before, after = map(module.shorten, runs)
@@ -186,6 +188,7 @@ def test_a_run_of_some_folders_takes_the_place_of_what_the_record_has_of_them(sc
     }
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_is_no_record(script, runs, tmp_path):
     record = json.loads(runs[0].read_text())
     record["results"]["extra"] |= {"state": "interrupted"}

@@ -157,7 +157,7 @@ def test_what_hydra_refuses_to_add_is_found(preflight):
 
 
 @needs_verl
-@pytest.mark.parametrize("engine", ["ppo_trainer", "ppo_megatron_trainer"])
+@pytest.mark.parametrize("engine", ["ppo_trainer", pytest.param("ppo_megatron_trainer", marks=pytest.mark.slow)])
 def test_hydra_refuses_to_add_what_has_a_value(engine):
     hydra = pytest.importorskip("hydra")
     preset = sorted(key for key in installed_schema.verl_schema().preset if not re.search(r"\.\d|_target_", key))
