@@ -135,7 +135,7 @@ def test_passes_after_all():
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [pytest.param((), marks=pytest.mark.slow), ("-n2",)], ids=["alone", "xdist"])
 def test_each_failure_once_with_its_remedy_and_place(annotated, workers):
     found = annotated({"test_it": SIDED, "test_broken": "import nothing_of_that_name"}, "--hw=cpu", *workers, ".")
 

@@ -76,7 +76,7 @@ def entry_says(short_column, pytester):
     return entry_says
 
 
-@pytest.mark.parametrize("distributed", [(), ("-n2",)], ids=["alone", "xdist"])
+@pytest.mark.parametrize("distributed", [pytest.param((), marks=pytest.mark.slow), ("-n2",)], ids=["alone", "xdist"])
 def test_table_record_and_junit_say_it(pytester, run, entry_says, distributed):
     entry_says("real")
     result = run(SIDED, "--hw=cpu", "test_it.py", "--rl-record-dir=records", "--junitxml=junit.xml", *distributed)

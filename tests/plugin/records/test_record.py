@@ -125,7 +125,7 @@ def agree(junit, results):
             assert value == (text if isinstance(value, str) else json.loads(text, parse_constant=lambda _: None))
 
 
-@pytest.mark.parametrize("distributed", [(), ("-n2",)], ids=["alone", "xdist"])
+@pytest.mark.parametrize("distributed", [pytest.param((), marks=pytest.mark.slow), ("-n2",)], ids=["alone", "xdist"])
 def test_what_a_run_writes(pytester, recorded, distributed):
     pytester.makeini("[pytest]\nrlregress_scenarios = mine\nrlregress_timeout = 500\n")
     pytester.makeconftest(LOOK)

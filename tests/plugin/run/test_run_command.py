@@ -590,6 +590,7 @@ def test_what_a_job_keeps_of_its_environment():
     assert job.environment(kept) == kept
 
 
+@pytest.mark.slow
 def test_output_that_is_no_text(tmp_path):
     """A log that is not text cannot be read through Ray at all, and what pytest leaves behind must not hold it up."""
     (tmp_path / "test_it.py").write_text(
