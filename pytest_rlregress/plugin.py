@@ -160,9 +160,9 @@ def _open(config: pytest.Config) -> bool:
         config.pluginmanager.register(RecordWriter(config, run, run.settings.record_dir), "rlregress-record")
     containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
     if run.settings.hw and containment is not None:
-        from pytest_rlregress.progress import Progress
+        from pytest_rlregress.progress import RunProgress
 
-        config.pluginmanager.register(Progress(config, containment.say), "rlregress-progress")
+        config.pluginmanager.register(RunProgress(config, containment.say), "rlregress-progress")
     if os.environ.get("GITHUB_ACTIONS") == "true":
         from pytest_rlregress.annotations import Annotations
 

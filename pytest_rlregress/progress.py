@@ -23,7 +23,7 @@ def recorded_seconds(config: pytest.Config) -> dict[str, float]:
     return dict(cache.get(_CACHED, {})) if cache is not None else {}
 
 
-class Progress:
+class RunProgress:
     """Says where the run is until it ends, and keeps how long its tests took.
 
     Args:
