@@ -155,7 +155,7 @@ def _open(config: pytest.Config) -> bool:
 
         config.pluginmanager.register(Recording(config, run), "rlregress-goldens")
     if run.settings.record_dir:
-        from pytest_rlregress.records.collector import RecordWriter
+        from pytest_rlregress.records.writer import RecordWriter
 
         config.pluginmanager.register(RecordWriter(config, run, run.settings.record_dir), "rlregress-record")
     containment: Any = config.pluginmanager.get_plugin("rlregress-containment")

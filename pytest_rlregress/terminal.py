@@ -68,9 +68,10 @@ class Terminal:
         """What is gone since the last recorded run; with ``--hw`` the machine, the profile of the run and the stack."""
         versions, machine = self._run.stack.versions, self._run.machine
         if self._run.settings.record_dir:
-            from pytest_rlregress.records.gone import gone
+            from pytest_rlregress.records.reader import find_last, list_gone
 
-            lost = gone(self._run.settings.record_dir, self._run.profile_id, versions)
+            last = next(find_last(self._run.settings.record_dir, self._run.profile_id), None)
+            lost = list_gone(last[1], versions) if last else ""
             reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
             if lost:
                 reporter.write_line(lost, red=True)  # the lines of a header have no colour

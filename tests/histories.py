@@ -1,4 +1,4 @@
-"""Histories of records for tests and benchmarks: made up, in the format that ``records.collector`` writes.
+"""Histories of records for tests and benchmarks: made up, in the format that ``records.writer`` writes.
 
     make(folder, nights=30, platforms=("cpu", "h100"), events=[
         Event("upgrade", 12, "vllm", "0.32.0"),
@@ -51,7 +51,7 @@ import msgspec
 
 from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.records import record_types
-from pytest_rlregress.records.journal import SUFFIX
+from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import FORMAT, RecordedTest, RunExtra
 from pytest_rlregress.stack import COMPONENTS, locks
 
@@ -222,7 +222,7 @@ def _write(folder: Path, start: int, found: dict[str, Any]) -> Path:
     platform = found["results"]["extra"]["hardware"]["profile"]
     name = f"{moment}-{platform}-{found['reportId'][:6]}"
     if found["results"]["extra"]["state"] == "killed":
-        path = folder / f"{name}{SUFFIX}"
+        path = folder / f"{name}{JOURNAL}"
         tests, found["results"]["tests"] = found["results"]["tests"], []
         lines = [{"at": found["results"]["summary"]["stop"], "nodeid": test["name"], "test": test} for test in tests]
         path.write_text("".join(f"{json.dumps(line)}\n" for line in (found, *lines)), encoding="utf-8")

@@ -1,20 +1,29 @@
-"""Read records, and find the tests that went from good to bad between two of them."""
+"""Read records and journals, find the last one of a folder, and the tests that went from good to bad between two."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pytest_rlregress.records import journal
-from pytest_rlregress.records.record_types import FORMAT, Record, RecordedTest
-from pytest_rlregress.stack import locks
+from pytest_rlregress.records.record_types import FORMAT, JournalLine, Record, RecordedTest, State, with_tests
+from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.util import files
 from pytest_rlregress.verdicts import Rank, rank
 
+#: How a journal's name ends; before that it is the name that the record is going to have.
+JOURNAL = ".partial.jsonl"
 _DECODER = msgspec.json.Decoder(Record)
+
+
+def is_journal(path: Path) -> bool:
+    """Return whether a file's name is that of the journal of a run that has not ended, or was killed."""
+    return path.name.endswith(JOURNAL)
 
 
 class RecordError(ValueError):
@@ -51,10 +60,9 @@ def read(path: Path) -> Record:
     """
     lines: list[Any] = []
     try:
-        if journal.is_journal(path):
-            lines, state = journal.read(path)
-            lines = _printable(lines)
-            record = journal.assembled(lines, state) if lines else None
+        if is_journal(path):
+            lines, state = _read_lines(path)
+            record = _assemble(lines, state) if lines else None
         else:
             content = path.read_bytes()
             try:
@@ -77,6 +85,56 @@ def read(path: Path) -> Record:
     if not record.results.extra.stack.requirements:
         raise RecordError(f"{path}: does not say what was installed: results.extra.stack.requirements is empty")
     return record
+
+
+def _read_lines(path: Path) -> tuple[list[Any], State]:
+    """Read a journal's lines, and whether its run still goes on, on this machine, or was killed.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: A line is damaged. The last may be cut off: it is left out.
+    """
+    with open(path, "rb") as file:
+        running = False
+        with contextlib.suppress(OSError):  # a disk that knows no locks
+            running = not files.lock(file.fileno(), shared=True)
+        return [_printable(line) for line in files.json_lines(file.read())], "running" if running else "killed"
+
+
+def _assemble(lines: list[Any], state: State) -> Record:
+    """Build the record of a run that has left only its journal."""
+    head, known = msgspec.convert(lines[0], Record), msgspec.convert(lines[1:], list[JournalLine])
+    tests = {line.nodeid: line.test for line in known}
+    return with_tests(head, tests.values(), state, known[-1].at if known else head.results.summary.stop)
+
+
+def find_last(folder: Path, profile: str | None) -> Iterator[tuple[Path, Record]]:
+    """Find the records of a folder that are of one hardware profile, the newest first.
+
+    Args:
+        folder: It need not exist. A file in it that is damaged is passed over.
+        profile: Records of other hardware tell nothing about this machine.
+    """
+    for path in sorted(folder.glob(f"*-{profile or 'unknown'}-*.json"), key=_written, reverse=True):
+        with contextlib.suppress(RecordError):
+            record = read(path)
+            if record.results.extra.hardware.profile == profile:
+                yield path, record
+
+
+def _written(path: Path) -> tuple[str, int]:
+    """The time in a record's name, to the second, and of two records of one second when the file was written."""
+    with contextlib.suppress(FileNotFoundError):  # removed by another job
+        return path.name.partition("-")[0], path.lstat().st_mtime_ns
+    return "", 0
+
+
+def list_gone(last: Record, installed: Collection[str]) -> str:
+    """Say which components a record's run had that are not installed now, and when that was; "" where none is gone."""
+    versions = last.results.extra.stack.versions
+    lost = [f"{name} {versions[name]}" for name in versions if name in COMPONENTS and name not in installed]
+    date = last.timestamp.partition("T")[0]
+    return f"GONE since the last recorded run ({date}): {', '.join(lost)}" if lost else ""
 
 
 def _printable(value: Any) -> Any:

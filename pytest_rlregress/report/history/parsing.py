@@ -13,7 +13,6 @@ from packaging.utils import canonicalize_name
 
 from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
-from pytest_rlregress.records.journal import is_journal
 from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.report.history.selection import find_selection, is_quick
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
@@ -79,7 +78,7 @@ def parse(path: Path) -> ParsedFile:
 
 def _remark(run: RecordedRun) -> str:
     """Say of a journal how far its run has come; "" for a record."""
-    if not is_journal(run.path):
+    if not reader.is_journal(run.path):
         return ""
     tests = run.counts.total()
     ran = tests - run.counts["pending"] - run.counts["interrupted"]

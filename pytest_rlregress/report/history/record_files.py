@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_rlregress.records.journal import SUFFIX
+from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.report.judgement.facts import Problem
 
 
@@ -59,5 +59,5 @@ def _walk(folder: Path, problems: list[Problem], seen: set[str]) -> Iterator[Pat
     for path in (folder / name for name in names):
         if os.path.isdir(path):  # Path.is_dir fails where nothing can be known of it
             yield from _walk(path, problems, seen)
-        elif path.name.endswith((".json", SUFFIX)):
+        elif path.name.endswith((".json", JOURNAL)):
             yield path

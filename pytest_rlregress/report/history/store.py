@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from pytest_rlregress.records import reader
-from pytest_rlregress.records.journal import is_journal
 from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.report.history import parsing, record_files
 from pytest_rlregress.report.history.parsing import ParsedFile
@@ -81,7 +80,9 @@ def open_history(sources: Sequence[Path]) -> History:
     files = []
     for same in by_id.values():
         # The record rather than the journal, the one that ended last, the first by name.
-        counts, *others = sorted(same, key=lambda file: (is_journal(file.run.path), -file.stop, str(file.run.path)))
+        counts, *others = sorted(
+            same, key=lambda file: (reader.is_journal(file.run.path), -file.stop, str(file.run.path))
+        )
         files.append(counts)
         if counts.remark:
             problems.append(Problem(counts.run.path, counts.remark))

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from record_checks import checked, document, words
 
-from pytest_rlregress.records import journal
+from pytest_rlregress.records import writer as record_writer
 from pytest_rlregress.records.reader import RecordError, lock, read
 from pytest_rlregress.records.record_types import JournalLine, Record
 
@@ -161,9 +161,9 @@ def test_a_run_goes_on_as_long_as_its_own_process_does(tmp_path):
     path = tmp_path / "a.partial.jsonl"
     script = f"""
 import msgspec, os, pathlib, sys, time
-from pytest_rlregress.records.journal import RunJournal
+from pytest_rlregress.records.writer import Journal
 from pytest_rlregress.records.record_types import Record
-kept = RunJournal(pathlib.Path({str(path)!r}), msgspec.json.decode(sys.argv[1], type=Record))
+kept = Journal(pathlib.Path({str(path)!r}), msgspec.json.decode(sys.argv[1], type=Record))
 assert not kept.problem
 if os.fork() == 0:  # as a test may, whose process then outlives the run
     print("begun", flush=True)  # said by the fork: it has let go of the file by then
@@ -179,11 +179,11 @@ os._exit(0)
     try:
         assert writer.stdout.readline() == b"begun\n"
         [orphan] = writer.children()
-        assert journal.read(path)[1] == "running"
+        assert read(path).results.extra.state == "running"
         writer.stdin.close()
         assert writer.wait(20) == 0
         assert orphan.is_running()
-        assert journal.read(path)[1] == "killed"
+        assert read(path).results.extra.state == "killed"
     finally:
         for process in (writer, orphan):
             if process.is_running():
@@ -232,7 +232,7 @@ def test_a_full_disk(pytester, light, size):
 
 
 def test_a_folder_without_room_for_a_journal(tmp_path):
-    kept = journal.RunJournal(tmp_path / "none" / "a.partial.jsonl", msgspec.convert(document(), Record))
+    kept = record_writer.Journal(tmp_path / "none" / "a.partial.jsonl", msgspec.convert(document(), Record))
     kept.write([msgspec.convert(known("a", "passed"), JournalLine)])
     kept.close(keep=False)
     assert kept.problem == f"{kept.path}: No such file or directory"

@@ -285,11 +285,11 @@ JOURNAL = """
 import sys, time
 from pathlib import Path
 from pytest_rlregress.records import reader
-from pytest_rlregress.records.journal import RunJournal
+from pytest_rlregress.records.writer import Journal
 from pytest_rlregress.records.record_types import JournalLine
 record = reader.read(Path(sys.argv[1]))
 tests, record.results.tests = record.results.tests, []
-journal = RunJournal(Path(sys.argv[2]), record)
+journal = Journal(Path(sys.argv[2]), record)
 journal.write([JournalLine(record.results.summary.start + 9, test.name, test) for test in tests[:4]])
 print("written", flush=True)
 time.sleep(60)

@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 from record_checks import document
 
-from pytest_rlregress.records.gone import gone
+from pytest_rlregress.records.reader import find_last, list_gone
 
 STACK = {"torch": "2.13.0", "vllm": "0.31.0", "verl": "0.9.1"}
+
+
+def gone(folder, profile, installed):
+    return next((list_gone(record, installed) for _, record in find_last(folder, profile)), "")
 
 
 def write(folder, moment, versions, profile="h100", content=None):
