@@ -5,7 +5,7 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 
-.PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs lock bench clean
+.PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs lock bench dist clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -53,6 +53,11 @@ lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the 
 	    --output-file requirements/cpu.txt $(ARGS)
 	$(LOCK) --extra gpu --extra bisect --extra report --python-version 3.12 --python-platform x86_64-manylinux_2_28 \
 	    --output-file requirements/gpu.txt $(ARGS)
+
+dist: $(INSTALLED) ## the sdist and the wheel of a release, checked as the index checks them
+	rm -rf dist
+	$(UV) build --quiet
+	$(UV) tool run --quiet twine check --strict dist/*
 
 clean: ## remove the environments
 	rm -rf $(VENV) .matrix .mutants .stacks
