@@ -7,12 +7,15 @@ In the order of a bisect:
 ``needs``           what the tests need of this environment: found out by running them here once
 ``one_package``     which release of one package
 ``two_locks``       which of many changed packages, then which release of each
-``revisions``       which commit of a checkout: git's own bisect, with the same test
+``revisions``       which commit of a checkout
+``ordered``         the search among releases or commits in their order
+``checkout``        commits as candidates: installed, and seen to be what is imported
+``worktree``        git, in a worktree of its own
 ``flip``            the test that is good at one end and bad at the other: pure
 ``follow``          that test at each candidate
 ``build_answer``    the answer, from what was found
 ``answer``          its parts
 ``rendering``       the answer as text, Markdown and JSON
 
-``checkout`` is a git checkout under bisect. How candidates are tried is in ``pytest_rlregress.trials``.
+How candidates are tried is in ``pytest_rlregress.trials``.
 """

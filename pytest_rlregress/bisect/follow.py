@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 
 from pytest_rlregress.bisect.answer import Endpoint, NotFound
 from pytest_rlregress.bisect.flip import FlippingTest, find_flipping_test, list_tests
@@ -11,7 +12,7 @@ from pytest_rlregress.trials.failure_comparison import GOOD_VERDICTS, describe, 
 from pytest_rlregress.trials.observations import State, Trial
 from pytest_rlregress.trials.progress import Progress, ProgressWindow
 from pytest_rlregress.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
-from pytest_rlregress.trials.summaries import TrialSummary, Untested, summarize_trial
+from pytest_rlregress.trials.summaries import TrialSummary, summarize_trial
 
 
 class NoAnswer(Exception):
@@ -55,18 +56,21 @@ class FollowedTest:
             self._progress.report_trial(row, window(found.state), moved=trial.moved)
         return found
 
-    def describe_at(self, candidate: Candidate, label: str, date: str | None = None, title: str = "") -> Endpoint:
+    def describe_at(self, candidate: Candidate, point: Endpoint) -> Endpoint:
         """Describe the test as it was at a candidate."""
         trial = self.runner.find_trial(candidate)
         observation = find_observation(trial.runs[0], self.flip.test) if trial is not None and trial.runs else None
         if observation is None:
-            return Endpoint(label, date, title=title)
-        return Endpoint(label, date, observation.verdict, observation.text or observation.outcome.message, title)
+            return point
+        return replace(point, verdict=observation.verdict, text=observation.text or observation.outcome.message)
 
     def describe_ends(self, days: tuple[str | None, str | None]) -> tuple[Endpoint, Endpoint]:
         """Describe the two ends, with the days that they are of."""
-        good, bad = (self._good, self._bad)
-        return self.describe_at(good, good.label, days[0]), self.describe_at(bad, bad.label, days[1])
+        good, bad = (
+            self.describe_at(one, Endpoint(one.label, day))
+            for one, day in zip((self._good, self._bad), days, strict=True)
+        )
+        return good, bad
 
     def summarize_trials(self) -> tuple[TrialSummary, ...]:
         """Summarize every trial, in the order of the trying."""
@@ -135,12 +139,3 @@ def describe_end(candidate: Candidate, trial: Trial | None) -> Endpoint:
         others = [f"{one.test}: {describe(one)}" for one in found[1:]]
         text = "\n".join([*[f"{found[0].test}:"] * bool(others), found[0].text or found[0].outcome.message, *others])
     return Endpoint(candidate.label, verdict=verdict, text=text)
-
-
-def list_untested(labelled: Iterable[tuple[str, TrialResult | None]]) -> tuple[Untested, ...]:
-    """List the candidates that are neither good nor bad, with the reason."""
-    return tuple(
-        Untested(label, found.reason if found else "not tried")
-        for label, found in labelled
-        if found is None or found.state is State.UNKNOWN
-    )

@@ -9,6 +9,7 @@ from importlib import metadata
 from pytest_rlregress.bisect import build_answer, one_package
 from pytest_rlregress.bisect.answer import Answer, ChangedSet, Culprit
 from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer, follow_test
+from pytest_rlregress.bisect.ordered import OrderedCandidates
 from pytest_rlregress.environments import contents, requirements
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.index_settings import IndexProblem
@@ -122,7 +123,7 @@ def _find_release(
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
     needed_packages = contents.list_distributions(pytest_run.list_declared_needs(context.request) or ())
     releases = max(
-        filter(None, found), key=lambda one: (one.package in needed_packages, len(one.candidates)), default=None
+        filter(None, found), key=lambda one: (one.name in needed_packages, len(one.candidates)), default=None
     )
     if releases is None:
         return None
@@ -137,7 +138,7 @@ def _find_release(
 
 def _find_candidates(
     context: TrialContext, change: PackageChange, held: EnvironmentContents, after: Lock
-) -> one_package.ReleaseCandidates | None:
+) -> OrderedCandidates | None:
     """Find the releases of an upgraded package; None where it was added, removed, or is not from an index."""
     name, ends = change.name, (held.lock.version(change.name) or "", after.version(change.name) or "")
     if any(f"{name}=={end}" != line for end, line in zip(ends, (change.before, change.after), strict=True)):

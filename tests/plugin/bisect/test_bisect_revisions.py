@@ -6,16 +6,16 @@ import re
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from pytest_rlregress.bisect import revisions
-from pytest_rlregress.bisect.checkout import editable, worktree
-from pytest_rlregress.bisect.checkout.commits import open_commits
-from pytest_rlregress.bisect.checkout.worktree import WorktreeError
+from pytest_rlregress.bisect import checkout, ordered, revisions, worktree
+from pytest_rlregress.bisect.checkout import open_commits
 from pytest_rlregress.bisect.follow import NoAnswer, follow_test
+from pytest_rlregress.bisect.worktree import WorktreeError
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.index_settings import IndexSettings
@@ -167,7 +167,9 @@ class Bisect:
             how = {"repeat": 1, "timeout": 100, "set_activity": progress.set_activity, "say": progress.say}
             runner = TrialRunner(commits, journal, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
-            return revisions.find_first_bad(commits, follow_test(*ends, runner, progress))
+            followed = follow_test(*ends, runner, progress)
+            culprit = ordered.find_first_bad(revisions.list_candidates(commits, followed), followed)
+            return replace(culprit, details=revisions.list_details(commits, culprit.first_bad.label))
 
     def quickly(self, python, request, **_):
         """Instead of pytest: what a test comes to, without the seconds that its start takes."""
@@ -211,14 +213,14 @@ def test_finds_the_commit_with_real_runs_and_leaves_the_checkout_alone(bisect, r
     found = bisect(repository, "7..8")
     assert _state(repository) == before
     assert not any((bisect.folder / "worktrees").glob("*/"))
-    last, first = found.culprit.last_good, found.culprit.first_bad
+    last, first = found.last_good, found.first_bad
     assert (last.title, last.verdict, first.title, first.verdict) == ("Commit 7", "passed", "Commit 8", "failed")
     assert (first.date, first.label) == ("2023-11-22", _short(repository, "8"))
     assert "ValueError: no answer" in first.text
-    details = dict(found.culprit.details)
+    details = dict(found.details)
     assert "src/tinylib/__init__.py" in details["files changed"]
-    assert details["requirements changed"] == "-numpy>=1\n+numpy>=2"
-    assert "is the first bad commit" in details["what git bisect printed"]
+    assert '-  "numpy>=1",' in details["requirements changed"]
+    assert '+  "numpy>=2",' in details["requirements changed"]
 
 
 def test_finds_the_commit_of_code_that_is_found_by_its_ini_file_only(bisect, tmp_path):
@@ -232,7 +234,7 @@ def test_finds_the_commit_of_code_that_is_found_by_its_ini_file_only(bisect, tmp
         _git("-C", str(repo), "add", ".")
         _git("-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", f"Commit {number}")
     found = bisect(repo, "HEAD~3..HEAD")
-    assert (found.culprit.last_good.title, found.culprit.first_bad.title) == ("Commit 1", "Commit 2")
+    assert (found.last_good.title, found.first_bad.title) == ("Commit 1", "Commit 2")
 
 
 def test_an_interrupted_bisect_goes_on(quick, repository, monkeypatch):
@@ -249,32 +251,31 @@ def test_an_interrupted_bisect_goes_on(quick, repository, monkeypatch):
     assert _state(repository) == before
     assert psutil.Process().children() == processes
     found = quick(repository, "5..9")
-    assert (found.culprit.last_good.title, found.culprit.first_bad.title) == ("Commit 7", "Commit 8")
+    assert (found.last_good.title, found.first_bad.title) == ("Commit 7", "Commit 8")
     assert quick.tried == ["5", "9", "7", "8"]  # ⌈log2 4⌉ + 2, none twice
-    assert quick.installer.installed == 5  # 5, 9, 7; again for 7 after the interrupt; 8
 
 
 def test_the_ends_may_be_on_two_branches_and_what_cannot_be_installed_is_skipped(quick, repository, capsys):
     found = quick(repository, "side..9")
-    assert (found.culprit.last_good.title, found.culprit.first_bad.title) == ("Commit 7", "Commit 8")
+    assert (found.last_good.title, found.first_bad.title) == ("Commit 7", "Commit 8")
     assert quick.tried[:3] == ["side", "9", "3"]  # a merge base first
     assert "6" not in quick.tried
-    (skipped,) = found.culprit.skipped
-    assert skipped.label.endswith(" Commit 6")
-    assert "backend_of_tomorrow" in skipped.reason
-    assert re.search(r"unknown .* · \w{12}\.\.\w{12}, \d left, about \d runs?", capsys.readouterr().err)
+    skipped = {one.label.partition(" ")[2]: one.reason for one in found.skipped}
+    assert skipped.keys() == {"Commit 4", "Commit 6"}
+    assert "backend_of_tomorrow" in skipped["Commit 6"]
+    assert re.search(r"unknown .* · \w{12} … \w{12}, \d left, about \d runs?", capsys.readouterr().err)
 
 
 def test_what_cannot_be_tested_between_them_narrows_to_a_set(quick, repository):
-    found = quick(repository, "13..9")  # the bad end is the older one: which commit repaired it?
-    culprit = found.culprit
+    culprit = quick(repository, "13..9")  # the bad end is the older one: which commit repaired it?
     assert (culprit.last_good.title, culprit.first_bad.title, culprit.repaired) == ("Commit 13", "Commit 11", True)
     (between,) = culprit.between
     assert between.label.endswith(" Commit 12")
     assert between.reason.startswith("fails otherwise: ModuleNotFoundError")
     assert culprit.skipped == ()
-    assert "could be any of" in dict(found.culprit.details)["what git bisect printed"]
-    assert quick.installer.installed == 1  # one build file is like the other
+    assert dict(culprit.details)["a merge, and how to go into it"] == "--revisions {0}^1..{0}^2".format(
+        _short(repository, "11")
+    )
 
 
 def test_a_failure_older_than_both_ends_is_told(quick, repository):
@@ -361,39 +362,33 @@ def test_a_hook_s_repository_is_not_taken_for_the_checkout(repository, tmp_path,
 
 def test_nothing_of_a_run_is_taken_for_another_commit_s(repository, tmp_path):
     with worktree.open_worktree(worktree.find_checkout(repository), tmp_path, "7") as path:
-        bytecode, built = path / "src/tinylib/__pycache__/__init__.cpython-311.pyc", path / "_ext.so"
+        bytecode = path / "src/tinylib/__pycache__/__init__.cpython-311.pyc"
         for file in (bytecode, path / "left/behind.txt"):
             file.parent.mkdir()
             file.touch()
         (path / "notes.txt").write_text("changed")
-        before = editable.describe_build(path)
-        built.touch()
-        assert editable.describe_build(path) == f"{before}\n{git.git(path, 'rev-parse', 'HEAD')}"
-        worktree.clean(path)
+        worktree.check_out(path, "8")
+        assert (path / "notes.txt").read_text() == "8"
         assert not bytecode.exists()
         assert git.git(path, "status", "--short") == ""
 
 
 @pytest.mark.parametrize(
-    ("files", "lock", "name"),
-    [
-        ({"pyproject.toml": "[project]\nname = 'A_b'"}, {}, "a-b"),
-        ({"pyproject.toml": "[tool.ruff]", "setup.cfg": "[metadata]\nname = a_b"}, {}, "a-b"),
-        ({"setup.py": "import setuptools\nsetuptools.setup(version='1', name='a.b')"}, {}, "a-b"),
-        ({"setup.py": "from setuptools import *\nsetup(name=NAME)"}, {"a-b": "-e HERE"}, "a-b"),
-    ],
+    ("pyproject", "name"), [(PYPROJECT, "tinylib"), (PYPROJECT.partition("[project]")[0], "tinylib")]
 )
-def test_a_project_s_name(tmp_path, files, lock, name):
-    for file, text in files.items():
-        (tmp_path / file).write_text(text)
-    held = Lock({package: line.replace("HERE", str(tmp_path)) for package, line in lock.items()})
-    assert editable.find_project_name(tmp_path, tmp_path, held) == name
+def test_a_project_s_name_is_in_its_file_or_comes_from_its_build(tmp_path, pyproject, name):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "pyproject.toml").write_text(pyproject)
+    (tmp_path / "backend.py").write_text(BACKEND)
+    installer = Installer(IndexSettings(), True, lambda _: None)
+    assert checkout.find_project_name(tmp_path, installer) == name
 
 
-def test_a_project_that_computes_its_name_is_told(tmp_path):
-    (tmp_path / "setup.py").write_text("setup(name=NAME)")
-    with pytest.raises(WorktreeError, match="says the project's name; where one computes it, install"):
-        editable.find_project_name(tmp_path, tmp_path, Lock({}))
+def test_a_project_whose_build_fails_is_told(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT.partition("[project]")[0])
+    (tmp_path / "backend.py").write_text("def build_editable(*_): raise SystemExit('no name')")
+    with pytest.raises(WorktreeError, match="do not say the project's name: "):
+        checkout.find_project_name(tmp_path, Installer(IndexSettings(), True, lambda _: None))
 
 
 def test_tests_elsewhere_and_projects_beside(repository, tmp_path, monkeypatch):

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.requirements import InvalidRequirement, Requirement
-
 from pytest_rlregress.util import files
-from pytest_rlregress.util.git import GitError, git, reason, run_git
+from pytest_rlregress.util.git import GitError, git
 
 #: What an installation is made from.
 BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
-
-_BISECT_ENDS = (2, 3)  # only skipped commits are left; a merge base is bad
 
 
 class WorktreeError(GitError):
@@ -52,10 +47,6 @@ class Commit:
         """Enough of its id to tell it in any repository."""
         return self.id[:12]
 
-    def __str__(self) -> str:
-        """Its id and its subject."""
-        return f"{self.short} {self.subject}"
-
 
 def find_checkout(folder: Path) -> Checkout:
     """Find the checkout that a folder lies in.
@@ -69,7 +60,7 @@ def find_checkout(folder: Path) -> Checkout:
         top = Path(git(folder, "rev-parse", "--show-toplevel"))
     except GitError as error:
         if shutil.which("git") is None:
-            raise WorktreeError(f"{error}: --revisions drives git's own bisect") from None
+            raise WorktreeError(f"{error}: --revisions needs it") from None
         raise WorktreeError(f"--repo {folder}: no git checkout with files ({error})") from None
     return Checkout(top, folder.resolve().relative_to(top.resolve()))
 
@@ -86,21 +77,18 @@ def find_ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
         raise WorktreeError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
     first, second = _find_commit(found.top, good), _find_commit(found.top, bad)
     if first == second:
-        raise WorktreeError(f"--revisions {revisions}: both are {first[:12]}, so that nothing changed between them")
-    try:
-        git(found.top, "merge-base", first, second)
-    except GitError:
-        raise WorktreeError(
-            f"--revisions {revisions}: they have no common history in {found.top}{_hint_shallow(found.top)}"
-        ) from None
-    return read_commit(found.top, first), read_commit(found.top, second)
+        raise WorktreeError(f"--revisions {revisions}: both are {first.short}, so that nothing changed between them")
+    find_merge_base(found.top, first, second)
+    return first, second
 
 
-def _find_commit(top: Path, revision: str) -> str:
+def _find_commit(top: Path, revision: str) -> Commit:
     try:
-        return git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     except GitError:
         raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_hint_shallow(top)}") from None
+    (found,) = list_commits(top, "--max-count=1", revision)
+    return found
 
 
 def _hint_shallow(top: Path) -> str:
@@ -108,39 +96,31 @@ def _hint_shallow(top: Path) -> str:
     return "; it is a shallow clone: git fetch --unshallow gets the rest of its history" if shallow else ""
 
 
-def read_commit(top: Path, commit: str) -> Commit:
-    """Read a commit by its id."""
-    day, _, subject = git(top, "show", "--no-patch", "--format=%as %s", commit).partition(" ")
-    return Commit(commit, subject, day)
+def find_merge_base(top: Path, one: Commit, other: Commit) -> Commit:
+    """Find the commit that two others come from: one of these where it is an ancestor of the other.
 
-
-def is_ancestor(top: Path, one: str, other: str) -> bool:
-    """Whether a commit is among the ancestors of another one."""
-    return git(top, "merge-base", one, other) == one
-
-
-def list_changed_files(top: Path, commit: str) -> str:
-    """List the files that a commit changed; for a merge, what it brought to the branch that it was merged into."""
-    return _show(top, commit, "--stat=100", "--stat-count=30").strip("\n")
-
-
-def list_changed_requirements(top: Path, commit: str) -> tuple[str, ...]:
-    """List the requirements that a commit took away and added in the files that declare them, as ``-numpy<2``."""
-    patch = _show(top, commit, "--unified=0", "--patch", "--", *BUILD_FILES, "requirements*.txt")
-    lines = re.findall(r"^([+-])(?!\1\1 )\s*([\"']?)(.+?)\2,?\s*$", patch, re.MULTILINE)
-    return tuple(f"{sign}{text}" for sign, quoted, text in lines if _is_requirement(text, bool(quoted)))
-
-
-def _show(top: Path, commit: str, *what: str) -> str:
-    return git(top, "show", "--format=", "--no-ext-diff", "--no-color", "-m", "--first-parent", commit, *what)
-
-
-def _is_requirement(text: str, quoted: bool) -> bool:
+    Raises:
+        WorktreeError: There is none.
+    """
     try:
-        found = Requirement(text)
-    except InvalidRequirement:
-        return False
-    return quoted or bool(found.specifier or found.url)  # else a bare word of a program
+        return _find_commit(top, git(top, "merge-base", one.id, other.id))
+    except GitError:
+        raise WorktreeError(
+            f"--revisions {one.short}..{other.short}: they have no common history in {top}{_hint_shallow(top)}"
+        ) from None
+
+
+def list_commits(top: Path, *which: str) -> list[Commit]:
+    """List commits, the oldest first, as ``git log`` is asked for them; of a merge only the side merged into."""
+    lines = git(top, "log", "--first-parent", "--reverse", "--format=%H %as %s", *which).splitlines()
+    words = (line.split(" ", 2) for line in lines)
+    return [Commit(one, subject, day) for one, day, subject in words]
+
+
+def show_changes(top: Path, commit: str, *what: str) -> str:
+    """Show what a commit changed, as ``git show`` is asked; of a merge what it brought to the side merged into."""
+    style = ("--format=", "--no-ext-diff", "--no-color", "-m", "--first-parent")
+    return git(top, "show", *style, commit, *what)
 
 
 @contextmanager
@@ -175,8 +155,8 @@ def _remove(top: Path, path: Path) -> None:
         git(top, "worktree", "remove", "--force", "--force", str(path))
 
 
-def clean(path: Path) -> None:
-    """Remove from a worktree what a run left that would be in the way of another revision, or be taken for part of it.
+def check_out(path: Path, commit: str) -> None:
+    """Check out a commit in a worktree, without what a run left that could be taken for part of it.
 
     What git ignores stays, such as what a build made, but not bytecode: Python takes it for the source of another
     revision where that has the same size and second.
@@ -185,15 +165,4 @@ def clean(path: Path) -> None:
     git(path, "clean", "--force", "-d", "--quiet")
     for folder in path.rglob("__pycache__"):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def mark_commit(folder: Path, term: str) -> tuple[str, bool]:
-    """Mark the checked-out commit in git's bisect; returns what it prints, and whether it cannot go on.
-
-    Raises:
-        GitError: It failed.
-    """
-    done = run_git(folder, "bisect", term)
-    if done.returncode not in (0, *_BISECT_ENDS):
-        raise GitError(f"git bisect {term}: {reason(done)}")
-    return f"{done.stdout}{done.stderr}".strip("\n"), done.returncode != 0
+    git(path, "checkout", "--quiet", "--detach", commit)

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.bisect.checkout import editable, worktree
-from pytest_rlregress.bisect.checkout.worktree import Checkout, Commit
+from pytest_rlregress.bisect import worktree
+from pytest_rlregress.bisect.worktree import BUILD_FILES, Checkout, Commit, WorktreeError
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.uv import Installer, Unbuildable
-from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.stack.locks import Lock, LockError, project_name
 from pytest_rlregress.trials.pytest_run import TrialRequest
-from pytest_rlregress.trials.runner import Builder, Candidate, TrialRunner
+from pytest_rlregress.trials.runner import Builder, Candidate
 from pytest_rlregress.util.git import git
+
+# Where a Python finds what could be imported by these names.
+_ORIGINS = """
+import sys
+if sys.path[0] == "":
+    del sys.path[0]  # of `-c`; a run has no such entry
+import importlib.util, json
+found = {}
+for name in json.load(sys.stdin):
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        continue
+    if spec is not None:
+        found[name] = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+json.dump(found, sys.stdout)
+"""
 
 
 class Commits:
@@ -50,17 +70,15 @@ class Commits:
         self._environments, self._installer = environments, installer
         self.project = path / found.project
         self._given, self.request = request, self._move_request(request)
-        self._installable = editable.is_installable(self.project)
+        self._installable = is_installable(self.project)
         self.name = (
-            editable.find_project_name(self.project, found.top / found.project, locks.installed())
+            find_project_name(self.project, installer)
             if self._installable
             else canonicalize_name((found.top / found.project).name)
         )
         self.held = held(self.name)
         own = {self.name: f"-e {self.project}"} if self._installable else {}
         self._lock = self.held.lock.having({**self._siblings(), **own})
-        self._inputs: str | None = None
-        self._commits: dict[str, Commit] = {}
 
     def _siblings(self) -> dict[str, str]:
         """What is installed editable from the checkout, from the worktree instead."""
@@ -72,15 +90,9 @@ class Commits:
 
     def candidate(self, commit: Commit) -> Candidate:
         """Make the candidate of a commit."""
-        label = f"{self.name} {commit.short}"
-        self._commits[label] = commit
         base = self.held.lock
         lock = base.having({self.name: f"{self.name} @ git+{self.top.as_uri()}@{commit.id}"})
-        return Candidate(label, lambda: lock, base, frozenset({self.name}))
-
-    def list_tried(self, runner: TrialRunner) -> list[Commit]:
-        """List the commits that were tried, in the order of the trying."""
-        return [self._commits[label] for label in runner.trials if label in self._commits]
+        return Candidate(f"{self.name} {commit.short}", lambda: lock, base, frozenset({self.name}))
 
     def _move_request(self, request: TrialRequest) -> TrialRequest:
         arguments = tuple(map(self._move_argument, request.arguments))
@@ -116,23 +128,17 @@ class Commits:
             Unbuildable: It cannot be installed at that commit, or something else would be imported.
             NoSpace: The disk is full.
         """
-        worktree.clean(self.path)
-        git(self.path, "checkout", "--quiet", "--detach", lock.lines[self.name].rpartition("@")[2])
+        worktree.check_out(self.path, lock.lines[self.name].rpartition("@")[2])
         environment = self._environments.build(self._lock)
         if not self._installable:
             return environment
-        if environment.reused and editable.describe_build(self.project) != self._inputs:
-            self._inputs = None
-            self._reinstall(environment)
-        self._inputs = editable.describe_build(self.project)
-        instead = editable.find_shadowing_import(environment.python, self.project, self.name, self.top)
+        if environment.reused:  # what it has of the project was installed at another commit
+            into = ("--python", str(environment.python), "--no-deps", "--reinstall", "--editable", str(self.project))
+            self._installer.pip(f"installing {self.name} of this commit", "install", *into, files={})
+        instead = find_shadowing_import(environment.python, self.project, self.name, self.top)
         if instead:
             raise Unbuildable(instead, instead)
         return environment
-
-    def _reinstall(self, environment: Environment) -> None:
-        into = ("--python", str(environment.python), "--no-deps", "--reinstall", "--editable", str(self.project))
-        self._installer.pip(f"installing {self.name} of this commit", "install", *into, files={})
 
 
 @contextmanager
@@ -154,7 +160,7 @@ def open_commits(
         request: The tests.
         held: What is held fixed around the package of this name.
         environments: Where the environment is built that all commits are installed into, one after the other.
-        installer: Installs a commit there, where that differs from the one before.
+        installer: Installs a commit there.
         folder: Where the worktree goes.
 
     Raises:
@@ -164,3 +170,61 @@ def open_commits(
     ends = worktree.find_ends(found, revisions)
     with worktree.open_worktree(found, folder, ends[0].id) as path:
         yield Commits(found, path, ends, request, held, environments, installer)
+
+
+def is_installable(folder: Path) -> bool:
+    """Return whether a folder has a build: code of one that has none is found by ini ``pythonpath``."""
+    with suppress(OSError, ValueError):
+        built = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        if {"project", "build-system"} & built.keys():
+            return True
+    return any((folder / name).is_file() for name in ("setup.py", "setup.cfg"))
+
+
+def find_project_name(folder: Path, installer: Installer) -> str:
+    """Find the name of the project in a folder: from its pyproject.toml, else from its build, which uv asks.
+
+    Raises:
+        WorktreeError: The build does not say it.
+    """
+    with suppress(LockError):
+        return project_name(folder)
+    style = ("--no-deps", "--python", sys.executable, "--format", "pylock.toml", "--output-file", "pylock.release.toml")
+    files = {"requirements.in": f"-e {folder}"}
+    try:
+        written, _ = installer.pip("looking", "compile", "requirements.in", *style, files=files)
+    except Unbuildable as error:
+        raise WorktreeError(f"--repo: {', '.join(BUILD_FILES)} do not say the project's name: {error}") from None
+    (project,) = tomllib.loads(written)["packages"]
+    return canonicalize_name(project["name"])
+
+
+def find_shadowing_import(python: Path, project: Path, package: str, theirs: Path) -> str | None:
+    """Say what would be imported instead of a project's own files; None where those are.
+
+    Args:
+        python: Of an environment that has the project installed.
+        project: The folder that the code is to be imported from.
+        package: The project's name.
+        theirs: A folder that nothing of the same name is to be imported from: the user's checkout.
+    """
+    files = map(PurePosixPath, git(project, "ls-files", "--", "*.py").splitlines())
+    names = sorted({part for file in files for part in file.with_suffix("").parts if part.isidentifier()})
+    clean, found = _find_origins(python, names, "-I"), _find_origins(python, names)
+    own = {name: place for name, place in clean.items() if Path(place).is_relative_to(project)}
+    if not own:
+        return f"{package} installed editable at this commit, but nothing is imported from its files"
+    main = package.replace("-", "_")
+    for name, place in own.items():
+        instead = Path(found.get(name, "nowhere"))
+        counts = instead.is_relative_to(theirs) or name == main or main not in own
+        if counts and str(instead) != place:
+            return f"{name} would be imported from {instead}, not from the commit's {place}: see PYTHONPATH"
+    return None
+
+
+def _find_origins(python: Path, names: list[str], *options: str) -> dict[str, str]:
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+    command = [str(python), *options, "-c", _ORIGINS]
+    asked = subprocess.run(command, input=json.dumps(names), env=environ, capture_output=True, text=True, check=True)
+    return {name: place for name, place in json.loads(asked.stdout).items() if place}
