@@ -68,10 +68,8 @@ def build_all(names: list[str]) -> bool:
 
 
 def write_page(names: list[str]) -> bool:
-    """Write docs/stacks.md, of all records that are there, and its excerpt in the README."""
-    page, readme = stacks_page.shipped(), CHECKOUT / "README.md"
-    (CHECKOUT / "docs" / "stacks.md").write_text(page, encoding="utf-8")
-    readme.write_text(stacks_page.excerpt(readme.read_text(encoding="utf-8"), page), encoding="utf-8")
+    """Write docs/stacks.md from all records that are there."""
+    (CHECKOUT / "docs" / "stacks.md").write_text(stacks_page.shipped(), encoding="utf-8")
     return True
 
 

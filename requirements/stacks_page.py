@@ -19,7 +19,6 @@ from pytest_rlregress.util.text import code_span
 #: What people looked into: the release of a change, and why a bad verdict is true.
 FINDINGS = stack_locks.LOCKS / "findings.toml"
 _NIGHTS = 10
-_EXCERPT = "## On other stacks"
 _PACKAGES = ("pytest", "torch", "vllm", "transformers", "tensordict", "ray", "verl", "trl")
 _HEAD = """# What was seen on which stack
 
@@ -29,7 +28,7 @@ what is done with the newest releases every night.
 
 A cell has the gravest verdict of both sides, *reproduces* / *guards*. **Bold** is what fails the run, and is explained
 below: a verdict, or a component that does not work there and blocks the tests that need it.
-[scenarios.md](scenarios.md) has the failures, the README what the verdicts mean.
+[scenarios.md](scenarios.md) has the failures, [reading-a-run.md](reading-a-run.md) says what the verdicts mean.
 """
 
 
@@ -67,23 +66,6 @@ def reasons() -> dict[tuple[str, str, str], str]:
                 key, _, word = side.rpartition(" ")
                 found[stack, key, word] = reason
     return found
-
-
-def excerpt(readme: str, page: str) -> str:
-    """The README with the rows of its excerpt as the page has them; a row is known by its first cell."""
-    rows = {_first_cell(row): row for row in page.splitlines() if row.startswith("|")}
-    lines = readme.split("\n")
-    head = lines.index(_EXCERPT)
-    for number, line in enumerate(lines[head:], head):
-        if number > head and line.startswith("## "):
-            break
-        if line.startswith("|"):
-            lines[number] = rows[_first_cell(line.replace("](docs/", "]("))].replace("](", "](docs/")
-    return "\n".join(lines)
-
-
-def _first_cell(row: str) -> str:
-    return row.split("|")[1].partition("<br>")[0].strip()
 
 
 def nights(history: Path) -> str:

@@ -121,14 +121,6 @@ def test_its_links_lead_somewhere():
     assert [link for link in found if not (CHECKOUT / "docs" / link).exists()] == []
 
 
-def test_the_excerpt_of_the_readme_is_of_the_page():
-    page = (CHECKOUT / "docs/stacks.md").read_text().splitlines()
-    section = (CHECKOUT / "README.md").read_text().partition("## On other stacks")[2].partition("\n## ")[0]
-    rows = [line.replace("](docs/", "](") for line in section.splitlines() if line.startswith("|")]
-    assert len(rows) > 3
-    assert [row for row in rows if row not in page] == []
-
-
 # -- how records are made -----------------------------------------------------------------------------------------
 
 

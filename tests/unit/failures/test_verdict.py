@@ -154,9 +154,9 @@ def test_words_that_say_nothing_of_the_stack_have_no_rank():
     assert {rank(word) for word in ("failed", "error", "regressed", "hung")} == {Rank.FAILING}
 
 
-def test_the_readme_says_of_every_verdict_what_it_does_to_the_run():
-    readme = (CHECKOUT / "README.md").read_text()
-    rows = [line.strip("|").split("|") for line in readme.splitlines() if line.startswith("| `")]
+def test_reading_a_run_says_what_every_verdict_does_to_the_run():
+    page = (CHECKOUT / "docs/reading-a-run.md").read_text()
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| `")]
     said = {word: cells[-1].strip() for cells in rows if len(cells) == 4 for word in re.findall(r"`(\w+)`", cells[0])}
     for verdict in Verdict:
         does = "fails" if verdict.fails else "skipped" if verdict.rank is Rank.NOTHING else "passes"
