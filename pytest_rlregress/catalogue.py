@@ -1,4 +1,4 @@
-"""Read the catalogue: every documented failure, from ``failures.toml`` in each scenario folder."""
+"""Read the catalogue: every documented failure, each from ``failure.toml`` in a folder of its own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ from pytest_rlregress.util.versions import parse_condition
 
 #: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
 SHIPPED = Path(__file__).parent / "scenarios"
+#: In the folder of each failure.
+ENTRY = "failure.toml"
 #: Says of a component that every version has the failure.
 ANY = "any"
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 #: A function of one's own: ``package.module:function``.
 OWN_FUNCTION = re.compile(f"{_DOTTED}:{_DOTTED}")
+
+SUBJECT_ALLOWED = "a function of pytest_rlregress.remedies, or package.module:function"
 
 #: The id of a failure: it is typed in commands, and part of the names of files.
 ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
@@ -38,7 +42,7 @@ KINDS = ("failed", "crashed", "hung")
 
 
 class CatalogueError(ValueError):
-    """A malformed ``failures.toml``: the message names file, failure and key, and what is allowed."""
+    """A malformed ``failure.toml``: the message names file, failure and key, and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Failure:
     """One documented way the stack breaks.
 
     Attributes:
+        id: The name of its folder, with dashes.
         components: What its tests need, each with the versions in which the failure is known: ``<0.8``, or ``any``.
         subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
             ``package.module:function``. ``pytest_rlregress.subjects.check`` looks it up.
@@ -140,6 +145,16 @@ class Failure:
     def judging(self) -> tuple[Signature, ...]:
         """The signatures that its tests are judged by."""
         return tuple(one for one in self.signatures if not one.is_hint)
+
+    @property
+    def folder(self) -> Path:
+        """Its folder: the entry, its tests and mutants, and helpers that it alone needs."""
+        return self.source.parent
+
+    @property
+    def area(self) -> str:
+        """The name of the folder that it shares with its neighbours."""
+        return self.folder.parent.name
 
     def place(self, key: str) -> str:
         """Return where one of its keys was read, for messages."""
@@ -216,18 +231,16 @@ def _components(value: Any) -> dict[str, str]:
     return dict(value)
 
 
+def is_subject(text: str) -> bool:
+    """Return whether a text can name the function that guards exercise."""
+    return text.isidentifier() or OWN_FUNCTION.fullmatch(text) is not None
+
+
 _VERDICT = toml_table.one_of("reproduced", "absent")
-_REQUIRED = {
-    "id": toml_table.rule(lambda value: isinstance(value, str) and ID.fullmatch(value), ID_ALLOWED),
-    **dict.fromkeys(("title", "seen_on", "cause", "remedy"), toml_table.text),
-    "components": _components,
-}
+_REQUIRED = dict.fromkeys(("title", "seen_on", "cause", "remedy"), toml_table.text) | {"components": _components}
 _OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
     "fidelity": toml_table.one_of(*FIDELITIES),
-    "subject": toml_table.rule(
-        lambda value: isinstance(value, str) and (value.isidentifier() or OWN_FUNCTION.fullmatch(value)),
-        "a function of pytest_rlregress.remedies, or package.module:function",
-    ),
+    "subject": toml_table.rule(lambda value: isinstance(value, str) and is_subject(value), SUBJECT_ALLOWED),
     "refuted": toml_table.tables,
     "expected": _VERDICT,
     "expected_where": toml_table.tables,
@@ -255,9 +268,15 @@ _SHIPPED_SIGNATURE = {
 }
 
 
-def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
-    place = f"{path}: failure {table.get('id', f'number {number}')}"
-    values = toml_table.check(table, place, CatalogueError, _REQUIRED, _OPTIONAL)
+@cache  # a contained child inherits what its warm server has read
+def _failure(path: Path, text: str) -> Failure:
+    failure_id = path.absolute().parent.name.replace("_", "-")
+    if not ID.fullmatch(failure_id):
+        raise CatalogueError(
+            f"{path}: the name of its folder is not that of a failure; allowed: {ID_ALLOWED}, in a folder's name with _"
+        )
+    place = f"{path}: failure {failure_id}"
+    values = toml_table.check(toml_table.parse(text, path, CatalogueError), place, CatalogueError, _REQUIRED, _OPTIONAL)
     rules = _SHIPPED_SIGNATURE if SHIPPED in path.parents else _SIGNATURE
     wheres, signatures, refuted = [], [], []
     for index, one in enumerate(values.pop("refuted", ()), 1):
@@ -274,6 +293,7 @@ def _failure(path: Path, number: int, table: Mapping[str, Any]) -> Failure:
         if "clue" in one and "confirm" not in one:
             raise CatalogueError(f"{where}: key 'clue' without 'confirm'")
     return Failure(
+        id=failure_id,
         source=path,
         refuted=tuple(refuted),
         expected_where=tuple(wheres),
@@ -308,28 +328,26 @@ class Catalogue(dict[str, Failure]):
         close = [known for known in self if failure_id in known] or get_close_matches(failure_id, self, cutoff=0.0)
         raise CatalogueError(
             f"{asked_by}: failure id {failure_id!r} is not in the catalogue. Did you mean {' or '.join(close[:3])}? "
-            "Ids come from the failures.toml of the shipped scenarios and of the folders in ini rlregress_scenarios."
+            "Ids are the names of folders with a failure.toml, shipped or in the folders of ini rlregress_scenarios."
         )
 
 
 def load(folders: Iterable[Path]) -> Catalogue:
-    """Read every ``failures.toml`` below ``folders``.
+    """Read every ``failure.toml`` below ``folders``.
 
     Raises:
         CatalogueError: Malformed TOML, unknown or missing key, bad regular expression, an id given twice.
     """
     catalogue = Catalogue()
-    for path in (path for folder in folders for path in sorted(folder.rglob("failures.toml"))):
-        for failure in _failures(path, toml_table.read(path, CatalogueError)):
-            if failure.id in catalogue:
-                raise CatalogueError(f"{path}: failure {failure.id}: id also given in {catalogue[failure.id].source}")
-            catalogue[failure.id] = failure
+    for path in (path for folder in folders for path in sorted(folder.rglob(ENTRY))):
+        failure = _failure(path, toml_table.read(path, CatalogueError))
+        if failure.id in catalogue:
+            raise CatalogueError(f"{path}: failure {failure.id}: id also given in {catalogue[failure.id].source}")
+        catalogue[failure.id] = failure
     return catalogue
 
 
-@cache  # a contained child inherits what its warm server has read
-def _failures(path: Path, text: str) -> tuple[Failure, ...]:
-    document = toml_table.check(
-        toml_table.parse(text, path, CatalogueError), str(path), CatalogueError, {}, {"failure": toml_table.tables}
-    )
-    return tuple(_failure(path, number, table) for number, table in enumerate(document.get("failure", ()), 1))
+def area_of(test_file: Path) -> Path:
+    """Return the folder whose tests share a process: a failure's, with the failures beside it."""
+    folder = test_file.parent
+    return folder.parent if (folder / ENTRY).exists() else folder

@@ -59,7 +59,7 @@ def check(config: pytest.Config, run: Session, items: Sequence[pytest.Item]) -> 
     folders += {item.path.parent for item in items}
     named = {side.failure.id for item in items if (side := run.side(item))}
     for failure in run.catalogue.values():
-        folder = failure.source.parent.resolve()
+        folder = failure.folder.resolve()
         collected = any(folder.is_relative_to(one) for one in folders)
         in_logs = failure.signatures and not failure.fidelity  # known by its lines alone
         if collected and not in_logs and failure.id not in named and not _is_named_in(folder, failure.id):

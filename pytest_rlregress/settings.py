@@ -123,7 +123,7 @@ def _assignments(text: str, _base: Path) -> dict[str, str]:
         name, equals, target = (part.strip() for part in line.partition("="))
         known = name.isidentifier() or OWN_FUNCTION.fullmatch(name)
         if not (known and equals and OWN_FUNCTION.fullmatch(target)):
-            raise ValueError("lines of the form subject = package.module:function, the subject as in failures.toml")
+            raise ValueError("lines of the form subject = package.module:function, the subject as in failure.toml")
         pairs[name] = target
     return pairs
 
@@ -227,7 +227,7 @@ OPTIONS = (
         "subjects",
         _assignments,
         {},
-        "Your implementations under the guards: subject = package.module:function, the subject as in failures.toml.",
+        "Your implementations under the guards: subject = package.module:function, the subject as in failure.toml.",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Names that several signatures ask for: a pattern in ``failures.toml`` writes a list of them as ``(?&list)``.
+"""Names that several signatures ask for: a pattern in ``failure.toml`` writes a list of them as ``(?&list)``.
 
 A list stands for alternatives; beside anything else it belongs in parentheses: ``No module named '((?&verl))'``.
 """

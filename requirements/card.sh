@@ -208,19 +208,21 @@ check() {
         die "$dir/$1 is damaged: carry it again"
 }
 
-# The test files of a piece, as modules below pytest_rlregress.scenarios.
+# The failures and test files of a piece, as packages and modules below pytest_rlregress.scenarios.
 tests_of() {
     case $1 in
-    1) say memory.test_trainer_engine_oom models.test_flash_attention_missing dependencies.test_cuda_arch_list ;;
-    2) say rollout.test_weight_reload_weight_name rollout.test_weight_reload_not_possible \
-        memory.test_gpu_memory_utilization rollout.test_max_tokens_overflow rollout.test_stalled_rollout \
-        tokens.test_truncation_told_by_eos_id sampling.test_engine_resets_trainer_rng ;;
-    3) say training.test_miniature_step ;;
-    4) say memory.test_expandable_segments rollout.test_fork_after_cuda rollout.test_tool_call_parser_mismatch \
-        rollout.test_weight_reload_by_server ;;
-    5) say training.test_fsdp_step training.test_trl_step training.test_verl_step \
-        weight_sync.test_trl_colocate_load_weights ;;
-    6) say training.test_golden training.test_trl_step_golden ;;
+    1) say memory.trainer_engine_oom.test_trainer_engine_oom models.flash_attention_missing \
+        dependencies.cuda_arch_list ;;
+    2) say rollout.weight_reload_weight_name.test_weight_reload_weight_name \
+        rollout.weight_reload_weight_name.test_weight_reload_not_possible memory.gpu_memory_utilization \
+        rollout.max_tokens_overflow rollout.stalled_rollout tokens.truncation_told_by_eos_id \
+        sampling.engine_resets_trainer_rng ;;
+    3) say training.miniature_step ;;
+    4) say memory.expandable_segments rollout.fork_after_cuda \
+        rollout.tool_call_parser_mismatch.test_tool_call_parser_mismatch \
+        rollout.weight_reload_weight_name.test_weight_reload_by_server ;;
+    5) say training.fsdp_step training.trl_step training.verl_step weight_sync.trl_colocate_load_weights ;;
+    6) say training.golden.test_golden training.golden.test_trl_step_golden ;;
     esac
 }
 

@@ -112,7 +112,7 @@ def replaced(before: ShortRecord, part: ShortRecord, folders: Collection[str]) -
         if not is_named(key):
             return key.partition("/")[0] not in folders
         name, _, side = key.rpartition(" ")
-        return side == "component" or (name in known and known[name].source.parent.name not in folders)
+        return side == "component" or (name in known and known[name].area not in folders)
 
     return dict(sorted({**{key: result for key, result in before.items() if stays(key)}, **part}.items()))
 

@@ -44,7 +44,7 @@ def changed_files() -> list[str]:
 def find_touched(files: Iterable[str]) -> list[str]:
     """Return the scenario folders that these files belong to, sorted."""
     names = {found.group(1) for file in files if (found := _OWN.match(file))}
-    folders = {path.parent.name for path in CHECKOUT.glob("scenarios/*/failures.toml")}
+    folders = {path.parts[-3] for path in CHECKOUT.glob("scenarios/*/*/failure.toml")}
     return sorted(folder for folder in folders if any(name.startswith(folder) for name in names))
 
 

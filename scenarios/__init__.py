@@ -1,1 +1,1 @@
-"""Scenarios: one folder for each place where parts of the stack meet, each with its failures.toml and its tests."""
+"""Scenarios: an area for each place where parts of the stack meet; in it a folder for each failure."""

@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 from installed import build_wheel
-from made_failures import FAILURES
+from made_failures import FAILURES, write_failures
 from short_paths import short_folder
 from xdist.scheduler import LoadScopeScheduling
 
@@ -83,7 +83,7 @@ def temporary(monkeypatch):
 def short_column(pytester, monkeypatch):
     """The documented failure ``short-column``, in the folder ``mine``."""
     folder = pytester.mkdir("mine")
-    (folder / "failures.toml").write_text(FAILURES)
+    write_failures(folder, FAILURES)
     monkeypatch.setenv("RLREGRESS_SCENARIOS", str(folder))
 
 

@@ -56,7 +56,7 @@ from pytest_rlregress.records.record_types import FORMAT, RecordedTest, RunExtra
 from pytest_rlregress.stack import COMPONENTS, locks
 
 LAST = datetime.date(2026, 11, 20)
-GOLDEN = "training/test_golden.py::test_golden[token]"
+GOLDEN = "training/golden/test_golden.py::test_golden[token]"
 DEVICES = {
     "h100": "NVIDIA H100 80GB HBM3",
     "h200": "NVIDIA H200",
@@ -249,11 +249,11 @@ def _scenarios() -> Iterator[Case]:
 @cache
 def _once(turn: int) -> list[Case]:
     found = []
-    for path in sorted(SHIPPED.glob("*/test_*.py")):
+    for path in sorted(SHIPPED.glob("*/*/test_*.py")):
         source = path.read_text(encoding="utf-8")
         for side, failure, function in _SIDED.findall(source):
             name = f"{path.relative_to(SHIPPED).as_posix()}::{function}" + (f"[{turn}]" if turn else "")
-            drawn = random.Random(name)
+            drawn = random.Random(f"{path.parents[1].name}/{path.name}::{name.partition('::')[2]}")
             usual = ["reproduced"] * 8 + ["absent"] if side == "reproduces" else ["held"]
             word = "unavailable" if drawn.random() < 0.08 else drawn.choice(usual)
             milliseconds = round(10 ** drawn.uniform(0.6, 4))

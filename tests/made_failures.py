@@ -1,7 +1,11 @@
-"""A documented failure that needs nothing of the stack."""
+"""A documented failure that needs nothing of the stack, and the folders of such failures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
 
 FAILURES = """
-[[failure]]
 id = "short-column"
 title = "A column is short"
 seen_on = "H20"
@@ -9,10 +13,19 @@ components = {}
 cause = "c"
 remedy = "r"
 
-  [[failure.signature]]
-  exception = "AssertionError"
-  message = "column .* is short"
+[[signature]]
+exception = "AssertionError"
+message = "column .* is short"
 
-  [[failure.signature]]
-  signal = "SIGFPE"
+[[signature]]
+signal = "SIGFPE"
 """
+
+
+def write_failures(folder: Path, text: str) -> None:
+    """Write the folder of each failure of a text; an entry begins with a line ``id = "…"``, which names its folder."""
+    _, *parts = re.split(r'^id = "(.*)"\n', text, flags=re.MULTILINE)
+    for failure_id, entry in zip(parts[::2], parts[1::2], strict=True):
+        path = folder / failure_id.replace("-", "_") / "failure.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(entry)

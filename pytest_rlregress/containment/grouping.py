@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pytest
 
+from pytest_rlregress.catalogue import area_of
 from pytest_rlregress.containment.child import Limits
 from pytest_rlregress.fixtures.stack_fixtures import asked_by
 from pytest_rlregress.util.units import parse_memory, parse_seconds
@@ -72,7 +73,7 @@ def group_of(item: pytest.Item) -> ChildGroup | None:
         if not asked and not any(map(item.get_closest_marker, CONTAINED)):
             return None
         shared = [name for name, fixture in asked.items() if fixture.shared]
-        return ChildGroup(" ".join(shared) or str(item.path.parent))
+        return ChildGroup(" ".join(shared) or str(area_of(item.path)))
     unknown = marker.kwargs.keys() - set(_KEYWORDS)
     if unknown or marker.args:
         what = ", ".join(sorted(unknown)) or "positional arguments"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_rlregress.catalogue import area_of
 from pytest_rlregress.stack import COMPONENTS, InterfaceMissing, component_of, missing, versions
 
 _PACKAGE = "pytest_rlregress"
@@ -31,7 +32,7 @@ class DidNotAct(Exception):
     """A test that reproduces a failure came to its end without a call into the component that is said to fail."""
 
 
-def missing_interface(error: BaseException, folder: Path) -> str:
+def missing_interface(error: BaseException, test_file: Path) -> str:
     """Name what a test lacks: an interface that the installed version of a component has not, or a whole component.
 
     A component is lacking whoever imports it: transformers' Trainer asks for accelerate, which it does not require.
@@ -42,14 +43,14 @@ def missing_interface(error: BaseException, folder: Path) -> str:
 
     Args:
         error: What came out of the test.
-        folder: Where the test's file lies: its neighbours count as the test's own.
+        test_file: The test's file: the helpers of its folder and area count as the test's own.
     """
     if isinstance(error, InterfaceMissing):
         return str(getattr(error, "cause", error))  # Ray's has all of the actor's traceback in its own text
     if isinstance(error, ImportError) and (reason := _not_installed(error)):
         return reason
     frame = _asking(error)
-    if frame is None or not _is_of_test(frame, folder):
+    if frame is None or not _is_of_test(frame, test_file):
         return ""
     return _import(error) or _attribute(error) or _call(error, frame)
 
@@ -59,7 +60,7 @@ def mistake(error: BaseException, item: pytest.Item) -> str:
     if isinstance(error, DidNotAct):
         return f"a mistake of the test: {error}"
     frame = _asking(error)
-    if isinstance(error, NameError) and frame is not None and _is_of_test(frame, item.path.parent):
+    if isinstance(error, NameError) and frame is not None and _is_of_test(frame, item.path):
         return f"a mistake of the test: {type(error).__name__}: {error}"
     if _NO_GPU.search(str(error)) and item.get_closest_marker("hw") is None:
         outside = [f for f in _frames(error) if component_of(f.f_globals.get("__name__", "")) != "torch"]
@@ -95,9 +96,10 @@ def _asking(error: BaseException) -> FrameType | None:
     return None
 
 
-def _is_of_test(frame: FrameType, folder: Path) -> bool:
+def _is_of_test(frame: FrameType, test_file: Path) -> bool:
     module = frame.f_globals.get("__name__", "")
-    return module.partition(".")[0] == _PACKAGE or Path(frame.f_code.co_filename).parent == folder
+    own = (test_file.parent, area_of(test_file))
+    return module.partition(".")[0] == _PACKAGE or Path(frame.f_code.co_filename).parent in own
 
 
 def _not_installed(error: ImportError) -> str:

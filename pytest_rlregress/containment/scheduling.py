@@ -54,8 +54,8 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
 
 def _usual_seconds(test: str) -> float:
     """Return what a test takes that has not run here yet."""
-    file = PurePath(test.partition("::")[0])
-    return SHIPPED_SECONDS.get(file.name) or SHIPPED_SECONDS.get(file.parent.name, 0.2)
+    parts = reversed(PurePath(test.partition("::")[0]).parts)
+    return next((SHIPPED_SECONDS[part] for part in parts if part in SHIPPED_SECONDS), 0.2)
 
 
 def write_groups(config: pytest.Config, groups: Mapping[str, str]) -> None:

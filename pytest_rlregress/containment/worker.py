@@ -301,7 +301,7 @@ def describe_of(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException])
     """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.verdicts.Outcome``."""
     return {
         **describe(excinfo),
-        "lacks": interface.missing_interface(excinfo.value, item.path.parent),
+        "lacks": interface.missing_interface(excinfo.value, item.path),
         "mistake": interface.mistake(excinfo.value, item),
     }
 

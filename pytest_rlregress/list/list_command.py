@@ -100,8 +100,8 @@ def _texts(value: Any) -> list[str]:
 
 
 def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
-    folder = failure.source.parent
-    tested = has_tests(folder, failure.id)
+    folder = failure.folder
+    tested = has_tests(folder)
     found = {key: getattr(failure, key) for key in _KEYS}
     found["refuted"] = [asdict(one) for one in failure.refuted]
     found["fidelity_of_tests"] = marked_tests(folder, failure.id)

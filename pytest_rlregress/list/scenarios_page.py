@@ -24,7 +24,7 @@ are named beside another word:
 def page(failures: Iterable[Failure]) -> str:
     """Return the page of ``failures``, by scenario folder in the order given."""
     parts = [_HEAD + "".join(f"- **{word}**: {meaning}\n" for word, meaning in FIDELITIES.items())]
-    for folder, members in groupby(failures, key=lambda failure: failure.source.parent):
+    for folder, members in groupby(failures, key=lambda failure: failure.folder.parent):
         parts += [f"## {folder.name}\n\n{_folder_text(folder)}\n", *map(_entry, members)]
     return "\n".join(parts)
 
@@ -36,8 +36,8 @@ def _folder_text(folder: Path) -> str:
 
 
 def _entry(failure: Failure) -> str:
-    folder, expected = failure.source.parent, failure.expected
-    tested = has_tests(folder, failure.id)
+    folder, expected = failure.folder, failure.expected
+    tested = has_tests(folder)
     for where in failure.expected_where:
         conditions = [*where.hardware, *(f"{name} {spec}" for name, spec in (where.stack or {}).items())]
         expected += f"; {where.verdict} on {', '.join(conditions)}"

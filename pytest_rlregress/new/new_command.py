@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.catalogue import SHIPPED, CatalogueError
+from pytest_rlregress.catalogue import ENTRY, SHIPPED, CatalogueError
 from pytest_rlregress.new import error_text, skeleton
 from pytest_rlregress.util import files
 
@@ -23,11 +23,10 @@ def declare(commands: Any) -> None:
     parser = commands.add_parser(
         "new",
         usage="rlregress new ID --folder FOLDER [--subject NAME] [--scenarios FOLDER] < ERROR",
-        description="Write the skeleton of a scenario from the text of an error on standard input, a traceback or the "
-        "log around a crash: the entry in the folder's failures.toml, with a signature made of exception and message, "
-        "and a test file with both sides. What is to be written by hand says so, and fails until it is. In a checkout "
-        "of pytest-rlregress also the remedy's place and its mutants. Nothing is overwritten. The exit code is 2 for "
-        "bad input.",
+        description="Write the folder of a failure from the text of an error on standard input, a traceback or the log "
+        "around a crash: its failure.toml, with a signature made of exception and message, and a test file with both "
+        "sides; in a checkout of pytest-rlregress also its mutants. What is to be written by hand says so, and fails "
+        "until it is. Nothing is overwritten. The exit code is 2 for bad input.",
         epilog=f"{_USAGE}, or pipe it in: tail -50 train.log | rlregress new my-failure --folder scenarios/batch. "
         "Is the failure documented already? rlregress diagnose train.log.",
     )
@@ -36,12 +35,12 @@ def declare(commands: Any) -> None:
         "--folder",
         type=Path,
         required=True,
-        help="the scenario folder it belongs to, with its failures.toml; one that does not exist is made",
+        help="the area it belongs to, in which its folder is made; an area that does not exist is made too",
     )
     parser.add_argument(
         "--subject",
         metavar="NAME",
-        help="the remedy: your function, as package.module:function; in a checkout a name for the new one",
+        help="the remedy: your function, as package.module:function, or a function of pytest_rlregress.remedies",
     )
     catalogue.declare(parser)
     parser.set_defaults(run=run)
@@ -51,14 +50,15 @@ def run(options: argparse.Namespace) -> int:
     """Write the files; returns the exit code.
 
     Raises:
-        CatalogueError: An id, folder or subject that cannot be, or an entry that exists.
+        CatalogueError: An id, folder or subject that cannot be, or a failure that exists.
     """
     if sys.stdin.isatty():
         print(f"rlregress new: no error text; pipe one in: {_USAGE}", file=sys.stderr)
         return 2
     text = sys.stdin.buffer.read()
-    known = _known(options)
-    _check(options, known)
+    known = _load_known(options)
+    folder = options.folder / options.id.replace("-", "_")
+    _check(options, known, folder)
     try:
         error = error_text.read(text)
     except error_text.ErrorTextError as problem:
@@ -67,32 +67,30 @@ def run(options: argparse.Namespace) -> int:
     documented = error_text.named_in(text, known.values())
     if documented:
         print(f"rlregress new: documented already, it seems: {', '.join(documented)}", file=sys.stderr)
-    added, fresh = _texts(options, error)
-    for path in fresh:
-        if path.exists():
-            raise CatalogueError(f"{path} exists, and nothing is overwritten")
-    for path, content in {**fresh, **added}.items():
+    written = _texts(options, error, folder)
+    for path, content in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_whole(path, content)
-    _say(options.id, error, [*added, *fresh], error_text.named_in(text, catalogue.load([options.folder]).values()))
-    folder, seen = options.folder.resolve(), [root.resolve() for root in (SHIPPED, *options.scenarios)]
-    if not any(map(folder.is_relative_to, seen)):
-        root = folder if folder.parent == Path.cwd() else folder.parent
+    _say(options.id, error, written, error_text.named_in(text, catalogue.load([folder]).values()))
+    area, seen = options.folder.resolve(), [root.resolve() for root in (SHIPPED, *options.scenarios)]
+    if not any(map(area.is_relative_to, seen)):
+        root = area if area.parent == Path.cwd() else area.parent
         print("pytest sees it once pyproject.toml has:")
         print(f'  [tool.pytest.ini_options]\n  rlregress_scenarios = "{os.path.relpath(root)}"')
     return 0
 
 
-def _known(options: argparse.Namespace) -> catalogue.Catalogue:
-    """Every failure that is documented: shipped, of the folders that were named, and beside the new one."""
+def _load_known(options: argparse.Namespace) -> catalogue.Catalogue:
+    """Read every failure that is documented: shipped, of the folders that were named, and beside the new one."""
     roots = {SHIPPED.resolve(), *(folder.resolve() for folder in options.scenarios)}
-    beside = [path.parent for path in options.folder.resolve().parent.glob("*/failures.toml")]
+    area = options.folder.resolve()
+    beside = [path.parent for pattern in ("*", "*/*") for path in area.parent.glob(f"{pattern}/{ENTRY}")]
     beside = [folder for folder in beside if not any(folder.is_relative_to(root) for root in roots)]
     return catalogue.load([SHIPPED, *options.scenarios, *sorted(beside)])
 
 
-def _check(options: argparse.Namespace, known: catalogue.Catalogue) -> None:
-    """Refuse an id, a folder or a subject that cannot be.
+def _check(options: argparse.Namespace, known: catalogue.Catalogue, folder: Path) -> None:
+    """Refuse an id, an area or a subject that cannot be.
 
     Raises:
         CatalogueError: The message says which, and what is allowed.
@@ -101,71 +99,42 @@ def _check(options: argparse.Namespace, known: catalogue.Catalogue) -> None:
         raise CatalogueError(f"id {options.id!r} is not allowed; allowed: {catalogue.ID_ALLOWED}")
     if options.id in known:
         raise CatalogueError(f"failure {options.id} exists, in {known[options.id].source}")
-    folder, checkout = options.folder, _checkout(options.folder)
-    if folder.is_dir():
-        inside = sorted(path.parent.name for path in folder.glob("*/failures.toml"))
-        if inside:
-            raise CatalogueError(
-                f"{folder} holds folders of scenarios; give one of them or a new one: {', '.join(inside)}"
-            )
-        if not (folder / "failures.toml").exists() and any(folder.iterdir()):
-            raise CatalogueError(f"{folder} has files, and no failures.toml: give a folder of scenarios, or a new one")
-    elif not next(path for path in (folder, *folder.resolve().parents) if path.exists()).is_dir():
-        raise CatalogueError(f"{folder} is no folder, and none can be made there")
-    if checkout is None and folder.resolve().is_relative_to(SHIPPED.resolve()):
-        raise CatalogueError(f"{folder} is of the installed package: give a folder of your own repository")
-    own = options.subject and catalogue.OWN_FUNCTION.fullmatch(options.subject)
-    if options.subject and not (options.subject.isidentifier() if checkout else own):
-        allowed = "a name for the new function" if checkout else "package.module:function"
-        raise CatalogueError(f"subject {options.subject!r} is not allowed; allowed: {allowed}")
+    area = options.folder
+    if folder.exists():
+        raise CatalogueError(f"{folder} exists, and nothing is overwritten")
+    if (area / ENTRY).exists():
+        raise CatalogueError(f"{area} is the folder of a failure: give the one above it")
+    if inside := sorted({path.parts[-3] for path in area.glob(f"*/*/{ENTRY}")}):
+        raise CatalogueError(f"{area} holds areas; give one of them or a new one: {', '.join(inside)}")
+    if not next(path for path in (area, *area.resolve().parents) if path.exists()).is_dir():
+        raise CatalogueError(f"{area} is no folder, and none can be made there")
+    if _checkout(area) is None and area.resolve().is_relative_to(SHIPPED.resolve()):
+        raise CatalogueError(f"{area} is of the installed package: give a folder of your own repository")
+    if options.subject and not catalogue.is_subject(options.subject):
+        raise CatalogueError(f"subject {options.subject!r} is not allowed; allowed: {catalogue.SUBJECT_ALLOWED}")
 
 
-def _checkout(folder: Path) -> Path | None:
-    """The checkout of this project that a folder of scenarios belongs to."""
+def _checkout(area: Path) -> Path | None:
+    """Return the checkout of this project that an area belongs to."""
     root = SHIPPED.resolve().parent
-    return root if folder.resolve().parent == SHIPPED.resolve() and (root / "tests" / "mutants").is_dir() else None
+    return root if area.resolve().parent == SHIPPED.resolve() and (root / "tests" / "mutants").is_dir() else None
 
 
-def _texts(options: argparse.Namespace, error: error_text.ErrorText) -> tuple[dict[Path, str], dict[Path, str]]:
-    """What to write, by path: files that are added to, and new ones.
-
-    Raises:
-        CatalogueError: The remedy's module cannot be added to.
-    """
-    folder, checkout = options.folder, _checkout(options.folder)
-    underscored = options.id.replace("-", "_")
-    subject = options.subject or (f"without_{underscored}" if checkout else None)
-    entries = folder / "failures.toml"
-    before = files.text_or_nothing(entries).rstrip("\n")
-    entry = skeleton.entry(options.id, error, subject)
-    added = {entries: f"{before}\n{entry}" if before else entry.lstrip("\n")}
-    fresh = {folder / f"test_{underscored}.py": skeleton.tests(options.id, error, subject)}
-    if checkout is None:
-        return added, fresh
-    if not folder.exists():
-        fresh[folder / "__init__.py"] = f'"""{skeleton.MARK.capitalize()}: what goes wrong here, in a line."""\n'
-    name = folder.resolve().name
-    fresh[checkout / "tests" / "mutants" / f"{underscored}.py"] = skeleton.mutants(options.id, name)
-    package = checkout / "pytest_rlregress" / "remedies" / "__init__.py"
-    module = package.with_name(f"{name}.py")
-    code = f'"""{skeleton.MARK.capitalize()}: remedies for what, in a line."""\n\n__all__ = []\n'
-    if module.exists():
-        code = module.read_text()
-    else:
-        added[package] = _importing(package.read_text(), name)
-    try:
-        added[module] = skeleton.with_remedy(code, str(subject))
-    except ValueError as problem:
-        raise CatalogueError(f"{module}: {problem}") from None
-    return added, fresh
-
-
-def _importing(package: str, module: str) -> str:
-    """Add a module to those that the package of the remedies takes up."""
-    lines = package.splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("from "))
-    line = f"from pytest_rlregress.remedies.{module} import *  # noqa: F403"
-    return "\n".join([*lines[:first], *sorted([*lines[first:], line])]) + "\n"
+def _texts(options: argparse.Namespace, error: error_text.ErrorText, folder: Path) -> dict[Path, str]:
+    """Return what to write, by path."""
+    texts = {
+        folder / ENTRY: skeleton.entry(error, options.subject),
+        folder / f"test_{folder.name}.py": skeleton.tests(options.id, error, options.subject),
+    }
+    checkout, area = _checkout(options.folder), options.folder
+    if checkout is not None:
+        texts[folder / "__init__.py"] = ""
+        texts[checkout / "tests" / "mutants" / f"{folder.name}.py"] = skeleton.mutants(
+            options.id, area.resolve().name, options.subject
+        )
+    if checkout is not None and not area.exists():
+        texts[area / "__init__.py"] = f'"""{skeleton.MARK.capitalize()}: what goes wrong here, in a line."""\n'
+    return texts
 
 
 def _say(failure_id: str, error: error_text.ErrorText, paths: Iterable[Path], named: list[str]) -> None:

@@ -1,19 +1,17 @@
-"""The files of a new scenario: what is to be written by hand says so, and fails until it is."""
+"""The files of a new failure: what is to be written by hand says so, and fails until it is."""
 
 from __future__ import annotations
 
-import ast
 import json
 
 from pytest_rlregress.new.error_text import ErrorText
 
 #: Marks what is to be written.
 MARK = "to be written"
-_LONGEST_LINE = 120
 
 
-def entry(failure_id: str, error: ErrorText, subject: str | None) -> str:
-    """Write the failure's table for ``failures.toml``, with an empty line before it."""
+def entry(error: ErrorText, subject: str | None) -> str:
+    """Return the text of ``failure.toml``."""
     components = ", ".join(f'{name} = "any"' for name in error.components)
     keys = {
         "exception": error.exception,
@@ -21,9 +19,6 @@ def entry(failure_id: str, error: ErrorText, subject: str | None) -> str:
         "signal": error.signal,
     }
     lines = [
-        "",
-        "[[failure]]",
-        f'id = "{failure_id}"',
         f'title = "{MARK}: what happens, in a line"',
         'seen_on = "any"',
         f'seen = "{MARK}: versions, links to those who met it"',
@@ -34,9 +29,9 @@ def entry(failure_id: str, error: ErrorText, subject: str | None) -> str:
         *([f'subject = "{subject}"'] if subject else []),
         f'measured = "{MARK}: what the tests showed, with versions"',
         "",
-        "  [[failure.signature]]",
-        *(f"  {key} = {_quoted(value)}" for key, value in keys.items() if value),
-        *([f"  frames = [{_quoted(error.frame)}]"] if error.frame else []),
+        "[[signature]]",
+        *(f"{key} = {_quoted(value)}" for key, value in keys.items() if value),
+        *([f"frames = [{_quoted(error.frame)}]"] if error.frame else []),
     ]
     return "\n".join(lines) + "\n"
 
@@ -77,20 +72,15 @@ def test_what_holds_with_the_remedy({asked}):
 '''
 
 
-def mutants(failure_id: str, folder: str) -> str:
+def mutants(failure_id: str, area: str, subject: str | None) -> str:
     """Write the module of mutants, for ``tests/mutants`` of the checkout."""
-    return f'''"""Mutants of {failure_id}, in scenarios/{folder}."""
+    names = "broken, mutant" if subject else "mutant"
+    return f'''"""Mutants of {failure_id}, in scenarios/{area}."""
 
 from __future__ import annotations
 
-from mutants import broken, mutant
-
-
-@broken("{failure_id}")
-def remedy_with_a_mistake(*arguments):
-    """In the remedy's place: its guards must be regressed."""
-    raise NotImplementedError("{MARK}: the remedy with one mistake")
-
+from mutants import {names}
+{_broken(failure_id) if subject else ""}
 
 @mutant("{failure_id}", "absent")
 def stack_without_the_failure(monkeypatch):
@@ -105,35 +95,11 @@ def stack_that_fails_otherwise(monkeypatch):
 '''
 
 
-def with_remedy(module: str, name: str) -> str:
-    """Add a remedy without a body to a module of remedies: its text with the function, and the name in ``__all__``.
+def _broken(failure_id: str) -> str:
+    return f'''
 
-    Raises:
-        ValueError: The module has the name already, or no ``__all__``.
-    """
-    tree = ast.parse(module)
-    if any(getattr(node, "name", None) == name for node in tree.body):
-        raise ValueError(f"there is a {name} already")
-    listed = next((node for node in tree.body if isinstance(node, ast.Assign) and _is_all(node)), None)
-    if listed is None:
-        raise ValueError("no __all__ in it")
-    names = sorted({*ast.literal_eval(listed.value), name}, key=lambda one: (one[0].islower(), one))
-    line = f"__all__ = [{', '.join(json.dumps(one) for one in names)}]"
-    if len(line) > _LONGEST_LINE or listed.lineno != listed.end_lineno:
-        line = "\n".join(["__all__ = [", *(f'    "{one}",' for one in names), "]"])
-    lines = module.splitlines()
-    lines[listed.lineno - 1 : listed.end_lineno] = [line]
-    return (
-        "\n".join(lines).rstrip()
-        + f'''
-
-
-def {name}() -> None:
-    """{MARK.capitalize()}: what a trainer calls instead; its arguments, with shapes and units."""
-    raise NotImplementedError("{MARK}")
+@broken("{failure_id}")
+def remedy_with_a_mistake(*arguments):
+    """In the remedy's place: its guards must be regressed."""
+    raise NotImplementedError("{MARK}: the remedy with one mistake")
 '''
-    )
-
-
-def _is_all(node: ast.Assign) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)

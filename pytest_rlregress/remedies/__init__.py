@@ -1,6 +1,6 @@
 """The documented remedies as plain functions: no pytest needed, so a trainer can call them.
 
-Each function named as a ``subject`` in a scenario's ``failures.toml`` is what that failure's guards exercise; the ini
+Each function named as a ``subject`` in a scenario's ``failure.toml`` is what that failure's guards exercise; the ini
 value ``rlregress_subjects`` puts your own function of the same signature in its place. One module per scenario folder;
 importing them is light, what a remedy needs it imports when called.
 

@@ -152,8 +152,8 @@ def _find_failure(test: str, command: str, known: catalogue.Catalogue) -> str:
         raise RequestError(f"no such test: {test}: there is no file {_path_of(test)}")
     folder, _, failure_id = test.rpartition("/")
     failure = known.find(failure_id, f"rlregress {command}")
-    if folder and failure.source.parent.name != folder:
-        raise RequestError(f"{failure.id} is in {failure.source.parent.name}/, not in {folder}/")
+    if folder and failure.area != folder:
+        raise RequestError(f"{failure.id} is in {failure.area}/, not in {folder}/")
     return failure.id
 
 
@@ -181,14 +181,14 @@ def _hash_contents(request: TrialRequest, known: catalogue.Catalogue, here: Lock
     """Hash the tests, the code beside them and the user's projects: what was tried with other code says nothing."""
     paths = [_path_of(test) for test in request.arguments]
     paths += [catalogue.SHIPPED / _path_of(test) for test in request.shipped]
-    paths += [known[failure].source.parent for failure in request.failures]
+    paths += [known[failure].folder.parent for failure in request.failures]
     if not paths:
-        paths = sorted({failure.source.parent for failure in known.values()})
+        paths = sorted({failure.folder.parent for failure in known.values()})
     files = {file for path in paths for file in (_list_code(path) if path.is_dir() else [path])}
     for path in map(Path.absolute, paths):
         files |= {file for folder in path.parents if (file := folder / "conftest.py").exists()}
-        if not path.is_dir():  # a test's helpers are beside it, or in a folder there
-            files |= {*path.parent.glob("*.py"), *path.parent.glob("*/*.py")}
+        if not path.is_dir():  # a test's helpers are beside it, in a folder there, or in its area
+            files |= {*catalogue.area_of(path).glob("*.py"), *path.parent.glob("*.py"), *path.parent.glob("*/*.py")}
     for line in here.lines.values():
         if line.startswith("-e "):
             files |= {*_list_code(Path(line.removeprefix("-e ")))}

@@ -57,7 +57,7 @@ class Mutant:
 
     @property
     def folder(self) -> str:
-        return CATALOGUE[self.failure].source.parent.name
+        return CATALOGUE[self.failure].area
 
 
 def mutant(failure: str, verdict: str, only: str = "") -> Callable[..., Any]:

@@ -293,7 +293,7 @@ def markers_looked_up_as_tokens(tokenizer, response_ids):
 @mutant("system-text-in-loss", "absent")
 def insertions_are_never_sampled(monkeypatch):
     """A stack that keeps the system's text out of the response."""
-    from pytest_rlregress.scenarios.batch import test_system_text_in_loss as scenario
+    from pytest_rlregress.scenarios.batch.system_text_in_loss import test_system_text_in_loss as scenario
 
     monkeypatch.setattr(scenario, "ROLLOUT", [piece for piece in scenario.ROLLOUT if piece[1]])
 

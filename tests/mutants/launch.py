@@ -211,7 +211,7 @@ def trl_leaves_it_out(monkeypatch):
 @mutant("config-key-placement", "absent", only="test_key_in_the_wrong_place")
 def seq_len_for_all(monkeypatch):
     """As prime-rl does since 2025-12-19."""
-    from pytest_rlregress.scenarios.launch import prime_rl
+    from pytest_rlregress.scenarios.launch.config_key_placement import prime_rl
 
     class Shared(prime_rl.RLConfig):
         seq_len: int | None = None
@@ -221,7 +221,7 @@ def seq_len_for_all(monkeypatch):
 
 @mutant("config-key-placement", "changed", only="test_key_in_the_wrong_place")
 def another_schema(monkeypatch):
-    from pytest_rlregress.scenarios.launch import prime_rl
+    from pytest_rlregress.scenarios.launch.config_key_placement import prime_rl
 
     monkeypatch.setattr(prime_rl, "RLConfig", prime_rl.SharedModelConfig)
 

@@ -82,7 +82,7 @@ def weights_in_bfloat16_and_no_activations(**sizes):
 
 @mutant("trainer-engine-oom", "absent", only="test_memory_runs_out")
 def checkpoints_by_itself(monkeypatch):
-    from pytest_rlregress.scenarios.memory import test_trainer_engine_oom as scenario
+    from pytest_rlregress.scenarios.memory.trainer_engine_oom import test_trainer_engine_oom as scenario
 
     train = scenario.train
 
@@ -96,7 +96,7 @@ def checkpoints_by_itself(monkeypatch):
 @mutant("trainer-engine-oom", "absent", only="test_nothing_counts")
 def a_larger_card(monkeypatch):
     from pytest_rlregress.hardware import profiles
-    from pytest_rlregress.scenarios.memory import test_trainer_engine_oom
+    from pytest_rlregress.scenarios.memory.trainer_engine_oom import test_trainer_engine_oom
 
     cards = profiles.load_profiles()
     monkeypatch.setattr(test_trainer_engine_oom, "load_profiles", lambda: {**cards, "h100": cards["h200"]})

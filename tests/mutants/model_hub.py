@@ -57,7 +57,7 @@ def without_the_token(model, endpoint=None):
 def the_client_finds_the_one_meant(monkeypatch):
     from transformers import AutoConfig
 
-    from pytest_rlregress.scenarios.models.test_model_id_not_on_hub import ASKED, MEANT
+    from pytest_rlregress.scenarios.models.model_id_not_on_hub.test_model_id_not_on_hub import ASKED, MEANT
 
     load = AutoConfig.from_pretrained
     monkeypatch.setattr(
@@ -161,7 +161,7 @@ def wrong_files_stay(model, directory, revision, endpoint, attempts):
 @mutant("truncated-download", "absent", only="test_connection_breaks")
 def the_connection_holds(monkeypatch):
     """That of the failing act; the guards have their own."""
-    from pytest_rlregress.scenarios.models import test_truncated_download as scenario
+    from pytest_rlregress.scenarios.models.truncated_download import test_truncated_download as scenario
 
     download = scenario.download
 

@@ -73,7 +73,7 @@ def verl_renews_its_pool(monkeypatch):
 
     from verl.utils.reward_score import math_verify as verl_score
 
-    from pytest_rlregress.scenarios.batch import test_math_verify_zero_reward as scenario
+    from pytest_rlregress.scenarios.batch.math_verify_zero_reward import test_math_verify_zero_reward as scenario
 
     monkeypatch.setattr(scenario, "lose_a_worker", lambda pool: None)
     monkeypatch.setattr(verl_score, "_get_pool", lambda: ThreadPoolExecutor(1))

@@ -11,7 +11,7 @@ from pytest_rlregress.logs.engine import EngineLog
 from pytest_rlregress.remedies.rollout import clamp_max_tokens, watch_engine_log
 from pytest_rlregress.remedies.tool_calls import matching_tool_parser
 
-STALLED = "pytest_rlregress.scenarios.rollout.test_stalled_rollout"
+STALLED = "pytest_rlregress.scenarios.rollout.stalled_rollout.test_stalled_rollout"
 
 
 def failing(error):
@@ -145,7 +145,7 @@ def by_size(log, patience):
 @mutant("stalled-rollout", "absent")
 def server_serves_what_does_not_fit(monkeypatch):
     """An answer stands in for the served one, which would take long."""
-    from pytest_rlregress.scenarios.rollout.test_max_tokens_overflow import LIMIT, complete
+    from pytest_rlregress.scenarios.rollout.max_tokens_overflow.test_max_tokens_overflow import LIMIT, complete
 
     def served(server, prompt_length, max_tokens):
         if prompt_length < LIMIT < prompt_length + max_tokens:

@@ -67,7 +67,7 @@ def anything_taken(tokenizer, ids, messages, added):
 
 @mutant("retokenised-turns", "absent")
 def policy_samples_the_tokenizers_split(monkeypatch):
-    from pytest_rlregress.scenarios.tokens import test_retokenised_turns as scenario
+    from pytest_rlregress.scenarios.tokens.retokenised_turns import test_retokenised_turns as scenario
 
     def canonical(model, tokenizer, prompt_ids):
         return [tokenizer.encode(f"{number} is four.") for number in range(scenario.TURNS)]
@@ -129,7 +129,7 @@ def keeps_the_reasoning(tiny_qwen, family):
 
 @mutant("history-reasoning-stripped", "absent")
 def template_keeps_the_reasoning(monkeypatch):
-    from pytest_rlregress.scenarios.tokens import test_history_reasoning_stripped as scenario
+    from pytest_rlregress.scenarios.tokens.history_reasoning_stripped import test_history_reasoning_stripped as scenario
 
     monkeypatch.setattr(scenario, "tokenizer_of", keeps_the_reasoning)
 
@@ -350,7 +350,7 @@ def numbers_not_compared(completion_ids, finish_reasons, stop_ids):
 def trainer_knows_every_end(monkeypatch):
     """As if the trainer took over what the request added."""
     from pytest_rlregress.scenarios.tokens import grpo
-    from pytest_rlregress.scenarios.tokens import test_truncation_told_by_eos_id as scenario
+    from pytest_rlregress.scenarios.tokens.truncation_told_by_eos_id import test_truncation_told_by_eos_id as scenario
 
     trainer = grpo.trainer
 

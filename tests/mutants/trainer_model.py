@@ -488,7 +488,7 @@ def cut_to_what_is_there(model, experts):
 
 @mutant("moe-routing-disagrees", "absent")
 def rollout_in_float32(monkeypatch):
-    from pytest_rlregress.scenarios.trainer_model import test_moe_routing_disagrees as scenario
+    from pytest_rlregress.scenarios.trainer_model.moe_routing_disagrees import test_moe_routing_disagrees as scenario
 
     monkeypatch.setattr(scenario, "cast_parameters", lambda model, dtype: model)
 

@@ -10,7 +10,7 @@ from pytest_rlregress import remedies
 from pytest_rlregress.remedies import rollout
 from pytest_rlregress.remedies.rollout import reload_weights, reload_weights_by_server
 
-RELOAD = "pytest_rlregress.scenarios.rollout.test_weight_reload_weight_name"
+RELOAD = "pytest_rlregress.scenarios.rollout.weight_reload_weight_name.test_weight_reload_weight_name"
 
 
 @broken("weight-reload-weight-name", only="loaded_raw-sent")

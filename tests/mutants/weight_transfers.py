@@ -120,7 +120,7 @@ def every_handle_is_a_file(handle, run):
 
 @mutant("socket-name-shared", "absent", only="first_run")
 def verl_names_the_run(monkeypatch):
-    from pytest_rlregress.scenarios.weight_sync import test_socket_name_shared
+    from pytest_rlregress.scenarios.weight_sync.socket_name_shared import test_socket_name_shared
 
     monkeypatch.setattr(test_socket_name_shared, "no_rename", run_socket)
 

@@ -57,7 +57,7 @@ def _run_folders(mutants: list[RemedyMutant], at_a_time: int, longest: float) ->
     modules = {mutant.module for mutant in mutants}
     folders = defaultdict(set)
     for failure in FAILURES:
-        folders[failure.source.parent.name].add(getattr(remedies, failure.subject or "").__module__.rpartition(".")[2])
+        folders[failure.area].add(getattr(remedies, failure.subject or "").__module__.rpartition(".")[2])
     tried: dict[str, list[dict[str, Any]]] = defaultdict(list)
     stop = threading.Event()
 
@@ -88,7 +88,7 @@ def _run_folder(
     place.mkdir(parents=True, exist_ok=True)
     journal = place / "journal.jsonl"
     journal.unlink(missing_ok=True)
-    failures = [failure.id for failure in FAILURES if failure.source.parent.name == folder]
+    failures = [failure.id for failure in FAILURES if failure.area == folder]
     reached_by = {mutant.name: mutant.reached_by for mutant in mutants}
     plan = {"mutants": reached_by, "failures": failures, "longest": longest}
     (place / "plan.json").write_text(json.dumps(plan))

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from bench import open_bench
+from made_failures import write_failures
 
 from pytest_rlregress import cli
 from pytest_rlregress.fixtures.wheel_index import sdist
@@ -109,9 +110,9 @@ def test_release_that_repaired_it(bench):
 def test_documented_failure_of_a_scenario_of_the_users(bench):
     folder = bench.folder / "mine"
     folder.mkdir()
-    (folder / "failures.toml").write_text(
+    write_failures(
+        folder,
         inspect.cleandoc("""
-        [[failure]]
         id = "wrong-answer"
         title = "The answer is off by one"
         seen_on = "thing 1.6"
@@ -119,7 +120,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
         cause = "nobody knows"
         remedy = "ask again"
         signature = [{ message = "silent: the answer is" }]
-        """)
+        """),
     )
     (folder / "test_wrong_answer.py").write_text(
         inspect.cleandoc("""
@@ -174,7 +175,10 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["thing", "--good=1.0", "--bad=1.8", "launch/mask-length-drift"], "is in batch/, not in launch/"),
         (["thing", "--good=1.0", "--bad=1.0", "test_thing.py"], "thing: the good end and the bad end are the same"),
         (["thing", "--good=1.0", "--bad=1.9", "test_thing.py"], "the bad end 1.9 cannot .*Closest: 1.8"),
-        (["thing", "--good=1.0", "--bad=1.9", "batch/test_mask_length_drift.py::test_x"], "the bad end 1.9 cannot be"),
+        (
+            ["thing", "--good=1.0", "--bad=1.9", "batch/pad/test_pad.py::test_x"],
+            "the bad end 1.9 cannot be",
+        ),
         (["thing", "--good=1.0", "--bad=1.3", "test_thing.py"], "1.3 cannot .*no usable wheels"),
         (["think", "--good=1.0", "--bad=1.8", "test_thing.py"], "think: .*think was not found.*Check the name"),
         (["thing", "--good=1.0", "test_thing.py"], "give two ends"),

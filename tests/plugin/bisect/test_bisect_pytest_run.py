@@ -101,7 +101,7 @@ FILES = {
     "stops/conftest.py": "def pytest_sessionstart(): raise KeyboardInterrupt('enough')",
     "empty/it.py": "def test_it(): pass",
 }
-SHIPPED = "launch/test_console_encoding.py"
+SHIPPED = "launch/console_encoding/test_console_encoding.py"
 HELD = f"{SHIPPED}::test_the_rest_of_the_environment"
 REPRODUCED = f"{SHIPPED}::test_printing_raises"
 REQUESTS = {

@@ -11,13 +11,13 @@ import time
 
 import pytest
 from bench import open_bench
+from made_failures import write_failures
 
 from pytest_rlregress import cli
 
 pytestmark = pytest.mark.slow
 
 FAILURES = """
-    [[failure]]
     id = "tool-fails"
     title = "The tool fails"
     seen_on = "tool 1"
@@ -26,7 +26,6 @@ FAILURES = """
     remedy = "use the other one"
     signature = [{ message = "boom" }]
 
-    [[failure]]
     id = "thing-slips"
     title = "The thing slips"
     seen_on = "thing 1"
@@ -35,7 +34,6 @@ FAILURES = """
     remedy = "hold it"
     signature = [{ message = "slipped" }]
 
-    [[failure]]
     id = "log-lost"
     title = "The log is lost"
     seen_on = "wandb 1"
@@ -98,7 +96,7 @@ def _fill(bench):
     for name, text in TESTS.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(inspect.cleandoc(text))
-    (folder / "mine/failures.toml").write_text(inspect.cleandoc(FAILURES))
+    write_failures(folder / "mine", inspect.cleandoc(FAILURES))
     bench.add("tool", "1", "def act(): raise RuntimeError('boom')\ndef remedy(): return 42")
     bench.add("tool", "2", "def act(): pass\ndef remedy(): return 42")
     bench.add("thing", "1", "def hold(): return 42")

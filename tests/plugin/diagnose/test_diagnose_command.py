@@ -14,12 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 from installed import TESTS
+from made_failures import write_failures
 
 from pytest_rlregress.cli import main
 
 TRANSCRIPTS = TESTS / "transcripts"
 CATALOGUE = """
-[[failure]]
 id = "no-such-tokenizer"
 title = "The tokenizer is not there"
 seen_on = "any"
@@ -27,9 +27,9 @@ components = {}
 cause = "nobody made it"
 remedy = "make one"
 refuted = [{ remedy = "Borrow one", why = "its ids are others." }]
-  [[failure.signature]]
-  exception = "TokenizerError"
-  message = "no tokenizer called '[^']*'"
+[[signature]]
+exception = "TokenizerError"
+message = "no tokenizer called '[^']*'"
 """
 UNKNOWN = """\
 Traceback (most recent call last):
@@ -138,7 +138,7 @@ def test_link_of_a_chain_is_enough(log, capsys):
 
 
 def test_several_logs_and_catalogues_of_ones_own(log, tmp_path, capsys):
-    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    write_failures(tmp_path, CATALOGUE)
     own = log("ray.exceptions.RayTaskError(TokenizerError): no tokenizer called 'x'\n", "a.log")
     shipped = log("KeyError: 'ministral3'\n", "b.log")
     assert main(["diagnose", "--json", "--scenarios", str(tmp_path), own, shipped]) == 1
@@ -147,7 +147,7 @@ def test_several_logs_and_catalogues_of_ones_own(log, tmp_path, capsys):
 
 
 def test_what_does_not_help_stands_beside_the_remedy(log, tmp_path, capsys):
-    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    write_failures(tmp_path, CATALOGUE)
     asked = ["diagnose", "--scenarios", str(tmp_path), log("TokenizerError: no tokenizer called 'x'\n")]
     assert main(asked) == 1
     assert "  remedy: make one\n  does not help: Borrow one: its ids are others.\n" in capsys.readouterr().out

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_failures import write_failures
 from nvml_answers import ONE_CARD
 
 from pytest_rlregress import annotations
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 FAILURES = """
-[[failure]]
 id = "short-column"
 title = "A column is short"
 seen_on = "H20"
@@ -22,7 +22,6 @@ components = {}
 cause = "c"
 remedy = "Pad it: 100% of the rows"
 signature = [{ exception = "AssertionError", message = "column .* is short" }]
-[[failure]]
 id = "long-column"
 title = "A column is long"
 seen_on = "H20"
@@ -81,7 +80,7 @@ def annotated(run, pytester, monkeypatch):
 
     def annotated(files, *options):
         pytester.makeini("[pytest]\nrlregress_scenarios = catalogue\nxfail_strict = true\n")
-        pytester.mkdir("catalogue").joinpath("failures.toml").write_text(FAILURES)
+        write_failures(pytester.mkdir("catalogue"), FAILURES)
         files = {name: f"import os, pytest\n{inspect.cleandoc(body)}" for name, body in files.items()}
         annotated.run = run(files, "-p", "no:cacheprovider", *options)
         return [found for found in map(parsed, annotated.run.outlines) if found]

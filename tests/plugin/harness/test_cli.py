@@ -9,7 +9,7 @@ import sys
 from importlib import metadata
 
 import pytest
-from made_failures import FAILURES
+from made_failures import FAILURES, write_failures
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.cli import main
@@ -79,7 +79,7 @@ def project(tmp_path, monkeypatch):
     """A project whose scenarios are in ``mine``; the working directory is one of its folders."""
     for folder in ("mine", "train"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "mine" / "failures.toml").write_text(FAILURES)
+    write_failures(tmp_path / "mine", FAILURES)
     monkeypatch.chdir(tmp_path / "train")
     monkeypatch.delenv("RLREGRESS_SCENARIOS", raising=False)
     return tmp_path
@@ -162,6 +162,6 @@ def test_an_error_of_our_own_is_no_finding(command, monkeypatch, capsys):
 
 def test_long_id_stays_whole(tmp_path, capsys):
     failure_id = "a-column-of-the-batch-" + "-and-".join(["is-short"] * 12)
-    (tmp_path / "failures.toml").write_text(FAILURES.replace("short-column", failure_id))
+    write_failures(tmp_path, FAILURES.replace("short-column", failure_id))
     assert main(["list", failure_id, "--scenarios", str(tmp_path)]) == 0
     assert f"{failure_id}:" in capsys.readouterr().out.splitlines()

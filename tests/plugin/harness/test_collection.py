@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import needs
 import pytest
-from made_failures import FAILURES
+from made_failures import FAILURES, write_failures
 
 from pytest_rlregress import plugin
 from pytest_rlregress.catalogue import SHIPPED
@@ -32,7 +32,7 @@ def mine(pytester, monkeypatch):
 
     def mine(entries):
         folder = pytester.mkdir("mine")
-        (folder / "failures.toml").write_text(entries)
+        write_failures(folder, entries)
         (folder / "test_short.py").write_text(SIDES)
         monkeypatch.setenv("RLREGRESS_SCENARIOS", str(folder))
         return folder
@@ -60,12 +60,12 @@ def test_needs_without_a_component(run, marker):
     )
 
 
-def test_id_with_spaces_is_refused(run, mine):
+def test_folder_with_spaces_is_refused(run, mine):
     folder = mine(FAILURES.replace("short-column", "short column"))
     result = run({}, str(folder))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["*failure short column: key 'id': 'short column' is not allowed; allowed: lower-case*"]
+        ["*short column/failure.toml: the name of its folder is not that of a failure; allowed: lower-case*"]
     )
 
 
@@ -74,7 +74,7 @@ def test_failure_without_tests(run, mine, options):
     folder = mine(FAILURES + OTHER + IN_LOGS)
     result = run({}, str(folder), "-p", "no:cacheprovider", *options)
     assert result.ret == pytest.ExitCode.OK
-    said = f"failure long-column has no test: none in {folder} is marked"
+    said = f"failure long-column has no test: none in {folder / 'long_column'} is marked"
     assert result.stdout.str().count(said) == 1
     assert result.stdout.str().count("has no test") == 1  # what says nothing of tests is known by its lines in logs
 
@@ -88,8 +88,9 @@ def test_failure_without_tests_is_an_error_where_warnings_are(run, mine):
 
 def test_part_of_a_folder_says_nothing_of_the_rest(run, mine):
     folder = mine(FAILURES + OTHER)
-    (folder / "test_long.py").write_text(SIDES.replace("short-column", "long-column"))
-    for arguments in ([folder / "test_short.py"], [folder, "--ignore", folder / "test_long.py"]):
+    test = folder / "long_column" / "test_long.py"
+    test.write_text(SIDES.replace("short-column", "long-column"))
+    for arguments in ([folder / "test_short.py"], [folder, "--ignore", test]):
         result = run({}, *map(str, arguments))
         assert result.ret == pytest.ExitCode.OK
         assert "has no test" not in result.stdout.str()
@@ -136,7 +137,6 @@ def test_remedy(): Path("remedy").write_text(str(os.getpid()))
 def test_other(): Path("other").write_text(str(os.getpid()))
 """
 ABORTS = """
-[[failure]]
 id = "it-aborts"
 title = "t"
 seen_on = "any"
@@ -144,14 +144,14 @@ components = { pydantic = "any" }
 cause = "c"
 remedy = "r"
 
-  [[failure.signature]]
-  signal = "SIGABRT"
+[[signature]]
+signal = "SIGABRT"
 """
 
 
 def test_what_ends_the_process_of_a_folder_comes_last(pytester, monkeypatch):
     folder = pytester.mkdir("mine")
-    (folder / "failures.toml").write_text(ABORTS)
+    write_failures(folder, ABORTS)
     (folder / "test_ends.py").write_text(ENDS)
     monkeypatch.setenv("RLREGRESS_SCENARIOS", str(folder))
     result = pytester.runpytest_subprocess("-v", "mine")

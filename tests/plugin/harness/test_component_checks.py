@@ -7,6 +7,7 @@ import json
 import xml.etree.ElementTree as ET
 
 import pytest
+from made_failures import write_failures
 
 from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.scenarios import component_checks
@@ -25,7 +26,6 @@ BREAKS = {
     "a-signal": ("import os; os.abort()", "died of SIGABRT"),
 }
 DOCUMENTED = """
-[[failure]]
 id = "no-arrow"
 title = "t"
 seen_on = "any"
@@ -33,8 +33,8 @@ components = { datasets = "any" }
 cause = "c"
 remedy = "r"
 
-  [[failure.signature]]
-  message = "no Arrow here"
+[[signature]]
+message = "no Arrow here"
 """
 SIDES = """
 import pytest
@@ -127,7 +127,7 @@ def test_a_component_is_checked_after_those_it_needs_and_they_are_to_blame(run, 
 def test_a_component_broken_as_documented_blocks_nothing(run, broken, pytester, code, verdicts, failed):
     broken(code)
     folder = pytester.mkdir("mine")
-    (folder / "failures.toml").write_text(DOCUMENTED)
+    write_failures(folder, DOCUMENTED)
     (folder / "test_mine.py").write_text(SIDES)
     result = run({}, "mine", f"--override-ini=rlregress_scenarios={folder}", "--rl-record-dir=records")
     result.stdout.fnmatch_lines([f"no-arrow*{verdicts[0]}*{verdicts[1]}*"])
@@ -150,7 +150,7 @@ def test_a_guard_that_fails_on_a_broken_component_is_blocked_by_it(run, broken, 
     """A guard need not name what it touches: when it fails, the components of its failure are checked."""
     broken(code)
     folder = pytester.mkdir("mine")
-    (folder / "failures.toml").write_text(DOCUMENTED)
+    write_failures(folder, DOCUMENTED)
     (folder / "test_mine.py").write_text(SIDES.replace("    pass", "    import datasets; assert 0"))
     result = run({}, "mine", "-k", "remedy", f"--override-ini=rlregress_scenarios={folder}")
     result.stdout.fnmatch_lines([f"no-arrow*{verdict} 1/1*"])

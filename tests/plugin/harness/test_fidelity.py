@@ -68,10 +68,8 @@ def test_summary(tests, text):
 @pytest.fixture
 def entry_says(short_column, pytester):
     def entry_says(word):
-        path = pytester.path / "mine" / "failures.toml"
-        text = path.read_text().replace('id = "short-column"\n', f'id = "short-column"\nfidelity = "{word}"\n')
-        assert word in text
-        path.write_text(text)
+        path = pytester.path / "mine" / "short_column" / "failure.toml"
+        path.write_text(f'fidelity = "{word}"\n{path.read_text()}')
 
     return entry_says
 
@@ -142,13 +140,13 @@ def test_marked_tests_are_read_without_an_import(tmp_path):
 
 def test_no_marker_of_a_shipped_test_repeats_its_entry():
     for failure in load([SHIPPED]).values():
-        assert failure.fidelity not in marked_tests(failure.source.parent, failure.id), failure.id
+        assert failure.fidelity not in marked_tests(failure.folder, failure.id), failure.id
 
 
 def test_list_names_the_tests_that_differ(pytester, entry_says, capsys):
     entry_says("stand-in")
     folder = pytester.path / "mine"
-    (folder / "test_it.py").write_text(SIDED)
+    (folder / "short_column" / "test_it.py").write_text(SIDED)
     asked = ["list", "short-column", "--scenarios", str(folder)]
     cli.main(asked)
     assert "  fidelity: stand-in; real: test_remedy; injected: test_put_in\n" in capsys.readouterr().out

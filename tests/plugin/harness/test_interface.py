@@ -7,7 +7,7 @@ import sys
 
 import needs
 import pytest
-from made_failures import FAILURES
+from made_failures import FAILURES, write_failures
 
 from pytest_rlregress.containment.interface import missing_interface
 
@@ -65,7 +65,7 @@ def trl(tmp_path, monkeypatch):
 
 
 def raised_by(tmp_path, monkeypatch, body):
-    """What a test file with this body raises, and the file's folder."""
+    """What a test file with this body raises, and the file."""
     folder = tmp_path / "tests"
     folder.mkdir()
     indented = body.replace("\n", "\n    ")
@@ -77,7 +77,7 @@ def raised_by(tmp_path, monkeypatch, body):
             module.act(patch)
     finally:
         del sys.modules["driving_trl"]
-    return caught.value, folder
+    return caught.value, folder / "driving_trl.py"
 
 
 @pytest.mark.parametrize("how", DRIVEN)
@@ -99,15 +99,15 @@ def test_nothing_else_is_an_interface(trl, tmp_path, monkeypatch, how):
     ids=["imported", "named in the message"],
 )
 def test_a_component_that_is_not_installed_is_named_whoever_asks_for_it(trl, tmp_path, monkeypatch, body):
-    error, folder = raised_by(tmp_path, monkeypatch, body)
+    error, file = raised_by(tmp_path, monkeypatch, body)
     said = "apex is not installed: from source: https://github.com/NVIDIA/apex"
-    assert missing_interface(error, folder) == missing_interface(error, folder / "elsewhere") == said
+    assert missing_interface(error, file) == missing_interface(error, tmp_path / "test_it.py") == said
 
 
 def test_a_users_function_under_a_guard_is_the_users(trl, tmp_path, monkeypatch):
-    error, folder = raised_by(tmp_path, monkeypatch, "import trl.new")
-    assert missing_interface(error, folder)
-    assert missing_interface(error, tmp_path / "elsewhere") == ""
+    error, file = raised_by(tmp_path, monkeypatch, "import trl.new")
+    assert missing_interface(error, file)
+    assert missing_interface(error, tmp_path / "test_it.py") == ""
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def one(pytester, run, short_column):
     """Run one test of the failure ``short-column``: ``one(body)``."""
 
     def one(body, side="guards", *args):
-        (pytester.path / "mine" / "failures.toml").write_text(FAILURES)
+        write_failures(pytester.path / "mine", FAILURES)
         (pytester.path / "mine" / "test_it.py").write_text(TEST.format(side=side, body=body))
         return run({}, "--hw=cpu", "mine", *args)
 
@@ -146,7 +146,7 @@ def test_a_test_that_drives_what_is_not_there_is_unavailable(one, side):
 
 def test_a_guard_needs_what_it_touches_and_not_what_the_act_touches(pytester, run, short_column):
     mine, missing = pytester.path / "mine", "ImportError('the Trainer requires `apex>=1.1`')"
-    (mine / "failures.toml").write_text(FAILURES.replace("components = {}", 'components = { apex = "any" }'))
+    write_failures(mine, FAILURES.replace("components = {}", 'components = { apex = "any" }'))
     bodies = {"UNAVAILABLE": f"raise {missing}", "HELD": "pass", "REGRESSED": "assert 0"}
     for verdict, body in bodies.items():
         (mine / f"test_{verdict}.py").write_text(TEST.format(side="guards", body=body))

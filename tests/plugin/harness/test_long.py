@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from made_failures import write_failures
 
 from pytest_rlregress.report.history.parsing import parse
 from pytest_rlregress.report.judgement.next_commands import again
@@ -89,7 +90,6 @@ SIDES = """
         pass
 """
 FAILURE = """
-    [[failure]]
     id = "{}"
     title = "t"
     seen_on = "any"
@@ -97,8 +97,8 @@ FAILURE = """
     cause = "c"
     remedy = "r"
 
-      [[failure.signature]]
-      message = "ours"
+    [[signature]]
+    message = "ours"
 """
 QUICK = "quick run (--rl-quick): one reproduces and one guard of each failure*"
 
@@ -106,7 +106,7 @@ QUICK = "quick run (--rl-quick): one reproduces and one guard of each failure*"
 @pytest.fixture
 def sides(pytester, run):
     folder = pytester.mkdir("mine")
-    (folder / "failures.toml").write_text("".join(map(FAILURE.format, ["ours", "engines-only"])))
+    write_failures(folder, textwrap.dedent("".join(map(FAILURE.format, ["ours", "engines-only"]))))
     (folder / "test_it.py").write_text(textwrap.dedent(SIDES))
     return lambda *arguments: run(
         {}, f"--override-ini=rlregress_scenarios={folder}", "--hw=cpu", "-v", "mine", *arguments

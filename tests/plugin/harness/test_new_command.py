@@ -99,16 +99,13 @@ def test_the_components_of_the_traceback(new, tmp_path):
     assert catalogue.load([tmp_path / "scenarios"])["my-failure"].components == {"vllm": "any"}
 
 
-def test_a_second_failure_is_added_and_the_first_stays(new, tmp_path):
+def test_a_second_failure_has_a_folder_of_its_own(new, tmp_path):
     new("my-failure", "--folder", "scenarios/shards")
-    first = (tmp_path / "scenarios/shards/failures.toml").read_text()
     assert new("another-one", "--folder", "scenarios/shards", "--subject", "mylab.shards:whole", text=CRASH).code == 0
-    both = (tmp_path / "scenarios/shards/failures.toml").read_text()
-    assert both.startswith(first)
     found = catalogue.load([tmp_path / "scenarios"])
-    assert list(found) == ["my-failure", "another-one"]
+    assert found.keys() == {"my-failure", "another-one"}
     assert found["another-one"].subject == "mylab.shards:whole"
-    assert "(subject)" in (tmp_path / "scenarios/shards/test_another_one.py").read_text()
+    assert "(subject)" in (tmp_path / "scenarios/shards/another_one/test_another_one.py").read_text()
     ruff(tmp_path, "scenarios")
 
 
@@ -119,12 +116,15 @@ def test_a_second_failure_is_added_and_the_first_stays(new, tmp_path):
         (["dataproto-concat-keys", "--folder", "scenarios/new"], "dataproto-concat-keys exists, in "),
         (["beside", "--folder", "scenarios/new"], "beside exists, in "),
         (["named", "--folder", "scenarios/new", "--scenarios", "elsewhere"], "named exists, in "),
-        (["my-failure", "--folder", "scenarios"], "holds folders of scenarios; give one of them or a new one: shards"),
-        (["my-failure", "--folder", "scenarios/shards/failures.toml"], "is no folder"),
-        (["my-failure", "--folder", "scenarios/shards/failures.toml/inside"], "is no folder"),
-        (["my-failure", "--folder", "code"], "has files, and no failures.toml"),
-        (["there", "--folder", "scenarios/shards"], "test_there.py exists, and nothing is overwritten"),
-        (["my-failure", "--folder", "scenarios/new", "--subject", "whole"], "allowed: package.module:function"),
+        (["my-failure", "--folder", "scenarios"], "holds areas; give one of them or a new one: shards"),
+        (["my-failure", "--folder", "scenarios/shards/beside"], "is the folder of a failure: give the one above it"),
+        (["my-failure", "--folder", "code/train.py"], "is no folder"),
+        (["my-failure", "--folder", "code/train.py/inside"], "is no folder"),
+        (["there", "--folder", "scenarios/shards"], "shards/there exists, and nothing is overwritten"),
+        (
+            ["my-failure", "--folder", "scenarios/new", "--subject", "no/name"],
+            "allowed: a function of pytest_rlregress",
+        ),
     ],
 )
 def test_refused_and_nothing_written(new, tmp_path, arguments, said):
@@ -133,7 +133,7 @@ def test_refused_and_nothing_written(new, tmp_path, arguments, said):
     new("named", "--folder", "elsewhere/seam")
     (tmp_path / "code").mkdir()
     (tmp_path / "code/train.py").write_text("")
-    (tmp_path / "scenarios/shards/test_there.py").write_text("mine")
+    (tmp_path / "scenarios/shards/there").mkdir()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     done = new(*arguments)
     assert done.code == 2
@@ -196,6 +196,6 @@ def test_as_the_document_prints_it(tmp_path):
     ruff(project, *files)
     run = pytest_in(project, "--hw=cpu", "-v", "-k", "weights_only")
     assert run.count("CHANGED") >= 1, run
-    assert "without_weights_only" in run
+    assert "key 'subject'" not in run
     mutants = pytest_in(project, "tests/stack/scenarios/test_mutants.py", "-k", "weights-only", "--co", "-q")
     assert "weights-only-resume-stack_that_fails_otherwise" in mutants

@@ -80,7 +80,7 @@ def test_broken_subject(pytest_in_lab):
 
 
 def test_wrong_subject(pytest_in_lab, tmp_path):
-    entry = tmp_path / "lab" / "scenarios" / "rewards" / "failures.toml"
+    entry = tmp_path / "lab" / "scenarios" / "rewards" / "reasoning_is_rewarded" / "failure.toml"
     entry.write_text(entry.read_text().replace("visible_text", "visible_txt"))
     printed = pytest_in_lab("--hw=cpu", code=pytest.ExitCode.USAGE_ERROR)
     message = documents.text("writing-a-scenario.md").partition("ERROR: …/")[2].partition("\n\n")[0]

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import needs
 import pytest
-from made_failures import FAILURES
+from made_failures import FAILURES, write_failures
 
 from pytest_rlregress import settings
 from pytest_rlregress.verdicts import Verdict
@@ -31,7 +31,7 @@ def scenario(pytester, run, short_column):
     folder = pytester.path / "mine"
 
     def scenario(act=DOCUMENTED, remedy="pass", *args, failures=FAILURES, hw="cpu", text=SCENARIO):
-        (folder / "failures.toml").write_text(failures)
+        write_failures(folder, failures)
         (folder / "test_scenario.py").write_text(text.format(act=act, remedy=remedy))
         return run({}, f"--hw={hw}", "mine", *args)
 
@@ -55,9 +55,7 @@ VERDICTS = {
 def test_verdicts(pytester, run, short_column, code):
     chosen = {name: case for name, case in VERDICTS.items() if code == any(Verdict(v.lower()).fails for v in case[2:])}
     assert len(chosen) == 4
-    (pytester.path / "mine" / "failures.toml").write_text(
-        "".join(FAILURES.replace("short-column", name) for name in chosen)
-    )
+    write_failures(pytester.path / "mine", "".join(FAILURES.replace("short-column", name) for name in chosen))
     for name, (act, remedy, *_) in chosen.items():
         text = SCENARIO.replace("short-column", name).format(act=act, remedy=remedy)
         (pytester.path / "mine" / f"test_{name.replace('-', '_')}.py").write_text(text)

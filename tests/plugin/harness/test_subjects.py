@@ -7,11 +7,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from made_failures import write_failures
 
 from pytest_rlregress import catalogue, cli, subjects
 
 ENTRY = """
-[[failure]]
 id = "reasoning-is-rewarded"
 title = "A completion is rewarded for its reasoning"
 seen_on = "any"
@@ -48,7 +48,7 @@ def check(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
     def check(subject, ini=None):
-        (tmp_path / "failures.toml").write_text(ENTRY.replace("SUBJECT", subject))
+        write_failures(tmp_path, ENTRY.replace("SUBJECT", subject))
         known = catalogue.load([catalogue.SHIPPED, tmp_path])
         settings = SimpleNamespace(
             subjects=ini or {}, source={"subjects": INI}, start_timeout=3.0 if "hangs" in subject else 60.0
@@ -113,7 +113,7 @@ def test_fits(check, unloaded, subject, instead):
 def test_wrong_entry_names_file_and_key(check, tmp_path, subject, words):
     with pytest.raises((catalogue.CatalogueError, subjects.SubjectError)) as caught:
         check(subject)
-    place = f"{tmp_path / 'failures.toml'}: failure reasoning-is-rewarded: key 'subject': "
+    place = f"{tmp_path / 'reasoning_is_rewarded' / 'failure.toml'}: failure reasoning-is-rewarded: key 'subject': "
     assert str(caught.value).startswith(place)
     assert words in str(caught.value)
     assert ("ini pythonpath" in str(caught.value)) == (subject == "nolab.rewards:f")
@@ -150,7 +150,7 @@ def test_wrong_subject_that_nobody_looked_up_before(check, unloaded, tmp_path):
     """Under ``-n`` without ``--hw`` only the workers know of the entries: the guard says as much."""
     failure, settings = check("mylab:visible_text")
     (tmp_path / "mylab.py").write_text("")
-    with pytest.raises(subjects.SubjectError, match=r"failures.toml: failure .*: key 'subject': mylab:visible_text: "):
+    with pytest.raises(subjects.SubjectError, match=r"failure.toml: failure .*: key 'subject': mylab:visible_text: "):
         subjects.under_guards(failure, settings)
     settings.subjects = {"mylab:visible_text": "mylab_lacks:f"}
     (tmp_path / "mylab.py").write_text(MODULES["mylab"])
@@ -160,7 +160,7 @@ def test_wrong_subject_that_nobody_looked_up_before(check, unloaded, tmp_path):
 
 
 def test_listed_by_its_own_name(tmp_path, capsys):
-    (tmp_path / "failures.toml").write_text(ENTRY.replace("SUBJECT", "mylab.rewards:visible_text"))
+    write_failures(tmp_path, ENTRY.replace("SUBJECT", "mylab.rewards:visible_text"))
     assert cli.main(["list", "--scenarios", str(tmp_path), "--markdown", "reasoning-is-rewarded"]) == 0
     assert "- **Remedy**: r (`mylab.rewards:visible_text`)\n" in capsys.readouterr().out
 
@@ -171,7 +171,7 @@ def scenario(pytester):
 
     def scenario(subject):
         folder = pytester.mkdir("lab")
-        (folder / "failures.toml").write_text(ENTRY.replace("SUBJECT", subject))
+        write_failures(folder, ENTRY.replace("SUBJECT", subject))
         (folder / "test_it.py").write_text(
             "import pytest\n@pytest.mark.guards('reasoning-is-rewarded')\n"
             "def test_it(subject):\n    assert subject.__module__ == 'mylab'"
@@ -188,7 +188,8 @@ def test_wrong_entry_ends_pytest_at_once(scenario, run, options):
     folder = scenario("mylab:visible_txt")
     result = run({}, *options, "lab")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    words = f"ERROR: {folder}/failures.toml: failure reasoning-is-rewarded: key 'subject': mylab:visible_txt: cannot be"
+    entry = folder / "reasoning_is_rewarded" / "failure.toml"
+    words = f"ERROR: {entry}: failure reasoning-is-rewarded: key 'subject': mylab:visible_txt: cannot be"
     assert words in result.stderr.str()
     assert "Traceback" not in result.stderr.str()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from made_failures import FAILURES
+from made_failures import FAILURES, write_failures
 from record_checks import checked, named, strict, words
 
 from pytest_rlregress import settings
@@ -130,7 +130,7 @@ def test_what_a_run_writes(pytester, recorded, distributed):
     pytester.makeini("[pytest]\nrlregress_scenarios = mine\nrlregress_timeout = 500\n")
     pytester.makeconftest(LOOK)
     mine = pytester.mkdir("mine")
-    (mine / "failures.toml").write_text(FAILURES)
+    write_failures(mine, FAILURES)
     (mine / "test_sided.py").write_text(SIDED)
     git = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
@@ -296,18 +296,21 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path):
 
 
 def test_a_shipped_scenario_has_the_same_name_everywhere(recorded):
-    module = "pytest_rlregress.scenarios.launch.test_console_encoding"
+    module = "pytest_rlregress.scenarios.launch.console_encoding.test_console_encoding"
     _, _, results = recorded({}, *WRITE, "-n1", "--hw=cpu", "--pyargs", module)
-    assert {test["name"].partition("::")[0] for test in results["tests"]} == {"launch/test_console_encoding.py"}
+    assert {test["name"].partition("::")[0] for test in results["tests"]} == {
+        "launch/console_encoding/test_console_encoding.py"
+    }
     assert {test["extra"]["verdict"] for test in results["tests"]} == {"reproduced", "held"}
 
 
 def test_keys(tmp_path):
-    shipped = next(SHIPPED.resolve().glob("batch/test_*.py"))
+    shipped = next(SHIPPED.resolve().glob("batch/*/test_*.py"))
+    name = shipped.relative_to(SHIPPED.resolve()).as_posix()
     link = tmp_path / "link"
     link.symlink_to(SHIPPED.resolve())
-    wanted = f"batch/{shipped.name}::test_y[a::b]"
-    for path in (shipped, SHIPPED / "batch" / shipped.name, link / "batch" / shipped.name):
+    wanted = f"{name}::test_y[a::b]"
+    for path in (shipped, SHIPPED / name, link / name):
         assert stable_id(f"any/where.py::{wanted.partition('::')[2]}", path) == wanted
     assert stable_id("scenarios/batch", SHIPPED / "batch") == "batch"
     assert stable_id("batch/test_x.py::test_y", tmp_path / "batch" / "test_x.py") == "batch/test_x.py::test_y"

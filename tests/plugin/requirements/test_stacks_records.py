@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from installed import CHECKOUT
+from made_failures import write_failures
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.stack import locks
@@ -19,7 +20,6 @@ LOCKS = sorted((CHECKOUT / "requirements" / "stacks").glob("*.txt"))
 RECORDS = sorted((CHECKOUT / "requirements" / "stacks").glob("*.json"))
 HARNESS = {"hypothesis", "msgspec", "nvidia-ml-py", "packaging", "psutil", "py-spy", "pytest", "pytest-xdist", "pyyaml"}
 FAILURES = """
-[[failure]]
 id = "short-column"
 title = "t"
 seen_on = "H20"
@@ -27,8 +27,8 @@ components = {}
 cause = "c"
 remedy = "r"
 
-  [[failure.signature]]
-  message = "short"
+[[signature]]
+message = "short"
 """
 TESTS = """
 import pytest
@@ -129,7 +129,7 @@ def runs(tmp_path_factory):
     """The records of two runs, in the first of which a test of no failure fails."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "pytest.ini").write_text("[pytest]\nrlregress_scenarios = .\n")
-    (folder / "failures.toml").write_text(FAILURES)
+    write_failures(folder, FAILURES)
     found = []
     for good in (False, True):
         (folder / "test_it.py").write_text(TESTS.format(good=good))

@@ -96,7 +96,7 @@ def test_another_key(settled, monkeypatch):
 
 
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
-GOLDEN = "pytest_rlregress.scenarios.training.test_golden"
+GOLDEN = "pytest_rlregress.scenarios.training.golden.test_golden"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from made_failures import write_failures
 from test_diagnose import diagnose
 
 from pytest_rlregress.catalogue import Catalogue
@@ -128,16 +129,15 @@ STACKS = {
     "    @     0x7f8b        123  cublasLtMatmul": "?:cublasLtMatmul",
 }
 CUBLAS = """
-[[failure]]
 id = "product-divides-by-zero"
 title = "A product divides by zero"
 seen_on = "any"
 components = {}
 cause = "c"
 remedy = "r"
-  [[failure.signature]]
-  signal = "SIGFPE"
-  frames = ["cublasLt"]
+[[signature]]
+signal = "SIGFPE"
+frames = ["cublasLt"]
 """
 
 
@@ -148,7 +148,7 @@ def test_native_stack_belongs_to_the_crash(frame, tmp_path):
     from pytest_rlregress.logs.prefixes import without_prefixes
 
     assert native_frame(without_prefixes(frame).text) == STACKS[frame]
-    (tmp_path / "failures.toml").write_text(CUBLAS)
+    write_failures(tmp_path, CUBLAS)
     crash = f"[gpu-1:279:0:279] Caught signal 8 (Floating point exception: integer divide by zero)\n{frame}\n"
     found = diagnose(catalogue.load([tmp_path]), crash)
     assert [one.failure.id for one in found.documented] == ["product-divides-by-zero"]
@@ -157,7 +157,7 @@ def test_native_stack_belongs_to_the_crash(frame, tmp_path):
 def test_kernel_names_the_library(tmp_path):
     from pytest_rlregress import catalogue
 
-    (tmp_path / "failures.toml").write_text(CUBLAS)
+    write_failures(tmp_path, CUBLAS)
     line = "traps: python3[99] trap divide error ip:7f sp:7f error:0 in libcublasLt.so.12[7f+3]\n"
     found = diagnose(catalogue.load([tmp_path]), line)
     assert [one.failure.id for one in found.documented] == ["product-divides-by-zero"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from made_failures import write_failures
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.cli import main
@@ -13,41 +14,38 @@ from pytest_rlregress.diagnose.matching import name_test
 from pytest_rlregress.verdicts import Outcome, bears, judge
 
 CATALOGUE = """
-[[failure]]
 id = "engine-and-trainer"
 title = "Engine and trainer share a card"
 seen_on = "any"
 components = {}
 cause = "both want it whole"
 remedy = "give each a part"
-  [[failure.signature]]
-  exception = "MemoryFull"
-  message = "card is full"
-  clue = 'engine/core\\.py|Engine version \\d'
-  confirm = "an engine on the same card"
+[[signature]]
+exception = "MemoryFull"
+message = "card is full"
+clue = 'engine/core\\.py|Engine version \\d'
+confirm = "an engine on the same card"
 
-[[failure]]
 id = "long-batch"
 title = "The batch is too long"
 seen_on = "any"
 components = {}
 cause = "it is"
 remedy = "cut it"
-  [[failure.signature]]
-  exception = "MemoryFull"
-  message = "card is full"
-  clue = 'max_batch=\\d{4}'
-  confirm = "a batch of 1000 and more in the settings"
+[[signature]]
+exception = "MemoryFull"
+message = "card is full"
+clue = 'max_batch=\\d{4}'
+confirm = "a batch of 1000 and more in the settings"
 
-[[failure]]
 id = "card-lost"
 title = "The card is lost"
 seen_on = "any"
 components = {}
 cause = "it is"
 remedy = "reset it"
-  [[failure.signature]]
-  message = "card is full of errors"
+[[signature]]
+message = "card is full of errors"
 """
 EVENT = """\
 Traceback (most recent call last):
@@ -62,7 +60,7 @@ LONG = "settings: max_batch=4096"
 
 @pytest.fixture
 def ask(tmp_path, capsys):
-    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    write_failures(tmp_path, CATALOGUE)
 
     def run(*logs):
         paths = [tmp_path / f"{number}.log" for number in range(len(logs))]
@@ -125,7 +123,7 @@ def test_clue_in_a_long_log_is_found_at_its_begin_and_near_events(ask, monkeypat
 
 
 def test_text_says_what_would_confirm_it(tmp_path, capsys):
-    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    write_failures(tmp_path, CATALOGUE)
     log = tmp_path / "run.log"
     log.write_text(f"{EVENT}{FILLER}card is full of errors\n{FILLER}ValueError: unheard of\n")
     assert main(["diagnose", "--scenarios", str(tmp_path), str(log)]) == 1
@@ -142,7 +140,7 @@ def test_text_says_what_would_confirm_it(tmp_path, capsys):
 
 
 def test_confidence(tmp_path, capsys):
-    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    write_failures(tmp_path, CATALOGUE)
     log = tmp_path / "run.log"
     log.write_text(f"{EVENT}{FILLER}card is full of errors\n")
     main(["diagnose", "--json", "--scenarios", str(tmp_path), str(log)])
@@ -156,7 +154,7 @@ def test_confidence(tmp_path, capsys):
 
 
 def test_tests_are_judged_without_the_clue_and_named_with_it(tmp_path):
-    (tmp_path / "failures.toml").write_text(CATALOGUE)
+    write_failures(tmp_path, CATALOGUE)
     known = catalogue.load([tmp_path])
     outcome = Outcome("failed", exceptions=("lab.MemoryFull",), message="card is full")
     assert bears(outcome, known["engine-and-trainer"])
@@ -168,7 +166,7 @@ def test_tests_are_judged_without_the_clue_and_named_with_it(tmp_path):
 
 
 def test_log_on_its_own(tmp_path, capsys):
-    (tmp_path / "failures.toml").write_text(CATALOGUE.replace('message = "card is full of', 'log = "card is full of'))
+    write_failures(tmp_path, CATALOGUE.replace('message = "card is full of', 'log = "card is full of'))
     log = tmp_path / "run.log"
     for text, expected in [("ERROR: card is full of errors\n", 1), ("INFO: a card is full of errors\n", 0)]:
         log.write_text(FILLER + text)
@@ -177,9 +175,9 @@ def test_log_on_its_own(tmp_path, capsys):
 
 def test_hint_could_be_and_judges_no_test(tmp_path, capsys):
     """A signature with ``confirm`` and no clue: one of two that a failure has, which an answer for the event hides."""
-    hint = '\n  [[failure.signature]]\n  message = "card is (warm|full of errors)"\n  confirm = "a hand on it"\n'
-    first, rest = CATALOGUE.split('\n[[failure]]\nid = "long-batch"', 1)
-    (tmp_path / "failures.toml").write_text(f'{first}{hint}\n[[failure]]\nid = "long-batch"{rest}')
+    hint = '\n  [[signature]]\n  message = "card is (warm|full of errors)"\n  confirm = "a hand on it"\n'
+    first, rest = CATALOGUE.split('\nid = "long-batch"', 1)
+    write_failures(tmp_path, f'{first}{hint}\nid = "long-batch"{rest}')
     log = tmp_path / "run.log"
 
     def told(text):

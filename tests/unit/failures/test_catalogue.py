@@ -14,32 +14,32 @@ from pytest_rlregress.fidelity import SIDES
 from pytest_rlregress.stack import Stack
 
 GOOD = """
-[[failure]]
-id = "short-column"
 title = "A column is short"
 seen_on = "H20"
 components = { verl = "<0.9" }
 cause = "c"
 remedy = "r"
 """
-SIGNATURE = '[[failure.signature]]\nmessage = "x"\n'
+SIGNATURE = '[[signature]]\nmessage = "x"\n'
 
 
 def read(tmp_path, text):
-    (tmp_path / "failures.toml").write_text(text)
+    path = tmp_path / "short_column" / "failure.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
     return load([tmp_path])
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[[failure]\n", "not readable as TOML"),
+        ("[[signature]\n", "not readable as TOML"),
         (
             GOOD.replace('title = "A column is short"\n', ""),
             "failure short-column: key 'title': missing; allowed: a text",
         ),
         (GOOD.replace("H20", ""), "key 'seen_on': '' is not allowed; allowed: a text that is not empty"),
-        (GOOD + 'color = "red"\n', "key 'color': unknown; allowed: id, title"),
+        (GOOD + 'color = "red"\n', "key 'color': unknown; allowed: title, seen_on"),
         (
             GOOD.replace("verl =", "verlll ="),
             "key 'components': {'verlll': '<0.9'} is not allowed; allowed: a table of torch, vllm",
@@ -54,11 +54,6 @@ def read(tmp_path, text):
             "verl: 5 is none, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
         ),
         (
-            GOOD.replace('"short-column"', '"short column"'),
-            "key 'id': 'short column' is not allowed; allowed: lower-case words with dashes",
-        ),
-        (GOOD.replace('"short-column"', '"Short"'), "key 'id': 'Short' is not allowed; allowed: lower-case words"),
-        (
             GOOD + 'absent_since = { verl = "soon" }\n',
             "allowed: a table such as { verl = \"0.9\" }; verl: 'soon' is none",
         ),
@@ -70,12 +65,12 @@ def read(tmp_path, text):
             GOOD + SIGNATURE.replace("x", "No module named '((?&trainer))'"),
             "allowed: a regular expression with lists of these names alone: colocated, launcher, ",
         ),
-        (GOOD + '[[failure.signature]]\nnote = "x"\n', "signature 1: identifies nothing; give exception, message"),
+        (GOOD + '[[signature]]\nnote = "x"\n', "signature 1: identifies nothing; give exception, message"),
         (
-            GOOD + '[[failure.signature]]\nsignal = "SIGFOO"\n',
+            GOOD + '[[signature]]\nsignal = "SIGFOO"\n',
             "key 'signal': 'SIGFOO' is not allowed; allowed: a signal of this system",
         ),
-        (GOOD + '[[failure.signature]]\nmesage = "x"\n', "key 'mesage': unknown; allowed: kind, exception, message"),
+        (GOOD + '[[signature]]\nmesage = "x"\n', "key 'mesage': unknown; allowed: kind, exception, message"),
         (GOOD + SIGNATURE + 'kind = "hangs"\n', "key 'kind': 'hangs' is not allowed; allowed: failed, crashed, hung"),
         (
             GOOD + SIGNATURE + 'clue = "vllm"\n',
@@ -89,22 +84,37 @@ def read(tmp_path, text):
         (GOOD + 'refuted = [{ remedy = "x" }]\n', "refuted 1: key 'why': missing; allowed: a text that is not empty"),
         (GOOD + 'refuted = ["x"]\n', "key 'refuted': ['x'] is not allowed; allowed: tables"),
         (GOOD + "expected_where = [1]\n", "key 'expected_where': [1] is not allowed; allowed: tables"),
-        ('failure = "x"\n', "key 'failure': 'x' is not allowed; allowed: tables"),
-        (GOOD + GOOD, "failure short-column: id also given in"),
-        ('[failures]\nid = "x"\n', "key 'failures': unknown"),
+        (GOOD + 'signature = "x"\n', "key 'signature': 'x' is not allowed; allowed: tables"),
+        ('[[failure]]\nid = "x"\n', "key 'failure': unknown"),
     ],
 )
 def test_malformed(tmp_path, text, words):
     with pytest.raises(CatalogueError) as caught:
         read(tmp_path, text)
-    assert str(tmp_path / "failures.toml") in str(caught.value)
+    assert str(tmp_path / "short_column" / "failure.toml") in str(caught.value)
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["Short", "short column", "_short"])
+def test_the_name_of_the_folder_is_the_id(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "failure.toml").write_text(GOOD)
+    with pytest.raises(CatalogueError, match=r"the name of its folder is not that of a failure; allowed: lower-case"):
+        load([tmp_path])
+
+
+def test_two_folders_of_one_name(tmp_path):
+    for area in ("a", "b"):
+        (tmp_path / area).mkdir()
+        read(tmp_path / area, GOOD)
+    with pytest.raises(CatalogueError, match=r"b/short_column/failure.toml: .* id also given in .*/a/short_column"):
+        load([tmp_path])
+
+
 def test_the_shipped_patterns_pass_the_checks_of_ones_own(tmp_path):
-    for number, file in enumerate(sorted(SHIPPED.rglob("failures.toml"))):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "failures.toml").write_text(file.read_text())
+    for file in SHIPPED.rglob("failure.toml"):
+        (tmp_path / file.parent.name).mkdir()
+        (tmp_path / file.parent.name / "failure.toml").write_text(file.read_text())
     mine, shipped = load([tmp_path]), load([SHIPPED])
     assert {name: one.signatures for name, one in mine.items()} == {
         name: one.signatures for name, one in shipped.items()
@@ -151,7 +161,7 @@ def test_unknown_id_names_the_closest(tmp_path):
 SHIPPED_FAILURES = list(load([SHIPPED]).values())
 MARKED = {
     (path.parent, call.func.attr, call.args[0].value)
-    for path in SHIPPED.glob("*/test_*.py")
+    for path in SHIPPED.glob("*/*/test_*.py")
     for call in ast.walk(ast.parse(path.read_text()))
     if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in SIDES
 }
@@ -160,7 +170,7 @@ MARKED = {
 @pytest.mark.parametrize("failure", SHIPPED_FAILURES, ids=lambda failure: failure.id)
 def test_a_shipped_failure_has_both_sides_or_is_known_by_its_lines_in_logs(failure):
     """A failure with one side proves nothing; a training step, which is no failure, has only guards."""
-    sides = [side for side in SIDES if (failure.source.parent, side, failure.id) in MARKED]
+    sides = [side for side in SIDES if (failure.folder, side, failure.id) in MARKED]
     if not failure.signatures:
         assert sides == ["guards"]
         return

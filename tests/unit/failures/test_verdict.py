@@ -19,7 +19,7 @@ FAILURE = Failure(
     components={},
     cause="c",
     remedy="r",
-    source=Path("failures.toml"),
+    source=Path("short_column/failure.toml"),
     signatures=(
         Signature(exception="AssertionError", message=re.compile(r"column '\w+' of \d+ rows")),
         Signature(signal="SIGFPE", frames=(re.compile("embedding.py:apply"),)),

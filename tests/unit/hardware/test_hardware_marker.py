@@ -31,7 +31,7 @@ RTX_5070_TI = machine(("NVIDIA GeForce RTX 5070 Ti", (12, 0), 16303))
 def test_no_shipped_test_is_pinned_to_a_model_of_card():
     """Capability and memory say what a test needs; only the CPU is asked for by name."""
     pinned = re.compile(r"""\bmark\.hw\(\s*["'](?!cpu["'])""")
-    tests = {path: path.read_text(encoding="utf-8") for path in SHIPPED.glob("*/*.py")}
+    tests = {path: path.read_text(encoding="utf-8") for path in SHIPPED.glob("**/*.py")}
     assert any("mark.hw(" in text for text in tests.values())
     assert [str(path) for path, text in tests.items() if pinned.search(text)] == []
 

@@ -17,8 +17,11 @@ def touched(monkeypatch):
 @pytest.mark.parametrize(
     ("files", "folders"),
     [
-        (["scenarios/batch/test_dataset_null_fill.py"], ["batch"]),
-        (["pytest_rlregress/remedies/weight_sync.py", "scenarios/tokens/failures.toml"], ["tokens", "weight_sync"]),
+        (["scenarios/batch/dataset_null_fill/test_dataset_null_fill.py"], ["batch"]),
+        (
+            ["pytest_rlregress/remedies/weight_sync.py", "scenarios/tokens/a/failure.toml"],
+            ["tokens", "weight_sync"],
+        ),
         (["tests/mutants/batch_columns.py"], ["batch"]),
         (["pytest_rlregress/plugin.py", "docs/scenarios.md", "scenarios/component_checks.py"], []),
     ],
@@ -29,6 +32,6 @@ def test_folders_of_changed_files(touched, files, folders):
 
 def test_more_folders_than_fit_are_left_to_the_nightly(touched, monkeypatch, capsys):
     names = ["batch", "tokens", "weight_sync"]
-    monkeypatch.setattr(touched, "changed_files", lambda: [f"scenarios/{name}/failures.toml" for name in names])
+    monkeypatch.setattr(touched, "changed_files", lambda: [f"scenarios/{name}/it_fails/failure.toml" for name in names])
     assert touched.main([]) == 0
     assert "more than 2 folders differ (batch, tokens, weight_sync)" in capsys.readouterr().out

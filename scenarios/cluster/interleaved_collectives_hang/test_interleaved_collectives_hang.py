@@ -1,0 +1,146 @@
+"""One rank sends weights on its own group while the others are in the next all-gather: all of them wait for ever."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import pytest
+
+from pytest_rlregress.scenarios.cluster.interleaved_collectives_hang.process_groups import (
+    RANKS,
+    RECEIVER,
+    SENDER,
+    in_three_processes,
+)
+
+pytestmark = pytest.mark.isolated(group="process groups")  # its processes are forks: of one that has no threads
+NAMES = ["embed", "layer", "head"]
+# A group's own timeout is 10 minutes with NCCL, 30 with gloo: until then nothing is said.
+SECONDS = 1.0
+
+
+def full_weights(rank, trainers):
+    """Each weight gathered from its shards when it is its turn, as ``full_tensor()`` gathers those of FSDP."""
+    import torch
+    import torch.distributed as dist
+
+    for number, name in enumerate(NAMES):
+        shards = [torch.empty(4) for _ in range(RANKS)]
+        dist.all_gather(shards, torch.full((4,), 10.0 * number + rank), group=trainers)
+        yield name, torch.cat(shards)
+
+
+def full_weight(number):
+    return [10.0 * number + rank for rank in range(RANKS) for _ in range(4)]
+
+
+def send(pairs, weights):
+    import torch.distributed as dist
+
+    for _, tensor in pairs:
+        dist.broadcast(tensor, SENDER, group=weights)
+
+
+def receive(weights):
+    import torch
+    import torch.distributed as dist
+
+    came = [torch.empty(4 * RANKS) for _ in NAMES]
+    for tensor in came:
+        dist.broadcast(tensor, SENDER, group=weights)
+    return [tensor.tolist() for tensor in came]
+
+
+@pytest.mark.reproduces("interleaved-collectives-hang")
+@pytest.mark.parametrize("receiver", ["after-its-own-gathering", "refused"])
+def test_send_between_two_gatherings(tmp_path, receiver):
+    """The receiver shares a trainer's process, or has answered the request with an error, which the sender drops."""
+
+    def sync(rank, trainers, weights):
+        pairs = full_weights(rank, trainers)
+        if rank == SENDER:
+            return send(pairs, weights)
+        for _ in pairs:
+            pass
+        return receive(weights) if rank == RECEIVER and receiver != "refused" else None
+
+    came = in_three_processes(sync, tmp_path, SECONDS)
+    waiting = [f"rank {rank} in {one['in']}: {one['error']}" for rank, one in enumerate(came) if "error" in one]
+    assert not waiting, f"silent for {SECONDS:g} s: {'; '.join(waiting)}"
+
+
+def sync_by(subject, timeout, parts=("sends", "receives"), lag=0.0):
+    """A rank's part under the remedy: what it received or was told, and whether training can go on."""
+    import torch
+    import torch.distributed as dist
+
+    def sync(rank, trainers, weights):
+        came = {}
+
+        def gathering():
+            yield from full_weights(rank, trainers)
+            time.sleep(lag * rank)
+            came["gathered"] = time.monotonic()
+
+        def sends(pairs):
+            came["sent"], came["names"] = time.monotonic(), [name for name, _ in pairs]
+            send(pairs, weights)
+
+        def refused(pairs):
+            raise ConnectionError("POST /update_weights: 500 Internal Server Error")
+
+        def waits(pairs):
+            time.sleep(6)  # longer than the group's own time
+
+        def receives(pairs):
+            came["received"] = receive(weights)
+
+        acts = {"sends": sends, "refused": refused, "waits": waits, "receives": receives}
+        part = acts.get({SENDER: parts[0], RECEIVER: parts[1]}.get(rank))
+        begun = time.monotonic()
+        try:
+            subject(gathering(), part, trainers, timeout)
+        except RuntimeError as error:
+            came["told"] = str(error)
+        came["seconds"] = time.monotonic() - begun
+        came["threads"] = [one.daemon for one in threading.enumerate() if one is not threading.main_thread()]
+        dist.all_reduce(total := torch.tensor([float(rank)]), group=trainers)
+        return came | {"total": total.item()}
+
+    return sync
+
+
+def values(came):
+    assert all("value" in one for one in came), came
+    found = [one["value"] for one in came]
+    assert [one["total"] for one in found] == [3.0] * RANKS, "the ranks are no longer in step"
+    assert all(all(one["threads"]) for one in found), "a thread is left behind that no process can end with"
+    return found
+
+
+@pytest.mark.guards("interleaved-collectives-hang")
+def test_every_weight_arrives(subject, tmp_path):
+    """Not before the slowest rank has gathered all of them."""
+    sender, _, receiver = found = values(in_three_processes(sync_by(subject, 30, lag=0.1), tmp_path, 4))
+    assert not any("told" in one for one in found), found
+    assert sender["names"] == NAMES
+    assert receiver["received"] == [full_weight(number) for number in range(len(NAMES))]
+    assert sender["sent"] > max(one["gathered"] for one in found), "sent while a rank was still gathering"
+
+
+@pytest.mark.guards("interleaved-collectives-hang")
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (("refused", None), "rank 0: ConnectionError: .*500 Internal Server Error"),
+        (("waits", None), r"rank 0.*\b0\.5 s"),
+        ((None, "receives"), r"rank 2.*\b0\.5 s"),
+    ],
+    ids=["refused", "no-answer", "no-sender"],
+)
+def test_every_rank_is_told(subject, tmp_path, parts, words):
+    for one in values(in_three_processes(sync_by(subject, 0.5, parts), tmp_path, 4)):
+        assert re.search(words, one.get("told", "")), one
+        assert one["seconds"] < 3, "told when the group's own time was over"

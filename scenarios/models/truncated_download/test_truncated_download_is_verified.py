@@ -1,0 +1,165 @@
+"""A model is downloaded until each file is what the hub says of it: nothing loads part of a shard."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_rlregress.fixtures import loopback_hub
+from pytest_rlregress.fixtures.loopback_hub import Fault
+from pytest_rlregress.scenarios.models.truncated_download import two_shards
+from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
+    CUT,
+    MODEL,
+    WHOLE,
+    download,
+    half,
+    load,
+    put_fault,
+)
+
+
+@pytest.fixture(scope="module")
+def published(tiny_qwen, tmp_path_factory):
+    return two_shards.publish(tiny_qwen, tmp_path_factory.mktemp("hub"))
+
+
+@pytest.fixture(scope="module")
+def older(published, tmp_path_factory):
+    """Revision v1: one layer's weights are others, so is a shard."""
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path_factory.mktemp("older")
+    for path in published.iterdir():
+        shutil.copy(path, folder)
+    save_file({name: tensor + 1 for name, tensor in load_file(folder / CUT).items()}, folder / CUT, {"format": "pt"})
+    return folder
+
+
+@pytest.fixture
+def hub(published, older, monkeypatch, tmp_path_factory):
+    with two_shards.serving(
+        monkeypatch, {MODEL: published, f"{MODEL}@v1": older}, tmp_path_factory.mktemp("cache")
+    ) as hub:
+        yield hub
+
+
+def check_complete(folder, published):
+    """Every file as published, and the model loads."""
+    for path in published.iterdir():
+        assert filecmp.cmp(folder / path.name, path, shallow=False), f"{path.name} is not as published"
+    load(folder)
+
+
+@pytest.mark.guards("truncated-download")
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(after=1000, times=8), Fault(body=b"", times=1), Fault(after=1000, silence=1.0, times=2)],
+    ids=["cut", "empty", "silent"],
+)
+def test_goes_on_until_complete(hub, subject, published, tmp_path, monkeypatch, fault):
+    put_fault(hub, fault, monkeypatch)
+    attempts = 9  # huggingface-hub 0.x gives up at every cut, 1.x at every fifth
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, attempts), published)
+    fetched = [file for file, _ in hub.downloads]
+    assert fetched.count(WHOLE) == 1, f"a shard that was right was fetched {fetched.count(WHOLE)} times"
+
+
+@pytest.mark.guards("truncated-download")
+@pytest.mark.parametrize("fill", [b"", b"\0"], ids=["half", "zeros-to-the-end"])
+def test_half_a_shard_is_not_taken_for_whole(hub, subject, published, tmp_path, fill):
+    hub.faults[CUT] = Fault(body=half(published / CUT, fill), times=1)
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
+
+
+@pytest.mark.guards("truncated-download")
+def test_what_is_right_is_not_fetched_again(hub, subject, published, tmp_path):
+    for _ in range(2):
+        check_complete(subject(MODEL, tmp_path, endpoint=hub.endpoint), published)
+    assert len(hub.downloads) == len(list(published.iterdir())), f"fetched: {hub.downloads}"
+
+
+@pytest.mark.guards("truncated-download")
+@pytest.mark.parametrize("revision", ["main", "v1"])
+def test_the_revision_asked_for_comes(hub, subject, published, older, tmp_path, revision):
+    """From HF_ENDPOINT, to a folder that is made."""
+    folder = tmp_path / "models" / "here"
+    assert subject(MODEL, str(folder), revision) == folder
+    check_complete(folder, {"main": published, "v1": older}[revision])
+
+
+@pytest.mark.guards("truncated-download")
+@pytest.mark.parametrize(
+    ("model", "revision", "error"),
+    [("tiny/none", "main", "RepositoryNotFoundError"), (MODEL, "v2", "RevisionNotFoundError")],
+)
+def test_nothing_to_download(hub, subject, tmp_path, model, revision, error):
+    with pytest.raises(OSError, match="Not Found") as refused:
+        subject(model, tmp_path, revision, hub.endpoint)
+    assert type(refused.value).__name__ == error
+
+
+@pytest.mark.guards("truncated-download")
+def test_the_hub_that_is_named_is_asked(hub, subject, older, tmp_path):
+    """Not the one by default, which has the model."""
+    with loopback_hub.start({"lab/another": older}) as other:
+        check_complete(subject("lab/another", tmp_path, "main", other.endpoint, 1), older)
+        with pytest.raises(OSError, match="Not Found"):
+            subject(MODEL, tmp_path, "main", other.endpoint)
+
+
+@pytest.mark.guards("truncated-download")
+def test_a_wrong_shard_in_the_cache_is_not_taken(hub, subject, published, tmp_path):
+    from huggingface_hub import snapshot_download
+
+    hub.faults[CUT] = Fault(body=half(published / CUT, b"\0"), times=1)
+    snapshot_download(MODEL, endpoint=hub.endpoint)
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 2), published)
+
+
+@pytest.mark.guards("truncated-download")
+@pytest.mark.parametrize("fill", [b"", b"\0"], ids=["half", "zeros-to-the-end"])
+def test_half_a_shard_left_behind_is_replaced(hub, subject, published, tmp_path, fill):
+    download(hub, tmp_path)
+    (tmp_path / CUT).write_bytes(half(published / CUT, fill))
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 3), published)
+
+
+@pytest.mark.guards("truncated-download")
+def test_half_a_shard_in_the_cache_is_not_taken(hub, subject, published, tmp_path):
+    from huggingface_hub import snapshot_download
+
+    blob = Path(snapshot_download(MODEL, endpoint=hub.endpoint), CUT).resolve()
+    blob.write_bytes(half(published / CUT, b"\0"))
+    check_complete(subject(MODEL, tmp_path, "main", hub.endpoint, 1), published)
+
+
+@pytest.mark.guards("truncated-download")
+@pytest.mark.parametrize("fill", [None, b"", b"\0"], ids=["cut", "half", "zeros-to-the-end"])
+def test_gives_up_and_leaves_nothing_to_load(hub, subject, published, tmp_path, fill):
+    hub.faults[CUT] = Fault(after=1000) if fill is None else Fault(body=half(published / CUT, fill))
+    with pytest.raises(RuntimeError, match=CUT) as raised:
+        subject(MODEL, tmp_path, "main", hub.endpoint, 2)
+    assert WHOLE not in str(raised.value), f"names a file that is right: {raised.value}"
+    assert not (tmp_path / CUT).exists(), f"{(tmp_path / CUT).stat().st_size} bytes of a shard are left to be loaded"
+    assert filecmp.cmp(tmp_path / WHOLE, published / WHOLE, shallow=False)
+
+
+@pytest.mark.guards("truncated-download")
+def test_the_last_error_is_the_cause(hub, subject, tmp_path):
+    hub.faults[CUT] = Fault(after=1000)
+    with pytest.raises(RuntimeError, match=r"received 1000 bytes|Connection broken") as raised:
+        subject(MODEL, tmp_path, "main", hub.endpoint, 1)
+    assert str(raised.value.__cause__) in str(raised.value)
+
+
+@pytest.mark.guards("truncated-download")
+@pytest.mark.parametrize(("given", "attempts"), [({"attempts": 1}, 1), ({"attempts": 3}, 3), ({}, 5)])
+def test_so_many_attempts(hub, subject, published, tmp_path, given, attempts):
+    hub.faults[CUT] = Fault(body=half(published / CUT, b"\0"))
+    with pytest.raises(RuntimeError, match=CUT):
+        subject(MODEL, tmp_path, endpoint=hub.endpoint, **given)
+    assert [file for file, _ in hub.downloads].count(CUT) == attempts

@@ -1,0 +1,154 @@
+"""A process forked after CUDA was used cannot use it: vLLM asks whether it was, not whether a parent did."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+
+GPU = pytest.mark.hw(capability=">=8.0")
+VARIABLE = "VLLM_WORKER_MULTIPROC_METHOD"
+
+COLLECT = """
+import sys, pytest
+pytest.main(["--collect-only", "-qq", "--hw=cpu", "-p", "no:cacheprovider", "--pyargs", "pytest_rlregress.scenarios"])
+assert any(name.endswith("fork_after_cuda.test_fork_after_cuda") for name in sys.modules), "nothing was collected"
+assert "torch" not in sys.modules, "torch was imported"
+"""
+
+
+@pytest.fixture
+def cuda_in_use(monkeypatch):
+    """What CUDA tells torch once it was initialised, here and in forked processes; what decides by that is real."""
+    import torch
+
+    process = os.getpid()
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
+    monkeypatch.setattr(torch.cuda, "_initialized", True)
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: os.getpid() != process)
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def use_cuda():
+    """What a worker does first. Where there is no CUDA it fails too, but not before it has looked for a fork."""
+    import torch
+
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError) as error:
+        if not re.search("not compiled with CUDA|no NVIDIA driver|No CUDA GPUs", str(error)):
+            raise
+
+
+def reporting(pipe, function, arguments):
+    try:
+        pipe.send(function(*arguments))
+    except Exception as error:
+        pipe.send(error)
+
+
+def run_in(context, function, *arguments):
+    """Call a function in a process of this start method: what it returns, or the exception it ended with."""
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=reporting, args=(sender, function, arguments))
+    process.start()
+    sender.close()
+    with suppress(EOFError):  # of a process that died
+        outcome = receiver.recv()
+    process.join()
+    assert process.exitcode == 0, f"the process ended with status {process.exitcode}"
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def run_forked(function, *arguments):
+    return run_in(multiprocessing.get_context("fork"), function, *arguments)
+
+
+def start_worker(choose=None):
+    """Start a worker as vLLM would, which uses CUDA; the start method. ``choose`` is asked for one before."""
+    from vllm.utils.system_utils import get_mp_context
+
+    if choose:
+        os.environ[VARIABLE] = choose()
+    context = get_mp_context()
+    run_in(context, use_cuda)
+    return context.get_start_method()
+
+
+def start_engine(directory):
+    """Start vLLM with its core in a process of its own, as it does by itself; the number of tokens generated."""
+    from pytest_rlregress.fixtures import vllm_engine
+
+    vllm_engine.ENVIRONMENT["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+    with vllm_engine.start(directory) as engine:
+        [completion] = engine.generate([[5, 6, 7]], 4, ignore_eos=True)
+        return len(completion.ids)
+
+
+@pytest.mark.isolated
+@pytest.mark.reproduces("fork-after-cuda")
+def test_worker_of_a_forked_process(cuda_in_use):
+    run_forked(start_worker)
+
+
+@pytest.mark.isolated
+@pytest.mark.guards("fork-after-cuda")
+@pytest.mark.needs("vllm")
+def test_worker_uses_cuda(cuda_in_use, monkeypatch, subject):
+    monkeypatch.setenv(VARIABLE, "fork")  # of an earlier engine: the choice must not be read from it
+    assert run_forked(start_worker, subject) == "spawn"
+
+
+@pytest.mark.isolated
+@pytest.mark.guards("fork-after-cuda")
+def test_choice(cuda_in_use, subject):
+    assert run_forked(subject) == "spawn", "CUDA was initialised before this process was forked"
+    assert run_forked(run_forked, subject) == "spawn", "CUDA was initialised two processes up"
+    assert subject() == "spawn", "CUDA is initialised in this process"
+
+
+@pytest.mark.isolated
+@pytest.mark.guards("fork-after-cuda", fidelity="real")
+@pytest.mark.needs("vllm")
+def test_choice_without_cuda(subject):
+    assert subject() == "fork", "nothing here has used CUDA: a script without a __main__ guard must go on working"
+    start_worker(subject)
+
+
+@pytest.mark.guards("fork-after-cuda", fidelity="real")
+def test_collection_leaves_cuda_alone(tmp_path):
+    """So that the processes which tests run in can be forked."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "RLREGRESS_"))}
+    subprocess.run([sys.executable, "-c", COLLECT], env=environment, cwd=tmp_path, timeout=120, check=True)
+
+
+@GPU
+@pytest.mark.needs("vllm-engine")
+@pytest.mark.isolated(stall=30)  # the engine's error is logged in a process of its own, well before it is raised here
+@pytest.mark.reproduces("fork-after-cuda", fidelity="real")
+def test_engine_of_a_forked_process(tiny_qwen):
+    import torch
+
+    torch.cuda.init()
+    run_forked(start_engine, tiny_qwen.directory)
+
+
+@GPU
+@pytest.mark.needs("vllm-engine")
+@pytest.mark.isolated
+@pytest.mark.guards("fork-after-cuda", fidelity="real")
+def test_engine_beside_cuda(tiny_qwen, monkeypatch, subject):
+    import torch
+
+    torch.cuda.init()
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert run_forked(start_worker, subject) == "spawn"
+    monkeypatch.setenv(VARIABLE, subject())
+    assert start_engine(tiny_qwen.directory) == 4

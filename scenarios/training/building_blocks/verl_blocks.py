@@ -1,0 +1,72 @@
+"""verl's loss of a batch, by the function that its workers call."""
+
+from __future__ import annotations
+
+from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.scenarios.training.building_blocks.blocks import HIGH, LOW
+from pytest_rlregress.stack import InterfaceMissing
+
+RANKS = 2
+PROMPT = 3
+
+
+def verls(batch, rows=None, name="vanilla", mode="seq-mean-token-mean", weights=None, **settings):
+    """Return verl's loss of the batch by ``ppo_loss``, as its workers call it: a micro batch after the other.
+
+    Args:
+        batch: Its rows without padding are what verl is given, behind a prompt; log-probabilities are of all tokens.
+        rows: How many rows each micro batch has; all in one by default.
+        name: The policy loss, as verl registers it.
+        mode: verl's ``loss_agg_mode``.
+        weights: Those of rollout correction by token.
+        settings: Further ones of verl's ``ActorConfig``.
+    """
+    import torch
+
+    trainers.core_algos()
+    try:
+        from verl.utils import tensordict_utils
+        from verl.workers.config import ActorConfig
+        from verl.workers.utils.losses import ppo_loss
+    except ImportError as error:
+        raise InterfaceMissing(f"needs verl.workers.utils.losses.ppo_loss, here: {error}") from error
+    config = ActorConfig(
+        strategy="fsdp",
+        rollout_n=1,
+        ppo_micro_batch_size_per_gpu=1,
+        clip_ratio_low=LOW,
+        clip_ratio_high=HIGH,
+        loss_agg_mode=mode,
+        policy_loss={"loss_mode": name},
+        **settings,
+    )
+    lengths = (batch.sequences >= 0).sum(dim=1).tolist()
+    responses = {
+        "responses": torch.ones_like(batch.mask),
+        "response_mask": batch.mask,
+        "old_log_probs": batch.old_log_probs,
+        "advantages": batch.advantages,
+        "ref_log_prob": batch.ref_log_probs,
+        **({} if weights is None else {"rollout_is_weights": weights}),
+    }
+    told = {"dp_size": RANKS, "batch_num_tokens": batch.batch_tokens, "global_batch_size": batch.batch_sequences}
+    losses = []
+    for part in torch.arange(len(lengths)).split(rows or len(lengths)):
+        widths = [lengths[row] for row in part]
+        tensors = {
+            field: _nested([tensor[row, :width] for row, width in zip(part, widths, strict=True)])
+            for field, tensor in responses.items()
+        }
+        tensors["prompts"] = _nested([torch.ones(PROMPT, dtype=torch.long) for _ in part])
+        # A token's log-probability is at the place before it.
+        around = [torch.nn.functional.pad(batch.log_probs[row, : lengths[row]], (PROMPT - 1, 1)) for row in part]
+        data = tensordict_utils.get_tensordict(tensors, {**told, "global_token_num": sum(widths)})
+        losses.append(ppo_loss(config, {"log_probs": _nested(around)}, data)[0])
+    return sum(losses) / RANKS  # FSDP takes the mean of the ranks'
+
+
+def _nested(rows):
+    """Return rows of unequal lengths as one tensor."""
+    import torch
+
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
