@@ -14,6 +14,7 @@ from pytest_rlregress.scenarios.cluster.interleaved_collectives_hang.process_gro
 pytestmark = pytest.mark.isolated(group="process groups")
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.guards("interleaved-collectives-hang")
 def test_ranks_that_are_no_trainers(subject, tmp_path):
     def sync(rank, _, trainers):
