@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress import properties
+from pytest_rlregress.harness import properties
 from pytest_rlregress.logs.ansi import plain
 from pytest_rlregress.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Session
+    from pytest_rlregress.harness.session import Session
     from pytest_rlregress.terminal import Terminal
 
 #: GitHub shows so many of each kind for one step.

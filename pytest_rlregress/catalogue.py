@@ -109,7 +109,7 @@ class Failure:
         id: The name of its folder, with dashes.
         components: What its tests need, each with the versions in which the failure is known: ``<0.8``, or ``any``.
         subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
-            ``package.module:function``. ``pytest_rlregress.subjects.check`` looks it up.
+            ``package.module:function``. ``pytest_rlregress.harness.subjects.check`` looks it up.
         refuted: What was tried besides and did nothing, or not enough, or made it worse.
         seen: When and where, in words.
         fidelity: How real its tests are, but for those whose markers say otherwise: one of ``FIDELITIES``.

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress import collection, properties, settings
 from pytest_rlregress.fixtures.declare import *  # noqa: F403
-from pytest_rlregress.fixtures.stack_fixtures import STACK_FIXTURES, asked_by, is_ours
+from pytest_rlregress.harness import OPENED, collection, properties, settings
+from pytest_rlregress.harness.stack_fixtures import CONTAINED, STACK_FIXTURES, asked_by, is_ours
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Session
+    from pytest_rlregress.harness.protocol import Protocol
+    from pytest_rlregress.harness.session import Session
 
 pytest.register_assert_rewrite("pytest_rlregress.scenarios")
 
@@ -36,19 +38,8 @@ LONG = "long: a contained test of a minute and more, run with --rl-long only."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options and ini values: see ``pytest_rlregress.settings.OPTIONS``."""
+    """Declare the options and ini values: see ``pytest_rlregress.harness.settings.OPTIONS``."""
     settings.declare(parser)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers; where an option asks for it, look at the machine before anything is collected."""
-    for marker in (*MARKERS, LONG):
-        config.addinivalue_line("markers", marker)
-    # Registered now, and not with the module: around what other plugins register when they are configured (--ff).
-    config.pluginmanager.register(Collected(), "rlregress-collected")
-    resolved = settings.resolve(config)
-    if resolved.hw or resolved.require or resolved.record_dir or resolved.update_goldens:
-        _open(config)
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
@@ -56,31 +47,16 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return _session(config).list_profiles() if settings.resolve(config).hw == "list" else None
 
 
-class Collected:
-    """Takes over what was collected, before and after other plugins choose and order it."""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(
-        self, session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-    ) -> Generator[None, None, None]:
-        """Hand collected tests with a marker of ours, or that ask for a fixture of the stack, to the harness."""
-        with _usage_errors_shown(session, items):
-            if ours := any(map(_is_for_the_harness, items)):
-                _open(config)
-                left_out = _session(config).adopt(items)
-                collection.check(config, _session(config), [*items, *left_out])
-                if left_out:
-                    config.hook.pytest_deselected(items=left_out)
-        containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
-        with _usage_errors_shown(session, items):
-            if containment is not None:  # --stepwise goes on from a place in this order
-                containment.order(items)
-        with _usage_errors_shown(session, items):
-            yield
-            if ours and (left_out := _session(config).leave_out_long(items)):
-                config.hook.pytest_deselected(items=left_out)
-            if containment is not None:
-                containment.order(items)
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers; where an option asks for it, look at the machine before anything is collected."""
+    for marker in (*MARKERS, LONG):
+        config.addinivalue_line("markers", marker)
+    # Registered now, and not with the module: around what other plugins register when they are configured (--ff).
+    hooks = Hooks(config)
+    config.pluginmanager.register(hooks, "rlregress-hooks")
+    resolved = settings.resolve(config)
+    if resolved.hw or resolved.require or resolved.record_dir or resolved.update_goldens:
+        hooks.open()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -89,6 +65,230 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Watch for test files whose import brings the stack into this process."""
     return (yield from collection.watch(collector))
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test of shipped scenarios where no warning is an error; one that runs here, under its variables."""
+    with collection.warnings_shown(item.path), _own_variables(item):
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Keep the stack out of pytest's own process: a fixture that only shows when the test runs is refused there."""
+    if fixturedef.argname in STACK_FIXTURES and is_ours(fixturedef):
+        from pytest_rlregress.harness.inline import check_that_fixture_may_run
+
+        check_that_fixture_may_run(request)
+
+
+class Hooks:
+    """The hooks of a run, in its order; none does anything before the session is opened.
+
+    It is opened by an option that says so, for the first collected test of ours or, where xdist's workers collect, for
+    the first verdict that one of them sends.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def open(self) -> None:
+        """Open the session, and register what reports of it: once a run, and not in each of its processes."""
+        run = _session(self._config)
+        if not run.open() or hasattr(self._config, "workerinput"):
+            return
+        from pytest_rlregress.terminal import Terminal
+
+        register = self._config.pluginmanager.register
+        terminal = Terminal(self._config, run)
+        register(terminal, "rlregress-terminal")
+        if run.settings.update_goldens:
+            from pytest_rlregress.goldens.recording import Recording
+
+            register(Recording(self._config, run), "rlregress-goldens")
+        if run.settings.record_dir:
+            from pytest_rlregress.records.writer import RecordWriter
+
+            register(RecordWriter(self._config, run, run.settings.record_dir), "rlregress-record")
+        if run.settings.hw and not run.inline:
+            from pytest_rlregress.harness.progress import RunProgress
+
+            register(RunProgress(self._config, run.say), "rlregress-progress")
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            from pytest_rlregress.annotations import Annotations
+
+            register(Annotations(self._config, run, terminal), "rlregress-annotations")
+
+    # -- collection ------------------------------------------------------------------------------------------------
+
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+        """Import a file with tests of ours in a child first."""
+        if not self._contains:
+            return None
+        from pytest_rlregress.harness.import_trial import try_import
+
+        return try_import(module_path, parent, self._protocol.pool, _session(self._config))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, None, None]:
+        """Find out what the tests are, choose and order them: before and after other plugins do so."""
+        with _usage_errors_shown(session, items):
+            if any(map(_is_for_the_harness, items)):
+                from pytest_rlregress.harness import selection
+
+                self.open()
+                run = _session(config)
+                left_out = selection.adopt(items, run)
+                selection.warn(config, run, [*items, *left_out])
+                if left_out:
+                    config.hook.pytest_deselected(items=left_out)
+                if self._contains:  # --stepwise goes on from a place in this order
+                    selection.order(items)
+        with _usage_errors_shown(session, items):
+            yield
+            if opened := self._opened:
+                from pytest_rlregress.harness import selection
+                from pytest_rlregress.harness.items import describe_all
+
+                describe_all(items, opened)  # once more: a conftest.py may have marked some
+                if left_out := selection.leave_out_long(items, opened):
+                    config.hook.pytest_deselected(items=left_out)
+                if self._contains:
+                    selection.order(items)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Start importing for the tests that were selected; say so if they run here."""
+        run = self._opened
+        if run is None or run.is_child:
+            return
+        from pytest_rlregress.harness import inline
+
+        run.inline = run.inline or inline.is_asked_for(session)
+        if run.inline:
+            inline.warn(session)
+        else:
+            self._protocol.begin(session)
+
+    # -- under pytest-xdist ----------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell one of xdist's workers where to write down which tests share a child."""
+        if self._contains:
+            node.workerinput["rlregress_groups"] = str(self._protocol.pool.groups_file)
+
+    @pytest.hookimpl(wrapper=True, optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Generator[None, Any, Any]:
+        """Under ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker.
+
+        A conftest file may say otherwise too, but not of the shipped scenarios, which its tests are none of.
+        """
+        given = yield
+        if not self._contains or config.getoption("dist") != "load":
+            return given
+        shipped = _session(config).settings.hw and config.args_source != pytest.Config.ArgsSource.ARGS
+        if not shipped and not type(given).__module__.startswith("xdist."):
+            return given
+        from pytest_rlregress.harness.scheduling import ByGroup
+
+        return ByGroup(config, log, self._protocol.pool.groups_file)
+
+    # -- one test --------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Run a contained test in its child; others go on as always."""
+        return self._protocol.run(item, nextitem) if self._contains else None
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> bool | None:
+        """pytest-timeout's limit for a contained test is this plugin's to watch: its own would end the session."""
+        return self._protocol.limit(item, float(settings.timeout)) if self._contains else None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip a test that cannot run here, where no child is asked."""
+        if (run := self._opened) and run.inline:
+            from pytest_rlregress.harness import inline
+
+            inline.skip_unavailable(item)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Watch, in the process that it runs in, whether a test does the failing act."""
+        if not (run := self._opened) or not (run.inline or run.is_child):
+            return (yield)
+        from pytest_rlregress.harness import acts
+
+        return (yield from acts.watch(item))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Judge a test that ran here."""
+        report = yield
+        if (run := self._opened) and run.inline:
+            from pytest_rlregress.harness import inline
+
+            inline.judge(item, call, report, run)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Open the session for the first verdict that one of xdist's workers sends: they alone know the tests."""
+        found = properties.read(report).keys() if self._opened is None and hasattr(report, "node") else set()
+        if {"verdict", "checks"} & found:
+            manager = self._config.pluginmanager
+            before = manager.get_plugins()
+            self.open()
+            # Only plugins that were there when pytest began this call get the report from it.
+            manager.subset_hook_caller("pytest_runtest_logreport", before)(report=report)
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """All children have ended when other plugins look at the end of the loop, as coverage does."""
+        result = yield
+        self._close()
+        return result
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Ctrl-C, SIGTERM or ``pytest.exit()``."""
+        if "_protocol" in vars(self):
+            self._protocol.interrupt()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Nothing survives the session, even if a report cannot be written."""
+        self._close()
+
+    # -- what they ask ---------------------------------------------------------------------------------------------
+
+    @property
+    def _opened(self) -> Session | None:
+        return self._config.stash.get(OPENED, None)
+
+    @property
+    def _contains(self) -> bool:
+        """Whether contained tests of this process run in children."""
+        return (run := self._opened) is not None and not run.inline and not run.is_child
+
+    @cached_property
+    def _protocol(self) -> Protocol:
+        from pytest_rlregress.harness.protocol import Protocol
+
+        return Protocol(self._config, _session(self._config))
+
+    def _close(self) -> None:
+        """End the children, if any were started."""
+        if "_protocol" in vars(self):
+            self._protocol.close()
 
 
 @contextmanager
@@ -105,72 +305,21 @@ def _usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> It
         session.config.hook.pytest_collectreport(report=report)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Open for the first verdict that one of xdist's workers sends: without --hw only they know the tests."""
-    config: pytest.Config | None = getattr(getattr(report, "node", None), "config", None)
-    if config is not None and {"verdict", "checks"} & properties.read(report).keys() and _open(config):
-        terminal: Any = config.pluginmanager.get_plugin("rlregress-terminal")
-        terminal.pytest_runtest_logreport(report)  # registered while this very hook is being called
+def _own_variables(item: pytest.Item) -> AbstractContextManager[object]:
+    """Set the variables of a test's marker where it runs in this process."""
+    run = item.config.stash.get(OPENED, None)
+    if run is None or not run.inline:
+        return nullcontext()
+    from pytest_rlregress.harness import inline
 
-
-@pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Show the warnings of shipped scenarios, where the run's filters make errors of them: they are no verdict."""
-    if all(action != "error" for action, *_ in warnings.filters) or not collection.is_shipped(item.path):
-        return (yield)
-    shown = [("default" if action == "error" else action, *rest) for action, *rest in warnings.filters]
-    with warnings.catch_warnings():
-        warnings.resetwarnings()
-        warnings.filters[:] = shown  # type: ignore[index]
-        return (yield)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
-    """Keep the stack out of pytest's own process: a fixture that only shows when the test runs is refused there."""
-    if fixturedef.argname in STACK_FIXTURES and is_ours(fixturedef):
-        from pytest_rlregress.containment.inline import check_that_fixture_may_run
-
-        check_that_fixture_may_run(request)
+    return inline.variables(item)
 
 
 def _is_for_the_harness(item: pytest.Item) -> bool:
-    return bool(asked_by(item)) or any(item.get_closest_marker(line.partition("(")[0]) for line in MARKERS)
-
-
-def _open(config: pytest.Config) -> bool:
-    """Open the session, and with it the report; False if it was open."""
-    run = _session(config)
-    if not run.open():
-        return False
-    from pytest_rlregress.terminal import Terminal
-
-    terminal = Terminal(config, run)
-    config.pluginmanager.register(terminal, "rlregress-terminal")
-    if hasattr(config, "workerinput"):  # the rest is once a run, not in each of xdist's workers
-        return True
-    if run.settings.update_goldens:
-        from pytest_rlregress.goldens.recording import Recording
-
-        config.pluginmanager.register(Recording(config, run), "rlregress-goldens")
-    if run.settings.record_dir:
-        from pytest_rlregress.records.writer import RecordWriter
-
-        config.pluginmanager.register(RecordWriter(config, run, run.settings.record_dir), "rlregress-record")
-    containment: Any = config.pluginmanager.get_plugin("rlregress-containment")
-    if run.settings.hw and containment is not None:
-        from pytest_rlregress.progress import RunProgress
-
-        config.pluginmanager.register(RunProgress(config, containment.say), "rlregress-progress")
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        from pytest_rlregress.annotations import Annotations
-
-        config.pluginmanager.register(Annotations(config, run, terminal), "rlregress-annotations")
-    return True
+    return bool(asked_by(item)) or any(map(item.get_closest_marker, CONTAINED))
 
 
 def _session(config: pytest.Config) -> Session:
-    from pytest_rlregress import session
+    from pytest_rlregress.harness import session
 
     return session.find(config)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress import settings
+from pytest_rlregress.harness import settings
 
 #: What an ini file asks of a run, and reading it does not need: options of other plugins above all.
 _NOT_OF_A_READING = ("addopts", "required_plugins", "filterwarnings", "strict", "strict_config")

@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress import fidelity, hardware, properties
-from pytest_rlregress.collection import is_shipped
-from pytest_rlregress.containment.checks import log_reports
+from pytest_rlregress import fidelity, hardware
 from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.fixtures.step_key import Key
-from pytest_rlregress.quick import SAID
+from pytest_rlregress.harness import properties
+from pytest_rlregress.harness.checks import log_reports
+from pytest_rlregress.harness.collection import is_shipped
+from pytest_rlregress.harness.selection import SAID
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.text import wrapped
 from pytest_rlregress.verdicts import Rank, Verdict, rank
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Session
+    from pytest_rlregress.harness.session import Session
 
 #: How pytest counts and shows a component's check: where it passed, in the summary only.
 _CHECKED = {

@@ -246,10 +246,10 @@ def reclaim() -> dict[str, Any]:
 def warm_server() -> dict[str, Any]:
     """Whether the warm server can be forked after all its imports: one thread, CUDA not initialised."""
     from pytest_rlregress.containment.client import WarmServer
-    from pytest_rlregress.containment.grouping import WARM_MODULES, warm_modules
+    from pytest_rlregress.harness.protocol import WARM_MODULES, warm_modules
 
     with tempfile.TemporaryDirectory(prefix="warm-") as folder:
-        server = WarmServer(warm_modules(WARM_MODULES), os.environ, Path(folder, "log"))
+        server = WarmServer(warm_modules({*WARM_MODULES}), os.environ, Path(folder, "log"))
         try:
             said = server.ready(lambda line: None)
             return {"forkable": server.safe(lambda line: None), **said}

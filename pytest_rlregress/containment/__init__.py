@@ -1,30 +1,109 @@
 """A test in a process of its own: warm start, named ends, limits, no survivor. docs/containment.md has the promises.
 
-The modules, in the order of a contained test:
+It takes and gives plain values: of a run, a documented failure and a verdict it knows nothing. In the order of a test:
 
-``grouping``          which tests are contained and share a child, what is imported before it starts, what it may use
-``scheduling``        the same for pytest-xdist: tests that share a child share a worker
-``plugin``            pytest's side: runs a test in its child and logs its reports as if it had run here
-``inline``            contained tests in pytest's own process instead, for debugging
-``reruns``            what pytest-rerunfailures asks for
 ``pool``              the servers and children of one session, and the GPUs that they hold
 ``gpu_lock``          gives a GPU to one process at a time
 ``client``            this process' handle on a warm server
-``child``             this process' handle on a contained child: watches its limits, tells how it ended
-``death``             how a child ended, and what its other processes left
 ``server``            the warm server: imports the stack once, forks a supervised child on request
 ``supervisor``        between server and child: takes in every orphan, reports how the child ended, leaves nothing alive
 ``worker``            pytest inside the child: runs the tests it is given, sends the reports back
 ``child_config``      the options and plugins of that pytest
-``acts``              inside the child: whether a test that came to its end did the failing act
 ``leaks``             inside the child: what a test left behind
-``reports``           what a report amounts to, and the report of a test whose process did not live to write one
+``child``             this process' handle on a contained child: watches its limits, tells how it ended
+``reports``           what a child sent, and the report of a test whose process did not live to write one
 
 What they look at:
 
+``interface``         inside the child: whether what a test raised is no verdict about a failure
 ``stacks``            Python and native stacks of a process and its descendants
 ``logs``              the logs a test depends on: stalls, last lines, what Ray's workers died of
 ``post_mortem``       of a dead process: its native libraries, whether memory ran out
 ``gpu_memory``        who holds memory on a GPU
 ``leftovers``         the session's temporary folder, and shared memory that nobody needs any more
 """
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_rlregress.containment.worker import Channel
+
+#: In a child's ``config.stash``: the channel to the pytest process.
+CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()
+
+
+@dataclass(frozen=True)
+class ChildGroup:
+    """Contained tests that run in one child, one after the other: those whose groups are equal.
+
+    Attributes:
+        name: Of the group, or the test itself when it has a child of its own.
+        environment: Variables set before the interpreter starts; not empty means an interpreter of its own.
+        fresh: Whether the child comes from an interpreter that imported nothing.
+        alone: Whether the child ends with the test.
+    """
+
+    name: str
+    environment: tuple[tuple[str, str], ...] = ()
+    fresh: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a test.
+
+    Attributes:
+        seconds: From its set-up to the end of its teardown.
+        memory: Bytes of it and its descendants together; None for any.
+        stall: Seconds to go on after its engine logged an error.
+        start: Seconds until its child can run tests.
+    """
+
+    seconds: float
+    memory: int | None = None
+    stall: float = float("inf")
+    start: float = 120.0
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What the other processes of a test had left when it failed.
+
+    Attributes:
+        texts: Titled: the libraries of forks that died of a native fault, the deaths that Ray's logs tell of, the last
+            lines of the logs.
+        signal: Name of the signal that one of them died of.
+    """
+
+    texts: tuple[tuple[str, str], ...] = ()
+    signal: str | None = None
+
+
+NO_DIAGNOSTICS = Diagnostics()
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a contained child ended before its test did.
+
+    Attributes:
+        kind: ``crashed`` or ``hung``.
+        signal: Name of the signal it died of, or None for an exit.
+        message: For people: one line, and what is quoted.
+        log: What the child wrote to its log since the phase began, stacks included.
+        sections: Titled texts: stacks, logs, libraries, what was killed with it.
+        seconds: How long the test had run.
+    """
+
+    kind: str
+    signal: str | None
+    message: str
+    log: str
+    sections: tuple[tuple[str, str], ...] = ()
+    seconds: float = 0.0

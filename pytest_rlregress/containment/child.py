@@ -11,19 +11,18 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.containment import post_mortem
-from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics, how_it_ended
+from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics, Limits, post_mortem
 from pytest_rlregress.containment.logs import Logs
 from pytest_rlregress.containment.server import MESSAGE_BYTES
 from pytest_rlregress.containment.stacks import stacks
 from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
 from pytest_rlregress.logs import ray
-from pytest_rlregress.util.processes import descendants, own_memory
+from pytest_rlregress.util.processes import descendants, how_it_ended, own_memory
 
 #: What fixtures have to tear down when the run is stopped.
 INTERRUPT_SECONDS = 15.0
@@ -33,23 +32,6 @@ _STOP_SECONDS = 60.0
 _LOG_BYTES = 50_000
 
 Receive = Callable[[str, Any], None]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a test.
-
-    Attributes:
-        seconds: From its set-up to the end of its teardown.
-        memory: Bytes of it and its descendants together; None for any.
-        stall: Seconds to go on after its engine logged an error.
-        start: Seconds until its child can run tests.
-    """
-
-    seconds: float
-    memory: int | None = None
-    stall: float = float("inf")
-    start: float = 120.0
 
 
 class Child:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,15 +66,6 @@ def mistake(error: BaseException, item: pytest.Item) -> str:
         if outside and Path(outside[-1].f_code.co_filename) == item.path:
             return f"the test uses a GPU, which the marker hw has to say: {error}"
     return ""
-
-
-def expects_exception(item: pytest.Item) -> bool:
-    """Whether the body of a test uses ``pytest.raises``."""
-    if not isinstance(item, pytest.Function):
-        return False
-    function: Any = inspect.unwrap(item.function)
-    names = function.__code__.co_names if inspect.isfunction(function) else ()
-    return "raises" in names and ("pytest" in names or function.__globals__.get("raises") is pytest.raises)
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:

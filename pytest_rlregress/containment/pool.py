@@ -7,19 +7,17 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import child_config, gpu_memory, leftovers
-from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Limits, Receive
+from pytest_rlregress.containment import ChildGroup, Death, Limits, child_config, gpu_memory, leftovers
+from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Receive
 from pytest_rlregress.containment.client import ContainmentError, WarmServer
-from pytest_rlregress.containment.death import Death
 from pytest_rlregress.containment.gpu_lock import GpuLock, acquire
-from pytest_rlregress.containment.grouping import ChildGroup
 from pytest_rlregress.containment.worker import Order
 from pytest_rlregress.hardware.nvml import Gpu
 
@@ -45,10 +43,20 @@ class Pool:
         config: The session's config.
         gpus: The GPUs that children may use; those that they see are locked, and so this process' own.
         say: Writes a line on the terminal.
+        preload: Modules that every server imports first.
+        kept: A file whose tests no plugin of a child may leave out.
     """
 
-    def __init__(self, config: pytest.Config, gpus: Sequence[Gpu], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        gpus: Sequence[Gpu],
+        say: Callable[[str], None],
+        preload: Sequence[str] = (),
+        kept: Path | None = None,
+    ) -> None:
         self._config, self._gpus, self._say = config, gpus, say
+        self._preload, self._kept = preload, kept
         #: By the modules that were asked for; None: imports nothing, not even pytest's plugins.
         self._servers: dict[tuple[str, ...] | None, WarmServer] = {}
         self._children: dict[ChildGroup, _Held] = {}
@@ -67,8 +75,11 @@ class Pool:
         if modules in self._servers and self._servers[modules].gone():
             self._servers.pop(modules).close()
         if modules not in self._servers:
-            self._servers[modules] = WarmServer(modules or (), os.environ, self._file("server"), plugins)
+            self._servers[modules] = self._start(modules or (), os.environ, plugins)
         return self._servers[modules]
+
+    def _start(self, modules: tuple[str, ...], environment: Mapping[str, str], plugins: tuple[str, ...]) -> WarmServer:
+        return WarmServer(modules, environment, self._file("server"), (*self._preload, *plugins))
 
     def child(self, group: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
         """The living child of ``group``, forked now if there is none.
@@ -102,7 +113,7 @@ class Pool:
         order = self._order(group, files, folder, environment)
         echo = self._config.option.capture in ("no", "tee-sys")
         if group.fresh:
-            own = WarmServer((), environment, self._file("server"))
+            own = self._start((), environment, ())
             try:
                 return _Held(own.fork(order, folder / "log", echo), own, folder, gpus)
             except BaseException:
@@ -218,6 +229,7 @@ class Pool:
             files=tuple(dict.fromkeys(map(str, files))),
             folder=os.getcwd(),
             environment=environment,
+            kept=str(self._kept or ""),
             collects=group != _IMPORTS,
             workerinput=child_config.workerinput(self._config),
             markers=tuple(self._config.getini("markers")),

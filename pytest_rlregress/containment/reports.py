@@ -1,4 +1,4 @@
-"""Turns reports into outcomes, and writes the report of a test whose process did not live to write one."""
+"""Takes what a child sends, and writes the report of a test whose process did not live to write one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.death import NO_DIAGNOSTICS, Death, Diagnostics
-from pytest_rlregress.verdicts import Outcome
+from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics
 
 _LAST_LINES = 10
 _CAPTURED = "Captured stdout"
@@ -26,7 +25,6 @@ _RUNNER = re.compile(
 )
 # Where faulthandler begins: for a fault, for a thread of a process that hangs.
 _STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.MULTILINE)
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
 
 
 def decides(report: pytest.TestReport) -> bool:
@@ -38,38 +36,6 @@ def decides(report: pytest.TestReport) -> bool:
 def is_subtest(report: pytest.TestReport) -> bool:
     """Whether a report is of a part of a test: pytest 9's fixture ``subtests``, ``unittest``'s ``subTest``."""
     return hasattr(report, "context")
-
-
-def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diagnostics = NO_DIAGNOSTICS) -> Outcome:
-    """The outcome that a report, and the end of its process, amount to.
-
-    Args:
-        report: The report that decides the test.
-        death: How its process ended, if it did not live.
-        diagnostics: What its other processes left, such as a Ray worker that died.
-    """
-    phase = report.when or "call"
-    log = "\n".join(text for _, text in (*report.sections, *diagnostics.texts))
-    if death is not None and report.failed:
-        frames = tuple(f"{frame['file']}:{frame['function']}" for frame in _FRAME.finditer(death.log))
-        return Outcome(death.kind, phase, (), death.message, frames, death.signal, f"{report.longreprtext}\n{log}")
-    if report.skipped:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        return Outcome("skipped", phase, message=reason.removeprefix("Skipped: "))
-    if report.failed:
-        seen = getattr(report, "rlregress_exception", {})
-        return Outcome(
-            "failed",
-            phase,
-            tuple(seen.get("exceptions", ())),
-            seen.get("message", report.longreprtext),
-            tuple(seen.get("frames", ())),
-            diagnostics.signal,
-            log,
-            seen.get("lacks", ""),
-            seen.get("mistake", ""),
-        )
-    return Outcome("passed", phase, log=log)
 
 
 class ChildMessages:

@@ -51,7 +51,7 @@ def main(descriptor: int, folder: str, modules: Sequence[str]) -> None:
     # Loading the catalogue is most of what a child without a stack would cost.
     with contextlib.suppress(catalogue.CatalogueError):  # the pytest process meets the same, and reports it
         catalogue.load([catalogue.SHIPPED])
-    control.send(json.dumps({"ready": _warm_up(["pytest_rlregress.session", *modules])}).encode())
+    control.send(json.dumps({"ready": _warm_up(modules)}).encode())
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
         if not data:

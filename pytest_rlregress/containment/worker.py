@@ -22,14 +22,9 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import child_config, interface
+from pytest_rlregress.containment import CHANNEL, child_config, interface
 from pytest_rlregress.containment.leaks import Leaks
-from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.util.processes import allow_tracing
-
-#: In the child's ``config.stash``: the channel to the pytest process.
-CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()
-
 
 #: The channel of the child that this process is.
 _channel: Channel | None = None
@@ -43,7 +38,9 @@ IMPORT = "import"
 class Order:
     """What the child needs to be the same pytest as its parent: pickled, first message on the channel.
 
-    One that does not collect is there to import files that it is told.
+    Attributes:
+        kept: A file whose tests other plugins may not leave out.
+        collects: Whether it runs tests; otherwise it is there to import files that it is told.
     """
 
     options: dict[str, bytes]
@@ -53,6 +50,7 @@ class Order:
     workerinput: dict[str, Any]
     markers: tuple[str, ...]
     coverage: child_config.Coverage | None = None
+    kept: str = ""
     collects: bool = True
     path: list[str] = field(default_factory=lambda: list(sys.path))
 
@@ -141,7 +139,7 @@ def _run(order: Order, channel: Channel, output: Output, measurement: child_conf
         # Plugins that write files (junit, html, cache) leave that to the process that is not one of xdist's workers.
         config.workerinput, config.workeroutput = order.workerinput, {}
         config.stash[CHANNEL] = channel
-        worker = Worker(channel, output, order.collects)
+        worker = Worker(channel, output, order)
         config.pluginmanager.register(worker, "rlregress-worker")
         if measurement is not None:
             config.pluginmanager.register(measurement, "rlregress-coverage")
@@ -194,8 +192,8 @@ class Worker:
         culprit: Name of the installed plugin whose fault that was, or None.
     """
 
-    def __init__(self, channel: Channel, output: Output, collects: bool) -> None:
-        self._channel, self._output, self._collects = channel, output, collects
+    def __init__(self, channel: Channel, output: Output, order: Order) -> None:
+        self._channel, self._output, self._order = channel, output, order
         self._pid = os.getpid()
         self._config: pytest.Config
         self.ready, self.problem = False, ""
@@ -208,14 +206,14 @@ class Worker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> bool | None:
         """Collect, unless this child is there to import what it is told."""
-        return None if self._collects else True
+        return None if self._order.collects else True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
-        """Keep the checks of components, whatever other plugins choose."""
-        checks = [item for item in items if item.path == component_checks.FILE]
+        """Keep the tests of one file, whatever other plugins choose."""
+        kept = [item for item in items if str(item.path) == self._order.kept]
         yield
-        items.extend(check for check in checks if check not in items)
+        items.extend(item for item in kept if item not in items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

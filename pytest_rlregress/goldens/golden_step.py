@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_rlregress import properties, session
 from pytest_rlregress.fixtures.step_key import Key, key_of
 from pytest_rlregress.fixtures.step_measurements import Run, note_run
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.differences import tolerances
 from pytest_rlregress.goldens.golden import Golden, as_json, find, nearest
+from pytest_rlregress.harness import properties, session
 
 if TYPE_CHECKING:
     from pytest_rlregress.goldens.recordable import Alter, RecordableStep

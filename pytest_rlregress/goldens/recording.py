@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_rlregress import settings
 from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.golden import Golden, GoldenError, as_json, find, of_json
 from pytest_rlregress.goldens.golden_step import DRAFT
+from pytest_rlregress.harness import settings
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.text import wrapped
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Session
+    from pytest_rlregress.harness.session import Session
 
 
 class Recording:

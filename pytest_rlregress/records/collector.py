@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress import properties
-from pytest_rlregress.containment.checks import log_reports
-from pytest_rlregress.node_ids import stable_id
+from pytest_rlregress.harness import properties
+from pytest_rlregress.harness.checks import log_reports
+from pytest_rlregress.harness.node_ids import stable_id
 from pytest_rlregress.records import entries
 from pytest_rlregress.records.record_types import RecordedTest
 

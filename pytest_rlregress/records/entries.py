@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 
-from pytest_rlregress import properties
+from pytest_rlregress.harness import properties
 from pytest_rlregress.records.record_types import HarnessProperties, RawStatus, RecordedTest, Status
 
 Report: TypeAlias = pytest.TestReport | pytest.CollectReport

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from pytest_rlregress.hardware.processor import cpu
+from pytest_rlregress.harness.settings import OPTIONS, Settings
 from pytest_rlregress.records.record_types import (
     FORMAT,
     CheckoutState,
@@ -22,12 +23,11 @@ from pytest_rlregress.records.record_types import (
     RecordedHardware,
     RunExtra,
 )
-from pytest_rlregress.settings import OPTIONS, Settings
 from pytest_rlregress.stack import COMPONENTS, Stack, locks
 from pytest_rlregress.util.git import GitError, git
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Session
+    from pytest_rlregress.harness.session import Session
 
 #: Settings that choose tests or say where records go: profile and arguments tell of them.
 _TOLD_ELSEWHERE = ("hw", "long", "quick", "record_dir", "update_goldens")

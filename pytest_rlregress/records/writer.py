@@ -27,7 +27,7 @@ from pytest_rlregress.records.record_types import JournalLine, Record, State
 from pytest_rlregress.util import files
 
 if TYPE_CHECKING:
-    from pytest_rlregress.session import Session
+    from pytest_rlregress.harness.session import Session
 
 
 class RecordWriter(RunResults):

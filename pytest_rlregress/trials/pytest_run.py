@@ -18,10 +18,10 @@ from typing import Any
 
 import psutil
 
-from pytest_rlregress.containment.death import how_it_ended
 from pytest_rlregress.trials import import_recorder
 from pytest_rlregress.trials.observations import Observation, TrialRun
 from pytest_rlregress.util.files import json_lines
+from pytest_rlregress.util.processes import how_it_ended
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
 STOP_SECONDS = 20.0

@@ -18,11 +18,14 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress import catalogue, hardware, properties, session
-from pytest_rlregress.containment.grouping import CONTAINED
-from pytest_rlregress.containment.reports import outcome_of
-from pytest_rlregress.containment.worker import CHANNEL, describe
-from pytest_rlregress.node_ids import stable_id
+from pytest_rlregress import catalogue, hardware
+from pytest_rlregress.containment import CHANNEL
+from pytest_rlregress.containment.worker import describe
+from pytest_rlregress.harness import items as harness_items
+from pytest_rlregress.harness import properties, session
+from pytest_rlregress.harness.judging import CONCLUDED, outcome_of
+from pytest_rlregress.harness.node_ids import stable_id
+from pytest_rlregress.harness.stack_fixtures import CONTAINED
 from pytest_rlregress.trials.failure_comparison import GOOD_VERDICTS
 from pytest_rlregress.trials.observations import Observation
 from pytest_rlregress.util.files import append_json
@@ -131,7 +134,8 @@ class TrialPlugin:
         """Components that the tests say they need; None where one of them says nothing, or none can be seen here."""
         if not items or not all(any(map(item.get_closest_marker, ("reproduces", "guards", "needs"))) for item in items):
             return None
-        return sorted({name for item in items for name in self._run.may_touch(item)})
+        tests = [harness_items.describe(item, self._run) for item in items]
+        return sorted({name for test in tests if test for name in test.may_touch})
 
     def _is_requested(self, item: pytest.Item) -> bool:
         failures, tests = self._request["failures"], self._request["tests"]
@@ -165,7 +169,7 @@ class TrialPlugin:
             self._seen[report.nodeid] = self._observe(self._items[report.nodeid], report)
 
     def _observe(self, item: pytest.Item, report: pytest.TestReport) -> Observation:
-        outcome, named = item.stash[session.CONCLUDED]
+        outcome, named = item.stash[CONCLUDED]
         found = properties.read(report)
         came_out = (text for title, text in report.sections if title.endswith(": what came out"))
         return Observation(

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Collection
 from contextlib import suppress
@@ -112,6 +113,17 @@ def python_command(code: str, *arguments: str) -> list[str]:
     # Until it has the path, not from the current folder: that may hold a json.py.
     boot = "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv.pop(1)); "
     return [sys.executable, "-X", "faulthandler", "-c", boot + code, json.dumps(sys.path), *arguments]
+
+
+def how_it_ended(status: int | None, raw: bool = True) -> tuple[str | None, str]:
+    """Signal name, if any, and one line for people, of a wait status (or of a Popen return code)."""
+    if status is None:
+        return None, "the process and its supervisor were killed"
+    code = os.waitstatus_to_exitcode(status) if raw else status
+    if code >= 0:
+        return None, f"the process ended with exit code {code} in the middle of the test"
+    name = signal.Signals(-code).name if -code in signal.Signals.__members__.values() else f"signal {-code}"
+    return name, f"died of {name} ({signal.strsignal(-code)})"
 
 
 def end_with_parent(number: int, parent: int | None = None) -> None:

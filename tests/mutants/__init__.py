@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from pytest_rlregress import catalogue, remedies
-from pytest_rlregress.containment.worker import CHANNEL
-from pytest_rlregress.fixtures.stack_fixtures import asked_by
-from pytest_rlregress.session import find
+from pytest_rlregress.containment import CHANNEL
+from pytest_rlregress.harness.items import find
+from pytest_rlregress.harness.stack_fixtures import asked_by
 
 CATALOGUE = catalogue.load([catalogue.SHIPPED])
 MUTANTS: list[Mutant] = []
@@ -136,7 +136,7 @@ class NoMoreThanNeeded:
     """Takes the tests of a mutant that has brought its verdict out of the session."""
 
     def __init__(self, session: pytest.Session) -> None:
-        self._session, self._run = session, find(session.config)
+        self._session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Look at the verdict of a test under a mutant."""
@@ -148,7 +148,9 @@ class NoMoreThanNeeded:
         if not mutant or place is None or verdict != mutant.verdict or verdict == "held":  # that is wanted of all
             return
         # The child has been told already which test is the next.
-        told = next((n for n, item in enumerate(items) if n > place and not self._run.unavailable(item)), place)
+        told = next(
+            (n for n, item in enumerate(items) if n > place and (test := find(item)) and not test.unavailable), place
+        )
         items[told + 1 :] = [item for item in items[told + 1 :] if (other := _mutant(item)) and other.key != mutant.key]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mutation import reach
-from pytest_rlregress.containment.grouping import group_of
+from pytest_rlregress.harness.items import find
 
 VARIABLE = "MUTANT_UNDER_TEST"
 LIMIT_TIMES, LIMIT_MORE = 5, 5.0  # a mutant may take 5 times what the guard takes, and 5 seconds to be set up
@@ -101,8 +101,8 @@ class UnderMutants:
         """Run the guards of each group once, then the fastest first under their mutants."""
         groups: dict[str, list[pytest.Item]] = {}
         for item in session.items:
-            group = group_of(item)
-            groups.setdefault("" if group is None or group.alone else group.name, []).append(item)
+            test = find(item)
+            groups.setdefault("" if test is None or test.group.alone else test.group.name, []).append(item)
         left = [items for items in groups.values() if any(map(self._left, items))]
         for item in left[0] if left else []:
             if item.nodeid not in self._journal.guards:

@@ -145,51 +145,6 @@ def test_exit_asked_for_in_a_child_ends_the_run(run):
     result.stdout.fnmatch_lines(["*Exit: enough*"])
 
 
-@pytest.mark.parametrize(
-    ("given", "allowed"),
-    [
-        ("memory='much'", "a size with its unit, such as '4GiB' or '500MB'"),
-        ("memory=8", "a size with its unit, such as '4GiB' or '500MB'"),
-        ("timeout='soon'", "a positive number of seconds, or inf for no limit"),
-    ],
-)
-def test_wrong_limit_is_a_usage_error(run, given, allowed):
-    result = run(f"import pytest\n@pytest.mark.isolated({given})\ndef test_it(): pass")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*::test_it: isolated({given}) is not allowed. Allowed: {allowed}."])
-
-
-def test_skip_xfail_and_errors_stay_what_they_are(run):
-    result = run(
-        """
-        import pytest
-
-        pytestmark = pytest.mark.isolated(group="g")
-
-        @pytest.fixture
-        def broken():
-            raise RuntimeError("no fixture")
-
-        @pytest.fixture
-        def broken_at_the_end():
-            yield
-            raise RuntimeError("no teardown")
-
-        def test_skips(): pytest.skip("not today")
-        @pytest.mark.xfail
-        def test_xfails(): assert False
-        @pytest.mark.xfail
-        def test_xpasses(): pass
-        def test_fails(): assert 1 == 2
-        def test_setup(broken): pass
-        def test_teardown(broken_at_the_end): pass
-        """,
-        "-rA",
-    )
-    result.assert_outcomes(skipped=1, xfailed=1, xpassed=1, failed=1, errors=2, passed=1)
-    result.stdout.fnmatch_lines(["*not today*", "*assert 1 == 2*"])
-
-
 GROUP = """
 import os, pytest
 
@@ -314,14 +269,6 @@ def test_environment_and_fresh_interpreter(run):
     result.assert_outcomes(passed=3)
 
 
-def test_wrong_marker_is_a_usage_error(run):
-    result = run("import pytest\n@pytest.mark.isolated(timeoutt=3)\ndef test_it(): pass")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*isolated(): timeoutt not allowed; allowed: group, env, fresh, timeout, memory, stall*"]
-    )
-
-
 def test_no_litter(run, tmp_path, temporary):
     run(NEIGHBOUR, f"--basetemp={tmp_path}/base").assert_outcomes(passed=1)
     assert not list(temporary.iterdir())
@@ -439,7 +386,7 @@ def test_another_warm_server_is_started_for_one_that_is_killed_at_the_last_momen
 def test_how_long_imports_may_take_follows_the_limit_of_tests(run, temporary):
     limit = """
         from types import SimpleNamespace
-        from pytest_rlregress.settings import Settings
+        from pytest_rlregress.harness.settings import Settings
 
         of = Settings.start_timeout.fget
         assert (of(SimpleNamespace(timeout=2.0)), of(SimpleNamespace(timeout=900.0))) == (120.0, 900.0)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import closing
-from types import SimpleNamespace
 
 import needs
 import pytest
 from made_failures import FAILURES, write_failures
 
-from pytest_rlregress import plugin
 from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.harness import collection
 
 SIDES = """
 import pytest
@@ -46,18 +44,8 @@ def test_a_warning_in_a_shipped_scenario_is_no_error(folder, outcome):
     expected = pytest.warns if outcome == "shown" else pytest.raises
     with warnings.catch_warnings(), expected(DeprecationWarning, match="of the stack"):
         warnings.filterwarnings("error")
-        with closing(plugin.pytest_runtest_protocol(SimpleNamespace(path=folder / "test_it.py"))) as protocol:
-            next(protocol)
+        with collection.warnings_shown(folder / "test_it.py"):
             warnings.warn("of the stack", DeprecationWarning, stacklevel=1)
-
-
-@pytest.mark.parametrize("marker", ["needs()", "needs", "needs(component='torch')"])
-def test_needs_without_a_component(run, marker):
-    result = run(f"import pytest\n@pytest.mark.{marker}\ndef test_it(): pass")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*::test_it: needs() takes at least one component: torch, vllm, *; or a system: linux*"]
-    )
 
 
 def test_folder_with_spaces_is_refused(run, mine):

@@ -114,24 +114,6 @@ def test_an_entry_that_says_nothing_and_tests_that_did_not_run(run, short_column
     result.stdout.fnmatch_lines(["short-column * unavailable  * -"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ('"short-column", fidelity="mock"', "fidelity='mock' is not allowed; allowed: real, stand-in, injected"),
-        ('"short-column", fidelity=None', None),
-        ('"short-column", "real"', "takes one failure id, and fidelity"),
-        ('"short-column", fidelty="real"', "takes one failure id, and fidelity"),
-    ],
-)
-@pytest.mark.parametrize("side", ["reproduces", "guards"])
-def test_a_wrong_marker_ends_the_run_before_any_test(run, short_column, side, arguments, words):
-    body = f"import pytest\n@pytest.mark.{side}({arguments})\ndef test_it(): pass\n"
-    result = run(body, "--hw=cpu", "test_it.py", "--collect-only")
-    assert result.ret == (pytest.ExitCode.USAGE_ERROR if words else 0)
-    if words:
-        result.stderr.fnmatch_lines([f"ERROR: test_it.py::test_it: {side}*{words}*"])
-
-
 def test_marked_tests_are_read_without_an_import(tmp_path):
     (tmp_path / "test_it.py").write_text(f"import no_such_module\n{SIDED}")
     assert marked_tests(tmp_path, "short-column") == {"real": ["test_remedy"], "injected": ["test_put_in"]}

@@ -206,15 +206,6 @@ def test_a_fixture_that_nobody_knows_is_no_verdict(one):
     result.stdout.no_fnmatch_line("*regressed*")
 
 
-def test_an_exception_that_the_act_expects_is_refused(one):
-    result = one("with pytest.raises(ValueError): int('x')", "reproduces")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(
-        ["*test_it: a test that reproduces a failure does the failing act without pytest.raises:*"]
-    )
-    one("with pytest.raises(ValueError): int('x')").assert_outcomes(passed=1)
-
-
 def test_an_environment_without_a_stack_is_refused(run, tmp_path, monkeypatch):
     hide = "import sys; sys.modules.update(dict.fromkeys(('torch', 'vllm', 'ray', 'transformers')))"
     (tmp_path / "hide.py").write_text(hide)

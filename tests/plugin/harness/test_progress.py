@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.progress import describe
+from pytest_rlregress.harness.progress import describe
 
 TESTS = [f"scenarios/a/test_a.py::test_{number}" for number in range(4)]
 SUITE = {
@@ -25,7 +25,7 @@ def test_the_time_left_is_by_what_tests_took_the_last_time():
 
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n2",), marks=pytest.mark.slow)], ids=["alone", "xdist"])
 def test_a_run_says_where_it_is(run, pytester, workers):
-    pytester.makeconftest("from pytest_rlregress import progress\nprogress.EVERY_SECONDS = 0.5, 0.5")
+    pytester.makeconftest("from pytest_rlregress.harness import progress\nprogress.EVERY_SECONDS = 0.5, 0.5")
     result = run(SUITE, "--hw=cpu", ".", *workers)
     result.assert_outcomes(passed=10)
     result.stdout.fnmatch_lines(["rlregress: 9 of 10 tests in *s; running: test_slow.py::test_it (* s)"])

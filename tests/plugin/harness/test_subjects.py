@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress import catalogue, cli, subjects
+from pytest_rlregress import catalogue, cli
+from pytest_rlregress.harness import subjects
 
 ENTRY = """
 id = "reasoning-is-rewarded"

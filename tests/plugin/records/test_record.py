@@ -15,14 +15,14 @@ import pytest
 from made_failures import FAILURES, write_failures
 from record_checks import checked, named, strict, words
 
-from pytest_rlregress import settings
 from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.hardware.processor import cpu
-from pytest_rlregress.node_ids import stable_id
+from pytest_rlregress.harness import settings
+from pytest_rlregress.harness.node_ids import stable_id
+from pytest_rlregress.harness.session import find
 from pytest_rlregress.records import run_context
 from pytest_rlregress.records.reader import flipped, lock
 from pytest_rlregress.records.record_types import FORMAT
-from pytest_rlregress.session import find
 from pytest_rlregress.stack import locks
 from pytest_rlregress.util.files import write_whole
 

@@ -73,7 +73,7 @@ def test_engine_that_rounds(settled, monkeypatch):
 
 
 def test_strict_in_speed(settled, monkeypatch, pytestconfig):
-    from pytest_rlregress import session
+    from pytest_rlregress.harness import session
     from pytest_rlregress.fixtures import step_measurements as measured
     from pytest_rlregress.goldens import recordable
 

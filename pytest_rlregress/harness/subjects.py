@@ -16,7 +16,7 @@ from pytest_rlregress.util.processes import python_command
 
 if TYPE_CHECKING:
     from pytest_rlregress.catalogue import Catalogue, Failure
-    from pytest_rlregress.settings import Settings
+    from pytest_rlregress.harness.settings import Settings
 
 _HINT = (
     "Modules are found as pytest finds them when it starts: installed, on PYTHONPATH or in a folder of ini pythonpath"
@@ -140,7 +140,7 @@ def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]], lim
     if not asked:
         return
     questions = json.dumps([question for _, *question in asked])
-    command = python_command("from pytest_rlregress.subjects import main; main(sys.argv[1])", questions)
+    command = python_command("from pytest_rlregress.harness.subjects import main; main(sys.argv[1])", questions)
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit
@@ -160,7 +160,7 @@ def _resolve_in_process(asked: Sequence[tuple[str, str, Mapping[str, str]]], lim
 
 
 def _how_it_ended(returncode: int) -> str:
-    from pytest_rlregress.containment.death import how_it_ended
+    from pytest_rlregress.util.processes import how_it_ended
 
     signal_name, _ = how_it_ended(returncode, raw=False)
     return f"ended with {signal_name or f'exit code {returncode}'}"

@@ -7,14 +7,12 @@ import sys
 import threading
 from collections.abc import Generator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_rlregress.containment.interface import DidNotAct
-
-if TYPE_CHECKING:
-    from pytest_rlregress.session import Session
+from pytest_rlregress.harness.items import find
 
 #: Packages that do nothing of an act, besides Python's own.
 _HARNESS = ("pytest_rlregress", "pytest", "_pytest", "pluggy")
@@ -27,39 +25,29 @@ _ELSEWHERE = {
 }
 
 
-class Acts:
-    """Fails a test that reproduces a failure, raised nothing and did not act: it would be called ``absent``.
+def watch(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that reproduces a failure, raised nothing and did not act: it would be called ``absent``.
 
-    The sign of an act is a call into an installed package, or to another process; where the test needs no component,
-    any call. Calls are looked at, in threads that the test starts too, until one is that sign.
-
-    Args:
-        run: The session, which knows what a test needs.
+    Around ``pytest_runtest_call``. The sign of an act is a call into an installed package, or to another process; where
+    the test needs no component, any call. Calls are looked at, in threads that the test starts too, until one is that
+    sign; not where a profiler looks at them.
     """
-
-    def __init__(self, run: Session) -> None:
-        self._run = run
-
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Watch the body of a test that reproduces a failure, unless a profiler does."""
-        side = self._run.side(item)
-        if side is None or side.name != "reproduces" or not isinstance(item, pytest.Function) or sys.getprofile():
-            return (yield)
-        components = self._run.components(item)
-        act = _Act(inspect.unwrap(item.function), any_call=not components)
-        threading.setprofile(act.look)
-        sys.setprofile(act.look)
-        try:
-            result = yield
-        finally:
-            threading.setprofile(None)
-            act.ended = True
-            sys.setprofile(None)
-        if not act.seen:
-            called = f"nothing installed, though it needs {', '.join(components)}" if components else "nothing"
-            raise DidNotAct(f"the test did not act: it raised nothing, and called {called}")
-        return result
+    test = find(item)
+    if test is None or not test.reproduces or not isinstance(item, pytest.Function) or sys.getprofile():
+        return (yield)
+    act = _Act(inspect.unwrap(item.function), any_call=not test.components)
+    threading.setprofile(act.look)
+    sys.setprofile(act.look)
+    try:
+        result = yield
+    finally:
+        threading.setprofile(None)
+        act.ended = True
+        sys.setprofile(None)
+    if not act.seen:
+        called = f"nothing installed, though it needs {', '.join(test.components)}" if test.components else "nothing"
+        raise DidNotAct(f"the test did not act: it raised nothing, and called {called}")
+    return result
 
 
 class _Act:

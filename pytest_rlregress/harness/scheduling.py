@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from pytest_rlregress.progress import recorded_seconds
+from pytest_rlregress.harness.progress import recorded_seconds
 from pytest_rlregress.util.files import write_whole
 
 #: Seconds that a test takes on two cores in files and folders of shipped scenarios that start engines and clusters.

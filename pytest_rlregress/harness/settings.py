@@ -17,7 +17,7 @@ import pytest
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
 #: The goldens that the package brings.
-GOLDENS = Path(__file__).parent / "hardware_markers" / "goldens"
+GOLDENS = Path(__file__).parents[1] / "hardware_markers" / "goldens"
 
 
 @dataclass(frozen=True)

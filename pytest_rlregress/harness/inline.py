@@ -1,0 +1,98 @@
+"""Contained tests in pytest's own process, for debugging: ``--rl-inline``, which ``--pdb`` and ``--trace`` imply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pytest_rlregress.containment import CHANNEL
+from pytest_rlregress.containment.reports import decides
+from pytest_rlregress.containment.worker import describe_of
+from pytest_rlregress.harness import OPENED
+from pytest_rlregress.harness.items import contained, find
+from pytest_rlregress.harness.judging import conclude, outcome_of
+from pytest_rlregress.harness.session import Session
+from pytest_rlregress.harness.stack_fixtures import STACK_FIXTURES
+
+#: What tests lack that run in pytest's own process.
+PROTECTION = (
+    "contained tests run in this process: a crash or a hang ends the session; limits on time and memory, the check for "
+    "leaks and the locks on GPUs are off; isolated(env=…) sets variables in an interpreter that is not new"
+)
+
+_DEBUGGERS = {"--pdb": "usepdb", "--trace": "trace"}
+_SHOW_SET_UP = {"--setup-only": "setuponly", "--setup-show": "setupshow"}
+
+
+def is_asked_for(session: pytest.Session) -> bool:
+    """Return whether an option needs the contained tests that are selected in pytest's own process.
+
+    Raises:
+        pytest.UsageError: An option that does not reach into children and is no debugger's.
+    """
+    config, tests = session.config, contained(session)
+    given = [name for name, where in {**_DEBUGGERS, **_SHOW_SET_UP}.items() if config.getoption(where, False)]
+    # In one of xdist's workers nobody would see what these show.
+    if not given or not tests or config.option.collectonly or hasattr(config, "workerinput"):
+        return False
+    if given[0] in _DEBUGGERS:
+        return True
+    raise pytest.UsageError(
+        f"{given[0]} does not reach into contained tests, of which {len(tests)} are selected: run them in pytest's own "
+        "process with --rl-inline."
+    )
+
+
+def warn(session: pytest.Session) -> None:
+    """Say that protection is off."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    planned = session.config.getoption("setupplan", False)  # a plan runs nothing
+    if reporter is not None and not planned and contained(session):
+        reporter.ensure_newline()
+        reporter.write_line(f"rlregress: {PROTECTION}", yellow=True)
+
+
+@contextmanager
+def variables(item: pytest.Item) -> Iterator[None]:
+    """Set the variables of a test's marker, until it has ended."""
+    test = find(item)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in test.group.environment if test else ():
+            patch.setenv(name, value)
+        yield
+
+
+def skip_unavailable(item: pytest.Item) -> None:
+    """Skip a test that cannot run here."""
+    test = find(item)
+    if test is not None and test.unavailable:
+        pytest.skip(test.unavailable)
+
+
+def judge(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, session: Session) -> None:
+    """Judge the report that decides a test, unless its body was not run or somebody stepped through it."""
+    test = find(item)
+    unjudged = item.config.getoption("setuponly", False) or item.config.getoption("trace", False)
+    if test is not None and decides(report) and not unjudged:
+        if call.excinfo is not None:
+            report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
+        conclude(test, outcome_of(report, None), report, session)
+
+
+def check_that_fixture_may_run(request: pytest.FixtureRequest) -> None:
+    """Fail a test whose fixture would import the stack here, which only a child may, or this process if asked to."""
+    session = request.config.stash.get(OPENED, None)
+    if CHANNEL in request.config.stash or (session is not None and session.inline):
+        return
+    name, asking = request.fixturename, getattr(request, "_parent_request", None)
+    while asking is not None and asking.fixturename in STACK_FIXTURES:  # not what the one that was asked for needs
+        name, asking = asking.fixturename, getattr(asking, "_parent_request", None)
+    needs = ", ".join(f'"{component}"' for component in STACK_FIXTURES[str(name)].components)
+    pytest.fail(
+        f"the fixture {name!r} uses the stack, which is not imported into pytest's own process. What "
+        "request.getfixturevalue() asks for does not show before the test runs: name the fixture in the test's "
+        f'signature or in @pytest.mark.usefixtures("{name}"), or mark the test @pytest.mark.needs({needs}).',
+        pytrace=False,
+    )

@@ -1,0 +1,246 @@
+"""What a contained test is, made once when it is collected: side, group, limits, needs, and why it cannot run here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+
+from pytest_rlregress import fidelity, hardware, stack
+from pytest_rlregress.catalogue import Catalogue, Failure, area_of
+from pytest_rlregress.containment import ChildGroup, Limits
+from pytest_rlregress.harness.session import Session, usage
+from pytest_rlregress.harness.stack_fixtures import CONTAINED, StackFixture, asked_by
+from pytest_rlregress.util.units import parse_memory, parse_seconds
+from pytest_rlregress.verdicts import Verdict
+
+T = TypeVar("T")
+
+#: On each contained test.
+_TEST: pytest.StashKey[ContainedTest] = pytest.StashKey()
+#: Keywords of the marker ``isolated``.
+_KEYWORDS = ("group", "env", "fresh", "timeout", "memory", "stall")
+
+
+@dataclass(frozen=True)
+class Side:
+    """The side of a test: ``reproduces`` or ``guards`` a failure.
+
+    Attributes:
+        fidelity: How real the test is, if known.
+        expected: The verdict that its marker expects of it: ``reproduced`` or ``absent``; "" for its failure's.
+    """
+
+    name: str
+    failure: Failure
+    fidelity: str
+    expected: str = ""
+
+    @property
+    def may_end_process(self) -> bool:
+        """Whether what is documented of the act ends the process it is done in: a hang, a signal."""
+        ends = [one.signal is not None or one.kind in ("crashed", "hung") for one in self.failure.signatures]
+        return self.name == "reproduces" and any(ends)
+
+
+@dataclass(frozen=True, eq=False)
+class ContainedTest:
+    """One contained test.
+
+    Attributes:
+        group: Whose child it runs in.
+        limits: What it may use: by its marker, else as the run says.
+        components: The components, and parts of them, that it needs: named, or because it asks for their fixtures. A
+            test that reproduces a failure needs all components of its failure. A guard does not: with the remedy it may
+            touch none of them.
+        may_touch: The components that it needs, and those of its failure.
+        gpus: How many GPUs it needs, where there are any: by its marker ``hw``, or for a fixture that uses one.
+        unavailable: Why it cannot run here: hardware or components that are missing; "" if it can.
+        on_hardware: Whether it computes on the hardware of the run: marked so, or where GPUs are by a fixture.
+    """
+
+    item: pytest.Item
+    group: ChildGroup
+    limits: Limits
+    side: Side | None
+    fixtures: Sequence[StackFixture]
+    components: tuple[str, ...]
+    may_touch: tuple[str, ...]
+    gpus: int
+    unavailable: str
+    on_hardware: bool
+
+    @property
+    def reproduces(self) -> bool:
+        """Whether it does the failing act of a documented failure."""
+        return self.side is not None and self.side.name == "reproduces"
+
+
+def find(item: pytest.Item) -> ContainedTest | None:
+    """Return what is known of a contained test; None for one that runs in pytest's own process."""
+    return item.stash.get(_TEST, None)
+
+
+def contained(session: pytest.Session) -> list[ContainedTest]:
+    """Return the contained tests of a session, in their order."""
+    return [test for item in session.items if (test := find(item))]
+
+
+def describe_all(items: Sequence[pytest.Item], session: Session) -> list[ContainedTest]:
+    """Find out what each contained test is, and keep it on the test.
+
+    Raises:
+        UsageError: A marker that says what is not allowed.
+    """
+    for item in items:
+        test = describe(item, session)
+        if test is not None:
+            item.stash[_TEST] = test
+    return [test for item in items if (test := find(item))]
+
+
+def limit_seconds(item: pytest.Item, seconds: float, session: Session) -> None:
+    """Let a contained test take so many seconds, unless its marker says otherwise."""
+    limits = _limits_of(item, replace(session.limits, seconds=seconds))
+    item.stash[_TEST] = replace(item.stash[_TEST], limits=limits)
+
+
+def describe(item: pytest.Item, session: Session) -> ContainedTest | None:
+    """Find out what a test is; None for one that is not contained.
+
+    Raises:
+        UsageError: A marker that says what is not allowed.
+    """
+    fixtures = asked_by(item)
+    group = _group_of(item, fixtures)
+    if group is None:
+        return None
+    side = usage(lambda: _side_of(item, session.catalogue))
+    act = side.failure.components if side and side.name == "reproduces" else ()
+    named = [*_needed_by(item), *(name for fixture in fixtures.values() for name in fixture.components)]
+    whole = [stack.PARTS[name] for name in named if name in stack.PARTS]
+    components = tuple(dict.fromkeys([*act, *whole, *named]))
+    computes = any(fixture.hardware for fixture in fixtures.values())
+    counts = [marker.kwargs.get("count") or 1 for marker in item.iter_markers("hw")]
+    return ContainedTest(
+        item,
+        group,
+        _limits_of(item, session.limits),
+        side,
+        tuple(fixtures.values()),
+        components,
+        may_touch=tuple(dict.fromkeys([*(side.failure.components if side else ()), *components])),
+        gpus=max(counts, default=int(computes)),
+        unavailable=_why_unavailable(item, components, session),
+        on_hardware=bool(counts) or (computes and session.profile_id not in (None, "cpu")),
+    )
+
+
+def _group_of(item: pytest.Item, fixtures: dict[str, StackFixture]) -> ChildGroup | None:
+    marker = item.get_closest_marker("isolated")
+    if marker is None:
+        if not fixtures and not any(map(item.get_closest_marker, CONTAINED)):
+            return None
+        shared = [name for name, fixture in fixtures.items() if fixture.shared]
+        return ChildGroup(" ".join(shared) or str(area_of(item.path)))
+    unknown = marker.kwargs.keys() - set(_KEYWORDS)
+    if unknown or marker.args:
+        what = ", ".join(sorted(unknown)) or "positional arguments"
+        raise pytest.UsageError(f"{item.nodeid}: isolated(): {what} not allowed; allowed: {', '.join(_KEYWORDS)}.")
+    name = marker.kwargs.get("group")
+    environment = tuple(sorted((str(k), str(v)) for k, v in marker.kwargs.get("env", {}).items()))
+    fresh = bool(marker.kwargs.get("fresh") or environment)
+    return ChildGroup(name or item.nodeid, environment, fresh, alone=name is None)
+
+
+def _limits_of(item: pytest.Item, default: Limits) -> Limits:
+    """Return what a test may use: its marker's values, else the run's."""
+    marker = item.get_closest_marker("isolated")
+    given = marker.kwargs if marker else {}
+
+    def limit(name: str, parse: Callable[[object], T], default: T) -> T:
+        if given.get(name) is None:
+            return default
+        try:
+            return parse(given[name])
+        except ValueError as allowed:
+            what = f"isolated({name}={given[name]!r}) is not allowed. Allowed: {allowed}."
+            raise pytest.UsageError(f"{item.nodeid}: {what}") from None
+
+    return replace(
+        default,
+        seconds=limit("timeout", parse_seconds, default.seconds),
+        memory=limit("memory", parse_memory, default.memory),
+        stall=limit("stall", parse_seconds, default.stall),
+    )
+
+
+def _side_of(item: pytest.Item, catalogue: Catalogue) -> Side | None:
+    """Return the side of a test; None for other tests.
+
+    Raises:
+        UsageError: Its marker has other arguments than an id and a fidelity, or its body hides what comes out.
+        CatalogueError: Nothing in the catalogue has that id.
+    """
+    for name in fidelity.SIDES:
+        marker = item.get_closest_marker(name)
+        if marker is not None:
+            allowed = ["fidelity", "expected"] if name == "reproduces" else ["fidelity"]
+            if len(marker.args) != 1 or marker.kwargs.keys() - allowed:
+                raise pytest.UsageError(f"{item.nodeid}: {name}() takes one failure id, and {' and '.join(allowed)}.")
+            expected = marker.kwargs.get("expected", "")
+            if expected not in ("", Verdict.REPRODUCED, Verdict.ABSENT):
+                raise pytest.UsageError(
+                    f"{item.nodeid}: expected={expected!r} is not allowed; allowed: 'reproduced', 'absent'."
+                )
+            failure = catalogue.find(marker.args[0], f"{item.nodeid}: {name}")
+            if name == "reproduces" and _expects_exception(item):
+                raise pytest.UsageError(
+                    f"{item.nodeid}: a test that reproduces a failure does the failing act without pytest.raises: the "
+                    "plugin judges what comes out, and an exception that the test catches would count as none."
+                )
+            try:
+                return Side(name, failure, fidelity.of_test(failure.fidelity, marker.kwargs.get("fidelity")), expected)
+            except fidelity.FidelityError as error:
+                raise pytest.UsageError(f"{item.nodeid}: {name}: {error}") from None
+    return None
+
+
+def _expects_exception(item: pytest.Item) -> bool:
+    """Return whether the body of a test uses ``pytest.raises``."""
+    if not isinstance(item, pytest.Function):
+        return False
+    function: Any = inspect.unwrap(item.function)
+    names = function.__code__.co_names if inspect.isfunction(function) else ()
+    return "raises" in names and ("pytest" in names or function.__globals__.get("raises") is pytest.raises)
+
+
+def _needed_by(item: pytest.Item) -> list[str]:
+    """Return the components, parts of them and systems that the markers ``needs`` of a test name.
+
+    Raises:
+        UsageError: One names none.
+    """
+    for marker in item.iter_markers("needs"):
+        if not marker.args or marker.kwargs:
+            raise pytest.UsageError(
+                f"{item.nodeid}: needs() takes at least one component: {', '.join(stack.COMPONENTS)}; a part of one: "
+                f"{', '.join(stack.PARTS)}; or a system: {', '.join(stack.SYSTEMS)}."
+            )
+    return [name for marker in item.iter_markers("needs") for name in marker.args]
+
+
+def _why_unavailable(item: pytest.Item, components: tuple[str, ...], session: Session) -> str:
+    for marker in item.iter_markers("hw"):
+        reason = usage(
+            partial(
+                hardware.unmet, marker.args, marker.kwargs, session.profile, session.machine, known=session.profiles
+            )
+        )
+        if reason:
+            return f"needs {reason}"
+    return session.missing(components)

@@ -1,0 +1,148 @@
+"""From the report of a contained test and the end of its process to an outcome, and from that to a verdict."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_rlregress import fidelity
+from pytest_rlregress.catalogue import Failure
+from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics
+from pytest_rlregress.containment.reports import add_to_text, make_skipped
+from pytest_rlregress.harness import properties
+from pytest_rlregress.harness.items import ContainedTest, Side
+from pytest_rlregress.harness.session import Session
+from pytest_rlregress.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
+
+#: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
+#: Not on its report, which xdist can only send with plain values.
+CONCLUDED: pytest.StashKey[tuple[Outcome, tuple[str, ...]]] = pytest.StashKey()
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of running a test, or of not running it.
+
+    Attributes:
+        death: How its process ended, if it did not live.
+        diagnostics: What its other processes left.
+        again: Whether it failed and is to be run once more.
+        stopped: Why it was not run.
+    """
+
+    reports: list[pytest.TestReport]
+    death: Death | None = None
+    diagnostics: Diagnostics = NO_DIAGNOSTICS
+    again: bool = False
+    stopped: Outcome | None = None
+
+    def outcome(self, report: pytest.TestReport) -> Outcome:
+        """What the report that decides the test amounts to."""
+        return self.stopped or outcome_of(report, self.death, self.diagnostics)
+
+
+def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diagnostics = NO_DIAGNOSTICS) -> Outcome:
+    """The outcome that a report, and the end of its process, amount to.
+
+    Args:
+        report: The report that decides the test.
+        death: How its process ended, if it did not live.
+        diagnostics: What its other processes left, such as a Ray worker that died.
+    """
+    phase = report.when or "call"
+    log = "\n".join(text for _, text in (*report.sections, *diagnostics.texts))
+    if death is not None and report.failed:
+        frames = tuple(f"{frame['file']}:{frame['function']}" for frame in _FRAME.finditer(death.log))
+        return Outcome(death.kind, phase, (), death.message, frames, death.signal, f"{report.longreprtext}\n{log}")
+    if report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        return Outcome("skipped", phase, message=reason.removeprefix("Skipped: "))
+    if report.failed:
+        seen = getattr(report, "rlregress_exception", {})
+        return Outcome(
+            "failed",
+            phase,
+            tuple(seen.get("exceptions", ())),
+            seen.get("message", report.longreprtext),
+            tuple(seen.get("frames", ())),
+            diagnostics.signal,
+            log,
+            seen.get("lacks", ""),
+            seen.get("mistake", ""),
+        )
+    return Outcome("passed", phase, log=log)
+
+
+def conclude(test: ContainedTest, outcome: Outcome, report: pytest.TestReport, session: Session) -> None:
+    """Judge a sided test and put the verdict on its report; name the documented failure a failed one looks like."""
+    if test.on_hardware and not report.skipped:
+        properties.add(report, hardware=session.profile.id)
+    if test.side is not None and not hasattr(report, "wasxfail"):
+        _judge(test, test.side, outcome, report, session)
+    named: list[Failure] = []
+    if report.failed:
+        from pytest_rlregress.diagnose.matching import name_test  # only runs with a failure pay for it
+
+        named = name_test(outcome, session.catalogue.values())
+        add_to_text(report, [_entry(failure) for failure in named])
+    test.item.stash[CONCLUDED] = outcome, tuple(failure.id for failure in named)
+
+
+def is_documented(test: ContainedTest, outcome: Outcome) -> bool:
+    """Whether an outcome bears a signature of the failure that a test is about."""
+    return test.side is not None and bears(outcome, test.side.failure)
+
+
+def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.TestReport, session: Session) -> None:
+    failure = side.failure
+    judgement = judge(
+        side.name,
+        outcome,
+        failure,
+        expected=side.expected or failure.expects(session.profile.id, session.stack),
+        gone=failure.gone(session.stack),
+        strict=session.settings.strict,
+        promised=test.item.get_closest_marker("hw") is not None and not test.unavailable,
+    )
+    if judgement is None:
+        properties.add(report, note=outcome.mistake or f"in set-up: {first_line(outcome)}")
+        add_to_text(report, [("no verdict", outcome.mistake or "the test did not come as far as the act")])
+        return
+    _mark(report, judgement, test.item)
+    properties.add(
+        report,
+        failure=failure.id,
+        side=side.name,
+        verdict=judgement.verdict.value,
+        note=judgement.note,
+        subject=session.settings.subjects.get(failure.subject, failure.subject) if failure.subject else "",
+        components=",".join(failure.components),
+        fidelity=fidelity.of_test(side.fidelity, stand_ins=properties.read(report).get("stand_ins", "")),
+    )
+
+
+def _entry(failure: Failure) -> tuple[str, str]:
+    """A titled text for a failed test that bears a documented signature."""
+    lines = [failure.title, f"seen on: {failure.seen_on}", f"cause: {failure.cause}", f"remedy: {failure.remedy}"]
+    return f"this looks like {failure.id}", "\n".join(lines)
+
+
+def _mark(report: pytest.TestReport, judgement: Judgement, item: pytest.Item) -> None:
+    """Make a report's outcome agree with the verdict, keeping what was seen as a section."""
+    if report.skipped and not judgement.fails:
+        return
+    if judgement.verdict is Verdict.UNAVAILABLE and not judgement.fails:
+        report.sections.append(("what came out", report.longreprtext))
+        make_skipped(report, item, judgement.note)
+    elif report.failed and not judgement.fails:
+        report.sections.append((f"{judgement.verdict}: what came out", report.longreprtext))
+        report.outcome, report.longrepr = "passed", None
+    elif judgement.fails:
+        if report.failed:
+            report.sections.insert(0, (judgement.verdict.value, judgement.note))
+        else:
+            report.outcome, report.longrepr = "failed", f"{judgement.verdict}: {judgement.note}"

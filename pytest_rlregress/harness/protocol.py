@@ -1,0 +1,254 @@
+"""The contained tests of one pytest process: each runs in the child of its group, and its reports are logged here."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from pytest_rlregress.containment import NO_DIAGNOSTICS, ChildGroup, Death
+from pytest_rlregress.containment.client import ContainmentError
+from pytest_rlregress.containment.pool import Pool
+from pytest_rlregress.containment.reports import (
+    ChildMessages,
+    add_diagnostics,
+    decides,
+    died,
+    drop_output,
+    drop_start_up,
+    fold_subtests,
+    skipped,
+    torn_down,
+)
+from pytest_rlregress.containment.worker import key_of
+from pytest_rlregress.harness import properties
+from pytest_rlregress.harness.checks import ComponentChecks, is_check
+from pytest_rlregress.harness.items import ContainedTest, contained, find, limit_seconds
+from pytest_rlregress.harness.judging import Ran, conclude
+from pytest_rlregress.harness.reruns import reruns_of, wanted
+from pytest_rlregress.harness.scheduling import write_groups
+from pytest_rlregress.harness.session import Session
+from pytest_rlregress.scenarios import component_checks
+from pytest_rlregress.verdicts import Outcome
+
+#: What importing a component costs most of: these modules are in the warm server when a test needs the component.
+WARM_MODULES: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torch",),
+    "transformers": ("transformers", "transformers.models.qwen2.modeling_qwen2"),
+    "tokenizers": ("tokenizers",),
+    "tensordict": ("tensordict",),
+    "verl": ("verl.protocol",),
+    "ray": ("ray",),
+    "vllm": (
+        "vllm",
+        "vllm.entrypoints.llm",
+        # An engine imports these only as it starts.
+        "vllm.v1.worker.cpu_model_runner",
+        "vllm.v1.worker.gpu_worker",
+        "vllm.model_executor.layers.quantization.online.base",
+        "vllm.model_executor.models.qwen2",
+    ),
+    "trl": ("trl",),
+}
+#: What every child's pytest imports of the harness.
+_PRELOADED = tuple(f"pytest_rlregress.harness.{name}" for name in ("acts", "inline", "selection"))
+#: The checks of components that start nothing: their child stays beside the others, and locks no GPU.
+_CHECKS = ChildGroup(component_checks.GROUP)
+_TAKEN_OVER = "no report of this test: a hook of a plugin or a conftest.py took it over (pytest_runtest_protocol?)"
+
+
+class Protocol:
+    """Runs the contained tests of one pytest process, and holds their children.
+
+    Args:
+        config: The process' config.
+        session: What the run knows.
+
+    Attributes:
+        pool: The children.
+    """
+
+    def __init__(self, config: pytest.Config, session: Session) -> None:
+        self._config, self._session = config, session
+        self.pool = Pool(config, session.gpus, session.say, _PRELOADED, kept=component_checks.FILE)
+        self._warm: tuple[str, ...] = ()
+        self._notes: set[str] = set()
+        self._running = ""
+        self._stopped = False
+        self._checks: ComponentChecks  # from when the tests are known
+
+    def begin(self, pytest_session: pytest.Session) -> None:
+        """Start importing the stack, in the warm server, while other tests run: all tests are collected."""
+        tests = contained(pytest_session)
+        self._checks = ComponentChecks(pytest_session, self._session, self._run_check)
+        self.pool.imported()
+        write_groups(self._config, {test.item.nodeid: test.group.name for test in tests})
+        runnable = [test for test in tests if not test.group.fresh and not test.unavailable]
+        self._warm = warm_modules({name for test in runnable for name in test.may_touch})
+        if self._warm and not self._config.option.collectonly:
+            self.pool.warm(self._warm)
+
+    def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Run a contained test from its first report to its last; None for others, which go on as always."""
+        test = find(item)
+        if test is None:
+            if nextitem is not None and find(nextitem):
+                # The next one sets up nothing in this process: only session fixtures may stay for those after it.
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=item.session)
+                return True
+            return None
+        self._running = item.nodeid
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        if test.unavailable:
+            stopped: Outcome | None = Outcome("skipped", message=test.unavailable)
+        else:
+            stopped = self._checks.stops(test)
+        self._log(test, _not_run(test, stopped) if stopped else self._run_to_the_end(test, nextitem))
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        self._running = ""
+        return True
+
+    def _run_to_the_end(self, test: ContainedTest, nextitem: pytest.Item | None) -> Ran:
+        """Run a test in its child; where it fails, as often as pytest-rerunfailures says, each time in another one."""
+        reruns, delay = reruns_of(test.item)
+        while True:
+            ran = self._run_in_child(test, test.group, self._following(test, nextitem), reruns)
+            if any(report.failed for report in ran.reports) and (stops := self._checks.explains(test)):
+                return _not_run(test, stops)
+            if not ran.again:
+                return ran
+            self._log_rerun(test, ran)
+            reruns -= 1
+            time.sleep(delay)
+
+    def _following(self, test: ContainedTest, nextitem: pytest.Item | None) -> str | None:
+        """The next test in the same child, None for none, "" where xdist has not said yet what comes next."""
+        if test.group.alone:
+            return None
+        items = test.item.session.items
+        xdist = hasattr(self._config, "workerinput")  # a worker collects all tests, and runs those it is given
+        later = [nextitem] if xdist else items[items.index(test.item) + 1 :]
+        for mate in (find(item) for item in later if item is not None):
+            if mate and mate.group == test.group and not mate.unavailable and self._checks.stops(mate) is None:
+                return key_of(mate.item)
+        return "" if xdist else None
+
+    def _run_check(self, check: ContainedTest, host: ContainedTest | None) -> Ran:
+        """Run the check of a component in a test's child or, without one, in that of all checks.
+
+        One that starts something there gets a child that ends with it.
+        """
+        if host is not None and not host.group.alone:
+            return self._run_in_child(check, host.group, "", 0)
+        if any(fixture.starts for fixture in check.fixtures):
+            return self._run_in_child(check, replace(_CHECKS, alone=True), None, 0)
+        return self._run_in_child(check, _CHECKS, "", 0)
+
+    def _run_in_child(self, test: ContainedTest, group: ChildGroup, following: str | None, reruns: int) -> Ran:
+        """Run a test in the child of a group, which is started if there is none.
+
+        Args:
+            test: The test.
+            group: Whose child it is.
+            following: The test that follows there, None for none: then the child is ended; "" if that is not known.
+            reruns: How often it may be run again if it fails.
+        """
+        if not group.alone and group != _CHECKS:
+            self.pool.stop_groups(but=(group, _CHECKS))
+        mates = [other for other in contained(test.item.session) if other.group == group]
+        modules = self._warm if is_check(test) or any(mate.may_touch for mate in mates) else ()
+        gpus = 0 if group == _CHECKS else max(one.gpus for one in (test, *mates) if one is test or not one.unavailable)
+        files = [mate.item.path for mate in mates]
+        if is_check(test) or not group.alone:
+            files.append(component_checks.FILE)
+        messages, diagnostics = ChildMessages(test.item, self._session.say, self._note), NO_DIAGNOSTICS
+        again, begun, waited = False, time.monotonic(), 0.0
+        try:
+            child = self.pool.child(group, files, modules, gpus)
+            death = child.await_ready(messages, self._session.limits)
+            waited = time.monotonic() - begun
+            death = death or child.run(key_of(test.item), following, test.limits, messages)
+            diagnostics = add_diagnostics(messages.reports, child.diagnostics)
+            failed = death is not None or any(wanted(test.item, report) for report in messages.reports)
+            again = reruns > 0 and failed
+            if death is not None:
+                self.pool.drop(group)
+            elif messages.retired:
+                self._session.say(f"{messages.retired}. Its process is given up, the next test gets a new one.")
+                self.pool.stop(group, lambda kind, value: None)  # whatever comes of its fixtures' teardown
+            elif following is None or again:
+                death = self.pool.stop(group, messages)
+        except (ContainmentError, OSError, ValueError) as error:  # such as a full disk
+            death = Death("crashed", None, f"could not be contained: {error}", "")
+        if death is None and not messages.reports and not messages.errors:
+            messages.errors.append(_TAKEN_OVER)
+        if death is not None or messages.errors:
+            messages.reports.append(died(test.item, messages, death))
+        messages.reports[0].duration += waited  # the imports of the stack, for --durations
+        return Ran(messages.reports, death, diagnostics, again)
+
+    def _note(self, line: str) -> None:
+        """Say a line that every child would say once."""
+        if line not in self._notes:
+            self._notes.add(line)
+            self._session.say(line)
+
+    def _log_rerun(self, test: ContainedTest, ran: Ran) -> None:
+        """Log a failure that is not the last word as pytest-rerunfailures does: what follows it is left out."""
+        for report in fold_subtests(ran.reports, judged=True):
+            failed = report.failed
+            if failed:
+                report.outcome = "rerun"  # type: ignore[assignment]
+            test.item.ihook.pytest_runtest_logreport(report=report)
+            if failed:
+                return
+
+    def _log(self, test: ContainedTest, ran: Ran) -> None:
+        """Hand the reports on; the one that decides the test carries the verdict, and so do those after."""
+        reports = fold_subtests(ran.reports, judged=test.side is not None)
+        if reports[-1].when != "teardown":  # junit reads the properties of that one, and there was none
+            reports.append(torn_down(test.item, reports[-1]))
+        verdict: list[tuple[str, object]] = []
+        for report in reports:
+            report.user_properties.extend(verdict)
+            if decides(report):
+                before = len(report.user_properties)
+                conclude(test, ran.outcome(report), report, self._session)
+                verdict = report.user_properties[before:]
+        made = self._checks.take_reports()
+        if made:
+            properties.add(reports[0], checks=json.dumps(made))
+        for report in reports:
+            drop_start_up(report)
+            if self._config.option.capture == "no":
+                drop_output(report)
+            test.item.ihook.pytest_runtest_logreport(report=report)
+
+    def limit(self, item: pytest.Item, seconds: float) -> bool | None:
+        """Take over pytest-timeout's limit of a contained test; None for others, which it watches itself."""
+        if find(item) is None:
+            return None
+        limit_seconds(item, seconds, self._session)
+        return True
+
+    def interrupt(self) -> None:
+        """Give children seconds to tear down, not the time they want: for Ctrl-C, SIGTERM or ``pytest.exit()``."""
+        self._stopped = True
+        if self._running:
+            self._session.say(f"interrupted while {self._running} ran")
+
+    def close(self) -> None:
+        """End all children; the second time there is nothing to do."""
+        self.pool.close(politely=not self._stopped)
+
+
+def warm_modules(components: set[str]) -> tuple[str, ...]:
+    """Return the modules that a warm server imports for tests that need these components."""
+    return tuple(module for name, modules in WARM_MODULES.items() if name in components for module in modules)
+
+
+def _not_run(test: ContainedTest, why: Outcome) -> Ran:
+    return Ran([skipped(test.item, why.message)], stopped=why)
