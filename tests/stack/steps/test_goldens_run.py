@@ -21,7 +21,6 @@ few = recordable.Repeats(repeated=1, perturbed=1, other_seeds=1)
 recordable.RecordableMiniature = partial(recordable.RecordableMiniature, steps=2, repeats=few)
 """
 MUTANTS = """
-import dataclasses
 import json
 import pytest
 
@@ -69,22 +68,6 @@ def test_engine_that_rounds(settled, monkeypatch):
 
     monkeypatch.setattr(module, "sync", rounding)
     with pytest.raises(AssertionError, match="(token|sequence): disagreement_before of step [12] is"):
-        settled()
-
-
-def test_strict_in_speed(settled, monkeypatch, pytestconfig):
-    from pytest_rlregress.harness import session
-    from pytest_rlregress.fixtures import step_measurements as measured
-    from pytest_rlregress.goldens import recordable
-
-    slow = lambda *args: {**measured.run_of(*args), "step_seconds": [9e9] * 2}
-    monkeypatch.setattr(recordable, "run_of", slow)
-    found = settled()
-    assert found["state"] == "agrees"
-    assert "slower: step_seconds 9e+09" in " ".join(found["notes"])
-    run = session.find(pytestconfig)
-    monkeypatch.setitem(vars(run), "settings", dataclasses.replace(run.settings, strict=True))
-    with pytest.raises(AssertionError, match="not as in the golden: token: slower: step_seconds 9e"):
         settled()
 
 
@@ -144,5 +127,5 @@ def test_recorded_then_compared(run, tmp_path):
     assert compared["golden"]["used"] == {"max": 0.0, "drift": 0.0}
     assert f"agrees: {golden}; of its tolerance used: max |Δ| 0%, mean Δ 0%" in " ".join(done.stdout.split())
     tests = {name: test for name, test in tests.items() if test["name"].startswith("test_mutants.py")}
-    assert len(tests) == 4
+    assert len(tests) == 3
     assert {test["status"] for test in tests.values()} == {"passed"}
