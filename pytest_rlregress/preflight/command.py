@@ -1,140 +1,163 @@
-"""Read a run's command, as a shell hands it over: what verl or a script of TRL's is given, and how it is started."""
+"""Read a run's command: its program composes the configuration in a child, and ends there."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pytest_rlregress.preflight.formats import (
-    TRL_KEYS,
-    TRL_METHODS,
-    UNKNOWN,
     ConfigError,
     ConfigPart,
     ConfigPosition,
     merge,
     read_override,
     read_yaml,
-    value_of,
 )
 
 # A dot is in every key of verl's that matters here; its configuration groups have none.
-_OVERRIDE = re.compile(r"(?:\+{0,2}|~)(?:[A-Za-z_]\w*(?:\.[\w-]+)+|model_engine)=.*", re.DOTALL)
+_KEY = r"(?:[A-Za-z_]\w*(?:\.[\w-]+)+|model_engine)"
+_OVERRIDE = re.compile(rf"\+{{0,2}}{_KEY}=.*|~{_KEY}(?:=.*)?", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _WRAPPERS = ("env", "nohup", "exec", "time")
-# Other files than verl's own, which have its own names.
-_HYDRA_FILE = re.compile(r"--config-(?:name(?!=ppo\w*_trainer)|path(?!=config$)|dir)(?:=.*)?", re.DOTALL)
-_PLACED_BY = ("accelerate", "torchrun", "python", "deepspeed", "trl", "uv")
+_STARTS_PYTHON = re.compile(r"python[\d.]*|trl|accelerate|torchrun|\S+\.py")
+SECONDS = 300.0  # in which a stack is imported, also from a slow disk
 
 
-def read_command(command: Sequence[str]) -> ConfigPart:
-    """Read what a command hands to the trainer, the variables that ``env`` sets, and how it starts."""
-    part = ConfigPart()
+def read_command(command: Sequence[str], environ: Mapping[str, str]) -> ConfigPart:
+    """Return what a command's program composes, the variables that ``env`` sets, and where each was written.
+
+    Where its interpreter can't import the program, a command of verl's is what its overrides say.
+
+    Raises:
+        ConfigError: The command ends before it has composed a configuration.
+    """
+    part = ConfigPart(trainer="verl")
     words = [*command]
     while words and (words[0] in _WRAPPERS or _ASSIGNMENT.fullmatch(words[0])):
         word = words.pop(0)
         if found := _ASSIGNMENT.fullmatch(word):
             part.exports[found[1]] = found[2]
             part.places[found[1]] = ConfigPosition(argument=word)
-    overrides = [word for word in words if _OVERRIDE.fullmatch(word)]
-    if not overrides and (trl := _of_trl(words)):
-        return _read_trl(part, *trl)
-    part.trainer = "verl"
+    at = next((at for at, word in enumerate(words) if _STARTS_PYTHON.fullmatch(Path(word).name)), None)
+    if at is None:
+        raise ConfigError(f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl")
+    interpreter = ["uv", "run", "--no-sync", *words[2:at], "python"] if words[:2] == ["uv", "run"] else []
+    words = words[at:]
+    part.program = " ".join(words[:2])
     if "-m" in words[:-1]:
-        at = words.index("-m")
-        module = words[at + 1]
-        part.program = module + " with its own configuration" * any(map(_HYDRA_FILE.fullmatch, words))
-        if Path(words[0]).name.startswith("python") and all(word.startswith("-") for word in words[1:at]):
-            part.places[module] = ConfigPosition(argument=" ".join(words[: at + 2]))
+        at = words.index("-m") + 1
+        part.program = words[at]
+        if Path(words[0]).name.startswith("python"):
+            part.places[part.program] = ConfigPosition(argument=" ".join(words[: at + 1]))
             part.interpreter = words[0]
-    for word in overrides:
-        override = read_override(word)
+    overrides = [read_override(word) for word in words if _OVERRIDE.fullmatch(word)]
+    for override in overrides:
         merge(part.tree, override.tree)
         part.places |= override.places
         part.signs |= override.signs
-    part.program = part.program or " ".join(words[:2])
+    answer = ask(words, {**environ, **part.exports}, interpreter)
+    if "error" not in answer:
+        _take(part, answer)
+        for override in overrides:  # what is refused isn't composed, but told
+            if not override.signs.keys().isdisjoint(answer["refused"]):
+                merge(part.tree, override.tree)
+    elif answer.get("not_importable") and part.tree:
+        part.not_composed = answer["error"]
+    else:
+        files = [word for word in words if word.endswith((".yaml", ".yml"))] if answer.get("not_importable") else []
+        hint = f". Its file can be checked without it: rlregress preflight {' '.join(files)}" if files else ""
+        raise ConfigError(f"{part.program}: no configuration was composed: {answer['error']}{hint}")
     return part
 
 
-def _of_trl(words: list[str]) -> tuple[str, list[str], list[str]] | None:
-    """Split a command that starts a script of TRL's into its program, the launcher's options and the script's."""
-    if not any(Path(word).name.startswith(_PLACED_BY) for word in words[:3]):
-        return None
-    for at, word in enumerate(words):
-        if word.endswith(".py"):
-            names = {option.partition("=")[0].lstrip("-").replace("-", "_") for option in words[at + 1 :]}
-            return (word, words[:at], words[at + 1 :]) if len(names & TRL_KEYS) > 1 or "config" in names else None
-        if Path(word).name == "trl" and words[at + 1 : at + 2] and words[at + 1] in TRL_METHODS:
-            return f"trl {words[at + 1]}", words[at : at + 1], words[at + 2 :]
-    return None
-
-
-def _read_trl(part: ConfigPart, program: str, launcher: list[str], own: list[str]) -> ConfigPart:
-    """Read the options of a script of TRL's: its file, over it its own, and what accelerate is told."""
-    part.trainer, part.program = "trl", program
-    accelerate: dict[str, Any] = {}
-    if Path(launcher[0]).name.startswith("python") and "-m" not in launcher:
-        accelerate["num_processes"] = 1
-    for name, value, place in _options(launcher):
-        if name in ("config_file", "num_processes", "nproc_per_node", "num_gpus"):
-            accelerate["config_file" if name == "config_file" else "num_processes"] = value
-            part.places["accelerate.num_processes"] = place
-    for name, value, place in _options(own):
-        if name in ("accelerate_config", "config_file", "num_processes") and program.startswith("trl "):
-            accelerate["num_processes" if name == "num_processes" else "config_file"] = value
-            part.places["accelerate.num_processes"] = place
-        elif name == "config":
-            _lay_below(part, Path(str(value)))
+def _take(part: ConfigPart, answer: dict[str, Any]) -> None:
+    """Take what a program composed, and where: by a script, a file of ``--config`` or options."""
+    part.answer, part.tree, part.trainer, part.program = answer, answer["tree"], answer["trainer"], answer["program"]
+    script = ConfigPosition(*answer.get("place", [part.program]))
+    if part.trainer == "trl":
+        keys = [*part.tree, *answer["refused"]]
+        if "place" in answer:
+            part.places |= dict.fromkeys(keys, script)
         else:
-            part.tree[name] = value
-            part.places[name] = place
-            part.signs[name] = ""
-    if name := accelerate.pop("config_file", None):
-        accelerate = _accelerate_file(str(name), part) | accelerate
-    if accelerate:
-        part.tree["accelerate"] = accelerate
-    return part
+            in_file = read_yaml(Path(answer["config"])).places if "config" in answer else {}
+            part.places |= {
+                key: ConfigPosition(argument=f"--{key} {part.tree[key]}" if key in part.tree else f"--{key}")
+                for key in keys
+            }
+            part.places |= {key: in_file[key] for key in in_file if key not in answer["options"]}
+            part.signs |= dict.fromkeys(answer["options"], "")
+        part.tree["accelerate"] = _accelerate_of(part, answer["launcher"])
+    for name in answer["environ"].keys() - part.places.keys():
+        part.exports[name], part.places[name] = answer["environ"][name], script
 
 
-def _lay_below(part: ConfigPart, file: Path) -> None:
-    """Read the file of ``--config``; if it isn't here, that is said when its keys are asked for."""
-    if not file.is_file():
-        part.tree["config"] = UNKNOWN
-        return
-    below = read_yaml(file)
-    part.tree = below.tree | part.tree
-    part.places = below.places | part.places
-    part.exports |= below.exports
-
-
-def _accelerate_file(name: str, part: ConfigPart) -> dict[str, Any]:
-    """Read accelerate's file, or the one that TRL brings under that name."""
-    file, trl = Path(name), find_spec("trl")
-    if not file.is_file() and trl and trl.submodule_search_locations:
-        file = Path(trl.submodule_search_locations[0]) / "accelerate_configs" / f"{name}.yaml"
-    if not file.is_file():
-        return {"distributed_type": UNKNOWN}
-    below = read_yaml(file)
+def _accelerate_of(part: ConfigPart, launcher: dict[str, Any]) -> dict[str, Any]:
+    """Return accelerate's configuration: its file, and over it the launcher's options."""
+    name = launcher.pop("config_file", None)
+    part.places |= {f"accelerate.{key}": ConfigPosition(argument=f"--{key} {value}") for key, value in launcher.items()}
+    if not name:
+        return launcher
+    below = read_yaml(Path(name))
     if "accelerate" not in below.tree:
-        raise ConfigError(f"{file}: no configuration of accelerate, for which {part.program} takes it")
+        raise ConfigError(f"{name}: no configuration of accelerate, for which {part.program} takes it")
     part.places = below.places | part.places
-    return dict(below.tree["accelerate"])
+    return {**below.tree["accelerate"], **launcher}
 
 
-def _options(words: list[str]) -> Iterator[tuple[str, Any, ConfigPosition]]:
-    """Yield options as HfArgumentParser reads them: ``--name value …``, ``--name=value`` or ``--name`` alone."""
-    at = 0
-    while at < len(words):
-        option = words[at]
-        begin, at = at, at + 1
-        if not option.startswith("--") or option == "--":
-            continue
-        name, given, value = option[2:].partition("=")
-        while not given and at < len(words) and not re.match(r"--?[A-Za-z]", words[at]):
-            at += 1
-        read = [value_of(one) for one in ([value] if given else words[begin + 1 : at])] or [True]
-        place = ConfigPosition(argument=" ".join(words[begin:at]))
-        yield name.replace("-", "_"), read[0] if len(read) == 1 else read, place
+def ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence[str] = ()) -> dict[str, Any]:
+    """Run a command in a child up to where its configuration is composed, and return the child's answer.
+
+    Args:
+        words: The command, which begins with Python, TRL's command, a launcher or a script.
+        environ: What the run is started with.
+        interpreter: What runs the child, if not what runs the command.
+    """
+    interpreter = interpreter or _interpreter_of(words[0], environ)
+    if not interpreter or not shutil.which(interpreter[0], path=environ.get("PATH", os.defpath)):
+        return {"error": f"there is no {[*interpreter, words[0]][0]}", "not_importable": True}
+    with TemporaryDirectory(prefix="rlregress-") as folder:
+        answer = Path(folder, "answer.json")
+        command = [*interpreter, str(Path(__file__).with_name("child.py")), str(answer), *words]
+        log = Path(folder, "log")
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                env={**environ},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            code = process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"error": f"that took more than {SECONDS:.0f} seconds"}
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        found: dict[str, Any] = {"error": f"the command ended with exit code {code}"}
+        if answer.is_file():
+            found = json.loads(answer.read_text(encoding="utf-8"))
+        if found.get("not_importable"):
+            found["error"] = f"{interpreter[0]}: {found['error']}"
+        elif "exit code" in found.get("error", ""):
+            found["error"] += ": " + log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        return found
+
+
+def _interpreter_of(program: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the interpreter that runs a program: itself, or the one beside a script that its package installed."""
+    path = environ.get("PATH", os.defpath)
+    found = shutil.which("python3" if program.endswith(".py") else program, path=path)
+    if found and not Path(found).name.startswith("python"):
+        found = shutil.which("python", path=str(Path(found).resolve().parent)) or shutil.which("python3", path=path)
+    return [found] if found else []

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from pytest_rlregress.preflight.formats import (
     read_yaml,
     value_of,
 )
-from pytest_rlregress.preflight.python_script import read_python, written
+from pytest_rlregress.preflight.schema import Schema, known_schema, schema_of_answer, schema_of_tree
 from pytest_rlregress.preflight.trainers import TRAINERS, TrainerKeys
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.nested import walk
@@ -43,6 +44,8 @@ class Config:
         signs: How Hydra is told of an override, ``""``, ``+``, ``++`` or ``~``; keys of files have none.
         program: What the command starts; "" where there is none.
         interpreter: With which ``python -m`` starts it; "" where nothing of the kind does.
+        answer: What the command's program says of its configuration; empty where it wasn't asked, or couldn't be.
+        not_composed: Why the command's program couldn't be asked.
     """
 
     trainer: str
@@ -53,6 +56,31 @@ class Config:
     signs: Mapping[str, str]
     program: str
     interpreter: str
+    answer: Mapping[str, Any]
+    not_composed: str
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The keys and values that the trainer takes."""
+        if self.answer:
+            return schema_of_answer(self.answer)
+        return (
+            known_schema(self.trainer, self.not_composed)
+            if self.not_composed
+            else schema_of_tree(self.trainer, self.tree)
+        )
+
+    @property
+    def refused(self) -> Sequence[str]:
+        """The keys that the trainer refuses in the command."""
+        refused: Sequence[str] = self.answer.get("refused", ())
+        return refused
+
+    @property
+    def written(self) -> Mapping[str, Any]:
+        """The configuration with its references as they are written."""
+        written: Mapping[str, Any] = self.answer.get("written", self.tree)
+        return written
 
     @property
     def keys(self) -> TrainerKeys:
@@ -131,7 +159,9 @@ class Config:
         if self.trainer == "trl" and (place.argument or "").startswith(("--", self.program or "--")):
             return f"--{key} {value}"
         if (place.file or "").endswith(".py"):
-            return written(key, value)
+            if key == "use_peft":
+                return "peft_config=LoraConfig()"
+            return f"{key}={ {'true': True, 'false': False}.get(str(value), value)!r}"
         if place.file is None:
             return f"{key}={value}"
         if self.trainer != "prime-rl":
@@ -195,7 +225,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence
     Raises:
         ConfigError: A file is missing, unreadable or of another kind; files of two trainers; of none of the trainers.
     """
-    parts = [read_command(command)] if command else []
+    parts = [read_command(command, environ)] if command else []
     parts += [_read_argument(one) for one in arguments]
     files = tuple(dict.fromkeys(file for part in parts if (file := part.file)))
     if not files and not command:
@@ -228,9 +258,19 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence
         if "accelerate" in tree:
             raise ConfigError(f"{title}: accelerate's configuration alone: give TRL's beside it")
         raise ConfigError(f"{title}: no configuration of {trainer}, which has some of {', '.join(known)}")
-    program = next((part.program for part in reversed(parts) if part.program), "")
-    interpreter = parts[0].interpreter
-    return Config(trainer, files, tree, places, {**environ, **exports}, signs, program, interpreter)
+    first = parts[0]
+    return Config(
+        trainer=trainer,
+        files=files,
+        tree=tree,
+        places=places,
+        environ={**environ, **exports},
+        signs=signs,
+        program=first.program,
+        interpreter=first.interpreter,
+        answer=first.answer,
+        not_composed=first.not_composed,
+    )
 
 
 def _read_argument(argument: str) -> ConfigPart:
@@ -253,13 +293,14 @@ def _read_file(file: Path) -> ConfigPart:
             return read_yaml(file)
         if file.suffix == ".toml":
             return read_toml(file)
-        if file.suffix == ".py":
-            return read_python(file.read_text(encoding="utf-8-sig"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: {error}") from error
     if not file.exists():
         raise ConfigError(f"{file}: neither a file nor an override (key=value)")
-    kinds = "YAML (.yaml, .yml), TOML (.toml) or a Python script that calls TRL's trainer (.py)"
-    raise ConfigError(f"{file}: a configuration is {kinds}, or the command of a launch script: {_BY_SHELL}")
+    if file.suffix == ".py":
+        raise ConfigError(f"{file}: a script is run up to its trainer: rlregress preflight --hw=… -- python {file}")
+    raise ConfigError(
+        f"{file}: a configuration is YAML (.yaml, .yml), TOML (.toml) or a launch script's command: {_BY_SHELL}"
+    )

@@ -20,7 +20,7 @@ def trainer_not_found(run: RuleContext) -> Iterator[Advice | Unchecked]:
         return
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
-    elif why := remedies.module_not_found(config.interpreter, module, config.environ):
+    elif not config.answer and (why := remedies.module_not_found(config.interpreter, module, config.environ)):
         yield Advice(module, why, f"the interpreter that has {package}, and no other {package} on its PYTHONPATH")
 
 

@@ -46,6 +46,8 @@ class ConfigPart:
         signs: Of overrides, by key: how Hydra is told, ``""``, ``+``, ``++`` or ``~``.
         program: What a command starts, such as ``trl grpo`` or ``verl.trainer.main_ppo``.
         interpreter: With which ``python -m`` starts it, as it is written; "" where nothing of the kind does.
+        answer: What the command's program says of its configuration; empty where it wasn't asked, or couldn't be.
+        not_composed: Why the command's program couldn't be asked.
     """
 
     file: str | None = None
@@ -56,6 +58,8 @@ class ConfigPart:
     signs: dict[str, str] = field(default_factory=dict)
     program: str = ""
     interpreter: str = ""
+    answer: dict[str, Any] = field(default_factory=dict)
+    not_composed: str = ""
 
 
 # A flat file with one of these holds TRL's or transformers' arguments, as does a command with two of these options.
@@ -63,8 +67,6 @@ TRL_KEYS = {
     *("model_name_or_path", "dataset_name", "datasets", "output_dir", "per_device_train_batch_size", "learning_rate"),
     *("num_generations", "max_completion_length", "use_vllm", "vllm_mode", "num_train_epochs", "use_peft"),
 }
-#: The methods of TRL, as its command names them.
-TRL_METHODS = ("sft", "dpo", "grpo", "rloo", "kto", "reward", "distillation", "gkd", "online_dpo", "orpo", "cpo")
 _ACCELERATE_KEYS = {"compute_environment", "distributed_type", "num_processes"}
 
 

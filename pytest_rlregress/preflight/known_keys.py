@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_rlregress.preflight.schema import Schema
-
-_KEYS = {
+KEYS = {
     "verl": {
         "algorithm": "adv_estimator gamma lam use_kl_in_reward kl_penalty norm_adv_by_std_in_grpo",
         "data": "train_files val_files train_batch_size max_prompt_length max_response_length prompt_key truncation "
@@ -41,7 +39,7 @@ _KEYS = {
         "report_to logging_steps save_steps save_strategy seed temperature",
     },
 }
-_VALUES = {
+VALUES = {
     "verl": {
         "algorithm.adv_estimator": "gae grpo gpg opo rloo remax reinforce_plus_plus reinforce_plus_plus_baseline",
         "actor_rollout_ref.actor.loss_agg_mode": "token-mean seq-mean-token-sum seq-mean-token-mean "
@@ -55,16 +53,3 @@ _VALUES = {
         "scale_rewards": "group batch none",
     },
 }
-
-
-def known_schema(trainer: str) -> Schema:
-    """Return what preflight knows of a trainer that is not installed."""
-    tables = {table: names.split() for table, names in _KEYS[trainer].items()}
-    keys = {f"{table}.{name}".lstrip(".") for table, names in tables.items() for name in names}
-    return Schema(
-        f"preflight's own list for {trainer}",
-        False,
-        frozenset(keys | {table for table in tables if table}),
-        frozenset(table for table in tables if table),
-        values={key: tuple(texts.split()) for key, texts in _VALUES[trainer].items()},
-    )

@@ -10,26 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.preflight.document import Config, RuleContext, Unchecked
-from pytest_rlregress.preflight.installed_schema import trl_methods, trl_schema, verl_schema
-from pytest_rlregress.preflight.known_keys import known_schema
 from pytest_rlregress.preflight.schema import Schema
 from pytest_rlregress.remedies.advice import Advice
 
-# verl's own entry points that read ppo_trainer.yaml, or a file of theirs over it.
-_READS_PPO_TRAINER = re.compile(r"verl\.(?:trainer\.main_(?:ppo\w*|generation\w*)|experimental\.[\w.]+)")
-
 
 def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """Keys that the trainer has not: misspelt ones, and those that it refuses."""
-    config, schema = run.config, schema_of(run.config)
-    if run.verl and not _of_ppo(config):
-        yield Unchecked(f"the keys of {config.program or 'what is no run with actor_rollout_ref'} are not known here")
+    """Keys that the trainer doesn't have: misspelt ones, and those that it refuses."""
+    config, schema = run.config, run.config.schema
+    if run.verl and not config.answer and "actor_rollout_ref" not in config.tree:
+        yield Unchecked("the keys of what is no run with actor_rollout_ref are not known here")
         return
     if not schema.complete:
-        yield Unchecked(_only_known(config, schema))
+        why = f"{schema.why_incomplete}: " if schema.why_incomplete else ""
+        yield Unchecked(f"{why}keys and values were compared with the {len(schema.keys)} keys of {schema.source}")
     unsure = []
     for key in _unknown_keys(config, schema):
-        refuses = _refuses(config, schema, key)
+        refuses = key.rpartition(".")[0] in schema.fields or any(
+            f"{one}.".startswith(f"{key}.") for one in config.refused
+        )
         meant = _meant(config, schema, key, refuses)
         if meant or refuses:
             same_table = meant.rpartition(".")[0] == key.rpartition(".")[0]
@@ -43,18 +41,16 @@ def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
 
 
 def added_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """Keys that a script of verl's own trainer adds with ``+``, and that verl has a value of: Hydra refuses them."""
-    config, schema = run.config, schema_of(run.config)
-    if not _READS_PPO_TRAINER.fullmatch(config.program):
-        return
-    for key in [key for key, sign in config.signs.items() if sign == "+" and key in schema.preset]:
-        if not isinstance(config.get(key), (dict, list)):
+    """Keys that a command adds with ``+``, and that its configuration has: Hydra refuses them."""
+    config, schema = run.config, run.config.schema
+    for key in config.refused:
+        if config.signs.get(key) == "+" and schema.unknown(key) is None:
             yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(config, key, key))
 
 
 def unknown_value(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Texts where the trainer takes one of a few others."""
-    config, schema = run.config, schema_of(run.config)
+    config, schema = run.config, run.config.schema
     for key, allowed in schema.values.items():
         value = config.get(key)
         if not isinstance(value, str) or value in allowed or value == "":
@@ -68,29 +64,12 @@ def unknown_value(run: RuleContext) -> Iterator[Advice | Unchecked]:
             yield Unchecked(f"{schema.source} has no {key} = {value}: whether the run registers it is not known here")
 
 
-def schema_of(config: Config) -> Schema:
-    """Return the schema of a configuration's trainer."""
-    if config.trainer == "verl":
-        return verl_schema()
-    if config.trainer == "trl":
-        return trl_schema(trl_methods(config.program, frozenset(config.tree)))
-    return known_schema(config.trainer)
-
-
-def _only_known(config: Config, schema: Schema) -> str:
-    why = "" if config.trainer == "prime-rl" else f"{config.trainer} is not installed here: "
-    return f"{why}keys and values were compared with the {len(schema.keys)} keys of {schema.source}"
-
-
 def _unknown_keys(config: Config, schema: Schema) -> Iterator[str]:
     """Yield the unknown keys once each, a table instead of what is in it, in their order."""
-    found = dict.fromkeys(
-        part for key in config.places if _given(config.tree, key) and (part := schema.unknown(key)) is not None
-    )
-    for key in found:
-        shortened = config.trainer == "trl" and key in config.signs  # which argparse takes, if it can be only one
-        fits = [one for one in schema.keys if one.startswith(key)] if shortened else []
-        if len(fits) != 1 and not key.startswith(("accelerate.", "hydra")) and "@" not in key:
+    keys = [key for key in config.places if key in config.refused or _given(config.tree, key)]
+    found = (schema.unknown(key) for key in dict.fromkeys([*keys, *config.refused]))
+    for key in dict.fromkeys(filter(None, found)):
+        if not key.startswith(("accelerate.", "hydra")) and "@" not in key:
             yield key
 
 
@@ -105,25 +84,6 @@ def _given(tree: Mapping[str, Any], key: str) -> bool:
     return True
 
 
-def _of_ppo(config: Config) -> bool:
-    """Return whether verl's RL trainers read a configuration, and not its SFT or its evaluation."""
-    if config.program.startswith("verl."):
-        return bool(_READS_PPO_TRAINER.match(config.program))
-    return "actor_rollout_ref" in config.tree
-
-
-def _refuses(config: Config, schema: Schema, key: str) -> bool:
-    """Return whether the trainer certainly ends with an error for an unknown key."""
-    if not schema.complete:
-        return False
-    if config.trainer == "trl":  # other scripts may have arguments of their own
-        return config.program.startswith("trl ")
-    if key.rpartition(".")[0] in schema.fields:  # its dataclass does
-        return True
-    given = [sign for name, sign in config.signs.items() if name == key or name.startswith(f"{key}.")]
-    return "" in given and bool(_READS_PPO_TRAINER.fullmatch(config.program))  # Hydra does, without a plus sign
-
-
 def _meant(config: Config, schema: Schema, key: str, refuses: bool) -> str:
     """Return the known key that was meant, if one is near enough to say so; else ""."""
     name, beside = key.rpartition(".")[2], schema.beside(key)
@@ -133,7 +93,7 @@ def _meant(config: Config, schema: Schema, key: str, refuses: bool) -> str:
     if not elsewhere or config.trainer == "trl":
         return ""
     added = config.signs.get(key, "")  # by hand, on a command line; a file may be one of other code
-    return elsewhere if refuses or (added and schema.folder and not _reads(schema.folder, key)) else ""
+    return elsewhere if refuses or (added and schema.folder and not _reads(Path(schema.folder), key)) else ""
 
 
 def _closest(name: str, known: Iterable[str], least: float | None) -> str:
@@ -176,7 +136,7 @@ def _registers_own(config: Config) -> bool:
     if config.trainer == "trl":
         return not config.program.startswith("trl ")
     loads = config.get("actor_rollout_ref.model.external_lib") or config.get("custom_reward_function.path")
-    return bool(loads) or not _READS_PPO_TRAINER.fullmatch(config.program)
+    return bool(loads) or not config.program.startswith("verl.")
 
 
 def _instead(config: Config, key: str, meant: str) -> str:

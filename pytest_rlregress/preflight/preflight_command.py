@@ -19,7 +19,11 @@ from pytest_rlregress.util.units import GIB
 TAKES_A_COMMAND = True
 _DESCRIPTION = """\
 Check the configuration of a run for misspelt keys, unknown values and the documented failures: the command that starts
-verl or TRL, verl's YAML, TRL's YAML (with accelerate's) or Python script, prime-rl's TOML.
+verl or TRL, verl's YAML, TRL's YAML (with accelerate's), prime-rl's TOML.
+
+What stands behind -- is run, by its own interpreter, up to where it has composed its configuration: its imports, and
+what its script does before that, really happen. Until then it sees no GPU, starts no process, opens no connection and
+writes no file, and models and data aren't loaded. For a file, the trainer that is installed here is asked.
 
 exit code:
   0  nothing is found
@@ -33,7 +37,7 @@ examples:
   rlregress preflight --hw=a100 --memory=80 -- python3 -m verl.trainer.main_ppo data.train_batch_size=256 …
   rlregress preflight --hw=h100 -- accelerate launch --config_file zero3.yaml train.py --config grpo.yaml
   rlregress preflight grpo.yaml zero3.yaml --hw=l4 vllm_gpu_memory_utilization=0.4
-  rlregress preflight train.py zero3.yaml --hw=h100 --prompt-tokens=512
+  rlregress preflight --hw=h100 --prompt-tokens=512 -- python train.py
   rlregress preflight run.toml --hw=a6000 --prompt-tokens=1500
 
 the command that a launch script comes to, exactly as the shell gives it:

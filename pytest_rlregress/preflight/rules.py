@@ -72,7 +72,7 @@ def _longest_prompt(run: RuleContext, limit: int) -> tuple[int | None, str]:
 
 def empty_env_in_config(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Environment variables that are interpolated and are not there."""
-    yield from remedies.check_interpolations(run.config.tree, run.config.environ)
+    yield from remedies.check_interpolations(run.config.written, run.config.environ)
 
 
 def fsdp_cpu_offload_lora(run: RuleContext) -> Iterator[Advice | Unchecked]:

@@ -1,16 +1,24 @@
-"""The keys and values that a trainer takes."""
+"""The keys and values that a trainer takes, as the installed trainer says, or as far as preflight knows them."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
+
+from pytest_rlregress.preflight.command import ask
+from pytest_rlregress.preflight.known_keys import KEYS, VALUES
 
 # Tables of verl's that are handed on to something else, whatever is in them.
 _HANDED_ON = re.compile(r"kwargs|override|env_vars|extra_|_configs?_dict|hydra|defaults")
+# A file of TRL's that has one of these is for GRPO.
+_OF_GRPO = {"num_generations", "max_completion_length", "reward_funcs", "use_vllm"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,8 @@ class Schema:
         fields: By table, those that its dataclass takes besides; a table with one refuses others.
         values: By key, the texts that are allowed.
         defaults: By key, as far as they are known.
-        preset: Those of the keys that have a value before any is given, whatever the engine.
+        folder: Where the trainer's source is.
+        why_incomplete: Why they aren't all there are.
     """
 
     source: str
@@ -35,8 +44,8 @@ class Schema:
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    preset: frozenset[str] = frozenset()
-    folder: Path | None = None
+    folder: str = ""
+    why_incomplete: str = ""
 
     def unknown(self, key: str) -> str | None:
         """Return the part of a dotted key, from its beginning, that is not known; None for a key that may be there."""
@@ -62,3 +71,55 @@ class Schema:
         found = [one for one in self.keys if one.rpartition(".")[2] == name]
         sizes = Counter(one.partition(".")[0] for one in self.keys)
         return min(found, key=lambda one: (-sizes[one.partition(".")[0]], one.count("."), one), default=None)
+
+
+def schema_of_answer(answer: Mapping[str, Any]) -> Schema:
+    """Return the schema that a trainer said."""
+    keys = [*answer["keys"], *(["config", "accelerate", "env"] if answer["trainer"] == "trl" else [])]
+    return Schema(
+        answer["release"],
+        True,
+        frozenset(keys),
+        frozenset(answer.get("tables", ())),
+        {table: frozenset(names) for table, names in answer.get("fields", {}).items()},
+        answer["values"],
+        answer.get("defaults", {}),
+        answer.get("folder", ""),
+    )
+
+
+def schema_of_tree(trainer: str, tree: Mapping[str, Any]) -> Schema:
+    """Return the schema for a configuration that no command composes: of the trainer that is installed here."""
+    if trainer == "prime-rl":
+        return known_schema(trainer)
+    if find_spec(trainer) is None:
+        return known_schema(trainer, f"{trainer} is not installed here")
+    if trainer == "verl":
+        actor = tree.get("actor_rollout_ref", {}).get("actor", {})
+        engine = tree.get("model_engine") or ("megatron" if actor.get("strategy") == "megatron" else "dp")
+        answer = _ask_here("python", "-m", "verl.trainer.main_ppo", f"model_engine={engine}")
+    elif tree.keys() & _OF_GRPO:
+        answer = _ask_here("trl", "grpo")
+    else:
+        return known_schema(trainer, "which of TRL's methods this is for, its command says: -- trl METHOD --config …")
+    error = answer.get("error")
+    return known_schema(trainer, f"{trainer} can't be asked here ({error})") if error else schema_of_answer(answer)
+
+
+@cache
+def _ask_here(*words: str) -> dict[str, Any]:
+    return ask(words, os.environ, [sys.executable])
+
+
+def known_schema(trainer: str, why: str = "") -> Schema:
+    """Return what preflight knows of a trainer that can't be asked, and why it can't."""
+    tables = {table: names.split() for table, names in KEYS[trainer].items()}
+    keys = {f"{table}.{name}".lstrip(".") for table, names in tables.items() for name in names}
+    return Schema(
+        f"preflight's own list for {trainer}",
+        False,
+        frozenset(keys | {table for table in tables if table}),
+        frozenset(table for table in tables if table),
+        values={key: tuple(texts.split()) for key, texts in VALUES[trainer].items()},
+        why_incomplete=why,
+    )

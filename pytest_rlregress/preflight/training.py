@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pytest_rlregress import remedies
 from pytest_rlregress.preflight.document import RuleContext, Unchecked
 from pytest_rlregress.preflight.model_size import Model, model_of, model_with
-from pytest_rlregress.preflight.names import schema_of
 from pytest_rlregress.util.units import GIB
 
 CUDA_CONTEXT = GIB  # the least of what predict_training_memory does not count
@@ -126,7 +125,7 @@ def _of_prime_rl(run: RuleContext, model: Model) -> Training | Unchecked:
 
 
 def _of_trl(run: RuleContext, model: Model) -> Training | Unchecked:
-    config, defaults = run.config, schema_of(run.config).defaults
+    config, defaults = run.config, run.config.schema.defaults
     own = config.program.endswith(".py")  # and may load the model in its own way
     if config.get("load_in_4bit") or config.get("load_in_8bit"):
         return Unchecked("what a quantized model holds on the card is not predicted")
@@ -211,7 +210,7 @@ def lora_of(run: RuleContext) -> int:
 
 def engine_mode(run: RuleContext) -> str:
     """Return where TRL's engine is: ``colocate``, ``server``, or "" if that is not known."""
-    return str(run.config.get("vllm_mode", schema_of(run.config).defaults.get("vllm_mode")) or "")
+    return str(run.config.get("vllm_mode", run.config.schema.defaults.get("vllm_mode")) or "")
 
 
 def engine_sleeps(run: RuleContext) -> bool:

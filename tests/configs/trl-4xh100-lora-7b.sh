@@ -13,7 +13,7 @@ trl grpo --accelerate_config multi_gpu --num_processes 4 \
     --dtype bfloat16 \
     --attn_implementation flash_attention_2 \
     --learning_rate 1e-6 \
-    --bf16 \
+    --bf16 true \
     --use_vllm true --vllm_mode colocate \
     --vllm_gpu_memory_utilization 0.35 \
     --vllm_max_model_length=3072

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -169,8 +170,9 @@ def test_a_variable_of_the_command_is_its_environment(preflight):
 
 
 @pytest.mark.process
-def test_a_shell_hands_over_a_scripts_command(tmp_path):
+def test_a_shell_hands_over_a_scripts_command(tmp_path, monkeypatch):
     """As the documents have it: the script runs, with preflight in the place of the interpreter."""
+    monkeypatch.setenv("PATH", os.defpath)
     script = tmp_path / "run.sh"
     script.write_text(
         "N=8\nWORDS=(data.train_batch_size=$((N * 2)) trainer.nnodes=${NODES:-1})\n"
@@ -391,7 +393,7 @@ def test_text_names_file_line_and_what_to_write(tmp_path, capsys):
         (["list.yaml"], "no table"),
         (["notes.txt"], "YAML"),
         (["run.sh"], "export -f python3"),
-        (["--hw=h100", "--", "ls", "-l"], "ls -l: no configuration of verl"),
+        (["--hw=h100", "--", "ls", "-l"], "ls -l: starts none of python"),
     ],
 )
 def test_bad_input(preflight, tmp_path, monkeypatch, arguments, message):

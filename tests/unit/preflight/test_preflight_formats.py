@@ -112,7 +112,7 @@ def test_a_command():
         "trainer": {"nnodes": None},
     }
     assert read_here.environ == {"HOME": "/home/me", "ALLOC": "a"}
-    assert (read_here.files, read_here.title) == ((), "verl.trainer.main_ppo with its own configuration")
+    assert (read_here.files, read_here.title) == ((), "verl.trainer.main_ppo")
     assert [str(read_here.place(key)) for key in ("data.text", "data.b", "ALLOC")] == [
         "data.text=two words",
         "data.b=3",

@@ -1,0 +1,130 @@
+"""Run a command up to where its configuration is composed, write that as JSON, and end the process.
+
+The command's own interpreter runs it, as ``python child.py ANSWER.json COMMAND …``: beside the standard library it
+imports only what the command imports. As soon as Hydra, TRL's parser and TRL's trainers are imported, they are replaced
+by functions that write the answer and end the process. Until then no process can be started, no connection opened and
+no file written, and what would load a model or data gives a mock object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.abc
+import os
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import stops  # type: ignore[import-not-found]  # beside this file, which is run where this package is not installed
+
+_STARTS = ("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen", "socket.connect")
+_CHANGES = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate")
+_REPLACED = {
+    "hydra": stops.replace_hydra,
+    "peft": stops.replace_peft,
+    "transformers.hf_argparser": stops.replace_parser,
+    "trl.scripts._hf_argparser": stops.replace_parser,
+    "trl.scripts.utils": stops.replace_defaults,
+    **dict.fromkeys(stops.LOADERS, stops.replace_loaders),
+}
+
+
+def main(file: str, words: list[str]) -> None:
+    """Run a command, and write the answer to a file."""
+    stops.begin(file)
+    del sys.modules["stops"], sys.path[0]  # the command may have modules of the same names
+    sys.dont_write_bytecode = True
+    sys.meta_path.insert(0, _AfterImport())
+    sys.addaudithook(_refuse)
+    try:
+        _run(words)
+        error = "the command ended"
+    except SystemExit as exit:
+        error = f"the command ended with exit code {exit.code or 0}"
+    except BaseException as exception:
+        others = (__file__, "<frozen", sys.prefix, sys.base_prefix)
+        frames = [one for one in traceback.extract_tb(exception.__traceback__) if not one.filename.startswith(others)]
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+        error = f"{where}{type(exception).__name__}: {exception}"
+        stops.answer["not_importable"] = isinstance(exception, ImportError)
+    stops.end(error=error)
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse, as an audit hook, to start, to connect and to write."""
+    if event.startswith(_STARTS):
+        raise PermissionError(f"{event} before the configuration is composed: preflight doesn't allow it")
+    writes = event == "open" and ({*str(arguments[1])} & {*"wax+"} or arguments[2] & (os.O_WRONLY | os.O_RDWR))
+    if (writes or event in _CHANGES) and not isinstance(arguments[0], int):
+        path = os.path.abspath(os.fsdecode(arguments[0]))
+        if not path.startswith(("/dev/", f"{stops.folder()}/")):
+            raise PermissionError(f"{path} written before the configuration is composed: preflight doesn't allow it")
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Replace parts of modules as soon as they are imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return the specification of a module of which parts are replaced; None for others."""
+        replace = _replacement(name)
+        others = (one.find_spec(name, path, target) for one in sys.meta_path if replace and one is not self)
+        spec = next(filter(None, others), None)
+        if replace and spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_and_replace(module: Any) -> None:
+                execute(module)
+                replace(module)
+
+            spec.loader.exec_module = execute_and_replace  # type: ignore[method-assign]
+        return spec
+
+
+def _replacement(name: str) -> Callable[[Any], None] | None:
+    of_trl = re.fullmatch(r"trl\.(?:trainer|experimental\.\w+)\.\w+_(config|trainer)", name)
+    if of_trl:
+        return stops.replace_configs if of_trl[1] == "config" else stops.replace_trainers  # type: ignore[no-any-return]
+    return _REPLACED.get(name)
+
+
+def _run(words: list[str]) -> None:
+    """Run the Python of a command: a launcher's, TRL's or its own."""
+    name, rest = Path(words[0]).name, words[1:]
+    if name == "trl":
+        stops.answer["program"] = f"trl {rest[0]}"
+        return _start(f"trl.scripts.{rest[0]}", True, rest[1:])
+    if name == "accelerate":
+        rest = ["-m", "accelerate.commands.launch", *rest[1:]]
+    elif name == "torchrun":
+        rest = ["-m", "torch.distributed.run", *rest]
+    while rest and rest[0].startswith("-") and rest[0] != "-m":
+        rest = rest[2 if rest[0] in ("-W", "-X") else 1 :]
+    is_module = rest[:1] == ["-m"]
+    target, *arguments = rest[is_module:]
+    if is_module and target in ("accelerate.commands.launch", "torch.distributed.run"):
+        launch = importlib.import_module(target)
+        parser = launch.get_args_parser() if name == "torchrun" else launch.launch_command_parser()
+        options = parser.parse_args(arguments)
+        stops.note_launcher(options)
+        return _start(options.training_script, options.module, options.training_script_args)
+    stops.note_launcher(argparse.Namespace(num_processes=1))
+    return _start(target, is_module, arguments)
+
+
+def _start(target: str, is_module: bool, arguments: list[str]) -> None:
+    stops.answer.setdefault("program", target)
+    sys.argv = [target, *arguments]
+    sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(target)))
+    if is_module:
+        runpy.run_module(target, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(target, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

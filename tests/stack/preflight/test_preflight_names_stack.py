@@ -1,0 +1,173 @@
+"""``rlregress preflight``: keys and values as the installed verl takes them, in files and in commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from commands import TOY, command_of
+from installed import TESTS
+
+from pytest_rlregress.cli import main
+from pytest_rlregress.preflight import rules
+
+# One process for all, in which verl is asked once.
+pytestmark = [pytest.mark.isolated(group="preflight-verl"), pytest.mark.needs("verl-trainer")]
+GSPO = TESTS / "configs" / "verl-h200-gspo-3b.yaml"
+ROLLOUT = "actor_rollout_ref.rollout"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    for name in ("RAY_ADDRESS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def preflight(capsys):
+    """Run the command: its exit code, (failure, key, why, instead) of what is about names, and their doubts."""
+
+    def preflight(*arguments):
+        code = main(["preflight", "--hw=h200", "--json", *map(str, arguments)])
+        report = json.loads(capsys.readouterr().out)
+        found = [
+            (one["failure"], one["key"], one["why"], one["instead"])
+            for one in report["findings"]
+            if one["failure"] in rules.OWN
+        ]
+        doubts = [one["why"] for one in report["not_checked"] if one["failure"] in rules.OWN]
+        return code, found, doubts
+
+    return preflight
+
+
+@pytest.fixture
+def start():
+    """Return the start of a command of verl's, by this interpreter."""
+    return [sys.executable, "-m", "verl.trainer.main_ppo"]
+
+
+MISSPELT = [  # what somebody writes instead, the unknown key, what is told, what to write
+    (
+        f"{ROLLOUT}.gpu_mem_utilization=0.6",
+        "did you mean gpu_memory_utilization?",
+        f"{ROLLOUT}.gpu_memory_utilization=0.6",
+    ),
+    (f"{ROLLOUT}.gpu_memory_utilisation=0.6", "did you mean gpu_memory_utilization?", f"{ROLLOUT}.gpu_memory_"),
+    ("data.max_prompt_lenght=9", "did you mean max_prompt_length?", "data.max_prompt_length=9"),
+    ("data.train_file=a.parquet", "did you mean train_files?", "data.train_files=a.parquet"),
+    ("trainer.n_gpu_per_node=4", "did you mean n_gpus_per_node?", "trainer.n_gpus_per_node=4"),
+    ("actor_rollout_ref.rollouts.n=4", "did you mean rollout?", "actor_rollout_ref.rollout"),
+]
+
+
+@pytest.mark.parametrize("sign", ["", "+", "++"])
+@pytest.mark.parametrize(("override", "told", "instead"), MISSPELT, ids=lambda text: text.partition("=")[0])
+def test_a_misspelt_key_of_an_override(preflight, sign, override, told, instead):
+    code, ((failure, _, why, write),), doubts = preflight(GSPO, f"{sign}{override}")
+    assert (code, failure, doubts) == (1, "unknown-key", [])
+    assert told in why
+    assert write.startswith(instead)
+    assert why.startswith("verl ")
+
+
+def test_a_misspelt_key_of_a_file(preflight, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(GSPO.read_text(encoding="utf-8").replace("gpu_memory_util", "gpu_mem_util"), encoding="utf-8")
+    _, ((_, key, why, write),), _ = preflight(file)
+    assert (key, write) == (f"{ROLLOUT}.gpu_mem_utilization", "gpu_memory_utilization: 0.4")
+    assert "did you mean gpu_memory_utilization?" in why
+
+
+def test_a_key_of_another_table(preflight):
+    _, ((_, key, why, write),), _ = preflight(GSPO, "+data.n=8")
+    assert (key, write) == ("data.n", f"{ROLLOUT}.n=8")
+    assert f"did you mean {ROLLOUT}.n?" in why
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "+data.for_my_own_dataset=1",
+        f"+{ROLLOUT}.engine_kwargs.vllm.any_of_its_own=1",
+        "+actor_rollout_ref.model.override_config.rope_scaling=1",
+        "+ray_kwargs.ray_init.runtime_env.env_vars.ANY=1",
+        "model_engine=megatron",
+        "~critic",
+    ],
+)
+def test_what_is_meant_to_be_new_is_nothing(preflight, override):
+    code, found, _ = preflight(GSPO, override)
+    assert (code, found) == (0, [])
+
+
+VALUES = [
+    ("algorithm.adv_estimator=grop", "did you mean grpo?"),
+    ("actor_rollout_ref.actor.loss_agg_mode=token_mean", "did you mean token-mean?"),
+    ("actor_rollout_ref.actor.strategy=fsdp3", "did you mean fsdp?"),
+    (f"{ROLLOUT}.name=vlm", "did you mean vllm?"),
+    ("actor_rollout_ref.actor.policy_loss.loss_mode=gsop", "did you mean gspo?"),
+]
+
+
+@pytest.mark.parametrize(("override", "told"), VALUES, ids=lambda text: text.partition("=")[0])
+def test_an_unknown_value(preflight, override, told):
+    code, ((failure, key, why, write),), _ = preflight(GSPO, override)
+    assert (code, failure, key) == (1, "unknown-value", override.partition("=")[0])
+    assert told in why
+    assert write == f"{key}={told.split()[-1].rstrip('?')}"
+
+
+def test_a_command_is_composed_by_its_own_program(preflight, start):
+    """Hydra says what it refuses; what stands in the place of a value that is left out is verl's own."""
+    code, found, _ = preflight(
+        *("--", *start, *command_of(TOY)[3:]),
+        *("data.zzz=1", "+data.yyy=1", "+data.n=8", "+actor_rollout_ref.actor.zzz=1"),
+        *("+trainer.critic_warmup=2", "+trainer.default_hdfs_dir=x", "algorithm.adv_estimator=my_own_estimator"),
+        *("actor_rollout_ref.actor.ppo_mini_batch_size=64", "trainer.nnodes=${oc.env:NO_SUCH_NODES}"),
+    )
+    told = {key: (failure, instead) for failure, key, _, instead in found}
+    assert told == {
+        "data.zzz": ("unknown-key", "leave it out, or +data.zzz=… for code of your own"),
+        "data.n": ("unknown-key", f"{ROLLOUT}.n=8"),
+        "actor_rollout_ref.actor.zzz": ("unknown-key", "leave it out"),
+        "trainer.critic_warmup": ("added-key", "trainer.critic_warmup=2"),
+        "algorithm.adv_estimator": ("unknown-value", "one of these"),
+    }
+    assert code == 1
+
+
+@pytest.mark.slow
+def test_a_program_of_ones_own_has_keys_and_values_of_its_own(preflight, tmp_path, monkeypatch):
+    """A recipe's configuration is composed with its own file, and its main function isn't run."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "mine.yaml").write_text(
+        "hydra:\n  searchpath: [pkg://verl.trainer.config]\ndefaults: [ppo_trainer, _self_]\ndata: {mine: 1}\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "main_mine.py").write_text(
+        "import hydra\n"
+        "@hydra.main(config_path='config', config_name='mine', version_base=None)\n"
+        "def main(config):\n    open('it_ran', 'w')\n"
+        "main()\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    overrides = ["data.mine=2", "data.zzz=1", "algorithm.adv_estimator=my_own_estimator"]
+    code, found, doubts = preflight("--", sys.executable, "main_mine.py", *overrides)
+    assert (code, [key for _, key, _, _ in found]) == (1, ["data.zzz"])
+    assert "my_own_estimator: whether the run registers it is not known here" in " ".join(doubts)
+    assert not Path("it_ran").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["", "megatron_", "veomni_", "torchtitan_"])
+def test_what_verl_composes_itself_is_clean(preflight, engine):
+    import verl
+
+    file = Path(verl.__file__).parent / "trainer" / "config" / f"_generated_ppo_{engine}trainer.yaml"
+    if not file.is_file():
+        pytest.skip(f"this verl has no {file.name}")
+    assert preflight(file)[1:] == ([], [])

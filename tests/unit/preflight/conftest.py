@@ -1,0 +1,13 @@
+"""Here no trainer is installed and no command has an interpreter: what is read then is what is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.preflight import schema
+
+
+@pytest.fixture(autouse=True)
+def no_trainer(monkeypatch, tmp_path_factory):
+    monkeypatch.setattr(schema, "find_spec", lambda trainer: None)
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("no-programs")))
