@@ -1,18 +1,26 @@
-"""Read the data in a pickle without running any of it: names are looked up in a table of ours, nothing is imported.
+"""Read the data in a pickle without running any of it: what it names is looked up in a table of ours.
 
-``pickle._Unpickler`` is Python's own reader in Python. Of its opcodes only those that build data are taken over, and
-those that call or change something are ours. Long byte strings are views into the file, not copies, and its memo is a
-dict: the reader in C copies them, and makes room for as many memos as a file says it has.
+numpy rebuilds an array from a state that can describe Python objects by their addresses; here arrays are rebuilt from
+plain numbers and texts only. Long byte strings are views into the file, not copies.
 """
 
 from __future__ import annotations
 
+import math
 import pickle
-import pickletools
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+_NUMBERS = {
+    "b1": "bool", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64",
+    "u1": "uint8", "f2": "float16", "f4": "float32", "f8": "float64",
+}  # fmt: skip
+_VIEWED = 1 << 16  # pickle writes byte strings from this size on outside of its frames
+ERRORS = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RuntimeError, EOFError),
+    *(OSError, MemoryError, pickle.UnpicklingError, struct.error),
+)
 
 
 class PickleError(Exception):
@@ -20,167 +28,197 @@ class PickleError(Exception):
 
 
 class RefusedName(PickleError):
-    """A pickle that asks for a function or class that the table has not."""
-
-
-@dataclass(frozen=True)
-class AllowedName:
-    """A function or class that a pickle may name, and what is made in its place, by a function of ours."""
-
-    name: str
-    make: Callable[..., Any]
+    """A pickle that asks for a function or class that the table doesn't have."""
 
 
 class Stateful:
     """What a pickle gives its state to after it made it; classes of ours in place of the trainer's."""
 
-    def set_state(self, state: Any) -> None:
+    def __new__(cls, *arguments: Any) -> Any:
+        """Keep the arguments, whichever way a pickle makes an object in."""
+        made = super().__new__(cls)
+        made.arguments = arguments
+        return made
+
+    def __init__(self, *_: Any) -> None:
+        self.arguments: tuple[Any, ...]
+
+    def __setstate__(self, state: Any) -> None:
         """Take the state over."""
-        raise NotImplementedError
+        self.state = state
 
 
-_VIEWED = 1 << 16  # pickle writes byte strings from this size on outside of its frames
-_COPIED = 1 << 30  # of numbers, texts and short byte strings: each becomes an object many times its size
+class DumpedProto(Stateful):
+    """verl's ``DataProto``: its state is a batch, as bytes or as numpy arrays, columns of objects, and meta info."""
+
+
+class NonTensor(Stateful):
+    """tensordict's ``NonTensorData`` and ``NonTensorStack``: objects in a TensorDict."""
+
+    @property
+    def value(self) -> Any:
+        """The object, or of a stack a list of them."""
+        if "tensordicts" in self.state:
+            return [part.value for part in self.state["tensordicts"]]
+        return self.state["non_tensordict"]["data"]
+
+
+class _NumpyDtype(Stateful):
+    """A numpy dtype, as far as data needs it."""
+
+    def values(self, data: Any, count: int) -> Any:
+        """Return ``count`` values of this dtype: a tensor, or texts."""
+        import torch
+
+        code: str = str(self.arguments[0]).lstrip("<>|=")
+        _, order, subtype, _, fields = self.state[:5]
+        if order == ">" or subtype is not None or fields is not None:
+            raise PickleError("it has a numpy array in big-endian order, or of records")
+        if code in _NUMBERS:
+            kind = getattr(torch, _NUMBERS[code])
+            return torch.frombuffer(bytearray(data), dtype=kind, count=count) if count else torch.empty(0, dtype=kind)
+        if code[:1] not in ("U", "S"):
+            raise PickleError(f"it has a numpy array of the dtype {code}")
+        width, coding = int(code[1:]), "latin-1"
+        if code[0] == "U":
+            width, coding = width * 4, "utf-32-le"
+        pieces = [bytes(data[at * width : (at + 1) * width]) for at in range(count)]
+        return [piece.decode(coding).rstrip("\0") for piece in pieces]
+
+
+class NumpyArray(Stateful):
+    """A numpy array; a pickle that reads one can't reach the tensor in it."""
+
+    @property
+    def value(self) -> Any:
+        """The array as a tensor, or as a list of its objects."""
+        _, shape, dtype, column_major, data = self.state
+        if column_major and len(shape) > 1:
+            raise PickleError("it has a numpy array in Fortran's order")
+        values = data if isinstance(data, list) else dtype.values(data, math.prod(shape))
+        if len(values) != math.prod(shape):
+            raise PickleError(f"a numpy array of {math.prod(shape)} values has {len(values)}")
+        return values if isinstance(values, list) else values.view(tuple(shape))
+
+
+def _array(data: Any, dtype: _NumpyDtype, shape: Any, order: str, *_: Any) -> NumpyArray:
+    array = NumpyArray()
+    array.__setstate__((1, shape, dtype, order == "F", data))
+    return array
+
+
+def _scalar(dtype: _NumpyDtype, data: Any) -> Any:
+    value = dtype.values(data, 1)[0]
+    return value if isinstance(value, str) else value.item()
+
+
+def _encode(text: str, _: str = "latin1") -> bytes:
+    return text.encode("latin-1")
+
+
+def _tensordict(_: Any, state: dict[str, Any]) -> dict[str, Any]:
+    return dict(state["_tensordict"])
+
+
+def _consolidated(metadata: dict[str, Any], storage: Any) -> dict[str, Any]:
+    """Return the parts of tensordict's ``consolidate()``: one storage, and where in it each tensor is."""
+    import torch
+
+    parts = {key: value for key, value in metadata.items() if key not in ("cls", "cls_metadata", "size")}
+    found: dict[str, Any] = {key: value[0] for key, value in parts.pop("non_tensors", {}).items()}
+    for key, (dtype, shape, start, stop, _) in parts.pop("leaves", {}).items():
+        if key.startswith("<NJT"):
+            raise PickleError("it has nested tensors: pad them (torch.nested.to_padded_tensor) and write them again")
+        kind = getattr(torch, str(dtype).removeprefix("torch."), None)
+        if not 0 <= start <= stop <= len(storage) or not isinstance(kind, torch.dtype):
+            raise PickleError(f"{key} is outside of its storage, or of the dtype {dtype}")
+        found[key] = storage[start : start + math.prod(shape) * kind.itemsize].view(kind).view(tuple(shape))
+    return found | {key: _consolidated(part, storage) for key, part in parts.items()}
+
+
+def _is_only_a_name(*_: Any) -> Any:
+    raise PickleError("it calls what is only a name in a batch")
+
+
+#: What the pickles of trainers may name, and what is made in its place.
+KNOWN: dict[str, Callable[..., Any]] = {
+    "collections.OrderedDict": dict,
+    "collections.defaultdict": lambda *_: {},
+    "_codecs.encode": _encode,
+    "torch.Size": tuple,
+    "torch.device": lambda *words: ":".join(map(str, words)),
+    "tensordict._td.TensorDict": _is_only_a_name,
+    "tensordict._reductions._make_td": _tensordict,
+    "tensordict._reductions._rebuild_tensordict_files_consolidated": _consolidated,
+    "tensordict.tensorclass.NonTensorData": NonTensor,
+    "tensordict.tensorclass.NonTensorStack": NonTensor,
+    "numpy.ndarray": _is_only_a_name,
+    "numpy.dtype": _NumpyDtype,
+    "verl.protocol.DataProto": DumpedProto,
+    **{f"{core}.multiarray._reconstruct": NumpyArray for core in ("numpy.core", "numpy._core")},  # numpy 1, numpy 2
+    **{f"{core}.multiarray.scalar": _scalar for core in ("numpy.core", "numpy._core")},
+    **{f"{core}.numeric._frombuffer": _array for core in ("numpy.core", "numpy._core")},
+}
+for _builtins in ("builtins", "__builtin__"):  # Python 3, and the protocols that Python 2 knows
+    KNOWN |= {f"{_builtins}.set": set, f"{_builtins}.frozenset": frozenset, f"{_builtins}.bytes": lambda: b""}
+    KNOWN |= {f"{_builtins}.{kind.__name__}": _is_only_a_name for kind in (list, dict, int, float, str, bool)}
+KNOWN |= {f"torch.{name}": _is_only_a_name for name in (*_NUMBERS.values(), "bfloat16")}
 
 
 class _File:
     """A file over bytes; reads of some size are views."""
 
     def __init__(self, data: memoryview) -> None:
-        self._data, self._at, self._copied = data, 0, 0
+        self._data, self._at = data, 0
 
     def read(self, size: int) -> bytes | memoryview:
         found = self._data[self._at : self._at + size]
         if len(found) < size:
             raise PickleError("it is cut off")
         self._at += size
-        if size >= _VIEWED:
-            return found
-        self._copied += size
-        if self._copied > _COPIED:
-            raise PickleError("more than 1 GiB of it are Python objects and not tensors; at most that is read")
-        return bytes(found)
+        return found if size >= _VIEWED else bytes(found)
 
     def readline(self) -> bytes:
-        end = self._at
-        while end < len(self._data) and self._data[end] != 10:
-            end += 1
-        return bytes(self.read(end + 1 - self._at))
+        line = bytes(self._data[self._at : self._at + _VIEWED]).partition(b"\n")[0]
+        return bytes(self.read(len(line) + 1))
 
 
-#: The opcodes that make numbers, texts, bytes and collections, or move them about, as Python's reader does.
-_DATA = """
-    INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT NONE NEWTRUE NEWFALSE UNICODE SHORT_BINUNICODE BINUNICODE
-    BINUNICODE8 SHORT_BINBYTES BINBYTES BINBYTES8 EMPTY_LIST EMPTY_TUPLE EMPTY_DICT EMPTY_SET TUPLE1 TUPLE2 TUPLE3 TUPLE
-    LIST FROZENSET DICT MARK POP POP_MARK DUP PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET MEMOIZE PROTO STOP GLOBAL
-    STACK_GLOBAL BINPERSID
-"""
-#: Those that add to something, and to what they may: below the mark, or so far down on the stack.
-_ADDING: dict[str, tuple[type, int]] = {
-    "APPEND": (list, -2),
-    "APPENDS": (list, 0),
-    "ADDITEMS": (set, 0),
-    "SETITEM": (dict, -3),
-    "SETITEMS": (dict, 0),
-}
-_CODES = {opcode.name: ord(opcode.code) for opcode in pickletools.opcodes}
-_PYTHONS: Any = pickle._Unpickler.dispatch
-_LOADS: dict[str, Callable[[Any], None]] = {name: _PYTHONS[code] for name, code in _CODES.items() if code in _PYTHONS}
-
-
-class _Loads(dict[int, Callable[[Any], None]]):
-    """What each opcode does; any other is refused by its name."""
-
-    def __missing__(self, code: int) -> Any:
-        name = next((name for name, its_code in _CODES.items() if its_code == code), code)
-        raise PickleError(f"it uses the opcode {name}, which no batch of tensors needs")
-
-
+# The reader in C copies byte strings, and makes room for as many memos as a file says it has.
 class _Reader(pickle._Unpickler):
-    """Python's reader, of which data alone is left."""
+    """Python's reader in Python, for which nothing is imported, and which changes only objects of ours."""
 
     stack: list[Any]
-    metastack: list[list[Any]]
-    append: Callable[[Any], None]
-    read: Callable[[int], bytes]
-    dispatch = _Loads()
-
-    def __init__(self, data: memoryview, known: Mapping[str, AllowedName], persistent: Callable[[Any], Any] | None):
-        super().__init__(_File(data))  # type: ignore[arg-type]  # it reads, which is all that is asked of it
-        self._known, self._persistent = known, persistent
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {**pickle._Unpickler.dispatch}
 
     def find_class(self, module: str, name: str) -> Any:
-        """Look a name up in the table; nothing is imported."""
-        if (full := f"{module}.{name}") not in self._known:
+        """Look a name up in the table."""
+        if (full := f"{module}.{name}") not in KNOWN:
             raise RefusedName(full)
-        return self._known[full]
+        return KNOWN[full]
 
-    def persistent_load(self, pid: Any) -> Any:
-        """Return what the reader's owner makes of it."""
-        if self._persistent is None:
-            raise PickleError("it refers to something outside of the file")
-        return self._persistent(pid)
+    def persistent_load(self, _: Any) -> Any:
+        """Refuse it."""
+        raise PickleError("it refers to something outside of the file")
 
-    def call(self) -> None:
-        """Make what stands for the name below on the stack, of the arguments above it."""
-        arguments, function = self.stack.pop(), self.stack.pop()
-        if not isinstance(function, AllowedName):
-            raise PickleError(f"it calls a {type(function).__name__}")
-        self.append(function.make(*arguments))
-
-    def give_state(self) -> None:
-        """Give the state above on the stack to the object below it."""
+    def load_build(self) -> None:
+        """Give the state above on the stack to the object below it; never to a class or a function of the table."""
         state, made = self.stack.pop(), self.stack[-1]
         if isinstance(made, Stateful):
-            made.set_state(state)
+            made.__setstate__(state)
         elif state:
             raise PickleError(f"it gives a state to a {type(made).__name__}")
 
-
-def _adding(name: str, kind: type, depth: int) -> Callable[[_Reader], None]:
-    def load(reader: _Reader) -> None:
-        target = reader.stack[depth] if depth else reader.metastack[-1][-1]
-        if not isinstance(target, kind):  # a tensor would be written to, and with it the file
-            raise PickleError(f"it adds to a {type(target).__name__}")
-        _LOADS[name](reader)
-
-    return load
+    dispatch[pickle.BUILD[0]] = load_build
 
 
-_Reader.dispatch.update({_CODES[name]: _LOADS[name] for name in _DATA.split()})
-_Reader.dispatch.update({_CODES[name]: _adding(name, kind, depth) for name, (kind, depth) in _ADDING.items()})
-_Reader.dispatch.update(
-    {_CODES["REDUCE"]: _Reader.call, _CODES["NEWOBJ"]: _Reader.call, _CODES["BUILD"]: _Reader.give_state}
-)
-_Reader.dispatch.update({_CODES["FRAME"]: lambda reader: reader.read(8), _CODES["BYTEARRAY8"]: _LOADS["BINBYTES8"]})
-
-
-def read(data: memoryview, known: Mapping[str, AllowedName], persistent: Callable[[Any], Any] | None = None) -> Any:
-    """Return the data in a pickle.
-
-    Args:
-        data: The pickle; what is returned may hold views into it.
-        known: What it may name, by ``module.name``.
-        persistent: What to make of a persistent id, as torch uses them for storages.
+def read(data: memoryview) -> Any:
+    """Return the data in a pickle; it may hold views into it.
 
     Raises:
         RefusedName: It names something that is not in the table; nothing of that was imported or called.
-        PickleError: It is cut off, malformed, or uses opcodes that data does not need.
+        PickleError: It is cut off or malformed.
     """
     try:
-        return _Reader(data, known, persistent).load()
-    except PickleError:
-        raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        ArithmeticError,
-        AssertionError,
-        RuntimeError,
-        EOFError,
-        pickle.UnpicklingError,
-        struct.error,
-    ) as error:
+        return _Reader(_File(data)).load()  # type: ignore[arg-type]  # it reads, which is all that is asked of it
+    except ERRORS as error:
         raise PickleError(f"it is cut off or malformed: {error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,34 +39,23 @@ class BatchTable(Protocol):
 
 
 class TensorTable:
-    """Tensors that are views into a file, and lists.
-
-    Args:
-        form: As ``Table.form``.
-        columns: With one row for each sample.
-        meta: As ``Table.meta``.
-        file: What the tensors are views into: its pages are given back after each piece.
-    """
+    """Tensors that are views into a file, and lists; form, columns and meta as of ``BatchTable``."""
 
     ragged = False
 
-    def __init__(
-        self, form: str, columns: Mapping[str, Any], meta: Mapping[str, Any], file: mmap.mmap | None = None
-    ) -> None:
-        self.form, self._columns, self._file = form, columns, file
+    def __init__(self, form: str, columns: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        self.form, self._columns = form, columns
         self.meta: Mapping[str, Any] = meta
         self.rows: Mapping[str, int] = {name: len(value) for name, value in columns.items()}
 
     def pieces(self, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """As ``Table.pieces``."""
+        """As ``BatchTable.pieces``."""
         values = {name: self._columns[column] for name, column in columns.items()}
         rows = len(next(iter(values.values())))
         row_bytes = sum(one[0].numel() * one.element_size() for one in values.values() if not isinstance(one, list))
         step = max(1, PIECE_BYTES // max(1, row_bytes))
         for begin in range(0, rows, step):
             yield {name: value[begin : begin + step] for name, value in values.items()}
-            if self._file is not None:
-                self._file.madvise(mmap.MADV_DONTNEED)
 
 
 class ParquetTable:
@@ -104,7 +92,7 @@ class ParquetTable:
         self._row_bytes = max(1, sum(group.total_byte_size for group in groups) // max(1, metadata.num_rows))
 
     def pieces(self, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """As ``Table.pieces``."""
+        """As ``BatchTable.pieces``."""
         import pyarrow
 
         step = max(1, PIECE_BYTES // self._row_bytes)
@@ -122,6 +110,7 @@ class ParquetTable:
 def _column(name: str, values: pa.Array) -> Any:
     """A tensor, ``Ragged``, or a list of texts or other objects."""
     import pyarrow as pa
+    import pyarrow.compute
     import torch
 
     kind = values.type

@@ -47,7 +47,7 @@ def main(file: str, words: list[str]) -> None:
     except SystemExit as exit:
         error = f"the command ended with exit code {exit.code or 0}"
     except BaseException as exception:
-        others = (__file__, "<frozen", sys.prefix, sys.base_prefix)
+        others = ("<frozen", os.path.dirname(__file__), sys.prefix, sys.base_prefix)
         frames = [one for one in traceback.extract_tb(exception.__traceback__) if not one.filename.startswith(others)]
         where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
         error = f"{where}{type(exception).__name__}: {exception}"

@@ -17,6 +17,8 @@ from pytest_rlregress.preflight.known_keys import KEYS, VALUES
 
 # Tables of verl's that are handed on to something else, whatever is in them.
 _HANDED_ON = re.compile(r"kwargs|override|env_vars|extra_|_configs?_dict|hydra|defaults")
+# verl's engines beside its own FSDP, dp.
+_ENGINES = ("megatron", "torchtitan", "veomni")
 # A file of TRL's that has one of these is for GRPO.
 _OF_GRPO = {"num_generations", "max_completion_length", "reward_funcs", "use_vllm"}
 
@@ -95,8 +97,8 @@ def schema_of_tree(trainer: str, tree: Mapping[str, Any]) -> Schema:
     if find_spec(trainer) is None:
         return known_schema(trainer, f"{trainer} is not installed here")
     if trainer == "verl":
-        actor = tree.get("actor_rollout_ref", {}).get("actor", {})
-        engine = tree.get("model_engine") or ("megatron" if actor.get("strategy") == "megatron" else "dp")
+        strategy = tree.get("actor_rollout_ref", {}).get("actor", {}).get("strategy")
+        engine = tree.get("model_engine") or (strategy if strategy in _ENGINES else "dp")
         answer = _ask_here("python", "-m", "verl.trainer.main_ppo", f"model_engine={engine}")
     elif tree.keys() & _OF_GRPO:
         answer = _ask_here("trl", "grpo")

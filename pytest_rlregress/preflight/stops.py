@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
@@ -60,7 +61,8 @@ def begin(file: str) -> None:
     """Take the name of the answer's file, and hide GPUs from what is imported next."""
     global _answer_file
     _answer_file = Path(file).resolve()
-    os.environ.update(_HIDDEN, TMPDIR=folder())
+    os.environ.update(_HIDDEN)
+    tempfile.tempdir = folder()
 
 
 def folder() -> str:
@@ -86,7 +88,7 @@ def note_launcher(options: argparse.Namespace) -> None:
 
 
 def _show_environment() -> None:
-    for name, hidden in {**_HIDDEN, "TMPDIR": folder()}.items():
+    for name, hidden in _HIDDEN.items():
         if os.environ.get(name) == hidden:
             os.environ.pop(name)
             os.environ.update({name: _environ[name]} if name in _environ else {})

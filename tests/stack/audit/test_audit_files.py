@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import pickle
-import struct
+import sys
 import zipfile
 
 import audited
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from pytest_rlregress.audit import BatchError, formats, names, pickles, tables, torch_files  # noqa: E402
+from pytest_rlregress.audit import BatchError, formats, pickles, tables  # noqa: E402
 from pytest_rlregress.audit.batch import Ragged  # noqa: E402
 
 
@@ -111,11 +110,13 @@ def test_safetensors(batch, tmp_path):
     assert table.form == "safetensors"
 
 
-def test_parquet(batch, tmp_path):
+def test_parquet(batch, tmp_path, monkeypatch):
     pa, _ = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     lists = audited.as_lists(batch)
     text = [f"prompt {row // 4}" for row in range(8)]
     pa.parquet.write_table(pa.table(lists | {"prompt": text}), tmp_path / "b.parquet", row_group_size=3)
+    monkeypatch.delattr(pa, "compute", raising=False)  # as where nothing else has imported it
+    monkeypatch.delitem(sys.modules, "pyarrow.compute", raising=False)
     found, table = read(tmp_path / "b.parquet")
     assert table.ragged
     assert found["prompt"] == text
@@ -155,7 +156,7 @@ DTYPES = [
     dtype=st.sampled_from([*DTYPES, torch.uint8, torch.bool, torch.uint16]),
     view=st.sampled_from(["whole", "transposed", "sliced", "expanded", "shared"]),
 )
-def test_tensors_of_any_kind_are_those_that_torch_loads(shape, dtype, view):
+def test_tensors_of_any_kind_are_those_that_torch_loads(tmp_path_factory, shape, dtype, view):
     value = (torch.rand(shape) * 9).to(dtype)
     value = {
         "whole": value,
@@ -164,11 +165,10 @@ def test_tensors_of_any_kind_are_those_that_torch_loads(shape, dtype, view):
         "expanded": value[:1].expand(3 if len(value) else 0, *shape[1:]),
         "shared": value,
     }[view]
-    file = io.BytesIO()
+    file = tmp_path_factory.getbasetemp() / "any.pt"
     torch.save({"a": value, "b": value if view == "shared" else 1}, file)
-    file.seek(0)
     wanted = torch.load(file, weights_only=True)["a"]
-    found = torch_files.read_archive(memoryview(file.getvalue()))["a"]
+    found = formats.read_archive(file)["a"]
     assert found.dtype == wanted.dtype
     assert found.shape == wanted.shape
     assert found.tolist() == wanted.tolist()
@@ -233,16 +233,25 @@ def test_a_name_of_the_table_does_not_bring_its_attributes():
     """A dotted name reaches through what was found first, which the table has not."""
     data = b"\x80\x04\x8c\x0everl.protocol\x8c\x14DataProto.__class__\x93."
     with pytest.raises(pickles.PickleError):
-        pickles.read(memoryview(data), names.known_names())
+        pickles.read(memoryview(data))
     data = b"\x80\x04\x8c\x0dverl.protocol\x8c\x12DataProto.__init__\x93."
     with pytest.raises(pickles.RefusedName, match=r"verl.protocol.DataProto.__init__"):
-        pickles.read(memoryview(data), names.known_names())
+        pickles.read(memoryview(data))
 
 
-def test_opcodes_that_make_objects_are_refused():
-    for data, opcode in [(b"(ios\nsystem\n.", "INST"), (b"\x80\x02\x82\x01.", "EXT1"), (b"Pid\n.", "PERSID")]:
-        with pytest.raises(pickles.PickleError, match=opcode):
-            pickles.read(memoryview(data), names.known_names())
+def test_opcodes_that_reach_outside_are_refused():
+    for data, told in [
+        (b"(ios\nsystem\n.", "os.system"),
+        (b"\x80\x02(cos\nsystem\no.", "os.system"),
+        (b"\x80\x02\x82\x01.", "unregistered extension code 1"),
+        (b"Pid\n.", "outside of the file"),
+        (b"\x80\x02cnumpy.core.numeric\n_frombuffer\n}X\x01\x00\x00\x00aI1\nsb.", "gives a state to a function"),
+        (b"\x80\x02cnumpy\ndtype\n}X\x01\x00\x00\x00aI1\nsb.", "gives a state to a type"),
+        (b"\x80\x02r\xff\xff\xff\xff.", "malformed"),  # a memo of that many entries
+        (b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.", "cut off"),
+    ]:
+        with pytest.raises(pickles.PickleError, match=told):
+            pickles.read(memoryview(data))
 
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -256,7 +265,7 @@ def nested(inner):
 @settings(max_examples=150, deadline=None)
 @given(value=st.recursive(PLAIN, nested), protocol=st.integers(2, 5))
 def test_plain_data_is_what_pickle_makes_of_it(value, protocol):
-    assert pickles.read(memoryview(pickle.dumps(value, protocol)), names.known_names()) == value
+    assert pickles.read(memoryview(pickle.dumps(value, protocol))) == value
 
 
 @pytest.mark.parametrize("form", ["proto", "torch", "safetensors"])
@@ -281,13 +290,9 @@ def test_a_byte_that_was_changed_is_an_error_or_other_data(at, byte):
     data = bytearray(proto_bytes(archive.getvalue(), {"uid": ["a"] * 8}, {}))
     data[at % len(data)] = byte
     with contextlib.suppress(pickles.PickleError):
-        found = torch_files.read_proto(memoryview(data))
-        assert isinstance(found, names.DumpedProto)
-
-
-def compressed(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("b/data.pkl", pickle.dumps({}))
+        columns, meta = formats.read_proto(memoryview(data))
+        assert isinstance(columns, dict)
+        assert isinstance(meta, dict)
 
 
 BAD = {
@@ -296,8 +301,7 @@ BAD = {
     "missing": (lambda path: None, ["No such file"]),
     "text": (lambda path: path.write_text("step,reward\n1,0.5\n"), ["none of the formats", "safetensors, or parquet"]),
     "another zip": (lambda path: zipfile.ZipFile(path, "w").close(), ["none of the formats"]),
-    "a zip of texts": (lambda path: zip_of(path, "notes.txt"), ["without data.pkl", "notes.txt"]),
-    "compressed": (compressed, ["data.pkl is compressed"]),
+    "a zip of texts": (lambda path: zip_of(path, "notes.txt"), ["not torch.save's"]),
     "another pickle": (lambda path: path.write_bytes(pickle.dumps([1, 2])), ["a pickle of a list"]),
     "no tensors": (lambda path: torch.save({"step": 3}, path), ["it has no tensors"]),
     "a list": (lambda path: torch.save([torch.ones(2)], path), ["has a list where a dict of tensors should be"]),
@@ -306,29 +310,12 @@ BAD = {
         ["before torch 1.6"],
     ),
     "half of parquet": (lambda path: path.write_bytes(b"PAR1" + b"\0" * 50), ["cut off or malformed"]),
-    "safetensors of another kind": (
-        lambda path: path.write_bytes(safetensors({"a": {"dtype": "F8", "shape": [1], "data_offsets": [0, 1]}}, b"0")),
-        ["a has the dtype F8"],
-    ),
-    "safetensors with wild offsets": (
-        lambda path: path.write_bytes(safetensors({"a": {"dtype": "U8", "shape": [9], "data_offsets": [-9, 0]}}, b"0")),
-        ["a ends behind the end"],
-    ),
-    "safetensors that is larger than it is": (
-        lambda path: path.write_bytes(safetensors({"a": {"dtype": "I64", "shape": [9], "data_offsets": [0, 1]}}, b"0")),
-        ["72 bytes has only 1"],
-    ),
 }  # fmt: skip
 
 
 def zip_of(path, name):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(name, "x")
-
-
-def safetensors(header, data):
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -341,15 +328,15 @@ def test_what_is_no_batch(tmp_path, kind):
         assert word in str(error.value)
 
 
-def test_tensors_do_not_reach_outside_of_the_file(batch):
+def test_tensors_do_not_reach_outside_of_the_file(tmp_path):
     """A size, a stride or an offset that a pickle lies about."""
-    archive = io.BytesIO()
-    torch.save({"a": torch.arange(4, dtype=torch.uint8)}, archive)
-    data = archive.getvalue()
+    torch.save({"a": torch.arange(4, dtype=torch.uint8)}, tmp_path / "a.pt")
+    data = (tmp_path / "a.pt").read_bytes()
     for size, lie in [(b"K\x04\x85", b"K\xff\x85"), (b"K\x01\x85", b"K\x09\x85")]:
         assert data.count(size) == 1
+        (tmp_path / "a.pt").write_bytes(data.replace(size, lie))
         with pytest.raises(pickles.PickleError, match="storage"):
-            torch_files.read_archive(memoryview(data.replace(size, lie)))
+            formats.read_archive(tmp_path / "a.pt")
 
 
 def test_a_row_group_that_is_too_large_is_refused_with_its_size(batch, tmp_path, monkeypatch):
@@ -358,11 +345,3 @@ def test_a_row_group_that_is_too_large_is_refused_with_its_size(batch, tmp_path,
     monkeypatch.setattr(tables, "_ROW_GROUP_BYTES", 100)
     with pytest.raises(BatchError, match=r"row group of [\d.]+ GiB.*at most.*row_group_size"):
         formats.open_table(tmp_path / "b.parquet")
-
-
-def test_objects_beyond_a_limit_are_refused_with_the_number(monkeypatch):
-    monkeypatch.setattr(pickles, "_COPIED", 1000)
-    data = pickle.dumps([f"text {number}" for number in range(500)])
-    with pytest.raises(pickles.PickleError, match="1 GiB of it are Python objects"):
-        pickles.read(memoryview(data), {})
-    assert len(pickles.read(memoryview(pickle.dumps(b"x" * 70_000)), {})) == 70_000
