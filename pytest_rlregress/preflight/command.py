@@ -50,12 +50,12 @@ def read_command(command: Sequence[str], environ: Mapping[str, str]) -> ConfigPa
     if at is None:
         raise ConfigError(f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl")
     interpreter = ["uv", "run", "--no-sync", *words[2:at], "python"] if words[:2] == ["uv", "run"] else []
-    words = words[at:]
+    starts_itself, words = at == 0, words[at:]
     part.program = " ".join(words[:2])
     if "-m" in words[:-1]:
         at = words.index("-m") + 1
         part.program = words[at]
-        if Path(words[0]).name.startswith("python"):
+        if starts_itself and Path(words[0]).name.startswith("python"):
             part.places[part.program] = ConfigPosition(argument=" ".join(words[: at + 1]))
             part.interpreter = words[0]
     overrides = [read_override(word) for word in words if _OVERRIDE.fullmatch(word)]

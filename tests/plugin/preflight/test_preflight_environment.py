@@ -52,7 +52,7 @@ def bare(tmp_path):
 def verl(tmp_path):
     """A folder with the part of verl that is looked for."""
     (tmp_path / "clone" / "verl" / "trainer").mkdir(parents=True)
-    (tmp_path / "clone" / "verl" / "trainer" / "main_ppo.py").touch()
+    (tmp_path / "clone" / "verl" / "trainer" / "main_ppo.py").write_text("import hydra\n", encoding="utf-8")
     return tmp_path / "clone"
 
 
