@@ -15,7 +15,7 @@ from pytest_rlregress.environments import requirements
 from pytest_rlregress.environments.contents import HARNESS
 from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.environments.index_settings import IndexSettings
-from pytest_rlregress.fixtures.wheel_index import wheel
+from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.scenarios.dependencies import wheel_index
 from pytest_rlregress.stack import InterfaceMissing
 
 #: verl's module of both; verl 0.7 has an engine in the trainer's process instead.

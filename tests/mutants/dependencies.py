@@ -8,11 +8,11 @@ import sys
 from types import SimpleNamespace
 
 from mutants import broken, mutant
-from pytest_rlregress.fixtures import wheel_index
 from pytest_rlregress.remedies.dependencies import (
     cuda_arch_list,
     install_without_moves,
 )
+from pytest_rlregress.scenarios.dependencies import wheel_index
 
 WHEEL, RUN = wheel_index.wheel, wheel_index.run
 

@@ -67,7 +67,7 @@ def the_client_finds_the_one_meant(monkeypatch):
 
 @mutant("model-id-not-on-hub", "changed")
 def the_hub_fails_otherwise(monkeypatch):
-    from pytest_rlregress.fixtures import loopback_hub
+    from pytest_rlregress.scenarios.models import loopback_hub
 
     monkeypatch.setattr(loopback_hub._HubHandler, "_repository", lambda self, *args: self._refuse(403, "", "Forbidden"))
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.scenarios.dependencies import wheel_index
 
 pytestmark = pytest.mark.isolated  # imports here must be first imports
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.fixtures import wheel_index
-from pytest_rlregress.fixtures.left_out import leave_out
+from pytest_rlregress.scenarios.dependencies import wheel_index
+from pytest_rlregress.scenarios.dependencies.left_out import leave_out
 from pytest_rlregress.scenarios.dependencies.mbridge_missing.megatron_engine import configuration_of_engine, one_rank
 
 pytestmark = [pytest.mark.isolated, pytest.mark.filterwarnings("ignore")]  # what is imported goes

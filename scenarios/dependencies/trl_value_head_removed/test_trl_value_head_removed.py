@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pytest_rlregress.fixtures import wheel_index
+from pytest_rlregress.scenarios.dependencies import wheel_index
 
 # verl replaces functions of transformers, and remembers whether there is a TRL
 pytestmark = [pytest.mark.isolated, pytest.mark.needs("verl")]

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pytest_rlregress.fixtures import wheel_index
-from pytest_rlregress.fixtures.left_out import leave_out
+from pytest_rlregress.scenarios.dependencies import wheel_index
+from pytest_rlregress.scenarios.dependencies.left_out import leave_out
 
 pytestmark = [pytest.mark.isolated, pytest.mark.filterwarnings("ignore")]  # what is imported goes
 

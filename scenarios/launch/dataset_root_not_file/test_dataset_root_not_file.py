@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from pytest_rlregress.fixtures import loopback_hub
 from pytest_rlregress.scenarios.launch.dataset_root_not_file.dataset_loaders import LOAD_BY, PROMPTS, write
+from pytest_rlregress.scenarios.models import loopback_hub
 
 pytestmark = pytest.mark.needs("datasets")
 

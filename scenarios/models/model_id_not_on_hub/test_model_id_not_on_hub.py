@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from pytest_rlregress.fixtures import loopback_hub
+from pytest_rlregress.scenarios.models import loopback_hub
 
 MEANT = "mistralai/Mistral-Small-3.2-24B-Instruct-2506"
 ASKED = "mistralai/mistral-small-3.2-24b-instruct"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.fixtures.loopback_hub import Fault
+from pytest_rlregress.scenarios.models.loopback_hub import Fault
 from pytest_rlregress.scenarios.models.truncated_download import two_shards
 from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
     CUT,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.fixtures import loopback_hub
-from pytest_rlregress.fixtures.loopback_hub import Fault
+from pytest_rlregress.scenarios.models import loopback_hub
+from pytest_rlregress.scenarios.models.loopback_hub import Fault
 from pytest_rlregress.scenarios.models.truncated_download import two_shards
 from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
     CUT,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
-from pytest_rlregress.fixtures import loopback_hub
+from pytest_rlregress.scenarios.models import loopback_hub
 
 MODEL = "tiny/two-shards"
 WHOLE, CUT = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"

@@ -12,7 +12,7 @@ from bench import open_bench
 from made_failures import write_failures
 
 from pytest_rlregress import cli
-from pytest_rlregress.fixtures.wheel_index import sdist
+from pytest_rlregress.scenarios.dependencies.wheel_index import sdist
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from pytest_rlregress.environments import uv
 from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.uv import NoSpace, NoUv, Unbuildable
-from pytest_rlregress.fixtures.wheel_index import wheel
+from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock, differences
 
 # A build backend without requirements: waits as long as a file named "wait" lies beside the distributions.

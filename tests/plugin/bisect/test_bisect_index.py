@@ -21,7 +21,7 @@ from pytest_rlregress.environments.releases import (
     list_candidates,
     list_left_out,
 )
-from pytest_rlregress.fixtures.wheel_index import sdist, wheel
+from pytest_rlregress.scenarios.dependencies.wheel_index import sdist, wheel
 
 NO_WHEEL = f"cp27-cp27m-{sys.platform}_x86_64"
 

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_rlregress.environments import index_settings
 from pytest_rlregress.environments.index_settings import PUBLIC, IndexProblem
-from pytest_rlregress.fixtures.wheel_index import wheel
+from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 
 @pytest.fixture
