@@ -79,7 +79,7 @@ def test_sound_advantages_of_any_profile_are_called_normalised(profile):
     """Rewards are shares of tokens. Where they nearly agree, epsilon and float32 show in what is sound all the same."""
     import torch
 
-    from pytest_rlregress.fixtures.step_record import advantage_slack, wanted_advantages
+    from pytest_rlregress.fixtures.step_properties import advantage_slack, wanted_advantages
     from pytest_rlregress.fixtures.training_step import EPSILON, group_advantages
 
     step, draw = load_profiles()[profile].step, random.Random(0)
