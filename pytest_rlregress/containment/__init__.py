@@ -3,6 +3,7 @@
 It takes and gives plain values: of a run, a documented failure and a verdict it knows nothing. In the order of a test:
 
 ``pool``              the servers and children of one session, and the GPUs that they hold
+``messages``            what its processes say to each other
 ``gpu_lock``          gives a GPU to one process at a time
 ``client``            this process' handle on a warm server
 ``server``            the warm server: imports the stack once, forks a supervised child on request

@@ -18,9 +18,8 @@ from typing import Any
 
 from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics, Limits, post_mortem
 from pytest_rlregress.containment.logs import Logs
-from pytest_rlregress.containment.server import MESSAGE_BYTES
+from pytest_rlregress.containment.messages import IMPORT, MESSAGE_BYTES, STACKS_SIGNAL, Order
 from pytest_rlregress.containment.stacks import stacks
-from pytest_rlregress.containment.worker import IMPORT, STACKS_SIGNAL, Order
 from pytest_rlregress.logs import ray
 from pytest_rlregress.util.processes import descendants, how_it_ended, own_memory
 
@@ -69,7 +68,7 @@ class Child:
         """Run one test, once the child is ready; every message goes to ``receive(kind, value)``.
 
         Args:
-            key: The test, as ``worker.key_of`` names it.
+            key: The test, as ``messages.key_of`` names it.
             following: The test that follows in this child, None for none, "" for not known yet.
             limits: Those of this test, set-up and teardown included.
             receive: Takes the messages of the child.

@@ -13,12 +13,13 @@ import uuid
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
+
+from pytest_rlregress.containment.messages import Coverage
 
 #: Command-line options that are the session's, and what they are in a child.
 _SESSION_OPTIONS: Mapping[str, Any] = {
@@ -124,21 +125,6 @@ def workerinput(config: pytest.Config) -> dict[str, Any]:
     if "randomly_seed" in config.option:
         found.setdefault("randomly_seed", config.option.randomly_seed)
     return found
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """The coverage measurement that the pytest process takes part in.
-
-    Attributes:
-        data_file: Absolute path; a child writes beside it, under a name of its own, to be combined.
-        config_file: As coverage takes it.
-        options: Values by coverage's own option names, such as ``run:branch``.
-    """
-
-    data_file: str
-    config_file: str | bool
-    options: Mapping[str, Any]
 
 
 _COVERAGE_OPTIONS = ("run:branch", "run:source", "run:source_pkgs", "run:include", "run:omit", "run:concurrency")

@@ -13,8 +13,7 @@ from typing import Any
 
 from pytest_rlregress.containment.child import Child
 from pytest_rlregress.containment.child_config import COVERAGE_VARIABLES
-from pytest_rlregress.containment.server import MESSAGE_BYTES
-from pytest_rlregress.containment.worker import Order
+from pytest_rlregress.containment.messages import MESSAGE_BYTES, Order
 from pytest_rlregress.util.processes import how_it_ended, python_command
 
 _MAIN = "from pytest_rlregress.containment.server import main; main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"

@@ -149,3 +149,25 @@ def _of_component(module: str, interface: str) -> str:
         return ""
     version = versions().get(component)
     return f"drives {interface}, which {component} {version} has not" if version else ""
+
+
+def describe_of(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
+    """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.verdicts.Outcome``."""
+    return {
+        **describe(excinfo),
+        "lacks": missing_interface(excinfo.value, item.path),
+        "mistake": mistake(excinfo.value, item),
+    }
+
+
+def describe(excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
+    """Classes (most derived first), message and frames (``file:function``, outermost first) of an exception."""
+    try:
+        message = str(excinfo.value)
+    except Exception as error:
+        message = f"<str() of the exception raised {type(error).__name__}>"
+    return {
+        "exceptions": [f"{cls.__module__}.{cls.__qualname__}" for cls in excinfo.type.__mro__[:-1]],
+        "message": message,
+        "frames": [f"{Path(entry.path).as_posix()}:{entry.name}" for entry in excinfo.traceback],
+    }

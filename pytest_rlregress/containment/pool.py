@@ -18,7 +18,7 @@ from pytest_rlregress.containment import ChildGroup, Death, Limits, child_config
 from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Receive
 from pytest_rlregress.containment.client import ContainmentError, WarmServer
 from pytest_rlregress.containment.gpu_lock import GpuLock, acquire
-from pytest_rlregress.containment.worker import Order
+from pytest_rlregress.containment.messages import Order
 from pytest_rlregress.hardware.nvml import Gpu
 
 

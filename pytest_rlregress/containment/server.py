@@ -22,9 +22,9 @@ import psutil
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.containment import leftovers, supervisor, worker
+from pytest_rlregress.containment.messages import MESSAGE_BYTES
 from pytest_rlregress.util.processes import become_subreaper
 
-MESSAGE_BYTES = 65536
 _END_SECONDS = 15.0
 # What starts threads or processes when it is imported: a process with a second thread cannot be forked safely.
 _WHILE_IMPORTING = {

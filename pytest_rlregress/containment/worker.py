@@ -8,51 +8,25 @@ import io
 import json
 import os
 import pickle
-import signal
 import sys
 import tempfile
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import CHANNEL, child_config, interface
+from pytest_rlregress.containment import CHANNEL, child_config
+from pytest_rlregress.containment.interface import describe_of
 from pytest_rlregress.containment.leaks import Leaks
+from pytest_rlregress.containment.messages import IMPORT, STACKS_SIGNAL, Order, key_of
 from pytest_rlregress.util.processes import allow_tracing
 
 #: The channel of the child that this process is.
 _channel: Channel | None = None
-#: Makes a child write the stacks of its threads to its log.
-STACKS_SIGNAL = signal.SIGUSR1
-#: In place of the test that follows: the first word is not a test but a file to import.
-IMPORT = "import"
-
-
-@dataclass(frozen=True)
-class Order:
-    """What the child needs to be the same pytest as its parent: pickled, first message on the channel.
-
-    Attributes:
-        kept: A file whose tests other plugins may not leave out.
-        collects: Whether it runs tests; otherwise it is there to import files that it is told.
-    """
-
-    options: dict[str, bytes]
-    files: tuple[str, ...]
-    folder: str
-    environment: dict[str, str]
-    workerinput: dict[str, Any]
-    markers: tuple[str, ...]
-    coverage: child_config.Coverage | None = None
-    kept: str = ""
-    collects: bool = True
-    path: list[str] = field(default_factory=lambda: list(sys.path))
 
 
 class Channel:
@@ -288,30 +262,3 @@ class Worker:
         """A test that asks for the end of the whole run: ``pytest.exit()``, or a KeyboardInterrupt of its own."""
         error = excinfo.value
         self._channel.send("exit", [getattr(error, "msg", None), getattr(error, "returncode", None)])
-
-
-def key_of(item: pytest.Item) -> str:
-    """Name a test alike on both sides: node ids depend on the arguments that a file was collected by."""
-    return f"{item.path}::{item.nodeid.partition('::')[2]}"
-
-
-def describe_of(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
-    """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.verdicts.Outcome``."""
-    return {
-        **describe(excinfo),
-        "lacks": interface.missing_interface(excinfo.value, item.path),
-        "mistake": interface.mistake(excinfo.value, item),
-    }
-
-
-def describe(excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
-    """Classes (most derived first), message and frames (``file:function``, outermost first) of an exception."""
-    try:
-        message = str(excinfo.value)
-    except Exception as error:
-        message = f"<str() of the exception raised {type(error).__name__}>"
-    return {
-        "exceptions": [f"{cls.__module__}.{cls.__qualname__}" for cls in excinfo.type.__mro__[:-1]],
-        "message": message,
-        "frames": [f"{Path(entry.path).as_posix()}:{entry.name}" for entry in excinfo.traceback],
-    }

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_rlregress.containment import NO_DIAGNOSTICS, ChildGroup, Death
 from pytest_rlregress.containment.client import ContainmentError
+from pytest_rlregress.containment.messages import key_of
 from pytest_rlregress.containment.pool import Pool
 from pytest_rlregress.containment.reports import (
     ChildMessages,
@@ -23,7 +24,6 @@ from pytest_rlregress.containment.reports import (
     skipped,
     torn_down,
 )
-from pytest_rlregress.containment.worker import key_of
 from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.checks import ComponentChecks, is_check
 from pytest_rlregress.harness.items import ContainedTest, contained, find, limit_seconds

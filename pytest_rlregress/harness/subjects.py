@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress import remedies
+from pytest_rlregress.catalogue import SHIPPED
 from pytest_rlregress.util.processes import python_command
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def resolve(subject: str, replaced: Mapping[str, str]) -> Callable[..., Any]:
     Raises:
         SubjectError: It cannot be imported, is not callable, or does not take the arguments of the one it replaces.
     """
-    own = _imported(subject if ":" in subject else f"{remedies.__name__}:{subject}", subject)
+    own = _imported(subject if ":" in subject else f"pytest_rlregress.remedies:{subject}", subject)
     if subject not in replaced:
         return own
     line = f"{subject} = {replaced[subject]}"
@@ -107,9 +107,9 @@ def check(settings: Settings, catalogue: Catalogue) -> None:
         SubjectError: Naming the value's source and what is allowed.
     """
     failures = [(failure, failure.subject) for failure in catalogue.values() if failure.subject]
-    shipped = [name for name, value in vars(remedies).items() if inspect.isfunction(value)]
     for failure, subject in failures:
-        if ":" not in subject and subject not in shipped:
+        # Those of the package are held by its own tests: no run pays for importing every remedy.
+        if ":" not in subject and SHIPPED not in failure.source.parents and subject not in (shipped := _remedies()):
             raise SubjectError(
                 f"{failure.place('subject')}: pytest_rlregress.remedies has no function {subject!r}. "
                 f"{_did_you_mean(subject, shipped)} A function of your own: package.module:function."
@@ -126,6 +126,12 @@ def check(settings: Settings, catalogue: Catalogue) -> None:
         ],
         settings.start_timeout,
     )
+
+
+def _remedies() -> list[str]:
+    from pytest_rlregress import remedies
+
+    return [name for name, value in vars(remedies).items() if inspect.isfunction(value)]
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

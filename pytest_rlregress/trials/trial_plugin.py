@@ -20,7 +20,7 @@ import pytest
 
 from pytest_rlregress import catalogue, hardware
 from pytest_rlregress.containment import CHANNEL
-from pytest_rlregress.containment.worker import describe
+from pytest_rlregress.containment.interface import describe
 from pytest_rlregress.harness import items as harness_items
 from pytest_rlregress.harness import properties, session
 from pytest_rlregress.harness.judging import CONCLUDED, outcome_of

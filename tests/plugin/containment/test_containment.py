@@ -18,7 +18,7 @@ import pytest
 
 from pytest_rlregress.containment.child import Child
 from pytest_rlregress.containment.client import WarmServer
-from pytest_rlregress.containment.worker import Order
+from pytest_rlregress.containment.messages import Order
 
 NEIGHBOUR = """
 import pytest
