@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +29,7 @@ from pytest_rlregress.util.files import text_or_nothing
 _AT_A_TIME = 2
 _SHARE = 1 / 4
 _PLAIN_SECONDS = 2.0  # for what needs no symbols
-_FRAMES = 60  # of one thread
-_THREADS = 12  # stacks of a process in full
+_LINES = 300  # of a process
 _COMMAND = 160  # characters of a command line
 
 
@@ -43,14 +41,6 @@ class _Process:
     age: float  # seconds since it started
     command: str
     python: bool
-
-
-@dataclass(frozen=True)
-class _Thread:
-    name: str
-    state: str
-    frames: tuple[str, ...]  # innermost first
-    rank: int  # the lower, the more it tells
 
 
 def stacks(pid: int, seconds: float = 20.0, reaper: int | None = None) -> str:
@@ -145,7 +135,7 @@ def _python(pid: int, deadline: float, share: float) -> str:
         output, problem = _ask(command, max(0, min(limit, deadline - time.monotonic())))
         if not problem:
             missing = f"    native frames are missing: {problems[0]}\n" if problems else ""
-            return missing + _render(_threads(json.loads(output)))
+            return missing + _threads(json.loads(output))
         problems.append(problem)
     if not psutil.pid_exists(pid):
         return "    it ended meanwhile"
@@ -177,16 +167,26 @@ def _no_permission() -> str:
     return f"py-spy may not trace this process: give the container SYS_PTRACE (docker run --cap-add=SYS_PTRACE){yama}"
 
 
-def _threads(dump: list[dict[str, Any]]) -> Iterator[_Thread]:
-    """The threads of py-spy's JSON."""
-    for thread in dump:
-        main = "MainThread" if thread["os_thread_id"] == thread["pid"] else ""  # nameless before threading is imported
-        name = thread["thread_name"] or main or "without a name"
-        gil, active = thread["owns_gil"], thread["active"]
-        own = any(frame["module"] is None and _is_own(frame["filename"]) for frame in thread["frames"])
-        rank = 0 if name == "MainThread" or gil else 1 if own else 2 if active else 3
-        state = ("active" if active else "idle") + (", holds the GIL" if gil else "")
-        yield _Thread(name, state, tuple(_frame(frame) for frame in thread["frames"]), rank)
+def _threads(dump: list[dict[str, Any]]) -> str:
+    """The threads in py-spy's JSON, those that tell most first, of more than 300 lines the first."""
+    lines = []
+    for thread in sorted(dump, key=_rank):
+        state = ("active" if thread["active"] else "idle") + (", holds the GIL" if thread["owns_gil"] else "")
+        unnamed = "MainThread" if thread["os_thread_id"] == thread["pid"] else "without a name"
+        lines.append(f"    thread {thread['thread_name'] or unnamed} ({state}):")
+        runs = [(frame, len(list(run))) for frame, run in itertools.groupby(map(_frame, thread["frames"]))]
+        lines += [f"        {frame}" + (f"  [{count} times]" if count > 1 else "") for frame, count in runs]
+    if len(lines) > _LINES:
+        lines[_LINES:] = [f"    … {len(lines) - _LINES} lines left out …"]
+    return "\n".join(lines) or "    no thread runs Python code"
+
+
+def _rank(thread: dict[str, Any]) -> int:
+    """How little a thread tells: the main one and who holds the GIL most, a library's that waits least."""
+    if thread["os_thread_id"] == thread["pid"] or thread["owns_gil"]:
+        return 0
+    own = any(frame["module"] is None and _is_own(frame["filename"]) for frame in thread["frames"])
+    return 1 if own else 2 if thread["active"] else 3
 
 
 def _frame(frame: dict[str, Any]) -> str:
@@ -198,30 +198,3 @@ def _frame(frame: dict[str, Any]) -> str:
 def _is_own(file: str) -> bool:
     """Whether a file is neither the standard library's nor an installed package's."""
     return not re.search(r"(site|dist)-packages/|/lib/python\d|^<frozen", file)
-
-
-def _render(threads: Iterable[_Thread]) -> str:
-    """One block per stack, for all threads that have it; after some in full, one line each."""
-    alike: dict[tuple[int, str, tuple[str, ...]], list[str]] = {}
-    for thread in sorted(threads, key=lambda thread: thread.rank):
-        alike.setdefault((thread.rank, thread.state, thread.frames), []).append(thread.name)
-    lines = []
-    for number, ((_, state, frames), names) in enumerate(alike.items()):
-        who = f"{len(names)} threads" if len(names) > 1 else "thread"
-        title = f"    {who} {', '.join(sorted(set(names)))} ({state})"
-        if number < _THREADS:
-            lines += [f"{title}:", *(f"        {frame}" for frame in _trim(frames))]
-        else:
-            lines.append(f"{title} in {next((frame for frame in frames if not frame.startswith('??')), '??')}")
-    return "\n".join(lines) or "    no thread runs Python code"
-
-
-def _trim(frames: tuple[str, ...]) -> list[str]:
-    """Repeated frames once, and of a long stack both ends."""
-    runs = [(frame, len(list(run))) for frame, run in itertools.groupby(frames)]
-    lines = [frame if count == 1 else f"{frame}  [{count} times]" for frame, count in runs]
-    if len(lines) <= _FRAMES:
-        return lines
-    outer = _FRAMES // 4
-    inner = _FRAMES - outer
-    return [*lines[:inner], f"… {len(lines) - _FRAMES} frames left out …", *lines[-outer:]]
