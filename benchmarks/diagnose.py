@@ -49,7 +49,7 @@ def main() -> None:
     if done.code != 1:
         sys.exit(f"exit code {done.code}\n{done.out[-2000:]}{done.err}")
     print(f"\nrlregress diagnose, a log of {size / 1e6:.0f} MB, start included:")
-    print(f"  {size / 1e6 / done.core_seconds:7.1f} MB/s of one core's time     (wanted: at least 50)")
+    print(f"  {size / 1e6 / done.core_seconds:7.1f} MB/s of one core's time     (wanted: at least 80)")
     print(f"  {size / 1e6 / done.seconds:7.1f} MB/s as the clock ran")
     print(f"  {float(done.err.split()[-1]):7.1f} MiB of memory at most")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal as signals
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,11 +12,11 @@ from typing import Any
 
 from packaging.version import Version
 
-from pytest_rlregress import word_lists
+from pytest_rlregress import signatures
 from pytest_rlregress.fidelity import FIDELITIES
+from pytest_rlregress.signatures import Signature
 from pytest_rlregress.stack import COMPONENTS, Stack
 from pytest_rlregress.util import arguments, toml_table
-from pytest_rlregress.util.literals import Pattern, literals
 from pytest_rlregress.util.versions import parse_condition
 
 #: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
@@ -37,41 +36,9 @@ SUBJECT_ALLOWED = "a function of pytest_rlregress.remedies, or package.module:fu
 ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 ID_ALLOWED = "lower-case words with dashes, such as mask-length-drift"
 
-#: How a test can end that bears a signature: with an exception, by its process' death, or not at all.
-KINDS = ("failed", "crashed", "hung")
-
 
 class CatalogueError(ValueError):
     """A malformed ``failure.toml``: the message names file, failure and key, and what is allowed."""
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What identifies a failure in an exception, a crash or a log; ``pytest_rlregress.verdicts.matches`` compares.
-
-    Attributes:
-        clue: Of a weak signature, one that other programs produce too: what else their logs do not have, in the
-            exception's frames or message or on any line. ``rlregress diagnose`` gives no answer without it.
-        confirm: Of a weak signature: a sentence for people that says what would confirm the failure.
-
-    With ``confirm`` and no ``clue`` it is a hint: in a log it never says more than what could be, and no test is judged
-    by it.
-    """
-
-    kind: str | None = None
-    exception: str | None = None
-    message: Pattern | None = None
-    frames: tuple[Pattern, ...] = ()
-    signal: str | None = None
-    log: Pattern | None = None
-    clue: Pattern | None = None
-    confirm: str = ""
-    note: str = ""
-
-    @property
-    def is_hint(self) -> bool:
-        """Whether it is a hint alone, which nothing that a log has besides makes an answer."""
-        return bool(self.confirm) and self.clue is None
 
 
 @dataclass(frozen=True)
@@ -143,8 +110,8 @@ class Failure:
 
     @property
     def judging(self) -> tuple[Signature, ...]:
-        """The signatures that its tests are judged by."""
-        return tuple(one for one in self.signatures if not one.is_hint)
+        """The signatures that its tests are judged by: not those that are never an answer."""
+        return tuple(one for one in self.signatures if one.clues or not one.confirm)
 
     @property
     def folder(self) -> Path:
@@ -172,33 +139,6 @@ class Failure:
             if stack.satisfies(name, f">={since}"):
                 return f"{name} {stack.versions[name]} (absent since {since})"
         return None
-
-
-_SHORTEST_CLUE = 3
-_IDENTIFYING = ("exception", "message", "signal", "log")
-
-
-def _pattern(value: Any) -> Pattern:
-    return Pattern(word_lists.expand(toml_table.text(value)))
-
-
-def _checked_pattern(value: Any) -> Pattern:
-    pattern = _pattern(value)
-    try:
-        _ = pattern.search
-    except re.error as error:
-        raise ValueError(f"a regular expression ({error})") from None
-    return pattern
-
-
-def _checked_clue(value: Any) -> Pattern:
-    pattern = _checked_pattern(value)
-    if any(len(text) < _SHORTEST_CLUE for text in literals(pattern)):
-        raise ValueError(
-            f"a regular expression, each alternative of it with {_SHORTEST_CLUE} plain characters in a row outside of "
-            "groups (groups of plain words count), by which it can be found fast"
-        )
-    return pattern
 
 
 def _by_name(parse: Callable[[Any], object], *, conditions: bool) -> toml_table.Rule:
@@ -245,27 +185,12 @@ _OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
     "expected": _VERDICT,
     "expected_where": toml_table.tables,
     "absent_since": _by_name(Version, conditions=False),
+    "says": lambda value: list(toml_table.texts(value)),
+    "where": toml_table.table,
     "signature": toml_table.tables,
 }
 _REFUTED = dict.fromkeys(("remedy", "why"), toml_table.text)
 _WHERE = {"hardware": toml_table.texts, "stack": _CONDITIONS}
-_SIGNATURE: dict[str, toml_table.Rule] = {
-    "kind": toml_table.one_of(*KINDS),
-    "exception": toml_table.text,
-    "message": _checked_pattern,
-    "frames": lambda value: tuple(map(_checked_pattern, toml_table.texts(value))),
-    "signal": toml_table.rule(lambda value: str(value) in signals.Signals.__members__, "a signal of this system"),
-    "log": _checked_pattern,
-    "clue": _checked_clue,
-    "confirm": toml_table.text,
-    "note": toml_table.text,
-}
-# Compiling all of the shipped expressions takes longer than the rest of a small run. A test checks them.
-_SHIPPED_SIGNATURE = {
-    **_SIGNATURE,
-    **dict.fromkeys(("message", "log", "clue"), _pattern),
-    "frames": lambda value: tuple(map(_pattern, value)),
-}
 
 
 @cache  # a contained child inherits what its warm server has read
@@ -277,27 +202,24 @@ def _failure(path: Path, text: str) -> Failure:
         )
     place = f"{path}: failure {failure_id}"
     values = toml_table.check(toml_table.parse(text, path, CatalogueError), place, CatalogueError, _REQUIRED, _OPTIONAL)
-    rules = _SHIPPED_SIGNATURE if SHIPPED in path.parents else _SIGNATURE
-    wheres, signatures, refuted = [], [], []
+    wheres, found, refuted = [], [], []
     for index, one in enumerate(values.pop("refuted", ()), 1):
         where = f"{place}, refuted {index}"
         refuted.append(RefutedRemedy(**toml_table.check(one, where, CatalogueError, _REFUTED)))
     for index, one in enumerate(values.pop("expected_where", ()), 1):
         where = f"{place}, expected_where {index}"
         wheres.append(ExpectedWhere(**toml_table.check(one, where, CatalogueError, {"verdict": _VERDICT}, _WHERE)))
-    for index, one in enumerate(values.pop("signature", ()), 1):
-        where = f"{place}, signature {index}"
-        signatures.append(Signature(**toml_table.check(one, where, CatalogueError, {}, rules)))
-        if not any(key in one for key in _IDENTIFYING):
-            raise CatalogueError(f"{where}: identifies nothing; give {', '.join(_IDENTIFYING)}")
-        if "clue" in one and "confirm" not in one:
-            raise CatalogueError(f"{where}: key 'clue' without 'confirm'")
+    own_holes = values.pop("where", {})
+    said = values.pop("says", ())
+    tables = [*([{"says": said}] if said else []), *values.pop("signature", ())]
+    for index, one in enumerate(tables, 1):
+        found += signatures.read(one, own_holes, f"{place}, signature {index}", CatalogueError)
     return Failure(
         id=failure_id,
         source=path,
         refuted=tuple(refuted),
         expected_where=tuple(wheres),
-        signatures=tuple(signatures),
+        signatures=tuple(found),
         **values,
     )
 

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
-from pytest_rlregress.util.text import on_one_line
+from pytest_rlregress.silent import SilentFailure
 
 if TYPE_CHECKING:
-    from pytest_rlregress.catalogue import Failure, Signature
+    from pytest_rlregress.catalogue import Failure
+    from pytest_rlregress.signatures import Signature
+
+
+_SILENT = f"{SilentFailure.__module__}.{SilentFailure.__qualname__}"
 
 
 class Rank(IntEnum):
@@ -146,8 +150,8 @@ def judge(
 
 
 def bears(outcome: Outcome, failure: Failure) -> bool:
-    """Whether an outcome bears any of the signatures that a failure's tests are judged by."""
-    return any(matches(signature, outcome) for signature in failure.judging)
+    """Whether an outcome is a silent failure, or bears any of the signatures that a failure's tests are judged by."""
+    return _SILENT in outcome.exceptions or any(matches(signature, outcome) for signature in failure.judging)
 
 
 def matches(signature: Signature, outcome: Outcome) -> bool:
@@ -163,13 +167,13 @@ def _compared(signature: Signature, outcome: Outcome) -> dict[str, bool]:
     if wanted:
         found["class"] = any(wanted in (name, name.rpartition(".")[2]) for name in outcome.exceptions)
     if signature.message:
-        found["message"] = any(map(signature.message.search, (outcome.message, on_one_line(outcome.message))))
+        found["message"] = bool(signature.message.search(outcome.message))
     if signature.signal:
         found["signal"] = outcome.signal == signature.signal
     if signature.log:
         found["log"] = bool(signature.log.search(outcome.log))
     if signature.frames:
-        found["stack"] = all(any(frame.search(seen) for seen in outcome.frames) for frame in signature.frames)
+        found["stack"] = any(frame.search(seen) for frame in signature.frames for seen in outcome.frames)
     return found
 
 

@@ -14,8 +14,7 @@ cause = "c"
 remedy = "r"
 
 [[signature]]
-exception = "AssertionError"
-message = "column .* is short"
+says = ["AssertionError: column {} is short"]
 
 [[signature]]
 signal = "SIGFPE"

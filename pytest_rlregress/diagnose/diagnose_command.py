@@ -16,7 +16,6 @@ from pytest_rlregress import catalogue
 from pytest_rlregress.diagnose import reader
 from pytest_rlregress.diagnose.findings import Diagnosis, LogFinding
 from pytest_rlregress.diagnose.metrics import metric_files, report, signs
-from pytest_rlregress.diagnose.metrics.evidence import MetricFinding
 from pytest_rlregress.diagnose.metrics.series import Run
 from pytest_rlregress.diagnose.metrics.text import MetricText
 
@@ -32,7 +31,7 @@ def declare(commands: Any) -> None:
         description="Name the documented failures that logs show, the most specifically identified first, with lines, "
         "cause and remedy; then what could be one, but other programs print it too, with what would confirm it; then "
         "what else went wrong in them. What trainers log each step is evidence too: lines that verl and TRL print, "
-        "JSON lines, trainer_state.json, files of TensorBoard and wandb. The exit code is 1 if there is a documented "
+        "JSON lines, trainer_state.json, files of TensorBoard. The exit code is 1 if there is a documented "
         "failure, 3 if something could be one, 0 if neither, 2 for a log that cannot be read.",
     )
     parser.add_argument(
@@ -77,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"rlregress diagnose: {reason}", file=sys.stderr)
     if unread:
         return 2
-    if diagnosis.documented or any(one.confidence == "certain" for one in found):
+    if diagnosis.documented or any(one.is_certain for one in found):
         return 1
     return _COULD_BE if diagnosis.possible or found else 0
 
@@ -91,7 +90,7 @@ def _list_files(given: Sequence[Path], unread: list[str]) -> Iterator[Path]:
             unread.append(f"{path}: {error.strerror or error}")
 
 
-def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run]) -> str:
+def _as_text(diagnosis: Diagnosis, in_metrics: list[signs.MetricFinding], runs: list[Run]) -> str:
     paragraphs = [_failure(finding) for finding in diagnosis.documented]
     paragraphs += [_failure(finding, could_be=True) for finding in diagnosis.possible]
     paragraphs += report.as_text(in_metrics, runs, diagnosis.failures)
@@ -102,7 +101,7 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[R
     if diagnosis.minor:
         paragraphs.append(f"Beside these {diagnosis.minor} exit codes and errors that say no more.")
     count, possible = len(diagnosis.documented), len(diagnosis.possible)
-    certain = sum(one.confidence == "certain" for one in in_metrics)
+    certain = sum(one.is_certain for one in in_metrics)
     count, possible = count + certain, possible + len(in_metrics) - certain
     could_be = f", {possible} that could be one" if possible else ""
     paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}{could_be}")

@@ -15,7 +15,7 @@ class Event:
     Attributes:
         outcome: What happened, as of a test.
         lines: The lines that say so, at most some.
-        messages: What the message may have been; not all lines after an exception are its own.
+        said: The lines of an exception's message; not all of them are its own.
         message_only: Whether nothing but the wording of a line makes it an event.
         minor: Whether it is no more than an exit status, an error without a class or a consequence of another
             process' death: what other events explain.
@@ -23,7 +23,7 @@ class Event:
 
     outcome: Outcome
     lines: tuple[Line, ...]
-    messages: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
     message_only: bool = False
     minor: bool = False
 
@@ -31,7 +31,7 @@ class Event:
     def headline(self) -> str:
         """Exception or signal, and message."""
         name = next(iter(self.outcome.exceptions), self.outcome.signal)
-        message = next(filter(None, self.messages), self.outcome.message)
+        message = next(filter(None, self.said), self.outcome.message)
         return ": ".join(filter(None, (name, message)))
 
 

@@ -98,8 +98,8 @@ class Diagnosis:
     def read(self, log: str, lines: Iterable[Line]) -> None:
         """Read the lines of one log."""
         self._logs.append(log)
-        for chain in matching.read((self._stall.observe(log, line) for line in lines), self.failures):
-            fits = [matching.fit_event(event, self.failures) for event in chain]
+        for chain in matching.read((self._stall.observe(log, line) for line in lines), self.search):
+            fits = [matching.fit_event(event, self.search) for event in chain]
             self._signals |= {
                 event.outcome.signal for event, some in zip(chain, fits, strict=True) if some or not event.minor
             }
@@ -111,7 +111,7 @@ class Diagnosis:
     def end(self) -> None:
         """End the last log: whether it waits for rollouts, and which clues there are, is known only now."""
         outcome = self._stall.outcome()
-        fits = matching.fit_outcome(outcome, self.failures) if outcome else ()
+        fits = matching.fit_outcome(outcome, self.search) if outcome else ()
         if fits:
             log, lines = self._stall.place
             self._add(log, [(fits, lines)])

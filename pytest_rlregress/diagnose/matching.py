@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_rlregress.catalogue import Failure, Signature
+from pytest_rlregress.catalogue import Failure
 from pytest_rlregress.diagnose.assembler import Assembler
 from pytest_rlregress.diagnose.events import Chain, Event
-from pytest_rlregress.diagnose.patterns import ERROR_LEVELS, QUIET_LEVELS, is_report, joined_lines
+from pytest_rlregress.diagnose.patterns import ERROR_LEVELS, QUIET_LEVELS, is_report
 from pytest_rlregress.diagnose.reader import relevant_lines
-from pytest_rlregress.diagnose.search import Search, is_quotable, is_words_only, literal_parts
+from pytest_rlregress.diagnose.search import Search
 from pytest_rlregress.logs.lines import Line
-from pytest_rlregress.util.literals import Pattern, literals
+from pytest_rlregress.signatures import Example, Signature
 from pytest_rlregress.verdicts import Outcome, matches
+
+_LONGEST = 16_000  # an example may be slow on more
 
 
 @dataclass(frozen=True)
@@ -32,31 +34,33 @@ class Fit:
     specificity: int
 
 
-def fit_outcome(outcome: Outcome, failures: Iterable[Failure]) -> tuple[Fit, ...]:
+def fit_outcome(outcome: Outcome, search: Search) -> tuple[Fit, ...]:
     """Return the signatures that an outcome fits."""
-    return _fits(outcome, (outcome.message, outcome.log), failures, lambda signature: matches(signature, outcome))
+    return _fits([outcome], search, lambda signature: matches(signature, outcome))
 
 
-def fit_event(event: Event, failures: Iterable[Failure]) -> tuple[Fit, ...]:
+def fit_event(event: Event, search: Search) -> tuple[Fit, ...]:
     """Return the signatures that an event of a log fits."""
-    outcome, texts = event.outcome, (event.outcome.message, *event.messages)
     if event.message_only:
-        return _fits(outcome, texts, failures, lambda one: _reports(event.lines, one))
-    outcomes = [replace(outcome, message=message) for message in event.messages] or [outcome]
-    return _fits(outcome, texts, failures, lambda one: any(matches(one, outcome) for outcome in outcomes))
+        return _fits([event.outcome], search, lambda signature: _reports(event.lines, signature))
+    # Some terminals wrap within words.
+    outcomes = [event.outcome, replace(event.outcome, message="".join(event.said))] if event.said else [event.outcome]
+    return _fits(outcomes, search, lambda signature: any(matches(signature, outcome) for outcome in outcomes))
 
 
-def _fits(
-    outcome: Outcome, texts: Iterable[str], failures: Iterable[Failure], fits: Callable[[Signature], bool]
-) -> tuple[Fit, ...]:
-    def has_clue(one: Signature) -> bool:
-        return not one.is_hint and (one.clue is None or any(map(one.clue.search, (*texts, *outcome.frames))))
+def _fits(outcomes: Sequence[Outcome], search: Search, fits: Callable[[Signature], bool]) -> tuple[Fit, ...]:
+    texts = [text for one in outcomes for text in (one.message, *one.frames)]
 
+    def has_clue(signature: Signature) -> bool:
+        if not signature.clues:
+            return not signature.confirm
+        return any(clue.search(text) for clue in signature.clues for text in texts)
+
+    candidates = search.candidates("\n".join(one.message for one in outcomes))
     return tuple(
-        Fit(failure, signature, has_clue(signature), _specificity(signature, outcome))
-        for failure in failures
-        for signature in failure.signatures
-        if fits(signature)
+        Fit(one.failure, one.signature, has_clue(one.signature), _specificity(one.signature, outcomes[0]))
+        for one in candidates
+        if fits(one.signature)
     )
 
 
@@ -70,74 +74,70 @@ def _specificity(signature: Signature, outcome: Outcome) -> int:
     )
 
 
-def answers(fits: Iterable[Fit], clues: Collection[Pattern]) -> list[Fit]:
+def answers(fits: Iterable[Fit], clues: Collection[tuple[Example, ...]]) -> list[Fit]:
     """Return what names failures for certain: no weak signature without its clue, only the most specific ones.
 
     Args:
         fits: The signatures that one event fits.
         clues: Those found elsewhere in the logs.
     """
-    certain = [fit for fit in fits if fit.has_clue or fit.signature.clue in clues]
+    certain = [fit for fit in fits if fit.has_clue or fit.signature.clues in clues]
     most = max((fit.specificity for fit in certain), default=0)
     return list({fit.failure.id: fit for fit in certain if fit.specificity == most}.values())
 
 
 def name_text(text: bytes, failures: Collection[Failure]) -> list[Failure]:
     """Return the failures that a text shows for certain, the most specific first."""
-    return _name([], text, failures)
+    return _name([], text, Search(failures))
 
 
 def name_test(outcome: Outcome, failures: Collection[Failure]) -> list[Failure]:
     """Return the failures that a test shows by its own end and by its message and log; the most specific first."""
-    text = f"{outcome.message}\n{outcome.log}".encode(errors="replace")
-    return _name([fit_outcome(outcome, failures)], text, failures)
+    text, search = f"{outcome.message}\n{outcome.log}".encode(errors="replace"), Search(failures)
+    return _name([fit_outcome(outcome, search)], text, search)
 
 
-def _name(fits: list[tuple[Fit, ...]], text: bytes, failures: Collection[Failure]) -> list[Failure]:
-    search = Search(failures)
-    chains = list(read(relevant_lines([text], search), failures))
-    fits += [fit_event(event, failures) for chain in chains for event in chain]
+def _name(fits: list[tuple[Fit, ...]], text: bytes, search: Search) -> list[Failure]:
+    chains = list(read(relevant_lines([text], search), search))
+    fits += [fit_event(event, search) for chain in chains for event in chain]
     named = sorted((one for some in fits for one in answers(some, search.clues)), key=lambda one: -one.specificity)
     return list({one.failure.id: one.failure for one in named}.values())
 
 
-def read(lines: Iterable[Line], failures: Iterable[Failure]) -> Iterator[Chain]:
+def read(lines: Iterable[Line], search: Search) -> Iterator[Chain]:
     """Read the events of a log, each chain of exceptions as one."""
-    signatures = [signature for failure in failures for signature in failure.signatures]
-    alone = [one for one in signatures if is_words_only(one)]
-    quoted = [one for one in signatures if is_quotable(one)]
-    hint, hint_of_quoted = _hint(alone), _hint(quoted)
 
     def hinted(line: Line) -> bool:
-        if hint.search(line.text):
-            return True
-        return line.level not in QUIET_LEVELS and hint_of_quoted.search(line.text) is not None
+        return any(
+            one.signature.is_line or (one.signature.is_quotable and line.level not in QUIET_LEVELS)
+            for one in search.candidates(line.text)
+        )
 
-    assembler = Assembler(hinted, lambda lines: any(_reports(lines, one) for one in [*alone, *quoted]))
+    def is_event(lines: Sequence[Line]) -> bool:
+        text = "\n".join([lines[0].printed, *(line.text for line in lines)])
+        return any(_reports(lines, one.signature) for one in search.candidates(text))
+
+    assembler = Assembler(hinted, is_event)
     for line in lines:
         yield from assembler.feed(line)
     yield from assembler.end()
 
 
-def _hint(signatures: Iterable[Signature]) -> re.Pattern[str]:
-    parts = {part for signature in signatures for part in literal_parts(signature)}
-    return re.compile("|".join(map(re.escape, parts)) or "(?!)")
-
-
 def _reports(lines: Sequence[Line], signature: Signature) -> bool:
     """Return whether a line, and those it is wrapped over, reports a signature's message, and not only mentions it."""
     first, *rest = lines
-    quoted = not is_words_only(signature)
-    if quoted and not is_quotable(signature):
-        return False
-    pattern = signature.message or signature.log
+    quoted, pattern = not signature.is_line, signature.message
     indent = first.text[: len(first.text) - len(first.text.lstrip())]
-    if pattern is None or first.level in QUIET_LEVELS or not is_report(indent, first.level):
+    if (
+        pattern is None
+        or (quoted and not signature.is_quotable)
+        or first.level in QUIET_LEVELS
+        or not is_report(indent, first.level)
+    ):
         return False
     prefix = first.printed.removesuffix(first.text) if first.printed.endswith(first.text) else ""
-    for text in joined_lines([first.text.rstrip(), *(line.text.strip() for line in rest)]):
-        if not any(literal in prefix + text for literal in literals(pattern)):
-            continue  # a pattern takes seconds for long lines without it
+    said = [first.text.rstrip(), *(line.text.strip() for line in rest)]
+    for text in ("\n".join(said)[:_LONGEST], "".join(said)[:_LONGEST]):  # some terminals wrap within words
         found = pattern.search(text)
         if found and found.start() < len(first.text) and is_report(text[: found.start()], first.level):
             return not quoted or _quotes(text[: found.start()], first)

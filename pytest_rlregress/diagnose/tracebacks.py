@@ -14,7 +14,7 @@ from pytest_rlregress.logs.signals import process_end
 from pytest_rlregress.verdicts import Outcome
 
 # How much is held of a log.
-_SOURCES, _FRAMES, _MESSAGE_LINES = 1024, 400, 30
+_SOURCES, _FRAMES, _MESSAGE_LINES, _LONGEST = 1024, 400, 30, 16_000
 _UNFINISHED_AFTER = 30
 # Say no more than that another process died, perhaps since it was told to: vLLM's API server, torchrun.
 _CONSEQUENCES = {"EngineDeadError", "ChildFailedError"}
@@ -178,13 +178,13 @@ class Tracebacks:
         outcome = Outcome(
             "failed",
             exceptions=exceptions,
-            message=" ".join(filter(None, parts)),
+            message="\n".join(parts)[:_LONGEST],
             frames=tuple(source.frames),
             signal=died.signal if died else None,
         )
         first = [source.started] if source.started else []
         minor = not _CONSEQUENCES.isdisjoint(name.rpartition(".")[2] for name in names)
-        source.chain.append(Event(outcome, (*first, *lines), patterns.joined_lines(parts), minor=minor))
+        source.chain.append(Event(outcome, (*first, *lines), tuple(parts), minor=minor))
         source.head, source.started, source.frames = None, None, []
         source.chained = source.blank = False
 

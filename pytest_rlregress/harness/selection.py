@@ -64,7 +64,7 @@ def warn(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) 
     for failure in session.catalogue.values():
         folder = failure.folder.resolve()
         collected = any(folder.is_relative_to(one) for one in folders)
-        in_logs = failure.signatures and not failure.fidelity  # known by its lines alone
+        in_logs = not failure.fidelity  # known by its lines alone
         if collected and not in_logs and failure.id not in named and not _is_named_in(folder, failure.id):
             _warn(
                 failure.source,

@@ -107,5 +107,5 @@ def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
     found["fidelity_of_tests"] = marked_tests(folder, failure.id)
     return found | {
         "tested": tested,
-        "expected_here": failure.expects(None, stack) if failure.judging and tested else None,
+        "expected_here": failure.expects(None, stack) if (failure.subject or failure.signatures) and tested else None,
     }

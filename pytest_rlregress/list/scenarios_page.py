@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from pytest_rlregress.catalogue import Failure, Signature
+from pytest_rlregress.catalogue import Failure
 from pytest_rlregress.fidelity import FIDELITIES, has_tests, in_words, marked_tests
+from pytest_rlregress.signatures import Signature
 from pytest_rlregress.util.text import code_span
 
 _HEAD = """# The documented failures
@@ -48,7 +49,7 @@ def _entry(failure: Failure) -> str:
         "Cause": failure.cause,
         "Remedy": failure.remedy + (f" (`{failure.subject_path}`)" if failure.subject else ""),
         "Known in": ", ".join(f"{name} ({versions})" for name, versions in failure.components.items()),
-        "Expected": expected if failure.signatures and tested else "",
+        "Expected": expected if (failure.subject or failure.signatures) and tested else "",
         "Fidelity": in_words(failure.fidelity, marked_tests(folder, failure.id)) if tested else "",
         "Measured": " ".join(failure.measured.split()),
         "On a card": failure.on_card,
@@ -63,17 +64,17 @@ def _entry(failure: Failure) -> str:
 
 
 def _signature(signature: Signature) -> str:
+    message = signature.message.text if signature.message else None
+    said = ": ".join(filter(None, (signature.exception, message)))
     fields = {
+        "": said,
         "ends": signature.kind,
         "signal": signature.signal,
-        "exception": signature.exception,
-        "message": signature.message and signature.message.pattern,
-        "frames": ", ".join(frame.pattern for frame in signature.frames),
-        "log": signature.log and signature.log.pattern,
-        "clue": signature.clue and signature.clue.pattern,
+        "in": " or ".join(frame.text for frame in signature.frames),
+        "log": signature.log and signature.log.text,
+        "with": " or ".join(clue.text for clue in signature.clues),
     }
-    text = ", ".join(f"{name} {code_span(value)}" for name, value in fields.items() if value)
+    text = ", ".join(f"{name} {code_span(value)}".strip() for name, value in fields.items() if value)
     if signature.confirm:
-        without = "" if signature.is_hint else "without the clue "
-        text += f" ({without}it could be this; {signature.confirm})"
-    return f"{text} — {signature.note}" if signature.note else text
+        text += f" ({'without these ' if signature.clues else ''}it could be this; {signature.confirm})"
+    return text

@@ -11,12 +11,12 @@ from pytest_rlregress.catalogue import Failure
 from pytest_rlregress.diagnose import matching, reader
 from pytest_rlregress.diagnose.events import Event
 from pytest_rlregress.diagnose.search import Search
+from pytest_rlregress.signatures import escape
 from pytest_rlregress.stack import component_of
 
-# What differs from run to run, as an expression for it: paths, addresses, numbers.
-_CHANGING = {r"(?<![\w.:/])/[^\s'\"`:;,()]+": r"\S+", r"\b0x[\da-fA-F]+": r"0x[\da-f]+", r"\d+(?:[.,]\d+)*": r"[\d.,]+"}
+# What differs from run to run, and the hole for it: paths, addresses, numbers.
+_CHANGING = {r"(?<![\w.:/])/[^\s'\"`:;,()]+": "{name}", r"\b0x[\da-fA-F]+": "{name}", r"\d+(?:[.,]\d+)*": "{number}"}
 _CHANGING_PART = re.compile("|".join(f"({part})" for part in _CHANGING))
-_SPECIAL = re.compile(r"([.^$*+?{}\[\]\\|()])")
 _LONGEST = 160
 # A message with fewer letters, such as KeyError's, identifies nothing by itself.
 _FEWEST_LETTERS = 8
@@ -33,8 +33,8 @@ class ErrorText:
     Attributes:
         headline: Exception or signal, and message.
         exception: The class, without its module.
-        message: A regular expression of the message's first line, without what changes from run to run.
-        frame: A regular expression of the last frame, where class and message identify too little.
+        says: An example of class and message: of its first line, with holes for what changes from run to run.
+        frame: File and function of the last frame, where class and message identify too little.
         signal: Of a crash.
         components: Of the stack, those in the traceback in its order.
         others: Headlines of the other errors in the text.
@@ -42,7 +42,7 @@ class ErrorText:
 
     headline: str
     exception: str | None = None
-    message: str | None = None
+    says: str | None = None
     frame: str | None = None
     signal: str | None = None
     components: tuple[str, ...] = ()
@@ -55,19 +55,20 @@ def read(text: bytes) -> ErrorText:
     Raises:
         ErrorTextError: It shows none.
     """
-    chains = list(matching.read(reader.relevant_lines([text], Search(())), ()))
-    found = [event for *_, event in chains if event.outcome.exceptions or event.outcome.signal or event.messages]
+    chains = list(matching.read(reader.relevant_lines([text], search := Search(())), search))
+    found = [event for *_, event in chains if event.outcome.exceptions or event.outcome.signal or event.said]
     if not found:
         raise ErrorTextError(
             "no error in it: give a traceback to its last line, such as 'ValueError: …', or the lines of a crash"
         )
     outcome, headlines = found[0].outcome, list(dict.fromkeys(event.headline for event in found))
-    message = _message(found[0])
-    known = outcome.signal or len(re.findall("[a-zA-Z]", re.sub(r"\\.|\[.*?\]", "", message or ""))) >= _FEWEST_LETTERS
+    exception, message = _class(outcome.exceptions), _message(found[0])
+    known = outcome.signal or len(re.findall("[a-zA-Z]", re.sub(r"\{.*?\}", "", message))) >= _FEWEST_LETTERS
+    says = ": ".join(filter(None, (exception, message)))
     return ErrorText(
         headlines[0],
-        _class(outcome.exceptions),
-        None if outcome.signal else message,
+        exception,
+        None if outcome.signal else says,
         None if known else _frame(outcome.frames),
         outcome.signal,
         _components(outcome.frames),
@@ -86,23 +87,22 @@ def _class(exceptions: tuple[str, ...]) -> str | None:
     return next((name for name in names if name != "RayTaskError"), None)
 
 
-def _message(event: Event) -> str | None:
-    line = next(filter(None, event.messages), event.outcome.message).split("\n")[0].strip()
+def _message(event: Event) -> str:
+    line = next(filter(None, event.said), event.outcome.message).split("\n")[0].strip()
     if len(line) > _LONGEST:
         line = line[:_LONGEST].rpartition(" ")[0] or line[:_LONGEST]
     kept, written = 0, []
     for part in _CHANGING_PART.finditer(line):
-        expression = list(_CHANGING.values())[(part.lastindex or 1) - 1]
-        written += [_SPECIAL.sub(r"\\\1", line[kept : part.start()]), expression]
+        written += [escape(line[kept : part.start()]), list(_CHANGING.values())[(part.lastindex or 1) - 1]]
         kept = part.end()
-    return "".join([*written, _SPECIAL.sub(r"\\\1", line[kept:])]) or None
+    return "".join([*written, escape(line[kept:])])
 
 
 def _frame(frames: tuple[str, ...]) -> str | None:
     if not frames:
         return None
     file, _, function = frames[-1].rpartition(":")
-    return f"{re.escape(PurePath(file).name)}:{re.escape(function)}$"
+    return f"{escape(PurePath(file).name)}:{escape(function)}"
 
 
 def _components(frames: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
-"""Read files of metrics that are no logs: trainer states of transformers, TensorBoard's events, wandb's records."""
+"""Read files of metrics that are no logs: trainer states of transformers, TensorBoard's events."""
 
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,8 @@ from pytest_rlregress.diagnose.metrics.text import row_of
 
 # The names under which a folder has what trainers write; the content decides what a file is.
 _STATE = "trainer_state.json"
-_IN_FOLDERS = ("*tfevents*", _STATE, "*.wandb", "*.jsonl")
+_IN_FOLDERS = ("*tfevents*", _STATE, "*.jsonl")
 _HEAD_BYTES = 4096
-# Of wandb's records: the sizes of what is before and between them, and the kinds of a record's parts.
-_WANDB_HEADER, _RECORD_HEADER, _RECORD_BLOCK = 7, 7, 2**15
-_WHOLE, _LAST = 1, 4
 
 
 class MetricFileError(ValueError):
@@ -25,7 +21,7 @@ class MetricFileError(ValueError):
 
 
 def kind_of(path: Path) -> str | None:
-    """Return "tensorboard", "trainer state" or "wandb" for a file of metrics that is no text of lines, by its content.
+    """Return "tensorboard" or "trainer state" for a file of metrics that is no text of lines, by its content.
 
     Raises:
         OSError: It cannot be opened.
@@ -36,8 +32,6 @@ def kind_of(path: Path) -> str | None:
         head = file.read(_HEAD_BYTES)
     if b"brain.Event:" in head[:64]:
         return "tensorboard"
-    if head[:4] == b":W&B":
-        return "wandb"
     return "trainer state" if head.lstrip()[:1] == b"{" and b'"log_history"' in head else None
 
 
@@ -48,7 +42,7 @@ def read(path: Path, kind: str) -> Run:
         MetricFileError: It is damaged, or what reads it is not installed.
     """
     run = Run(str(path))
-    for items in {"tensorboard": _tensorboard, "wandb": _wandb, "trainer state": _trainer_state}[kind](path):
+    for items in (_tensorboard if kind == "tensorboard" else _trainer_state)(path):
         step, values = row_of(items)
         if values:
             run.add(step, values)
@@ -107,45 +101,3 @@ def _tensorboard(path: Path) -> Iterator[list[tuple[str, Any]]]:
             items.append((value.tag, float(number.reshape(-1)[0])))
     if items:
         yield [("step", step), *items]
-
-
-def _wandb(path: Path) -> Iterator[list[tuple[str, Any]]]:
-    try:
-        from google.protobuf.message import DecodeError
-        from wandb.proto.wandb_internal_pb2 import Record
-    except ImportError:
-        raise MetricFileError(
-            f"{path}: wandb's own record, whose messages are wandb's, which is not installed: pip install wandb"
-        ) from None
-    for data in _wandb_records(path):
-        try:
-            record = Record.FromString(data)
-            items = [
-                (item.key or ".".join(item.nested_key), json.loads(item.value_json)) for item in record.history.item
-            ]
-        except (DecodeError, ValueError) as error:
-            raise MetricFileError(f"{path}: a damaged record of wandb's ({error})") from None
-        if items:
-            yield items
-
-
-def _wandb_records(path: Path) -> Iterator[bytes]:
-    """The records of a log in LevelDB's format, up to where it is cut off: a run that goes on is still written to.
-
-    https://github.com/google/leveldb/blob/main/doc/log_format.md, behind 7 bytes of wandb's own.
-    """
-    data = b""
-    with path.open("rb") as file:
-        file.seek(_WANDB_HEADER)
-        while len(header := file.read(_RECORD_HEADER)) == _RECORD_HEADER:
-            length, part = struct.unpack("<xxxxHB", header)
-            read = file.read(length)
-            if len(read) < length:
-                return
-            data += read
-            if part in (_WHOLE, _LAST):
-                yield data
-                data = b""
-            rest = -file.tell() % _RECORD_BLOCK
-            if rest < _RECORD_HEADER:  # no record begins in the last bytes of a block
-                file.seek(rest, 1)

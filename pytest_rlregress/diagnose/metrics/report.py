@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from pytest_rlregress.catalogue import Failure
-from pytest_rlregress.diagnose.metrics.evidence import MetricFinding, number
 from pytest_rlregress.diagnose.metrics.series import Run
+from pytest_rlregress.diagnose.metrics.signs import MetricFinding, number
 
 _WIDTH = 100
 _VALUES = 6
@@ -33,22 +33,26 @@ def _steps(run: Run) -> str:
 
 
 def _finding(one: MetricFinding, catalogue: dict[str, Failure]) -> str:
-    known = [catalogue[name] for name in one.ids if name in catalogue]
-    certain = one.confidence == "certain"
+    known = [catalogue[name] for name in one.text["ids"] if name in catalogue]
+    certain = one.is_certain
     lines = [f"{'Could be ' * (not certain)}{failure.id}: {failure.title}" for failure in known]
     shown = ", ".join(f"{number(value)} at {step}" for step, value in _some(one.shown()))
-    lines += [_wrapped("  ", f"{one.log}: {one.what}"), _wrapped("  values: ", shown), _wrapped("  means: ", one.means)]
+    lines += [
+        _wrapped("  ", f"{one.log}: {one.what}"),
+        _wrapped("  values: ", shown),
+        _wrapped("  means: ", one.text["means"]),
+    ]
     if certain:
         lines += [_wrapped(f"  {key}: ", getattr(failure, key)) for failure in known for key in ("cause", "remedy")]
-    return "\n".join([*lines, _wrapped("  would confirm it: ", one.confirm)])
+    return "\n".join([*lines, _wrapped("  would confirm it: ", one.text["confirm"])])
 
 
 def as_json(found: Iterable[MetricFinding], runs: Iterable[Run]) -> dict[str, object]:
     """Return the entries on metrics; a value that is no number is null."""
     return {
         "metrics": [
-            {key: getattr(one, key) for key in ("sign", "what", "confidence", "means", "confirm", "log")}
-            | {"ids": list(one.ids), "metric": one.series.name}
+            {key: getattr(one, key) for key in ("sign", "what", "confidence", "log")}
+            | {"metric": one.series.name, **one.text}
             | {"steps": [step for step, _ in one.shown()]}
             | {"values": [value if math.isfinite(value) else None for _, value in one.shown()]}
             for one in found

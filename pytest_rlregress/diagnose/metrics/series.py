@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -22,13 +21,11 @@ class Series:
         name: As trainers print it.
         steps: In the order of the log.
         values: NaN where it was logged as no number.
-        restarts: Where in both the run was started again.
     """
 
     name: str
     steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
-    restarts: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         """Return how many steps it has."""
@@ -40,16 +37,14 @@ class Series:
 
     def add(self, step: int, value: float) -> None:
         """Append a value; the second of one step is passed over."""
-        if not len(self) or self.steps[-1] != step or self.restarts[-1:] == [len(self)]:
+        if not len(self) or self.steps[-1] != step:
             self.steps.append(step)
             self.values.append(value)
 
     def where(self, test: Callable[[int, float], bool]) -> Series:
         """Return the part of it whose step and value pass a test."""
-        kept = [place for place, (step, value) in enumerate(self) if test(step, value)]
-        steps = array("q", (self.steps[place] for place in kept))
-        values = array("d", (self.values[place] for place in kept))
-        return Series(self.name, steps, values, [bisect_left(kept, place) for place in self.restarts])
+        kept = [(step, value) for step, value in self if test(step, value)]
+        return Series(self.name, array("q", (step for step, _ in kept)), array("d", (value for _, value in kept)))
 
     def numbers(self) -> Series:
         """Return it without what is no number: a metric that was not defined at a step."""
@@ -58,6 +53,10 @@ class Series:
     def after(self, step: int) -> Series:
         """Return what follows a step."""
         return self.where(lambda at, _: at > step)
+
+    def at_least(self, value: float) -> Series:
+        """Return the part of it that is a value or more."""
+        return self.where(lambda _, one: one >= value)
 
     def all(self, test: Callable[[float], bool]) -> bool:
         """Return whether there are values, and all pass a test."""
@@ -103,8 +102,6 @@ class Run:
             step = self.last + 1
         if not self.steps:
             self.first = step
-        elif step < self.last:
-            self._restart()
         if step != self.last or not self.steps:
             if self.full:
                 return
@@ -113,10 +110,6 @@ class Run:
         for name, value in values.items():
             self._series.setdefault(name, Series(name)).add(step, value)
 
-    def _restart(self) -> None:
-        for series in self._series.values():
-            series.restarts.append(len(series))
-
     def get(self, metric: str) -> Series:
         """Return a metric's series, empty where the run has none."""
         return next((self._series[name] for name in NAMES[metric] if name in self._series), Series(metric))
@@ -124,24 +117,3 @@ class Run:
     def named(self, name: str) -> Series:
         """Return the series of a name, empty where the run has none."""
         return self._series.get(name, Series(name))
-
-    def goes_on(self, later: Run) -> bool:
-        """Return whether another log has the same run after a restart: it begins within this one, or right behind."""
-        numbered = self.numbered and later.numbered and later.steps > 1
-        same = self._series.keys() == later._series.keys()
-        return numbered and same and self.first < later.first <= self.last + 1
-
-    def joined(self, later: Run) -> Run:
-        """Return both as one run that was restarted where the second begins."""
-        steps = self.steps + later.steps
-        both = Run(f"{self.log}, {later.log}", True, self.settings | later.settings, steps, self.first, later.last)
-        for name in self._series | later._series:
-            parts = [run._series.get(name, Series(name)) for run in (self, later)]
-            border = len(parts[0])
-            both._series[name] = Series(
-                name,
-                parts[0].steps + parts[1].steps,
-                parts[0].values + parts[1].values,
-                [*parts[0].restarts, border, *(border + place for place in parts[1].restarts)],
-            )
-        return both

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.needs("datasets")
 
@@ -63,7 +64,8 @@ def test_rendered(render, tmp_path, source, what):
         data = Dataset.from_parquet(str(tmp_path / "data.parquet"), cache_dir=str(tmp_path))
     pattern = {"arguments": r'"name": "move", "arguments": (.*?)\n', "tools": r'"properties": (.*?)\n'}[what]
     [written, read] = [re.search(pattern, render(row))[1] for row in (rows()[0], data[0])]
-    assert read == written, f"silent: {written} became {read} in the text"
+    if read != written:
+        silent(f"{written} became {read} in the text")
 
 
 JSON = st.recursive(

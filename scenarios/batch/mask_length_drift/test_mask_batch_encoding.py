@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, check_masked, conversation
+from pytest_rlregress.silent import silent
 
 MESSAGES = conversation("You are a helpful assistant.", "What is 48 divided by 6, plus 10?", "It is 18.")
 
@@ -21,10 +22,11 @@ def test_len_of_the_encoding(tiny_qwen, template):
     prompt_length = len(tokenizer.apply_chat_template(prompt, tokenize=True, add_generation_prompt=True))
     mask = [int(position >= prompt_length) for position in range(len(prompt_ids + completion_ids))]
 
-    assert sum(mask) == len(completion_ids), (
-        f"silent: the mask trains on {sum(mask)} tokens of a completion of {len(completion_ids)}, "
-        f"for len() of the encoded prompt is {prompt_length}, not {len(prompt_ids)}"
-    )
+    if sum(mask) != len(completion_ids):
+        silent(
+            f"the mask trains on {sum(mask)} tokens of a completion of {len(completion_ids)}, "
+            f"for len() of the encoded prompt is {prompt_length}, not {len(prompt_ids)}"
+        )
 
 
 @pytest.mark.guards("mask-length-drift")

@@ -9,6 +9,7 @@ import pytest
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation
 from pytest_rlregress.scenarios.tokens import grpo
 from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
+from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing
 
 # R1-distill's generation prompt opens a <think> that its rendering of an assistant's turn has not.
@@ -35,7 +36,8 @@ def turn(tokenizer, text):
 def check_trained(trainer, ids, mask, written):
     """The tokens that a trainer's mask is one for are those that the assistant wrote."""
     used = [token for token, use in zip(ids, mask, strict=True) if use]
-    assert used == written, f"silent: {trainer} trains on {len(used)} tokens where the assistant wrote {len(written)}"
+    if used != written:
+        silent(f"{trainer} trains on {len(used)} tokens where the assistant wrote {len(written)}")
 
 
 @pytest.mark.needs("verl", "datasets")

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pytest_rlregress.silent import silent
+
 RIGHT = ("The answer is $\\frac{1}{2}$.", "$0.5$")
 WRONG = ("The answer is $\\frac{1}{3}$.", "$0.5$")
 ENDLESS = ("The answer is $9^{9^{9^{9}}}$.", "$4$")
@@ -43,7 +45,8 @@ def test_verl_score(monkeypatch):
     if hasattr(math_verify, "_get_pool"):  # verl 0.9 judges in other processes, up to 0.7 in the caller's
         lose_a_worker(math_verify._get_pool())
     score = in_a_thread(math_verify.compute_score, "The answer is \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}")
-    assert score == 1, f"silent: verl scores a right answer {score}"
+    if score != 1:
+        silent(f"verl scores a right answer {score}")
 
 
 @pytest.mark.guards("math-verify-zero-reward")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 TRAINER = pytest.mark.needs("verl-trainer")  # its agent loops import what its trainer does
@@ -70,7 +71,8 @@ def test_shorter_than_the_response(tiny_qwen, given):
     ids = [*IDS, END]
     batch = rollout_batch(tiny_qwen.tokenizer(), ids, [1] * len(ids), given)
     certain = [token for token, logprob in trained(batch)[len(given) :] if logprob == 0]
-    assert not certain, f"silent: {len(certain)} of {len(ids)} trained tokens have a log-probability of 0 and had none"
+    if certain:
+        silent(f"{len(certain)} of {len(ids)} trained tokens have a log-probability of 0 and had none")
 
 
 @TRAINER

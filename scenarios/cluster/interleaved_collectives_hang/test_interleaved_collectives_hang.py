@@ -14,6 +14,7 @@ from pytest_rlregress.scenarios.cluster.interleaved_collectives_hang.process_gro
     SENDER,
     in_three_processes,
 )
+from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.isolated(group="process groups")  # its processes are forks: of one that has no threads
 NAMES = ["embed", "layer", "head"]
@@ -68,7 +69,8 @@ def test_send_between_two_gatherings(tmp_path, receiver):
 
     came = in_three_processes(sync, tmp_path, SECONDS)
     waiting = [f"rank {rank} in {one['in']}: {one['error']}" for rank, one in enumerate(came) if "error" in one]
-    assert not waiting, f"silent for {SECONDS:g} s: {'; '.join(waiting)}"
+    if waiting:
+        silent(f"for {SECONDS:g} s: {'; '.join(waiting)}")
 
 
 def sync_by(subject, timeout, parts=("sends", "receives"), lag=0.0):

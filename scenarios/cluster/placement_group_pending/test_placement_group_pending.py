@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from pytest_rlregress.silent import silent
+
 SECONDS = 1  # Ray counts whole ones; a group that can be placed is there in 0.01 s
 
 
@@ -58,7 +60,7 @@ def test_resource_pool_of_verl(cpus, monkeypatch):
     try:
         pool.get_placement_groups()
     except ray.exceptions.GetTimeoutError:
-        pytest.fail(f"silent: verl waits for {cpus + 1} CPUs of {cpus}, still after {SECONDS} s")
+        silent(f"verl waits for {cpus + 1} CPUs of {cpus}, still after {SECONDS} s")
 
 
 @pytest.mark.reproduces("placement-group-pending")
@@ -66,7 +68,8 @@ def test_more_cpus_than_there_are(cpus):
     from ray.util.placement_group import placement_group
 
     group = placement_group([{"CPU": 1}] * (cpus + 1))
-    assert group.wait(SECONDS), f"silent: {cpus + 1} CPUs of {cpus} asked for, still waiting after {SECONDS} s"
+    if not group.wait(SECONDS):
+        silent(f"{cpus + 1} CPUs of {cpus} asked for, still waiting after {SECONDS} s")
 
 
 @pytest.mark.guards("placement-group-pending")

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.scenarios.dependencies import wheel_index
+from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import COMPONENTS
 
 # What the packages' own metadata says; the last three stand for any.
@@ -71,7 +72,8 @@ def environment(tmp_path):
 def test_vllm_moves_torch(environment):
     environment.install("vllm")
     moved = [line for line in environment.installed() if line.startswith("torch==") and line not in PINS]
-    assert not moved, f"silent: installing vllm moved torch==2.13.0 to {moved[0]}"
+    if moved:
+        silent(f"installing vllm moved torch==2.13.0 to {moved[0]}")
 
 
 @pytest.mark.reproduces("install-moves-pins")

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.silent import silent
 
 # torchdata 0.11 on torch 2.13
 pytestmark = [pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"), pytest.mark.needs("torchdata")]
@@ -47,7 +48,8 @@ def test_another_data_set():
     resumed = data_loader(rows(range(1000, 1100)))
     resumed.load_state_dict(state)
     first = numbers_of(resumed)[0] - 1000
-    assert first == 0, f"silent: of another data set the first {first} rows never come"
+    if first != 0:
+        silent(f"of another data set the first {first} rows never come")
 
 
 @pytest.mark.reproduces("dataloader-resume-skips")
@@ -60,7 +62,8 @@ def test_same_data_set_of_another_length(kept):
     resumed = data_loader(rows(kept), shuffled=True)
     resumed.load_state_dict(state)
     lost = {*kept} - {*came} - {*numbers_of(resumed)}
-    assert not lost, f"silent: {len(lost)} of {len(kept)} rows come neither before nor after the resume"
+    if lost:
+        silent(f"{len(lost)} of {len(kept)} rows come neither before nor after the resume")
 
 
 @pytest.mark.reproduces("dataloader-resume-skips")
@@ -69,7 +72,8 @@ def test_shorter_data_set(length):
     _, state = interrupted(data_loader(rows(range(100))))
     resumed = data_loader(rows(range(length)))
     resumed.load_state_dict(state)
-    assert list(resumed), f"silent: an epoch of {length} rows without a batch"
+    if not list(resumed):
+        silent(f"an epoch of {length} rows without a batch")
 
 
 @pytest.mark.guards("dataloader-resume-skips")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.silent import silent
+
 # What verl prints of a finished step; a validation before the first or of a run resumed at its last has no time of one.
 STEP = r"step:\d+ - .*timing_s/step"
 # What two steps of verl 0.9.1 on a CPU wrote (vLLM 0.31, Ray 2.60), without the settings and the workers' warnings.
@@ -47,9 +49,8 @@ def without_verl(tmp_path):
 def check_said(returncode, log):
     """The script says, by its exit code or in its log, that nothing was trained."""
     size = log.stat().st_size
-    assert returncode or size, (
-        f"silent: the training failed, its script ended with exit {returncode}, log of {size} bytes"
-    )
+    if not (returncode or size):
+        silent(f"the training failed, its script ended with exit {returncode}, log of {size} bytes")
 
 
 @pytest.mark.reproduces("silent-exit-zero")

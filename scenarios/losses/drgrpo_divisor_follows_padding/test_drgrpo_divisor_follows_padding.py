@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.silent import silent
 
 MAX_TOKENS = 16
 
@@ -29,7 +30,8 @@ def test_verl_padded_wider(gradient_of):
 
     loss = trainers.verl_loss("seq-mean-token-sum-norm", told_no_length)
     said = gradient_of(loss, per_width, drawn_batch([6])).change("padding")
-    assert not said, f"silent: {said}"
+    if said:
+        silent(f"{said}")
 
 
 @pytest.mark.guards("drgrpo-divisor-follows-padding")

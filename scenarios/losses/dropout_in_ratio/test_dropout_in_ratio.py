@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.silent import silent
+
 SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(48)] for start in range(4)]
 CLIP = 0.2
 KINDS = pytest.mark.parametrize("kind", ["lora", "attention"])
@@ -43,9 +45,8 @@ def test_ratio_at_learning_rate_0(sharp_qwen, kind):
 
     off = np.abs(np.exp(log_ratios(policy(sharp_qwen, kind))) - 1)
     outside = (off > CLIP).mean()
-    assert not outside, (
-        f"silent: at learning rate 0 the ratio of {outside:.0%} of the tokens is outside of the clip range"
-    )
+    if outside:
+        silent(f"at learning rate 0 the ratio of {outside:.0%} of the tokens is outside of the clip range")
 
 
 @pytest.mark.guards("dropout-in-ratio")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.silent import silent
 
 TOKENS = 8
 TIMES_FLOOR = 8  # how many times the measured rounding two gradients may be apart
@@ -49,9 +50,8 @@ def policies():
 
 def check_gradient(policies, gradient, estimator):
     off = policies.off(gradient)
-    assert off <= TIMES_FLOOR * policies.floor, (
-        f"silent: the expected gradient of {estimator} is {off:.0%} off that of the KL divergence"
-    )
+    if not off <= TIMES_FLOOR * policies.floor:
+        silent(f"the expected gradient of {estimator} is {off:.0%} off that of the KL divergence")
 
 
 @pytest.mark.reproduces("kl-in-loss-gradient")

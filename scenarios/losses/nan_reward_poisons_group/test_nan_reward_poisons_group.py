@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.silent import silent
 
 ODD = pytest.mark.parametrize("odd", ["nan", "inf", "-inf"])
 
@@ -28,7 +29,8 @@ def test_one_reward(normalise):
         rewards, mask, index, norm_adv_by_std_in_grpo=normalise
     )
     odd = int((~torch.isfinite(advantages[1:, 0])).sum())
-    assert not odd, f"silent: 1 reward is not a number, nor are the advantages of {odd} other trajectories"
+    if odd:
+        silent(f"1 reward is not a number, nor are the advantages of {odd} other trajectories")
 
 
 def pairs(batch, normalise):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.silent import silent
 
 REWARDS, REJECTED = [1.0, 0.0, 1.0, 10.0], 3
 KEPT = [0, 1, 2]
@@ -33,9 +34,8 @@ def test_rejected_trajectory(place):
     # The same rows in another order are the rounding there is.
     other_order = verl_advantages(rewards[KEPT].flip(0), mask[KEPT].flip(0)).flip(0)
     floor = max((other_order - wanted).abs().max().item(), torch.finfo(torch.float32).eps)
-    assert moved <= 8 * floor, (
-        f"silent: a trajectory that is not trained on moves its group's advantages by {moved:.2f}"
-    )
+    if not moved <= 8 * floor:
+        silent(f"a trajectory that is not trained on moves its group's advantages by {moved:.2f}")
 
 
 @pytest.mark.guards("rejected-token-still-rewarded")

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.silent import silent
 
 ESTIMATORS = pytest.mark.parametrize("estimator", ["gae", "reinforce-plus-plus"])
 
@@ -28,7 +29,8 @@ def returns_of(estimator, rewards, mask, gamma=1.0):
 
 def check_returned(returns, mask, score):
     back = returns[mask.bool()].abs().sum().item()
-    assert back, f"silent: a score of {score} is on a token that is not trained on: those that are get {back}"
+    if not back:
+        silent(f"a score of {score} is on a token that is not trained on: those that are get {back}")
 
 
 @pytest.mark.reproduces("reward-on-masked-token")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.scenarios.losses import trainers
+from pytest_rlregress.silent import silent
 
 
 def told_nothing(batch):
@@ -14,7 +15,8 @@ def told_nothing(batch):
 
 def check_split(gradient_of, loss, change):
     said = gradient_of(loss, "token-mean").change(change)
-    assert not said, f"silent: {said}"
+    if said:
+        silent(f"{said}")
 
 
 @pytest.mark.reproduces("token-mean-micro-batch")

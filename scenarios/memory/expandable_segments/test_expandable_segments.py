@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_rlregress.fixtures import vllm_engine
+from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.needs("vllm-engine")
 
@@ -72,7 +73,8 @@ def test_let_through_where_nobody_looks(tiny_qwen, environment, unseen):
         refusal = str(error)
         if "expandable_segments" not in refusal:
             raise
-    assert refusal, f"silent: {name}='{value}' switches expandable segments on, and vLLM takes a KV connector with it"
+    if not refusal:
+        silent(f"{name}='{value}' switches expandable segments on, and vLLM takes a KV connector with it")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pytest_rlregress.scenarios.memory.trainer import (
     known,
     train,
 )
+from pytest_rlregress.silent import silent
 
 GIB = 2**30
 LORA_7B = {**QWEN_7B, "parameters": 7_635_801_600, "trainable": 20_185_088}  # r8 on every linear layer
@@ -55,10 +56,11 @@ def test_prediction_says_when_to_checkpoint(subject):
 def test_nothing_counts_beforehand():
     two, three = (count({**QWEN_7B, "num_hidden_layers": layers}, True, False, 4096) for layers in (2, 3))
     needed = two + (QWEN_7B["num_hidden_layers"] - 2) * (three - two) + 2 * LORA_7B["parameters"]  # float32 weights
-    assert needed <= left("h100", 0.45), (
-        f"silent: nothing says before the first step that it takes {needed / GIB:.1f} GiB "
-        f"where the engine leaves {left('h100', 0.45) / GIB:.1f} GiB"
-    )
+    if not needed <= left("h100", 0.45):
+        silent(
+            f"nothing says before the first step that it takes {needed / GIB:.1f} GiB "
+            f"where the engine leaves {left('h100', 0.45) / GIB:.1f} GiB"
+        )
 
 
 @pytest.mark.guards("trainer-engine-oom")

@@ -18,6 +18,7 @@ from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
     put_fault,
     sha256,
 )
+from pytest_rlregress.silent import silent
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,8 @@ def test_half_a_shard_is_served(hub, published, tmp_path, fill):
     hub.faults[CUT] = Fault(body=half(published / CUT, fill))
     content = (download(hub, tmp_path) / CUT).read_bytes()
     said, is_now = sha256((published / CUT).read_bytes()), sha256(content)
-    assert said == is_now, f"silent: the client took {len(content)} bytes with SHA-256 {is_now} for those with {said}"
+    if said != is_now:
+        silent(f"the client took {len(content)} bytes with SHA-256 {is_now} for those with {said}")
 
 
 @pytest.mark.reproduces("truncated-download")

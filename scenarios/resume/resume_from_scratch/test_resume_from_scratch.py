@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
+from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 on torch 2.13
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -38,7 +39,8 @@ def test_auto(tiny_model, tmp_path, change):
     happens(tmp_path)
     with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
         resumed = run.resume()
-    assert resumed >= step, f"silent: there is a checkpoint of step {step}, and the run begins at step {resumed}"
+    if not resumed >= step:
+        silent(f"there is a checkpoint of step {step}, and the run begins at step {resumed}")
 
 
 @pytest.mark.reproduces("resume-from-scratch", fidelity="injected")

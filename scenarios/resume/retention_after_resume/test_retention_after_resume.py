@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
+from pytest_rlregress.silent import silent
 
 # torchdata 0.11 on torch 2.13
 pytestmark = [pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"), pytest.mark.needs("verl")]
@@ -30,7 +31,8 @@ def run_and_resume(folder, tiny_model, keep, after_save=lambda: None):
 def test_checkpoints_to_keep(tiny_model, tmp_path, keep):
     run_and_resume(tmp_path, tiny_model, keep)
     kept = actors(tmp_path)
-    assert len(kept) <= keep, f"silent: max_actor_ckpt_to_keep={keep}, and {len(kept)} are kept: of steps {kept}"
+    if not len(kept) <= keep:
+        silent(f"max_actor_ckpt_to_keep={keep}, and {len(kept)} are kept: of steps {kept}")
 
 
 @pytest.mark.guards("retention-after-resume")

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.silent import silent
 
 LIMIT = 4096  # of fixtures vllm_server and vllm_engine
 MAX_TOKENS, PROMPT_LENGTH = 4000, 1297  # as documented: 2799 would have fitted
@@ -62,9 +63,8 @@ def test_nothing_is_asked_for(subject):
 @MEANWHILE
 def test_offline_cuts_short(vllm_engine):
     came = generate(vllm_engine, PROMPT_LENGTH, MAX_TOKENS)
-    assert came == MAX_TOKENS, (
-        f"silent: asked for {MAX_TOKENS} tokens after a prompt of {PROMPT_LENGTH}, got {came}, and no error"
-    )
+    if came != MAX_TOKENS:
+        silent(f"asked for {MAX_TOKENS} tokens after a prompt of {PROMPT_LENGTH}, got {came}, and no error")
 
 
 @pytest.mark.reproduces("max-tokens-overflow")

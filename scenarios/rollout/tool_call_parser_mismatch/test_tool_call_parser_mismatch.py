@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 QUESTION = {"role": "user", "content": "How big is Lisbon?"}
@@ -68,9 +69,8 @@ def test_server_with_hermes(vllm_server):
     """A call of Llama's: vLLM 0.13's engine dies of a grammar with the marks of R1-distill."""
     choice = answer(vllm_server, CALLS["llama3"])
     calls, content = choice["message"].get("tool_calls") or [], choice["message"]["content"]
-    assert calls or content != CALLS["llama3"], (
-        f"silent: 0 calls, finish_reason {choice['finish_reason']!r}: the call is in the content, {content!r}"
-    )
+    if not (calls or content != CALLS["llama3"]):
+        silent(f"0 calls, finish_reason {choice['finish_reason']!r}: the call is in the content, {content!r}")
     assert calls, f"neither a call nor its text: {choice}"
 
 
@@ -85,7 +85,8 @@ def test_agent_loop_with_hermes(tiny_qwen, family):
     tokenizer = tiny_qwen.tokenizer(family)
     output = asyncio.run(agent_loop(tokenizer, "qwen2", [QUESTION], [CALLS[family], "Half a million."]))
     turns = output.num_turns // 2  # question and answer each
-    assert turns == 2, f"silent: verl's agent loop ended after {turns} of 2 turns, its parser found 0 calls"
+    if turns != 2:
+        silent(f"verl's agent loop ended after {turns} of 2 turns, its parser found 0 calls")
 
 
 @pytest.mark.guards("tool-call-parser-mismatch")

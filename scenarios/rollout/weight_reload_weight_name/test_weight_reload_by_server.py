@@ -21,6 +21,7 @@ from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights im
     scored_by_server,
     tolerance,
 )
+from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 CPU = pytest.mark.hw("cpu")
@@ -72,14 +73,14 @@ def check_has(server, model):
     import torch
 
     off = distance(scored_by_server(server, SEQUENCES), logprobs_of(model))
-    assert off < tolerance(), f"silent: {off:.3f} nats a token from the model with the new weights, and no error"
+    if not off < tolerance():
+        silent(f"{off:.3f} nats a token from the model with the new weights, and no error")
     ids, logprobs = generated_by_server(server, [LONG], GENERATED)[0]
     sequence = torch.tensor([LONG + ids])
     wanted = model(input_ids=sequence).logits.detach().log_softmax(-1)[0, -len(ids) - 1 : -1]
     off = distance(logprobs, wanted.gather(-1, torch.tensor(ids)[:, None])[:, 0].tolist())
-    assert off < tolerance(), (
-        f"silent: {off:.3f} nats a token from the model with the new weights, and no error: cached"
-    )
+    if not off < tolerance():
+        silent(f"{off:.3f} nats a token from the model with the new weights, and no error: cached")
 
 
 @CPU

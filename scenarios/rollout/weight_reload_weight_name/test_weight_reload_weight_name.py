@@ -14,6 +14,7 @@ from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights im
     logprobs_of,
     tolerance,
 )
+from pytest_rlregress.silent import silent
 
 GPU = pytest.mark.hw(capability=">=8.0")
 CPU = pytest.mark.hw("cpu")  # where vLLM repacks dense layers and experts, and keeps a copy of a tied head
@@ -26,7 +27,8 @@ EVERY_KIND = pytest.mark.parametrize("experts", ["qwen3-moe", "gpt-oss"], indire
 
 def check_reloaded(engine, wanted, most=TOLERANCE):
     off = distance(engine.logprobs(SEQUENCES), wanted)
-    assert off < most, f"silent: {off:.3f} nats a token from the model with the new weights, and no error"
+    if not off < most:
+        silent(f"{off:.3f} nats a token from the model with the new weights, and no error")
 
 
 def load_raw(engine, weights):

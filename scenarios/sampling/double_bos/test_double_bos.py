@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.scenarios.sampling.rollouts import ENGINE, PUBLISHED, run
+from pytest_rlregress.silent import silent
 
 MESSAGES = [{"role": "user", "content": "What is 48 divided by 6?"}]
 FAMILIES = ["llama3", "deepseek-r1-distill", "qwen2.5"]
@@ -34,9 +35,8 @@ def two_tokens():
 def check_beginning(tokenizer, text, ids):
     written = text.count(tokenizer.bos_token)
     found = beginning(tokenizer, ids)
-    assert found == written, (
-        f"silent: a prompt that begins with {found} beginning-of-text tokens, rendered with {written}"
-    )
+    if found != written:
+        silent(f"a prompt that begins with {found} beginning-of-text tokens, rendered with {written}")
 
 
 @ENGINE

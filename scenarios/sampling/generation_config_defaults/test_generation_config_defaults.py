@@ -17,6 +17,7 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     trainer_logits,
     trainer_logprobs,
 )
+from pytest_rlregress.silent import silent
 
 TEMPERATURE_ONE = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 16}  # as OpenAI's own fields go
 NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -55,10 +56,10 @@ def test_fields_left_out(published_engine, trainer, client):
         tokens, expected = tokens + len(ids), expected + float((1 - mass).sum())
         variance += float((mass * (1 - mass)).sum())
     # Six standard deviations: a sample of the trainer's own policy comes there once in 10^9.
-    assert outside > expected - 6 * variance**0.5, (
-        f"silent: {outside} of {tokens} tokens are not among the trainer's 20 likeliest, of which it expects "
-        f"{expected:.0f}"
-    )
+    if not outside > expected - 6 * variance**0.5:
+        silent(
+            f"{outside} of {tokens} tokens are not among the trainer's 20 likeliest, of which it expects {expected:.0f}"
+        )
 
 
 @ENGINE

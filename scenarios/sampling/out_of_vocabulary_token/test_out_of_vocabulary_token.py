@@ -14,6 +14,7 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     tolerance,
     trainer_logits,
 )
+from pytest_rlregress.silent import silent
 
 ROWS = 1024  # of the model's head
 
@@ -42,9 +43,8 @@ def test_two_turns(published_engine, published_tokenizer):
     known = set(published_tokenizer.get_vocab().values())
     ids = [token for one in completions for token in one.ids]
     unknown = [token for token in ids if token not in known]
-    assert not unknown, (
-        f"silent: {len(unknown)} of {len(ids)} sampled ids are none of the tokenizer's, and the next turn takes them"
-    )
+    if unknown:
+        silent(f"{len(unknown)} of {len(ids)} sampled ids are none of the tokenizer's, and the next turn takes them")
 
 
 @ENGINE

@@ -7,6 +7,7 @@ from itertools import pairwise, product
 import pytest
 
 from pytest_rlregress.scenarios.sampling.rollouts import PROMPTS, RAW, STARTS, completions_of, run
+from pytest_rlregress.silent import silent
 
 ENGINE = pytest.mark.needs("vllm-engine")
 
@@ -25,9 +26,8 @@ def sample(engine, seeds, n=1):
 
 def check_different(completions, by):
     different = len(set(map(tuple, completions)))
-    assert different == len(completions), (
-        f"silent: {len(completions)} completions of a prompt by {by}, of which {different} differ"
-    )
+    if different != len(completions):
+        silent(f"{len(completions)} completions of a prompt by {by}, of which {different} differ")
 
 
 @ENGINE

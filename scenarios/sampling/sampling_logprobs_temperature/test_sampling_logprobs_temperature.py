@@ -14,6 +14,7 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     trainer_logits,
     trainer_logprobs,
 )
+from pytest_rlregress.silent import silent
 
 
 @ENGINE
@@ -25,10 +26,11 @@ def test_by_default(raw_engine, trainer, temperature):
     given, allowed = [one.logprobs for one in completions], tolerance(trainer, completions, temperature)
     off = mean_gap(given, trainer_logprobs(trainer, completions, temperature))
     whose = "1" if mean_gap(given, trainer_logprobs(trainer, completions, 1.0)) < allowed else "neither that nor 1"
-    assert off < allowed, (
-        f"silent: sampled at temperature {temperature}, log-probabilities of temperature {whose}: {off:.3f} nats a "
-        "token from the trainer's"
-    )
+    if not off < allowed:
+        silent(
+            f"sampled at temperature {temperature}, log-probabilities of temperature {whose}: {off:.3f} nats a "
+            "token from the trainer's"
+        )
 
 
 def check_agreement(subject, engine, model, temperature):

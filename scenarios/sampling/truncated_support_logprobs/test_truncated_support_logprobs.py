@@ -15,6 +15,7 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     trainer_logits,
     trainer_logprobs,
 )
+from pytest_rlregress.silent import silent
 
 TRUNCATIONS = [{"top_p": 0.8}, {"top_k": 20}, {"min_p": 0.05}]
 ALL_OF_THEM = {"top_p": 0.8, "top_k": 20, "min_p": 0.02, "temperature": 0.7}
@@ -40,9 +41,8 @@ def test_ratio(processed_engine, trainer, sampling):
     above = (sum(map(sum, given)) - sum(map(sum, wanted))) / tokens
     # What is left has lost to nothing: every one of its tokens is likelier than it was.
     how = "above" if off - above < 2 * allowed else "from"
-    assert off < allowed, (
-        f"silent: sampled with {named(sampling)}, log-probabilities {off:.3f} nats a token {how} the trainer's"
-    )
+    if not off < allowed:
+        silent(f"sampled with {named(sampling)}, log-probabilities {off:.3f} nats a token {how} the trainer's")
 
 
 @ENGINE

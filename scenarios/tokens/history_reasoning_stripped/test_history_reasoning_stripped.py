@@ -12,6 +12,7 @@ from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.remedies import next_prompt
 from pytest_rlregress.scenarios.tokens.turns import behind, one_thread, rendered, whole
+from pytest_rlregress.silent import silent
 
 FAMILIES = ["qwen3", "deepseek-r1-distill"]
 OPENED = {"deepseek-r1-distill": "<think>\n"}  # by the generation prompt, so that it is not sampled
@@ -67,7 +68,8 @@ def test_rendered_for_training(tiny_qwen, family):
     tokenizer = tokenizer_of(tiny_qwen, family)
     trained = tokenizer.apply_chat_template(MESSAGES, tokenize=False)
     lost = [ids for ids in sampled(tokenizer, family) if tokenizer.decode(ids) not in trained]
-    assert not lost, f"silent: {len(lost)} of {len(SAID)} turns are not in the text trained on as they were sampled"
+    if lost:
+        silent(f"{len(lost)} of {len(SAID)} turns are not in the text trained on as they were sampled")
 
 
 @pytest.mark.reproduces("history-reasoning-stripped")
@@ -83,7 +85,8 @@ def test_last_turn_behind_another_history(sharp_qwen, family):
         then, now = (logprobs.token_logprobs(model, [ids])[0][-answer:] for ids in (row, trained))
         floor = logprobs.floor(model, [row])
     off = logprobs.mean_gap([then], [now])
-    assert off <= 4 * floor, f"silent: the answer is {off:.2f} nats a token from what it was as the policy sampled it"
+    if not off <= 4 * floor:
+        silent(f"the answer is {off:.2f} nats a token from what it was as the policy sampled it")
 
 
 def check_rows(turns, rows):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.tokens.turns import one_thread
+from pytest_rlregress.silent import silent
 
 ANSWERS = ["It is 4.", "About half a million people.", "No."]
 FAMILY = "deepseek-r1-distill"  # whose pad_token is its eos_token, as in the family's own tokenizer_config.json
@@ -26,7 +27,8 @@ def test_end_of_turn_is_trained_on(tiny_qwen):
     rows = ended(tokenizer)
     batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": row} for row in rows])
     trained = sum(labels[len(row) - 1] == row[-1] for labels, row in zip(batch["labels"].tolist(), rows, strict=True))
-    assert trained == len(rows), f"silent: the end of the turn is trained on in {trained} of {len(rows)} rows"
+    if trained != len(rows):
+        silent(f"the end of the turn is trained on in {trained} of {len(rows)} rows")
 
 
 @pytest.mark.reproduces("pad-is-eos")
@@ -38,7 +40,8 @@ def test_model_learns_to_stop(tiny_qwen):
     rows = ended(tokenizer)
     batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": row} for row in rows])
     before, ends = trained_by_heart(tiny_qwen.model(), batch, rows)
-    assert ends > before, f"silent: training on answers that end took their ends from {before:.6f} to {ends:.6f}"
+    if not ends > before:
+        silent(f"training on answers that end took their ends from {before:.6f} to {ends:.6f}")
 
 
 def trained_by_heart(model, batch, rows):

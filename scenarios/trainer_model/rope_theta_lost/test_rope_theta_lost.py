@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from pytest_rlregress.silent import silent
+
 SIZES = {
     "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 131072,
@@ -57,10 +59,12 @@ def frequencies(config):
 def check_old_keys(published, rope_theta, rope_scaling):
     """What a reader of before makes of a config: its default is 10000, and no scaling."""
     wanted = published["rope_theta"]
-    assert rope_theta == wanted, f"silent: the rotary base is read as {rope_theta}, the model has {wanted}"
+    if rope_theta != wanted:
+        silent(f"the rotary base is read as {rope_theta}, the model has {wanted}")
     for key, value in published.get("rope_scaling", {}).items():
-        message = f"silent: the scaling of the rotary embedding is read as {rope_scaling}"
-        assert (rope_scaling or {}).get(key) == value, message
+        message = f"the scaling of the rotary embedding is read as {rope_scaling}"
+        if (rope_scaling or {}).get(key) != value:
+            silent(message)
 
 
 @pytest.mark.reproduces("rope-theta-lost")

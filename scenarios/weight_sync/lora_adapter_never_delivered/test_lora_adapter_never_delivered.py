@@ -8,6 +8,7 @@ import pytest
 
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off, tolerance
+from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
 PEFT = pytest.mark.needs("peft", "transformers")
@@ -49,7 +50,8 @@ def state(policy):
 
 def check_serves(engine, policy):
     off = scored_off(engine, policy)
-    assert off <= tolerance(policy), f"silent: {off:.2g} nats a token from the policy with its adapter"
+    if not off <= tolerance(policy):
+        silent(f"{off:.2g} nats a token from the policy with its adapter")
 
 
 @PEFT

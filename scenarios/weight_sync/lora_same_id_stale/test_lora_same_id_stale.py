@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from pytest_rlregress.scenarios.weight_sync.policies import generated_off, scored_off, tolerance
+from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
@@ -28,7 +29,8 @@ def saved(policy, folder):
 
 def check_serves(engine, policy, request):
     off = max(measure(replace(engine, lora=request), policy) for measure in (scored_off, generated_off))
-    assert off <= tolerance(policy), f"silent: {off:.2g} nats a token from the adapter that was asked for"
+    if not off <= tolerance(policy):
+        silent(f"{off:.2g} nats a token from the adapter that was asked for")
 
 
 @PEFT

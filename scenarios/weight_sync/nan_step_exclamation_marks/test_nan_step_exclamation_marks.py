@@ -9,6 +9,7 @@ import pytest
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.nan_step_exclamation_marks.bad_gradients import backward
 from pytest_rlregress.scenarios.weight_sync.policies import SHORT, scored_off, tolerance
+from pytest_rlregress.silent import silent
 
 ENGINE = pytest.mark.needs("vllm-engine", "transformers")
 OPTIMIZERS = {
@@ -33,7 +34,8 @@ def test_step(old, source):
     step(old)
     weights = [weight for parameter in old.parameters() for weight in parameter.flatten().tolist()]
     lost = sum(weight != weight for weight in weights) / len(weights)
-    assert lost == 0, f"silent: after the step {lost:.0%} of the weights are NaN"
+    if lost != 0:
+        silent(f"after the step {lost:.0%} of the weights are NaN")
 
 
 @pytest.fixture
@@ -60,7 +62,8 @@ def test_rollout(emptied, old, temperature):
     step(old)
     reload_by_worker(emptied.llm, old.state_dict().items())
     ids = [one.ids for one in emptied.generate(SHORT, 8, temperature=temperature, seed=0, ignore_eos=True)]
-    assert ids != [[0] * 8] * 2, "silent: after the step every token that is sampled is token 0"
+    if ids == [[0] * 8] * 2:
+        silent("after the step every token that is sampled is token 0")
 
 
 @ENGINE

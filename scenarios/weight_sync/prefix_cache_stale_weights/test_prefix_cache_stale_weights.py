@@ -6,6 +6,7 @@ import pytest
 
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.policies import LONG, completion_off, generated_off, tolerance
+from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.needs("vllm-engine", "transformers")
 
@@ -14,7 +15,8 @@ TOKENS, BEGUN = 20, 3  # of a completion, and of one that an update finds
 
 def check_generated(engine, model):
     off = generated_off(engine, model)
-    assert off <= tolerance(model), f"silent: {off:.3f} nats a token from the new weights behind a cached prompt"
+    if not off <= tolerance(model):
+        silent(f"{off:.3f} nats a token from the new weights behind a cached prompt")
 
 
 def begin(engine):

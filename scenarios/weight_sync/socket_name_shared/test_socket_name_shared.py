@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_rlregress.scenarios.weight_sync import transfers
+from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing
 
 pytestmark = [pytest.mark.isolated(group="weight transfers"), pytest.mark.needs("verl-trainer", "vllm", "torch")]
@@ -84,7 +85,8 @@ def test_engine_of_the_first_run(handle_of):
     got = two_runs(handle_of, no_rename)["A"].get("value", {})
     assert set(got) == set(transfers.NAMES), "the engine of run A got no weights at all"
     others = [run for run, value in RUNS.items() if run != "A" and value in got.values()]
-    assert not others, f"silent: the engine of run A has the weights of run {others[0]}"
+    if others:
+        silent(f"the engine of run A has the weights of run {others[0]}")
 
 
 @pytest.mark.guards("socket-name-shared")

@@ -119,7 +119,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
         components = {}
         cause = "nobody knows"
         remedy = "ask again"
-        signature = [{ message = "silent: the answer is" }]
+        says = ["silent: the answer is"]
         """),
     )
     (folder / "test_wrong_answer.py").write_text(

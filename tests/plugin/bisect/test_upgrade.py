@@ -24,7 +24,7 @@ FAILURES = """
     components = {}
     cause = "nobody knows"
     remedy = "use the other one"
-    signature = [{ message = "boom" }]
+    says = ["boom"]
 
     id = "thing-slips"
     title = "The thing slips"
@@ -32,7 +32,7 @@ FAILURES = """
     components = {}
     cause = "nobody knows"
     remedy = "hold it"
-    signature = [{ message = "slipped" }]
+    says = ["slipped"]
 
     id = "log-lost"
     title = "The log is lost"
@@ -40,7 +40,7 @@ FAILURES = """
     components = { wandb = ">=1" }
     cause = "nobody knows"
     remedy = "write it down"
-    signature = [{ message = "lost" }]
+    says = ["lost"]
 """
 TESTS = {
     "mine/test_tool.py": """

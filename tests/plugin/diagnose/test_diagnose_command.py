@@ -28,8 +28,7 @@ cause = "nobody made it"
 remedy = "make one"
 refuted = [{ remedy = "Borrow one", why = "its ids are others." }]
 [[signature]]
-exception = "TokenizerError"
-message = "no tokenizer called '[^']*'"
+says = ["TokenizerError: no tokenizer called '{}'"]
 """
 UNKNOWN = """\
 Traceback (most recent call last):

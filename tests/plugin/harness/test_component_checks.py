@@ -34,7 +34,7 @@ cause = "c"
 remedy = "r"
 
 [[signature]]
-message = "no Arrow here"
+says = ["no Arrow here"]
 """
 SIDES = """
 import pytest

@@ -97,8 +97,8 @@ FAILURE = """
     cause = "c"
     remedy = "r"
 
-    [[signature]]
-    message = "ours"
+      [[signature]]
+      says = ["ours"]
 """
 QUICK = "quick run (--rl-quick): one reproduces and one guard of each failure*"
 

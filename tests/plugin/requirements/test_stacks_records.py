@@ -28,7 +28,7 @@ cause = "c"
 remedy = "r"
 
 [[signature]]
-message = "short"
+says = ["short"]
 """
 TESTS = """
 import pytest

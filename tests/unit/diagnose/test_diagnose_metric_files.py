@@ -6,8 +6,6 @@ import gzip
 import io
 import json
 import math
-import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -235,76 +233,11 @@ def test_events_that_are_cut_off(tmp_path):
     assert 1 < run.steps < 10
 
 
-WANDB_WRITER = """
-import sys, wandb
-with wandb.init(project="made", mode="offline", dir=sys.argv[1]) as run:
-    for step in range(1, 401):
-        run.log({"train/reward": step / 4, "train/global_step": step, "eval/reward": 7.0, "text": "x" * 200})
-    run.log({"train/grad_norm": float("nan"), "train/global_step": 401})
-"""
-
-
-@pytest.mark.process
-def test_the_records_of_wandb(tmp_path):
-    """As wandb writes them, over several blocks: whole, and of a run that goes on or was killed."""
-    pytest.importorskip("wandb")
-    command = [sys.executable, "-c", WANDB_WRITER, str(tmp_path)]
-    environment = {**os.environ, "HOME": str(tmp_path), "WANDB_SILENT": "true"}
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    [path] = metric_files.of(tmp_path)
-    assert path.stat().st_size > 3 * 2**15
-    run = metric_files.read(path, metric_files.kind_of(path))
-    assert list(run.get("reward")) == [(step, step / 4) for step in range(1, 401)]
-    assert [(step, math.isnan(value)) for step, value in run.get("gradient norm")] == [(401, True)]
-    cut = tmp_path / "cut.wandb"
-    cut.write_bytes(path.read_bytes()[:50_000])
-    run = metric_files.read(cut, metric_files.kind_of(cut))
-    assert list(run.get("reward")) == [(step, step / 4) for step in range(1, run.last + 1)]
-    assert 50 < run.last < 300
-
-
-@pytest.mark.parametrize("rest", range(7))
-def test_no_record_of_wandb_begins_in_the_last_bytes_of_a_block(tmp_path, rest):
-    proto = pytest.importorskip("wandb.proto.wandb_internal_pb2")
-
-    def record(step, reward, padding=""):
-        values = {"train/global_step": step, "reward": reward, "text": padding}
-        items = [proto.HistoryItem(key=key, value_json=json.dumps(value)) for key, value in values.items()]
-        data = proto.Record(history=proto.HistoryRecord(item=items)).SerializeToString()
-        return struct.pack("<xxxxHB", len(data), 1) + data
-
-    block = 2**15 - rest
-    first = record(1, 0.25, "x" * (block - 7 - len(record(1, 0.25, "x" * 20_000)) + 20_000))
-    assert 7 + len(first) == block
-    path = tmp_path / "run-1.wandb"
-    path.write_bytes(b":W&B\x01\xbf\x00" + first + bytes(rest) + record(2, 0.5))
-    assert list(metric_files.read(path, "wandb").get("reward")) == [(1, 0.25), (2, 0.5)]
-
-
-def test_records_of_wandb_without_it(tmp_path, monkeypatch, diagnose):
-    monkeypatch.setitem(sys.modules, "wandb.proto.wandb_internal_pb2", None)
-    (tmp_path / "run-1.wandb").write_bytes(b":W&B\x01\xbf\x00" + bytes(900))
-    code, printed = diagnose(tmp_path / "run-1.wandb")
-    assert code == 2
-    assert "run-1.wandb: wandb's own record, whose messages are wandb's, which is not installed: pip install wandb" in (
-        printed.err
-    )
-
-
-def test_damaged_records_of_wandb(tmp_path, diagnose):
-    pytest.importorskip("wandb")
-    path = tmp_path / "run-1.wandb"
-    path.write_bytes(b":W&B\x01\xbf\x00" + struct.pack("<xxxxHB", 9, 1) + b"\xff" * 9)
-    code, printed = diagnose(path)
-    assert code == 2
-    assert "a damaged record of wandb's" in printed.err
-
-
 @pytest.mark.process
 def test_what_is_no_file_of_events_imports_no_reader_of_them():
     script = (
         "import sys; from pytest_rlregress.cli import main; main(sys.argv[1:]); "
-        "print(sorted({'numpy', 'tensorboard', 'torch', 'wandb'} & sys.modules.keys()))"
+        "print(sorted({'numpy', 'tensorboard', 'torch'} & sys.modules.keys()))"
     )
     names = ["verl-sound.jsonl", "trl-sound.log", "trl-sound.json"]
     command = [sys.executable, "-c", script, "diagnose", *(str(RECORDED / name) for name in names)]

@@ -137,7 +137,7 @@ cause = "c"
 remedy = "r"
 [[signature]]
 signal = "SIGFPE"
-frames = ["cublasLt"]
+in = ["cublasLt"]
 """
 
 

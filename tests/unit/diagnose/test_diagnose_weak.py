@@ -21,9 +21,8 @@ components = {}
 cause = "both want it whole"
 remedy = "give each a part"
 [[signature]]
-exception = "MemoryFull"
-message = "card is full"
-clue = 'engine/core\\.py|Engine version \\d'
+says = ["MemoryFull: card is full"]
+with = ["engine/core.py", "Engine version {number}"]
 confirm = "an engine on the same card"
 
 id = "long-batch"
@@ -33,9 +32,8 @@ components = {}
 cause = "it is"
 remedy = "cut it"
 [[signature]]
-exception = "MemoryFull"
-message = "card is full"
-clue = 'max_batch=\\d{4}'
+says = ["MemoryFull: card is full"]
+with = ["max_batch={number}"]
 confirm = "a batch of 1000 and more in the settings"
 
 id = "card-lost"
@@ -45,7 +43,7 @@ components = {}
 cause = "it is"
 remedy = "reset it"
 [[signature]]
-message = "card is full of errors"
+says = ["card is full of errors"]
 """
 EVENT = """\
 Traceback (most recent call last):
@@ -87,7 +85,7 @@ FILLER = "an ordinary line\n" * 200
         ([EVENT, f"{FILLER}{ENGINE}\n"], (1, ["engine-and-trainer"], [])),
         ([f"{ENGINE}\n{LONG}\n{EVENT}"], (1, ["engine-and-trainer", "long-batch"], [])),
         # Only in part, on another line, and an engine without the failure.
-        ([f"INFO: Engine version\n3 {EVENT} max_batch=512"], (3, [], ["engine-and-trainer", "long-batch"])),
+        ([f"INFO: Engine version\n3 {EVENT} max_batch=all"], (3, [], ["engine-and-trainer", "long-batch"])),
         ([ENGINE], (0, [], [])),
         # An answer for one event leaves the other as it is, unless one led to the other.
         ([f"card is full of errors\n{FILLER}{EVENT}"], (1, ["card-lost"], ["engine-and-trainer", "long-batch"])),
@@ -165,17 +163,9 @@ def test_tests_are_judged_without_the_clue_and_named_with_it(tmp_path):
     assert [failure.id for failure in named] == ["engine-and-trainer"]
 
 
-def test_log_on_its_own(tmp_path, capsys):
-    write_failures(tmp_path, CATALOGUE.replace('message = "card is full of', 'log = "card is full of'))
-    log = tmp_path / "run.log"
-    for text, expected in [("ERROR: card is full of errors\n", 1), ("INFO: a card is full of errors\n", 0)]:
-        log.write_text(FILLER + text)
-        assert main(["diagnose", "--scenarios", str(tmp_path), str(log)]) == expected
-
-
-def test_hint_could_be_and_judges_no_test(tmp_path, capsys):
-    """A signature with ``confirm`` and no clue: one of two that a failure has, which an answer for the event hides."""
-    hint = '\n  [[signature]]\n  message = "card is (warm|full of errors)"\n  confirm = "a hand on it"\n'
+def test_without_clues_it_could_be_and_judges_no_test(tmp_path, capsys):
+    """A signature with ``confirm`` alone: one of two that a failure has, which an answer for the event hides."""
+    hint = '\n  [[signature]]\n  says = ["card is {warm|full of errors}"]\n  confirm = "a hand on it"\n'
     first, rest = CATALOGUE.split('\nid = "long-batch"', 1)
     write_failures(tmp_path, f'{first}{hint}\nid = "long-batch"{rest}')
     log = tmp_path / "run.log"

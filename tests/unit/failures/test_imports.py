@@ -19,7 +19,7 @@ LAYERS = (
     {"harness"},
     {"containment"},
     {"diagnose"},  # of which the harness asks which documented failure a failed test looks like
-    {"catalogue", "fidelity", "verdicts", "word_lists"},
+    {"catalogue", "fidelity", "signatures", "silent", "verdicts"},
     {"remedies"},
     {"hardware", "logs", "stack"},
     {"util"},

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from installed import CHECKOUT
 
-from pytest_rlregress.catalogue import Failure, Signature
+from pytest_rlregress.catalogue import Failure
+from pytest_rlregress.signatures import Example, Signature
+from pytest_rlregress.silent import SilentFailure
 from pytest_rlregress.verdicts import Outcome, Rank, Verdict, judge, rank
 
 FAILURE = Failure(
@@ -21,13 +23,18 @@ FAILURE = Failure(
     remedy="r",
     source=Path("short_column/failure.toml"),
     signatures=(
-        Signature(exception="AssertionError", message=re.compile(r"column '\w+' of \d+ rows")),
-        Signature(signal="SIGFPE", frames=(re.compile("embedding.py:apply"),)),
-        Signature(log=re.compile("cublasLt")),
-        Signature(kind="hung", log=re.compile("400 Bad Request")),
+        Signature(exception="AssertionError", message=Example("column '{name}' of {number} rows")),
+        Signature(signal="SIGFPE", frames=(Example("embedding.py:apply"),)),
+        Signature(log=Example("cublasLt")),
+        Signature(kind="hung", log=Example("400 Bad Request")),
     ),
 )
 PASSED = Outcome("passed")
+SILENT = Outcome(
+    "failed",
+    exceptions=(f"{SilentFailure.__module__}.{SilentFailure.__name__}", "builtins.AssertionError"),
+    message="half of the weights are old",
+)
 DOCUMENTED = Outcome(
     "failed", exceptions=("builtins.AssertionError", "builtins.Exception"), message="column 'x' of 2 rows"
 )
@@ -66,6 +73,7 @@ DIED_IN_SETUP = replace(SEGV, phase="setup")
         (DOCUMENTED, {"expected": "absent"}, "reproduced"),
         (DOCUMENTED, {"gone": "verl 1.0"}, "returned"),
         (WRAPPED, {}, "reproduced"),
+        (SILENT, {}, "reproduced"),
         (OTHER_WORDS, {}, "changed"),
         (OTHER_CLASS, {}, "changed"),
         (SUBCLASS, {}, "reproduced"),
@@ -96,6 +104,7 @@ def test_reproduces(outcome, keywords, verdict):
         (PASSED, "held"),
         (DOCUMENTED, "regressed"),
         (OTHER_CLASS, "regressed"),
+        (SILENT, "regressed"),
         (FPE, "crashed"),
         (HUNG, "hung"),
         (SKIPPED, "unavailable"),
