@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import groupby
 
 from pytest_rlregress.audit.findings import Finding
 from pytest_rlregress.audit.whole import AuditReport
-from pytest_rlregress.util.text import plural, wrapped
+from pytest_rlregress.util.text import checked_lines, plural, wrapped
 
 
 def as_json(file: str, about: Mapping[str, str], report: AuditReport) -> str:
@@ -47,11 +46,7 @@ def as_text(file: str, about: Mapping[str, str], report: AuditReport) -> str:
     lines += wrapped(f"{file} ({kind}), {report.rows:,} rows{tokens}: {found}", rest="  ")
     for note in report.notes:
         lines += wrapped(note, rest="  ")
-    lines += wrapped(f"checked: {', '.join(report.checked) or 'nothing'}", rest="  ")
-    by_reason = sorted((why, check) for check, why in report.unchecked.items())
-    for why, group in groupby(by_reason, key=lambda pair: pair[0]):
-        lines += wrapped(f"not checked: {', '.join(check for _, check in group)}: {why}", rest="  ")
-    return "\n".join(lines)
+    return "\n".join([*lines, *checked_lines(report.checked, report.unchecked.items())])
 
 
 def _extent(one: Finding, rows: int) -> str:

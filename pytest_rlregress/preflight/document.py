@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,31 +33,18 @@ from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.nested import walk
 
 
-@dataclass(frozen=True)
-class Config:
-    """A run's configuration: files and overrides merged, the later over the earlier.
+@dataclass
+class Config(ConfigPart):
+    """A run's configuration: its command, files and overrides merged, the later over the earlier.
 
     Attributes:
-        trainer: ``verl``, ``prime-rl`` or ``trl``.
-        places: By dotted key, and by name for a variable that the command sets.
+        files: All that were read.
         environ: The run's environment variables, as far as they are known here.
-        signs: How Hydra is told of an override, ``""``, ``+``, ``++`` or ``~``; keys of files have none.
-        program: What the command starts; "" where there is none.
-        interpreter: With which ``python -m`` starts it; "" where nothing of the kind does.
-        answer: What the command's program says of its configuration; empty where it wasn't asked, or couldn't be.
-        not_composed: Why the command's program couldn't be asked.
     """
 
-    trainer: str
-    files: tuple[str, ...]
-    tree: dict[str, Any]
-    places: Mapping[str, ConfigPosition]
-    environ: Mapping[str, str]
-    signs: Mapping[str, str]
-    program: str
-    interpreter: str
-    answer: Mapping[str, Any]
-    not_composed: str
+    trainer: str = ""
+    files: tuple[str, ...] = ()
+    environ: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> Schema:
@@ -239,38 +226,27 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence
             f"{title}: of {' and '.join(sorted(trainers))}. TOML is prime-rl's, flat YAML TRL's, other YAML "
             "verl's. Check one run."
         )
-    trainer = trainers.pop()
-    tree: dict[str, Any] = {}
-    places: dict[str, ConfigPosition] = {}
-    exports: dict[str, str] = {}
-    signs: dict[str, str] = {}
-    for part in parts:
-        signs = {key: sign for key, sign in signs.items() if key not in part.places} | part.signs
-        merge(tree, part.tree)
-        if part.file is None:  # an override replaces all that stood below its key
-            places = {
-                key: place for key, place in places.items() if not key.startswith(tuple(f"{k}." for k in part.places))
-            }
-        places |= part.places
-        exports |= part.exports
-    known = TRAINERS[trainer].sections or sorted(TRL_KEYS)
-    if not tree.keys() & set(known):
-        if "accelerate" in tree:
-            raise ConfigError(f"{title}: accelerate's configuration alone: give TRL's beside it")
-        raise ConfigError(f"{title}: no configuration of {trainer}, which has some of {', '.join(known)}")
     first = parts[0]
-    return Config(
-        trainer=trainer,
-        files=files,
-        tree=tree,
-        places=places,
-        environ={**environ, **exports},
-        signs=signs,
-        program=first.program,
-        interpreter=first.interpreter,
-        answer=first.answer,
-        not_composed=first.not_composed,
-    )
+    config = Config(trainer=trainers.pop(), files=files, environ={**environ}, program=first.program)
+    config.interpreter, config.answer, config.not_composed = first.interpreter, first.answer, first.not_composed
+    for part in parts:
+        _lay_over(config, part)
+    known = config.keys.sections or sorted(TRL_KEYS)
+    if not config.tree.keys() & set(known):
+        if "accelerate" in config.tree:
+            raise ConfigError(f"{title}: accelerate's configuration alone: give TRL's beside it")
+        raise ConfigError(f"{title}: no configuration of {config.trainer}, which has some of {', '.join(known)}")
+    return config
+
+
+def _lay_over(config: Config, part: ConfigPart) -> None:
+    merge(config.tree, part.tree)
+    config.environ |= part.exports
+    config.signs = {key: sign for key, sign in config.signs.items() if key not in part.places} | part.signs
+    if part.file is None:  # an override replaces all that stood below its key
+        replaced = tuple(f"{key}." for key in part.places)
+        config.places = {key: place for key, place in config.places.items() if not key.startswith(replaced)}
+    config.places |= part.places
 
 
 def _read_argument(argument: str) -> ConfigPart:

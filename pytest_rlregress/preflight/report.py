@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 
 from pytest_rlregress.preflight.document import RuleContext, Unchecked
 from pytest_rlregress.preflight.formats import ConfigPosition
 from pytest_rlregress.preflight.rules import RULES
 from pytest_rlregress.remedies.advice import Advice
-from pytest_rlregress.util.text import plural, wrapped
+from pytest_rlregress.util.text import checked_lines, plural, wrapped
 from pytest_rlregress.util.units import GIB
 
 
@@ -89,11 +88,7 @@ def as_text(run: RuleContext, report: Report) -> str:
     found += ", checked in part" if report.missing else ""
     memory = f" with {run.memory_bytes / GIB:.0f} GiB" if run.memory_bytes else ""
     lines += [f"{run.config.title} for {run.profile.title}{memory}: {found}"]
-    lines += wrapped(f"checked: {', '.join(report.checked)}", rest="  ")
-    by_reason = sorted((one.why, failure) for failure, one in report.unchecked)
-    for why, group in groupby(by_reason, key=lambda pair: pair[0]):
-        failures = dict.fromkeys(failure for _, failure in group)
-        lines += wrapped(f"not checked: {', '.join(failures)}: {why}", rest="  ")
+    lines += checked_lines(report.checked, [(failure, one.why) for failure, one in report.unchecked])
     if report.missing:
         lines += wrapped(f"to check these too, give: {', '.join(report.missing)}", rest="  ")
     return "\n".join(lines)

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -317,44 +318,37 @@ def _given_to(model: Any) -> dict[str, Any]:
 def replace_configs(module: Any) -> None:
     """Let configurations keep what they are given; their own checks may need a GPU."""
     for cls in _classes_of(module, "Config"):
-        _replace_config(cls, cls.__init__)
+        cls.__init__, cls.__post_init__ = partialmethod(_keep, cls.__init__), lambda config: None
 
 
-def _replace_config(cls: Any, make: Callable[..., None]) -> None:
+def _keep(config: Any, make: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     known = [*inspect.signature(make).parameters][1:]
-
-    def keep(config: Any, *args: Any, **kwargs: Any) -> None:
-        given = {**dict(zip(known, args, strict=False)), **kwargs}
-        make(config, **{key: value for key, value in given.items() if key in known})
-        config.given = given
-        answer["refused"] += [key for key in given if key not in known]
-        caller = sys._getframe(1)
-        answer["place"] = caller.f_code.co_filename, caller.f_lineno
-
-    cls.__init__, cls.__post_init__ = keep, lambda config: None
+    config.given = {**dict(zip(known, args, strict=False)), **kwargs}
+    make(config, **{key: value for key, value in config.given.items() if key in known})
+    answer["refused"] += [key for key in config.given if key not in known]
+    caller = sys._getframe(1)
+    answer["place"] = caller.f_code.co_filename, caller.f_lineno
 
 
 def replace_trainers(module: Any) -> None:
     """Let a program end where it makes a trainer."""
     for cls in _classes_of(module, "Trainer"):
-        _replace_trainer(cls, [*inspect.signature(cls.__init__).parameters][1:])
-
-
-def _replace_trainer(cls: Any, known: list[str]) -> None:
-    def describe_and_end(trainer: Any, *args: Any, **kwargs: Any) -> None:
-        given = {**dict(zip(known, args, strict=False)), **kwargs}
-        config, adapter = given.get("args"), given.get("peft_config")
-        tree = {**getattr(config, "given", {}), "use_peft": adapter is not None, **_given_to(given.get("model"))}
-        of_model = tree.pop("model_init_kwargs", None) or {}
-        tree.update({key: value for key, value in of_model.items() if key in _OF_MODEL})
-        if adapter is not None:
-            tree["lora_r"] = getattr(adapter, "r", 8)
         method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Trainer")).lower()
-        trl = importlib.import_module("trl")
-        described = describe_parser(trl.TrlParser([one for one in (type(config), trl.ModelConfig) if config]), method)
-        end(**described, tree=tree, program=f"trl {method}")
+        known = [*inspect.signature(cls.__init__).parameters][1:]
+        cls.__init__ = partialmethod(_describe_and_end, method, known)
 
-    cls.__init__ = describe_and_end
+
+def _describe_and_end(trainer: Any, method: str, known: list[str], *args: Any, **kwargs: Any) -> None:
+    given = {**dict(zip(known, args, strict=False)), **kwargs}
+    config, adapter = given.get("args"), given.get("peft_config")
+    tree = {**getattr(config, "given", {}), "use_peft": adapter is not None, **_given_to(given.get("model"))}
+    of_model = tree.pop("model_init_kwargs", None) or {}
+    tree.update({key: value for key, value in of_model.items() if key in _OF_MODEL})
+    if adapter is not None:
+        tree["lora_r"] = getattr(adapter, "r", 8)
+    trl = importlib.import_module("trl")
+    described = describe_parser(trl.TrlParser([one for one in (type(config), trl.ModelConfig) if config]), method)
+    end(**described, tree=tree, program=f"trl {method}")
 
 
 def _classes_of(module: Any, ending: str) -> list[Any]:

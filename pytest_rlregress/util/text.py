@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable
 
 
 def on_one_line(text: str) -> str:
@@ -17,6 +18,16 @@ def wrapped(text: str, first: str = "", rest: str = "") -> list[str]:
         100, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     ).wrap
     return [line for part in text.splitlines() for line in wrap(part)]
+
+
+def checked_lines(checked: Iterable[str], not_checked: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the last lines of a report: what was checked, and by reason what was not, given as (check, reason)."""
+    by_reason: dict[str, list[str]] = {}
+    for check, why in sorted(not_checked, key=lambda pair: (pair[1], pair[0])):
+        by_reason.setdefault(why, []).append(check)
+    lines = [f"checked: {', '.join(checked) or 'nothing'}"]
+    lines += [f"not checked: {', '.join(dict.fromkeys(checks))}: {why}" for why, checks in by_reason.items()]
+    return [part for line in lines for part in wrapped(line, rest="  ")]
 
 
 def code_span(text: str) -> str:
