@@ -103,7 +103,7 @@ class Device:
     """The first GPU: memory in MiB that the driver counts."""
 
     def __init__(self) -> None:
-        from pytest_rlregress.containment import gpu_memory
+        from pytest_rlregress.hardware import gpu_memory
 
         self._memory = gpu_memory
         self._nvml, devices = gpu_memory.open_nvml(visible_only=True)

@@ -3,8 +3,7 @@
 It takes and gives plain values: of a run, a documented failure and a verdict it knows nothing. In the order of a test:
 
 ``pool``              the servers and children of one session, and the GPUs that they hold
-``messages``            what its processes say to each other
-``gpu_lock``          gives a GPU to one process at a time
+``messages``          what its processes say to each other
 ``client``            this process' handle on a warm server
 ``server``            the warm server: imports the stack once, forks a supervised child on request
 ``supervisor``        between server and child: takes in every orphan, reports how the child ended, leaves nothing alive
@@ -18,10 +17,11 @@ What they look at:
 
 ``interface``         inside the child: whether what a test raised is no verdict about a failure
 ``stacks``            Python and native stacks of a process and its descendants
-``logs``              the logs a test depends on: stalls, last lines, what Ray's workers died of
 ``post_mortem``       of a dead process: its native libraries, whether memory ran out
-``gpu_memory``        who holds memory on a GPU
 ``leftovers``         the session's temporary folder, and shared memory that nobody needs any more
+
+``hardware.gpu_lock`` and ``hardware.gpu_memory`` give a GPU to one process at a time and say who holds its memory;
+``logs.watched`` watches the logs that a test depends on.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics, Limits, post_mortem
-from pytest_rlregress.containment.logs import Logs
 from pytest_rlregress.containment.messages import IMPORT, MESSAGE_BYTES, STACKS_SIGNAL, Order
 from pytest_rlregress.containment.stacks import stacks
 from pytest_rlregress.logs import ray
+from pytest_rlregress.logs.watched import Logs
 from pytest_rlregress.util.processes import descendants, how_it_ended, own_memory
 
 #: What fixtures have to tear down when the run is stopped.

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import gpu_memory
+from pytest_rlregress.hardware import gpu_memory
 from pytest_rlregress.util import shared_memory
 from pytest_rlregress.util.processes import Process, command, descendants, is_housekeeper, living
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import ChildGroup, Death, Limits, child_config, gpu_memory, leftovers
+from pytest_rlregress.containment import ChildGroup, Death, Limits, child_config, leftovers
 from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Receive
 from pytest_rlregress.containment.client import ContainmentError, WarmServer
-from pytest_rlregress.containment.gpu_lock import GpuLock, acquire
 from pytest_rlregress.containment.messages import Order
+from pytest_rlregress.hardware import gpu_memory
+from pytest_rlregress.hardware.gpu_lock import GpuLock, acquire
 from pytest_rlregress.hardware.nvml import Gpu
 
 

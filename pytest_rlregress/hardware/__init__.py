@@ -1,4 +1,4 @@
-"""Hardware: what NVML sees (nvml), the profiles (profiles), which of them fits (matching)."""
+"""Hardware: what NVML sees (nvml), the profiles (profiles), which of them fits (matching), who uses a GPU (gpu_*)."""
 
 from pytest_rlregress.hardware.matching import (
     describe_gpu,

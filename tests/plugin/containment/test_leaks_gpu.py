@@ -16,7 +16,7 @@ from installed import TESTS
 from nvml_answers import Answers, h100
 from nvml_answers import FakeNvml as Cards
 
-from pytest_rlregress.containment import gpu_memory
+from pytest_rlregress.hardware import gpu_memory
 
 MIB = 2**20
 
@@ -58,7 +58,8 @@ import pynvml
 from pathlib import Path
 sys.path[:0] = [{str(TESTS)!r}, {str(Path(__file__).parent)!r}]
 from test_leaks_gpu import FakeNvml
-from pytest_rlregress.containment import gpu_memory, leaks
+from pytest_rlregress.hardware import gpu_memory
+from pytest_rlregress.containment import leaks
 import pytest
 
 gpu_memory._NVIDIA, gpu_memory.CUDA = Path("/dev/null"), str(Path("cuda").absolute())

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from pytest_rlregress.containment.logs import Logs
 from pytest_rlregress.fixtures import ray_cluster
+from pytest_rlregress.logs.watched import Logs
 
 UP = 'INFO:     127.0.0.1:42926 - "GET /health HTTP/1.1" 200 OK\n'
 COMPLETED = 'INFO:     127.0.0.1:42944 - "POST /v1/completions HTTP/1.1" 200 OK\n'

@@ -108,7 +108,7 @@ def test_only_tests_that_need_a_gpu_take_one_and_a_failed_fork_gives_it_back(run
 
 WAITS = """
 from pathlib import Path
-from pytest_rlregress.containment import gpu_memory
+from pytest_rlregress.hardware import gpu_memory
 
 def wait_for_gpu_memory(pids):
     with Path("waited-for").open("a") as file:

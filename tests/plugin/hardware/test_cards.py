@@ -37,7 +37,7 @@ def test_any(): assert "CUDA_VISIBLE_DEVICES" not in os.environ, "it looks at ca
 # A driver's device file, and the one that is open where CUDA is used, are files of this run.
 DRIVER = """
 import pathlib
-from pytest_rlregress.containment import gpu_memory
+from pytest_rlregress.hardware import gpu_memory
 gpu_memory._NVIDIA, gpu_memory.CUDA = pathlib.Path("/dev/null"), str(pathlib.Path(__file__).with_name("cuda"))
 gpu_memory.RECLAIM_SECONDS = 0.3
 """

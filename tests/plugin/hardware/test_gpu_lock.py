@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from pytest_rlregress.containment import gpu_lock
+from pytest_rlregress.hardware import gpu_lock
 from pytest_rlregress.hardware.nvml import Gpu
 
 GPUS = [Gpu(n, "NVIDIA H100 80GB HBM3", (9, 0), None, f"GPU-{n}aaaaaaa-1111-2222-3333-444444444444") for n in range(4)]
@@ -19,7 +19,7 @@ SLICE = Gpu(0, "NVIDIA A100-SXM4-80GB MIG 3g.40gb", (8, 0), None, "MIG-GPU-1c6d4
 HEAD = """
 import os, sys, time
 from pathlib import Path
-from pytest_rlregress.containment import gpu_lock
+from pytest_rlregress.hardware import gpu_lock
 from pytest_rlregress.hardware.nvml import Gpu
 folder, count = Path(sys.argv[1]), int(sys.argv[3])
 gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(int(sys.argv[2]))]
