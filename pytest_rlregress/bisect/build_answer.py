@@ -20,9 +20,9 @@ from pytest_rlregress.environments.contents import EnvironmentContents, list_dis
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.trials.context import TrialContext
 from pytest_rlregress.trials.failure_comparison import list_documented
-from pytest_rlregress.trials.observations import Trial
 from pytest_rlregress.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.trials.summaries import RunContext
+from pytest_rlregress.trials.trial import Trial
 from pytest_rlregress.util.text import plural
 
 

@@ -11,9 +11,10 @@ from pytest_rlregress.bisect.answer import Answer
 from pytest_rlregress.bisect.needs import LacksPackages
 from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
 from pytest_rlregress.records import reader
-from pytest_rlregress.trials.context import RequestError, open_context
+from pytest_rlregress.trials.context import open_context
 from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.run_request import run_request
+from pytest_rlregress.trials.trial import RequestError
 
 
 def run_bisect(options: argparse.Namespace) -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pytest_rlregress.bisect.answer import NotFound
 from pytest_rlregress.trials import failure_comparison
-from pytest_rlregress.trials.observations import Observation, State, Trial
 from pytest_rlregress.trials.runner import TrialResult, classify_trial
+from pytest_rlregress.trials.trial import Observation, State, Trial
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from pytest_rlregress.bisect.answer import Endpoint, NotFound
 from pytest_rlregress.bisect.flip import FlippingTest, find_flipping_test, list_tests
-from pytest_rlregress.trials.failure_comparison import GOOD_VERDICTS, describe, find_observation
-from pytest_rlregress.trials.observations import State, Trial
+from pytest_rlregress.trials.failure_comparison import describe, find_observation
 from pytest_rlregress.trials.progress import Progress, ProgressWindow
 from pytest_rlregress.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
 from pytest_rlregress.trials.summaries import TrialSummary, summarize_trial
+from pytest_rlregress.trials.trial import GOOD_VERDICTS, State, Trial
 
 
 class NoAnswer(Exception):

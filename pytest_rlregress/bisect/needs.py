@@ -19,8 +19,8 @@ from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.trials import pytest_run
 from pytest_rlregress.trials.context import TrialContext
 from pytest_rlregress.trials.failure_comparison import describe, is_failing
-from pytest_rlregress.trials.observations import Trial, TrialRun
 from pytest_rlregress.trials.progress import join_some
+from pytest_rlregress.trials.trial import Trial, TrialRun
 from pytest_rlregress.util import files
 from pytest_rlregress.util.text import plural
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from pytest_rlregress.bisect.answer import Culprit, Endpoint, NotFound
 from pytest_rlregress.bisect.follow import FollowedTest, NoAnswer
+from pytest_rlregress.stack.locks import Lock, differences
 from pytest_rlregress.trials import progress, search
-from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.progress import ProgressWindow
 from pytest_rlregress.trials.runner import Candidate, TrialResult
 from pytest_rlregress.trials.search import NotMonotone
 from pytest_rlregress.trials.summaries import Untested
+from pytest_rlregress.trials.trial import State
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def _make_culprit(among: OrderedCandidates, followed: FollowedTest, found: searc
     inside = range(found.last_good + 1, found.first_bad)
     ends = found.last_good, found.first_bad
     last, first = (followed.describe_at(among.candidates[at], among.points[at]) for at in ends)
-    before, after = (set(_moved(among, followed, at)) for at in ends)
+    trials = (followed.runner.find_trial(among.candidates[at]) for at in ends)
+    before, after = (trial.lock if trial is not None else None for trial in trials)
 
     def list_untested(places: Iterable[int]) -> tuple[Untested, ...]:
         return tuple(
@@ -88,25 +90,14 @@ def _make_culprit(among: OrderedCandidates, followed: FollowedTest, found: searc
         first,
         among.repaired,
         between=list_untested(inside),
-        moved=_difference(before, after),
-        from_base=tuple(sorted(after)),
+        moved=_list_moved(before, after, among.name),
+        from_base=_list_moved(among.candidates[0].base, after, among.name),
         skipped=list_untested(at for at in range(len(results)) if at not in inside),
     )
 
 
-def _moved(among: OrderedCandidates, followed: FollowedTest, at: int) -> tuple[str, ...]:
-    trial = followed.runner.find_trial(among.candidates[at])
-    return trial.moved if trial is not None else ()
-
-
-def _difference(before: set[str], after: set[str]) -> tuple[str, ...]:
-    """What two locks differ in, of both of which is known what they differ in from a third: ``name old -> new``."""
-    moves = [{line.split()[0]: line.partition(" -> ") for line in lines} for lines in (before, after)]
-    names = sorted({line.split()[0] for line in before ^ after})
-    ends = [[one[name][2] if name in one else _find_base_version(name, *moves) for one in moves] for name in names]
-    return tuple(f"{name} {old} -> {new}" for name, (old, new) in zip(names, ends, strict=True))
-
-
-def _find_base_version(name: str, *moves: dict[str, tuple[str, str, str]]) -> str:
-    """The version of a package that only one of two locks has moved."""
-    return next(one[name][0].partition(" ")[2] for one in moves if name in one)
+def _list_moved(before: Lock | None, after: Lock | None, name: str) -> tuple[str, ...]:
+    """List what differs between two locks beside the package under bisect."""
+    if before is None or after is None:
+        return ()
+    return tuple(str(one) for one in differences(before, after) if one.name != name)

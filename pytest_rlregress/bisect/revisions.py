@@ -16,7 +16,7 @@ from pytest_rlregress.environments.contents import Needs
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack import locks
 from pytest_rlregress.trials.context import TrialContext
-from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.trial import State
 from pytest_rlregress.util.git import git
 
 

@@ -18,10 +18,10 @@ from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, PackageChange
 from pytest_rlregress.trials import progress, pytest_run, search
-from pytest_rlregress.trials.context import RequestError, TrialContext, refuse_shadowed
-from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.context import TrialContext, refuse_shadowed
 from pytest_rlregress.trials.progress import ProgressWindow
 from pytest_rlregress.trials.search import MinimalSet, Units
+from pytest_rlregress.trials.trial import RequestError, State
 from pytest_rlregress.trials.upgrades import LockChanges, Upgrades, group_upgrades
 
 

@@ -16,7 +16,7 @@ Report: TypeAlias = pytest.TestReport | pytest.CollectReport
 Reports: TypeAlias = Sequence[Report]
 
 #: Properties of a report that are JSON objects, as text: they are objects in a record too.
-_OBJECTS = ("measured", "golden")
+_OBJECTS = ("measured", "golden", "outcome")
 
 
 def entry(name: str, file: str, reports: Reports, *, begun: bool) -> RecordedTest:
@@ -74,7 +74,7 @@ def _properties(reports: Reports) -> HarnessProperties:
     found: dict[str, Any] = {}
     for report in reports:
         found |= properties.read(report)
-    found |= {name: _object(found.get(name)) for name in _OBJECTS}
+    found |= {name: _object(found[name]) for name in _OBJECTS if name in found}
     return msgspec.convert(found, HarnessProperties)
 
 

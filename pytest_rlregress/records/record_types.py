@@ -19,7 +19,7 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from pytest_rlregress.verdicts import Rank, Verdict, rank
+from pytest_rlregress.verdicts import Outcome, Rank, Verdict, rank
 
 #: Version of what is under ``extra``.
 FORMAT = 2
@@ -34,7 +34,8 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     """What the harness says of a test: its reports' properties that begin with ``rlregress_``.
 
     ``measured`` are a training step's numbers, null where there is none, and ``golden`` is how they compare;
-    ``stand_ins`` is what took a real part's place in it. ``fidelity`` says how real a side of a failure is.
+    ``stand_ins`` is what took a real part's place in it. ``fidelity`` says how real a side of a failure is. ``outcome``
+    and ``named``, the ids of the documented failures that it looks like, are in the records of trials only.
     """
 
     failure: str = ""
@@ -49,6 +50,8 @@ class HarnessProperties(msgspec.Struct, omit_defaults=True):
     stand_ins: str = ""
     measured: dict[str, Any] = {}
     golden: dict[str, Any] = {}
+    outcome: Outcome | None = None
+    named: str = ""  # with commas
 
 
 class RecordedTest(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -23,17 +23,13 @@ from pytest_rlregress.environments import index_settings
 from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials.journal import TrialJournal
 from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.pytest_run import TrialRequest
 from pytest_rlregress.trials.runner import Builder, TrialRunner
+from pytest_rlregress.trials.trial import FORMAT, RequestError, TrialFolder
 
 # Folders that many distributions and projects have, and that say nothing of whose code is imported.
 _NOBODYS_MODULES = {"__pycache__", "benchmarks", "docs", "examples", "scripts", "test", "tests", "tools"}
-
-
-class RequestError(ValueError):
-    """A request that cannot be answered: the message says why, and what can be."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +76,16 @@ class TrialContext:
             **key,
             **self.test_key,
             "repeat": self.options.repeat,
+            "format": FORMAT,
             "machine": [platform.machine(), platform.python_version()],  # no name of a host, which a pod has but once
         }
         name = hashlib.sha256(json.dumps(request_key, sort_keys=True).encode()).hexdigest()[:16]
-        path = self.options.cache_dir / "journals" / f"{name}.jsonl"
-        with TrialJournal.open(path, request_key, fresh=self.options.fresh) as journal:
-            self.progress.report_known(len(journal.trials))
+        path = self.options.cache_dir / "trials" / name
+        with TrialFolder.open(path, fresh=self.options.fresh) as folder:
+            self.progress.report_known(len(folder.trials))
             runner = TrialRunner(
                 builder or self.environments,
-                journal,
+                folder,
                 request or self.request,
                 repeat=self.options.repeat,
                 timeout=self.options.timeout,

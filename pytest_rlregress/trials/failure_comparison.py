@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from pytest_rlregress.trials.observations import Observation, State, TrialRun
+from pytest_rlregress.trials.trial import GOOD_VERDICTS, Observation, State, TrialRun
 from pytest_rlregress.verdicts import Outcome
 
-#: Verdicts of a test that came out well.
-GOOD_VERDICTS = frozenset({"passed", "held", "absent"})
 #: Of a test that says nothing about its failure: a component is missing or broken.
 _NOT_RUN = ("unavailable", "blocked")
 _DOCUMENTED = frozenset({"reproduced", "returned"})

@@ -40,7 +40,7 @@ def declare_environments(group: Any) -> None:
         type=Path,
         default=cache.folder(),
         metavar="DIR",
-        help="the environment and journals (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
+        help="the environment and what was tried (default: %(default)s; also: environment RLREGRESS_CACHE_DIR)",
     )
 
 

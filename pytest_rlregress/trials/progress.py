@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.summaries import TrialSummary
 from pytest_rlregress.trials.text import quote_command, redact
+from pytest_rlregress.trials.trial import State
 from pytest_rlregress.util.text import plural
 from pytest_rlregress.util.units import format_duration
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -12,15 +13,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
+from msgspec.structs import replace
 
-from pytest_rlregress.trials import import_recorder
-from pytest_rlregress.trials.observations import Observation, TrialRun
-from pytest_rlregress.util.files import json_lines
+from pytest_rlregress.records import reader
+from pytest_rlregress.records.record_types import Record
+from pytest_rlregress.trials import import_recorder, trial_plugin
+from pytest_rlregress.trials.trial import TrialRun
 from pytest_rlregress.util.processes import how_it_ended
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
@@ -73,10 +75,12 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
     """
     begun, late = time.monotonic(), False
     with tempfile.TemporaryDirectory(prefix="rlregress-trial-") as folder:
-        asked, seen, printed = (Path(folder, name) for name in ("request.json", "seen.jsonl", "printed"))
+        asked, printed = Path(folder, "request.json"), Path(folder, "printed")
+        records = asked.with_name(trial_plugin.RECORDS)
+        records.mkdir()
         tests = None if request.tests is None else sorted(request.tests)
         about_run = {"shipped": request.shipped, "failures": request.failures, "finds_needs": request.finds_needs}
-        asked.write_text(json.dumps({**about_run, "tests": tests, "seen": str(seen), "parent": os.getpid()}))
+        asked.write_text(json.dumps({**about_run, "tests": tests, "parent": os.getpid()}))
         variables = _variables(Path(os.path.abspath(python)).parent)
         if request.finds_needs:
             shutil.copyfile(import_recorder.__file__, Path(folder, "sitecustomize.py"))
@@ -92,27 +96,37 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
             if process.poll() is None:
                 say(f"stopping the run: its tests have {STOP_SECONDS:g} s to be torn down")
                 _stop(process)
-        observations, about = _read_observations(seen)
         output = printed.read_text(errors="replace")[-OUTPUT:]
-        recorded = Path(folder, import_recorder.RECORD)
-        text = recorded.read_text(encoding="utf-8", errors="surrogateescape") if recorded.exists() else ""
-    trouble = _explain_exit(process.returncode, "ended" in about, bool(observations), output, request)
-    if late:
-        trouble = f"the run had no end after {timeout:g} s"
-    wanted = about.get("needed")
-    return TrialRun(
-        observations,
-        about.get("hardware", ""),
-        time.monotonic() - begun,
-        trouble,
-        None if wanted is None else tuple(wanted),
-        tuple(dict.fromkeys(text.splitlines())),
-    )
+        found = TrialRun(
+            _read_record(records),
+            time.monotonic() - begun,
+            needed=_read_needed(asked.with_name(trial_plugin.NEEDED)),
+            imported=tuple(dict.fromkeys(_read_imported(Path(folder, import_recorder.RECORD)))),
+        )
+    trouble = _explain_exit(process.returncode, found, output, request)
+    return replace(found, trouble=f"the run had no end after {timeout:g} s" if late else trouble)
+
+
+def _read_record(folder: Path) -> Record | None:
+    """Read the record of a run; None of one that has written none."""
+    for path in folder.glob("[!.]*.json*"):
+        with contextlib.suppress(reader.RecordError):
+            return reader.read(path)
+    return None
+
+
+def _read_needed(path: Path) -> tuple[str, ...] | None:
+    needed = json.loads(path.read_text()) if path.exists() else None
+    return None if needed is None else tuple(needed)
+
+
+def _read_imported(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines() if path.exists() else []
 
 
 def list_declared_needs(request: TrialRequest) -> tuple[str, ...] | None:
     """List the components of the stack that tests say they need, here; None where one of them says nothing."""
-    collect = replace(request, options=(*request.options, "--collect-only"))
+    collect = dataclasses.replace(request, options=(*request.options, "--collect-only"))
     return run_tests(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
 
 
@@ -165,22 +179,10 @@ def _descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
         return set()
 
 
-def _read_observations(seen: Path) -> tuple[dict[str, Observation], dict[str, Any]]:
-    """Read what the trial plugin wrote: the tests seen, and of the run its hardware, its needs, whether it ended."""
-    observations: dict[str, Observation] = {}
-    about: dict[str, Any] = {}
-    for record in json_lines(seen.read_bytes()) if seen.exists() else ():
-        if "observation" in record:
-            observation = Observation.from_json(record["observation"])
-            observations[observation.test] = observation
-        else:
-            about |= record
-    return observations, about
-
-
-def _explain_exit(code: int, ended: bool, seen: bool, output: str, request: TrialRequest) -> str:
+def _explain_exit(code: int, found: TrialRun, output: str, request: TrialRequest) -> str:
     """Say from pytest's exit code and output why a run says nothing of its tests; "" if it does."""
-    if (code in (0, 1) and ended) or (code in (4, 5) and seen):
+    ended = found.record is not None and found.record.results.extra.state == "complete"
+    if (code in (0, 1) and ended) or (code in (4, 5) and found.observations):
         return ""
     what = ", ".join([*request.arguments, *request.shipped, *sorted(request.tests or ())])
     lines = [line.strip() for line in output.splitlines() if line.strip()]

@@ -12,13 +12,12 @@ from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.uv import NoSpace, NoUv
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack.locks import LockError
-from pytest_rlregress.trials.context import RequestError
-from pytest_rlregress.trials.journal import JournalError
 from pytest_rlregress.trials.progress import Progress
+from pytest_rlregress.trials.trial import RequestError
 from pytest_rlregress.util.git import GitError
 
 #: What keeps a command from its answer, each with a sentence that says why.
-PROBLEMS = (RequestError, LockError, IndexProblem, RecordError, JournalError, GitError, NoSpace, NoUv, OSError)
+PROBLEMS = (RequestError, LockError, IndexProblem, RecordError, GitError, NoSpace, NoUv, OSError)
 
 
 class Answered(Protocol):

@@ -1,4 +1,4 @@
-"""Try candidates: an environment for the lock, the runs, a line in the journal. Nothing is tried twice."""
+"""Try candidates: an environment for the lock, the runs, their records in a folder. Nothing is tried twice."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import structs
+
 from pytest_rlregress.environments.environment import Environment
 from pytest_rlregress.environments.resolver import explain_conflict
 from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack.locks import Lock, differences
 from pytest_rlregress.trials import failure_comparison, pytest_run
-from pytest_rlregress.trials.journal import TrialJournal
-from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
+from pytest_rlregress.trials.trial import Observation, State, Trial, TrialFolder, TrialRun
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class TrialRunner:
 
     Args:
         environments: Builds them.
-        journal: What was tried before, and where it is written down.
+        folder: What was tried before, and where it is kept.
         request: The tests.
         repeat: Runs of each candidate.
         timeout: Seconds a run may take.
@@ -65,7 +66,7 @@ class TrialRunner:
     def __init__(
         self,
         environments: Builder,
-        journal: TrialJournal,
+        folder: TrialFolder,
         request: pytest_run.TrialRequest,
         *,
         repeat: int,
@@ -73,11 +74,11 @@ class TrialRunner:
         set_activity: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
-        self._environments, self._journal, self._request = environments, journal, request
+        self._environments, self._folder, self._request = environments, folder, request
         self._repeat, self._timeout, self._set_activity, self._say = repeat, timeout, set_activity, say
-        self._known = {one.label: one for one in journal.trials.values()}
+        self._known = dict(folder.trials)
         #: What the trials took that are known from before.
-        self.seconds_before = sum(trial.seconds for trial in journal.trials.values())
+        self.seconds_before = sum(trial.seconds for trial in folder.trials.values())
         #: Every trial of this request, in the order in which they were asked for.
         self.trials: dict[str, Trial] = {}
 
@@ -103,7 +104,7 @@ class TrialRunner:
             found = self._try(candidate)
             self._known[candidate.label] = self.trials[candidate.label] = found
             if not found.trouble:  # what could not be built, such as without network, may be another time
-                self._journal.add(found)
+                self._folder.add(found)
         return found
 
     def _try(self, candidate: Candidate) -> Trial:
@@ -111,19 +112,17 @@ class TrialRunner:
         self._set_activity(candidate.label)
         try:
             lock = candidate.lock()
-            twin = next((one for one in self._known.values() if one.digest == lock.digest and one.runs), None)
+            twin = next((one for one in self._known.values() if one.lock == lock and one.runs), None)
             if twin is not None:  # the same set of packages by another name
-                return replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
+                return structs.replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
             environment = self._environments.build(lock)
         except Unbuildable as error:
-            seconds = time.monotonic() - begun
-            return Trial(
-                candidate.label, "", trouble=str(error), build_seconds=seconds, conflict=explain_conflict(error)
-            )
+            seconds, conflict = time.monotonic() - begun, explain_conflict(error)
+            return Trial(candidate.label, trouble=str(error), build_seconds=seconds, conflict=conflict)
         built = time.monotonic() - begun
         runs = tuple(self._run(environment.python) for _ in range(self._repeat))
         moved = (one for one in differences(candidate.base, lock) if one.name not in candidate.subjects)
-        return Trial(candidate.label, lock.digest, runs, "", built, tuple(map(str, moved)))
+        return Trial(candidate.label, lock, runs, "", built, tuple(map(str, moved)))
 
     def _run(self, python: Path) -> TrialRun:
         return pytest_run.run_tests(python, self._request, timeout=self._timeout, say=self._say)

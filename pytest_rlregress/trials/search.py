@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.trial import State
 
 Units = frozenset[str]
 NONE: Units = frozenset()

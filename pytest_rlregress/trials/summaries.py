@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_rlregress.trials.observations import State, Trial
+from pytest_rlregress.trials.trial import State, Trial
 
 
 @dataclass(frozen=True)

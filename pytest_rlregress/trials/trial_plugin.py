@@ -1,7 +1,7 @@
-"""pytest's side of a trial: run the tests that were asked for, each contained, and write down what came out.
+"""pytest's side of a trial: run the tests that were asked for, each contained, and record what came out.
 
-``pytest_run.run_tests`` loads this plugin with ``-p`` and gives it ``--rl-trial=REQUEST.json``. It writes JSON, an
-object a line, on disk as soon as a test has ended: a run that is killed leaves what it has seen.
+``pytest_run.run_tests`` loads this plugin with ``-p`` and gives it ``--rl-trial=REQUEST.json``. The run's record
+goes beside that file, as ``--rl-record-dir`` writes it, with the outcome of every test.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Generator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from pytest_rlregress import catalogue, hardware
+from pytest_rlregress import catalogue
 from pytest_rlregress.containment import CHANNEL
 from pytest_rlregress.containment.interface import describe
 from pytest_rlregress.harness import items as harness_items
@@ -26,15 +28,18 @@ from pytest_rlregress.harness import properties, session
 from pytest_rlregress.harness.judging import CONCLUDED, outcome_of
 from pytest_rlregress.harness.node_ids import stable_id
 from pytest_rlregress.harness.stack_fixtures import CONTAINED
-from pytest_rlregress.trials.failure_comparison import GOOD_VERDICTS
-from pytest_rlregress.trials.observations import Observation
-from pytest_rlregress.util.files import append_json
+from pytest_rlregress.records import record_types
+from pytest_rlregress.records.writer import RecordWriter
+from pytest_rlregress.stack import locks
+from pytest_rlregress.trials.trial import GOOD_VERDICTS
+from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.processes import end_with_parent
 from pytest_rlregress.verdicts import Outcome
 
-#: Characters kept of a text, from its end.
-TEXT = 20_000
-_VERDICTS = {"skipped": "unavailable"}  # of an outcome without a side; the others are their own
+#: Beside the request: the folder of the record, and what the tests say they need, which a run of none has no record of.
+RECORDS, NEEDED = "records", "needed.json"
+#: Characters kept of a log, from its end.
+LOG = 20_000
 _LEAK = re.compile(r"(\w+ fixture '[^']*' )?leaked ")
 
 
@@ -45,20 +50,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
-    """Write down a conftest file that cannot be imported: pytest ends before it looks at any test."""
+    """Record a conftest file that cannot be imported: pytest ends before it looks at any test."""
     try:
         return (yield)
     except Exception as error:
         request, path = early_config.known_args_namespace.rl_trial, getattr(error, "path", None)
         if request is not None and path is not None and error.__cause__ is not None:
             test = Path(os.path.relpath(path, early_config.rootpath)).as_posix()
-            observation = Observation(test, _make_outcome(error.__cause__), "uncollected", str(error))
-            _append(Path(json.loads(request.read_text())["seen"]), {"observation": observation})
+            _record_one(request.with_name(RECORDS), test, _make_outcome(error.__cause__), str(error))
         raise
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Contain every test, and watch; not in the contained children, where this plugin is loaded too."""
+    """Contain every test, and record the run; not in the contained children, where this plugin is loaded too."""
     if config.option.rl_trial is None or CHANNEL in config.stash:
         return
     request = json.loads(config.option.rl_trial.read_text())
@@ -70,6 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
     folders = [_folder(run, failure) for failure in request["failures"]]
     if named or folders:
         config.args[:] = [*named, *folders]
+    writer = RecordWriter(config, run, config.option.rl_trial.with_name(RECORDS))
+    config.pluginmanager.register(writer, "rlregress-record")
+    # After it, so that its hooks are called before.
     config.pluginmanager.register(TrialPlugin(config, run, request, named), "rlregress-trial")
 
 
@@ -82,7 +89,7 @@ def _folder(run: session.Session, failure_id: str) -> str:
 
 
 class TrialPlugin:
-    """Chooses the tests of one run, and writes down what came out of each."""
+    """Chooses the tests of one run, and adds to their reports what came out of each."""
 
     def __init__(
         self, config: pytest.Config, run: session.Session, request: Mapping[str, Any], named: list[str]
@@ -91,23 +98,20 @@ class TrialPlugin:
         self._named = [config.invocation_params.dir.joinpath(test.partition("::")[0]).resolve() for test in named]
         self._items: dict[str, pytest.Item] = {}
         self._plain: set[str] = set()
-        self._seen: dict[str, Observation] = {}
-        self._write({"hardware": _hardware(run)})
+        self._good: set[str] = set()
 
     # -- collection ------------------------------------------------------------------------------------------------
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, pytest.CollectReport, Any]:
-        """Write down a file that cannot be imported, or that skips all of its tests."""
+        """Add the outcome of a file that cannot be imported, or that skips all of its tests."""
         report: Any = yield
         if not report.passed:
             if report.failed:  # pytest wraps an ImportError into an exception of its own
                 error = report.call.excinfo.value
                 report.rlregress_exception = _describe(error.__cause__ or error)
-            outcome = outcome_of(report, getattr(collector, "death", None))
-            verdict = "uncollected" if report.failed else "unavailable"
-            test = stable_id(collector.nodeid, collector.path)
-            self._write({"observation": _truncate(Observation(test, outcome, verdict, report.longreprtext))})
+            report.user_properties = []
+            _add(report, outcome_of(report, getattr(collector, "death", None)))
         return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -115,7 +119,7 @@ class TrialPlugin:
         """Leave out what was not asked for, and mark the rest for containment: a file of plain tests shares a child."""
         requested = [item for item in items if self._is_requested(item)]
         needed = self._needed(requested)
-        self._write({"needed": needed})
+        write_whole(self._config.option.rl_trial.with_name(NEEDED), json.dumps(needed))
         if self._request["finds_needs"] and needed is not None:
             requested = []
         kept = set(requested)
@@ -149,63 +153,39 @@ class TrialPlugin:
 
     # -- one test --------------------------------------------------------------------------------------------------
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what decides a test, and write it down at its end."""
-        if report.nodeid not in self._items:  # of a check that the harness makes for the test: the test says what of it
+        """Add the outcome to the report that decides a test; one that ends well may yet fail in its teardown."""
+        item = self._items.get(report.nodeid)
+        if item is None:  # of a check that the harness makes for the test: the test says what of it
             return
-        before = self._seen.get(report.nodeid)
         if report.when == "teardown":
-            if (
-                report.failed
-                and before is not None
-                and before.verdict in GOOD_VERDICTS
-                and not self._plain_leak(report)
-            ):
+            if report.failed and report.nodeid in self._good:
                 outcome = outcome_of(report, None)
-                before = replace(before, outcome=outcome, verdict="failed", text=report.longreprtext)
-            if before is not None:
-                self._write({"observation": _truncate(before)})
+                # What a plain test leaves behind pytest itself would not mind.
+                if not (report.nodeid in self._plain and _LEAK.match(outcome.message)):
+                    _add(report, outcome)
         elif report.when == "call" or not report.passed:
-            self._seen[report.nodeid] = self._observe(self._items[report.nodeid], report)
-
-    def _observe(self, item: pytest.Item, report: pytest.TestReport) -> Observation:
-        outcome, named = item.stash[CONCLUDED]
-        found = properties.read(report)
-        came_out = (text for title, text in report.sections if title.endswith(": what came out"))
-        return Observation(
-            stable_id(item.nodeid, item.path),
-            outcome,
-            found.get("verdict") or _VERDICTS.get(outcome.kind, outcome.kind),
-            report.longreprtext if report.failed else next(came_out, ""),
-            found.get("failure"),
-            found.get("side"),
-            named,
-            json.loads(found.get("measured", "null")),
-        )
-
-    def _plain_leak(self, report: pytest.TestReport) -> bool:
-        """Whether a test failed only for what it left behind, which pytest itself would not mind."""
-        return report.nodeid in self._plain and _LEAK.match(outcome_of(report, None).message) is not None
-
-    # -- the end ---------------------------------------------------------------------------------------------------
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        """The run came to its end."""
-        self._write({"ended": True})
-
-    def _write(self, record: Mapping[str, object]) -> None:
-        _append(Path(self._request["seen"]), record)
+            outcome, named = item.stash[CONCLUDED]
+            if properties.read(report).get("verdict", outcome.kind) in GOOD_VERDICTS:
+                self._good.add(report.nodeid)
+            _add(report, outcome, ",".join(named))
 
 
-def _hardware(run: session.Session) -> str:
-    """Name the profile and the devices of the run."""
-    devices = "; ".join(map(hardware.describe_gpu, run.machine.gpus))
-    try:
-        profile = run.profile
-    except pytest.UsageError:  # a card that no profile is for
-        return devices
-    return profile.id if profile.is_cpu else f"{profile.id} of {devices}"
+def _add(report: Any, outcome: Outcome, named: str = "") -> None:
+    """Add what came out of a test to its report, for the record."""
+    kept = replace(outcome, log=outcome.log[-LOG:])
+    properties.add(report, outcome=json.dumps(asdict(kept)), named=named)
+
+
+def _record_one(folder: Path, test: str, outcome: Outcome, text: str) -> None:
+    """Write the record of a run that ended before pytest had a session."""
+    now, here = round(time.time() * 1000), record_types.InstalledStack(locks.installed().text.splitlines())
+    extra = record_types.HarnessProperties(outcome=outcome)
+    recorded = record_types.RecordedTest(test, "failed", "error", 0, test, extra, trace=text)
+    head = record_types.begun(now, record_types.RunExtra(record_types.FORMAT, here))
+    record = record_types.with_tests(head, [recorded], "complete", now)
+    write_whole(folder / "conftest.json", json.dumps(msgspec.to_builtins(record)))
 
 
 def _make_outcome(error: BaseException) -> Outcome:
@@ -215,13 +195,3 @@ def _make_outcome(error: BaseException) -> Outcome:
 
 def _describe(error: BaseException) -> dict[str, Any]:
     return describe(pytest.ExceptionInfo.from_exception(error))
-
-
-def _truncate(observation: Observation) -> Observation:
-    outcome = replace(observation.outcome, log=observation.outcome.log[-TEXT:])
-    return replace(observation, outcome=outcome, text=observation.text[-TEXT:])
-
-
-def _append(path: Path, record: Mapping[str, object]) -> None:
-    with path.open("ab") as file:
-        append_json(file.fileno(), [record], sync=True)

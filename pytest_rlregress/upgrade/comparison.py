@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from pytest_rlregress.trials.failure_comparison import describe, find_observation
-from pytest_rlregress.trials.observations import Observation, Trial, TrialRun
+from pytest_rlregress.trials.trial import Observation, Trial, TrialRun
 from pytest_rlregress.util.text import on_one_line
 from pytest_rlregress.verdicts import Rank, Verdict, rank
 

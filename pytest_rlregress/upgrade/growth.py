@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from pytest_rlregress.trials import search
-from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.search import NONE, NextSet, Units
+from pytest_rlregress.trials.trial import State
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import Lock, LockError, PackageChange, differences
-from pytest_rlregress.trials.context import RequestError, TrialContext
+from pytest_rlregress.trials.context import TrialContext
+from pytest_rlregress.trials.trial import RequestError
 from pytest_rlregress.trials.upgrades import LockChanges
 from pytest_rlregress.util.text import on_one_line
 

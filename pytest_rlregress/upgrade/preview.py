@@ -15,11 +15,11 @@ from pytest_rlregress.environments import requirements
 from pytest_rlregress.environments.environment import Environment, Environments
 from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials.context import RequestError, TrialContext, open_context, refuse_shadowed
-from pytest_rlregress.trials.observations import State
+from pytest_rlregress.trials.context import TrialContext, open_context, refuse_shadowed
 from pytest_rlregress.trials.progress import Progress, join_some
 from pytest_rlregress.trials.runner import TrialRunner
 from pytest_rlregress.trials.summaries import RunContext
+from pytest_rlregress.trials.trial import RequestError, State
 from pytest_rlregress.trials.upgrades import LockChanges, group_upgrades
 from pytest_rlregress.upgrade import comparison
 from pytest_rlregress.upgrade.answer import UpgradeAnswer
@@ -39,7 +39,6 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
     Raises:
         RequestError: It cannot be resolved or built, or the tests cannot be run here or with it.
         IndexProblem: A version is not on the index, or that cannot be asked.
-        JournalError: The same command is already running.
         NoSpace: The disk is full.
     """
     packages, tests = split_words(options.words)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pytest_rlregress.fixtures.step_measurements import MINIATURE
 from pytest_rlregress.goldens import step_numbers
-from pytest_rlregress.trials.observations import Trial
+from pytest_rlregress.trials.trial import Trial
 from pytest_rlregress.util.units import GIB
 
 

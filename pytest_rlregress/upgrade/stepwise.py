@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.progress import ProgressWindow
 from pytest_rlregress.trials.search import NONE, Units
+from pytest_rlregress.trials.trial import State
 from pytest_rlregress.trials.upgrades import Upgrades
 from pytest_rlregress.upgrade.answer import LeftOut, SafeSet
 from pytest_rlregress.upgrade.growth import LargestSet, next_growth

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pytest_rlregress.trials.context import RequestError
-from pytest_rlregress.trials.observations import State, Trial
 from pytest_rlregress.trials.progress import Progress, ProgressWindow
 from pytest_rlregress.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.trials.summaries import TrialSummary
+from pytest_rlregress.trials.trial import RequestError, State, Trial
 from pytest_rlregress.upgrade import comparison
 from pytest_rlregress.upgrade.comparison import TestEffect, VerdictChange
 
@@ -54,8 +53,7 @@ class Baseline:
         self.trial = runner.try_(here)
         trouble = _find_trouble(self.trial)
         if trouble:
-            again = " (known from before: --fresh tries it again)" if known else ""
-            raise RequestError(f"the tests cannot be run here: {trouble}{again}")
+            raise RequestError(f"the tests cannot be run here: {trouble}")
         if not comparison.is_driven(comparison.compare_trials(self.trial, self.trial), after=False):
             raise RequestError("none of the tests can be driven here: there is nothing to compare")
         self._report(self.trial, State.GOOD, "", known, None)
@@ -75,8 +73,6 @@ class Baseline:
         known = not seen and self._runner.find_trial(candidate) is not None
         trial = self._runner.try_(candidate)
         tried = self._judge(trial)
-        if known and tried.state is State.UNKNOWN:
-            tried = replace(tried, reason=f"{tried.reason} (known from before: --fresh tries it again)")
         if not seen:
             self._report(trial, tried.state, tried.reason, known, window)
         return tried

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from made_trials import make_run
 from markdown_it import MarkdownIt
 from renderings import compare_with_file
 
@@ -35,10 +36,10 @@ from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials import document
 from pytest_rlregress.trials import text as answer_text
-from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
 from pytest_rlregress.trials.progress import Progress, ProgressWindow, join_ends, join_some
 from pytest_rlregress.trials.summaries import RunContext, TrialSummary, Untested, summarize_trial
 from pytest_rlregress.trials.text import quote_command, redact
+from pytest_rlregress.trials.trial import Observation, State, Trial
 from pytest_rlregress.util.units import format_duration
 from pytest_rlregress.verdicts import Outcome
 
@@ -201,14 +202,14 @@ def test_an_answer_is_something_and_one_thing(changes):
 
 def test_a_trial_in_one_line():
     def run(verdict, key="t"):
-        return TrialRun({key: Observation(key, Outcome("passed"), verdict)}, seconds=2.0)
+        return make_run({key: Observation(key, Outcome("passed"), verdict)}, seconds=2.0)
 
     def line(*runs):
-        return summarize_trial(Trial("x 1", "0", runs, build_seconds=3.0), "t", State.GOOD)
+        return summarize_trial(Trial("x 1", None, runs, build_seconds=3.0), "t", State.GOOD)
 
     assert line(run("absent"), run("absent")) == TrialSummary("x 1", State.GOOD, "absent", 7.0, 2)
     assert line(run("absent"), run("reproduced"), run("absent")).verdict == "2 absent, 1 reproduced"
-    assert line(run("absent", "other"), TrialRun(trouble="no such test")).verdict == ""
+    assert line(run("absent", "other"), make_run(trouble="no such test")).verdict == ""
 
 
 @pytest.mark.parametrize(
@@ -345,7 +346,7 @@ def test_what_came_out_at_both_ends_is_shown_once():
 
 def test_a_run_that_came_to_its_limit_is_tried_again_with_fresh():
     options = SimpleNamespace(good="", all_packages=False)
-    trial = Trial("1.0", "", (TrialRun(trouble="the run had no end after 9 s"),))
+    trial = Trial("1.0", None, (make_run(trouble="the run had no end after 9 s"),))
     held = EnvironmentContents(Lock({}), {})
     [advice] = build_answer._advise(SimpleNamespace(options=options), held, [trial], conflict=False)
     assert "--fresh" in advice

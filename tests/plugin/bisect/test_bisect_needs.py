@@ -11,12 +11,13 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from made_trials import make_run
 
 from pytest_rlregress.bisect.needs import find_lacking
 from pytest_rlregress.environments.contents import find_providers
 from pytest_rlregress.trials import import_recorder, pytest_run
-from pytest_rlregress.trials.observations import Observation, Trial, TrialRun
 from pytest_rlregress.trials.pytest_run import TrialRequest
+from pytest_rlregress.trials.trial import Observation, Trial
 from pytest_rlregress.verdicts import Outcome
 
 IMPORTS = """
@@ -120,5 +121,5 @@ def test_a_plain_test_is_run_and_one_that_says_what_it_needs_is_not(tmp_path, mo
 )
 def test_what_a_test_lacks_at_an_end(exception, message, lacking):
     seen = Observation("t.py::t", Outcome("failed", exceptions=(exception,), message=message), "failed")
-    trials = [Trial("good", "0", (TrialRun({seen.test: seen}),)), Trial("bad", "", trouble="No solution: jinja2")]
+    trials = [Trial("good", None, (make_run({seen.test: seen}),)), Trial("bad", trouble="No solution: jinja2")]
     assert find_lacking(trials, ("jinja2", "pip", "pyyaml")) == lacking

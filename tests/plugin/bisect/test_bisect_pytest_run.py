@@ -303,7 +303,7 @@ def test_a_host_of_another_name_goes_on_from_there(tmp_path, monkeypatch):
         monkeypatch.setattr(platform, "node", lambda name=name: name)
         with context.TrialContext(options, Catalogue(), request, Progress(), environments, None).runner({}):
             pass
-    assert len([*tmp_path.glob("journals/*.jsonl")]) == 1
+    assert len([*tmp_path.glob("trials/*")]) == 1
 
 
 def test_a_package_on_the_import_path_is_refused(tmp_path, monkeypatch):

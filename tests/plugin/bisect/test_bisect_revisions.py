@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from made_trials import make_run
 
 from pytest_rlregress.bisect import checkout, ordered, revisions, worktree
 from pytest_rlregress.bisect.checkout import open_commits
@@ -22,11 +23,10 @@ from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials import pytest_run
-from pytest_rlregress.trials.journal import TrialJournal
-from pytest_rlregress.trials.observations import Observation, TrialRun
 from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.pytest_run import TrialRequest
 from pytest_rlregress.trials.runner import TrialRunner
+from pytest_rlregress.trials.trial import Observation, TrialFolder
 from pytest_rlregress.util import git
 from pytest_rlregress.verdicts import Outcome
 
@@ -160,12 +160,12 @@ class Bisect:
         where = {"held": _nothing, "installer": self.installer, "folder": self.folder / "worktrees"}
         with (
             open_commits(repo, spec, request=request, environments=environments, **where) as commits,
-            TrialJournal.open(self.folder / "journal", {"revisions": spec}) as journal,
+            TrialFolder.open(self.folder / f"trials-{spec}") as known,
             commits.working_folder(),
         ):
             progress = Progress()
             how = {"repeat": 1, "timeout": 100, "set_activity": progress.set_activity, "say": progress.say}
-            runner = TrialRunner(commits, journal, commits.request, **how)
+            runner = TrialRunner(commits, known, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
             followed = follow_test(*ends, runner, progress)
             culprit = ordered.find_first_bad(revisions.list_candidates(commits, followed), followed)
@@ -180,7 +180,7 @@ class Bisect:
         if ended.returncode:
             name, _, message = ended.stderr.splitlines()[-1].partition(": ")
             outcome = Outcome("failed", exceptions=(name,), message=message)
-        return TrialRun({"test_it.py::test_answer": Observation("test_it.py::test_answer", outcome, outcome.kind)})
+        return make_run({"test_it.py::test_answer": Observation("test_it.py::test_answer", outcome, outcome.kind)})
 
 
 @pytest.fixture

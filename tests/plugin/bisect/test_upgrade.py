@@ -376,7 +376,7 @@ def test_two_of_the_same_at_once_are_refused_and_two_others_are_not(bench):
         if "would move" in line:
             break
     deadline = time.monotonic() + 60
-    while not any(bench.cache.glob("journals/*.jsonl")) and time.monotonic() < deadline:
+    while not any(bench.cache.glob("trials/*")) and time.monotonic() < deadline:
         time.sleep(0.1)
     same = bench.start("free==1", "thing==2", "mine/test_thing.py", "--scenarios=mine")
     other = bench.start("tool==2", "mine/test_tool.py", "--scenarios=mine", "--fresh")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_trials import make_run
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.trials import failure_comparison
@@ -17,7 +18,7 @@ from pytest_rlregress.trials.failure_comparison import (
     find_observation,
     normalise,
 )
-from pytest_rlregress.trials.observations import Observation, State, TrialRun
+from pytest_rlregress.trials.trial import Observation, State
 from pytest_rlregress.verdicts import Outcome
 
 TEST = "tests/test_it.py::test_it"
@@ -158,14 +159,14 @@ PLAIN = {
 def check_table(judge):
     for name, (one, other) in SAME.items():
         for this, bad in ((one, other), (other, one), (one, one)):
-            assert judge(this, TrialRun(), bad)[0] is BAD, name
+            assert judge(this, make_run(), bad)[0] is BAD, name
     for name, (one, other) in OTHER.items():
         for this, bad in ((one, other), (other, one)):
-            state, reason = judge(this, TrialRun(), bad)
+            state, reason = judge(this, make_run(), bad)
             assert (state, reason) == (UNKNOWN, f"fails otherwise: {describe(this)}"), name
     for name, (this, state, reason) in PLAIN.items():
         for bad in (failed("x"), None):
-            assert judge(this, TrialRun(), bad) == (state, reason), name
+            assert judge(this, make_run(), bad) == (state, reason), name
 
 
 def test_table():
@@ -216,9 +217,9 @@ def two_of_one_failure(draw):
 def check_drawn(one, other_class):
     name, first, second = one
     bad = failed(first, f"a.{name}")
-    assert compare_with_bad_end(failed(second, f"b.{name}"), TrialRun(), bad)[0] is BAD
+    assert compare_with_bad_end(failed(second, f"b.{name}"), make_run(), bad)[0] is BAD
     if other_class != name:
-        assert compare_with_bad_end(failed(second, f"b.{other_class}"), TrialRun(), bad)[0] is UNKNOWN
+        assert compare_with_bad_end(failed(second, f"b.{other_class}"), make_run(), bad)[0] is UNKNOWN
 
 
 def test_the_same_with_other_numbers_and_never_with_another_class():
@@ -244,11 +245,11 @@ def test_normalised_twice_is_normalised_once(one):
 
 def test_any_failure_is_bad_while_the_ends_are_proven():
     for one in (failed("x"), crashed("SIGFPE"), hung(), sided("reproduced"), sided("changed")):
-        assert compare_with_bad_end(one, TrialRun(), None) == (BAD, describe(one))
+        assert compare_with_bad_end(one, make_run(), None) == (BAD, describe(one))
 
 
 def test_another_machine_says_nothing():
-    lost, kept = TrialRun(hardware="cpu"), TrialRun(hardware="h100 of NVIDIA H100")
+    lost, kept = make_run(hardware="cpu"), make_run(hardware="h100 of NVIDIA H100")
     for observation in (ended("passed"), failed("x")):
         state, reason = compare_with_bad_end(observation, lost, failed("x"), kept.hardware)
         assert state is UNKNOWN
@@ -258,20 +259,23 @@ def test_another_machine_says_nothing():
 
 def test_what_was_not_seen_says_why():
     bad = failed("x")
-    assert compare_with_bad_end(None, TrialRun(trouble="the run had no end after 9 s"), bad) == (
+    assert compare_with_bad_end(None, make_run(trouble="the run had no end after 9 s"), bad) == (
         UNKNOWN,
         "the run had no end after 9 s",
     )
     file = replace(
-        failed("No module named 'x'", "builtins.ImportError"), test="tests/test_it.py", verdict="uncollected"
+        failed("No module named 'x'", "builtins.ImportError"),
+        test="tests/test_it.py",
+        verdict="uncollected",
+        failure="",
     )
-    other = TrialRun({file.test: file})
+    other = make_run({file.test: file})
     assert compare_with_bad_end(None, other, bad) == (UNKNOWN, f"was not run: {describe(file)}")
-    assert find_observation(other, TEST) is file
+    assert find_observation(other, TEST) == file
     assert find_observation(other, "tests/test_other.py::test_it") is None
     conftest = replace(file, test="tests/conftest.py")
-    assert find_observation(TrialRun({conftest.test: conftest}), TEST) is conftest
-    assert find_observation(TrialRun({TEST: bad, conftest.test: conftest}), TEST) is bad
+    assert find_observation(make_run({conftest.test: conftest}), TEST) == conftest
+    assert find_observation(make_run({TEST: bad, conftest.test: conftest}), TEST).outcome == bad.outcome
 
 
 def test_repeats_agree_or_are_flaky():

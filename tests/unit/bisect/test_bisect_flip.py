@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from made_trials import make_run
 
 from pytest_rlregress.bisect.answer import NotFound
 from pytest_rlregress.bisect.flip import find_flipping_test
-from pytest_rlregress.trials.observations import Observation, Trial, TrialRun
+from pytest_rlregress.trials.trial import Observation, Trial
 from pytest_rlregress.verdicts import Outcome
 
 OUTCOMES = {
@@ -25,11 +26,11 @@ def trial(label, *runs, trouble="", hardware="cpu"):
 
     def run(verdicts):
         seen = [observation(test, word) for test, word in verdicts.items()]
-        return TrialRun(
+        return make_run(
             {one.test: one for one in seen}, hardware, trouble="" if verdicts else "no such test here: t.py"
         )
 
-    return Trial(label, label, tuple(map(run, runs)), trouble)
+    return Trial(label, None, tuple(map(run, runs)), trouble)
 
 
 def test_the_first_test_that_flips_is_followed():
@@ -49,7 +50,7 @@ def test_the_reproduces_side_is_followed_where_the_guards_flip_too():
             Observation(f"t.py::{name}", OUTCOMES["passed"], verdicts[name], failure=failure, side=kind)
             for kind, name, failure in sides
         ]
-        return Trial(label, label, (TrialRun({one.test: one for one in seen}),))
+        return Trial(label, None, (make_run({one.test: one for one in seen}),))
 
     good, bad = side("old", guard="held", other="held", act="absent"), ("regressed", "reproduced")
     ends = find_flipping_test(good, side("new", guard=bad[0], other="held", act=bad[1]))

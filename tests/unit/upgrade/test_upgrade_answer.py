@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.summaries import RunContext, TrialSummary
+from pytest_rlregress.trials.trial import State
 from pytest_rlregress.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
 from pytest_rlregress.upgrade.comparison import Effect, VerdictChange
 from pytest_rlregress.upgrade.rendering import as_json, as_markdown, as_text

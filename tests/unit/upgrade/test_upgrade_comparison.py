@@ -5,18 +5,18 @@ from __future__ import annotations
 import io
 import itertools
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 from made_goldens import KEY, RECORDED, but
+from made_trials import make_run
+from msgspec.structs import replace
 
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials.context import RequestError
-from pytest_rlregress.trials.journal import TrialJournal
-from pytest_rlregress.trials.observations import Observation, State, Trial, TrialRun
 from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.pytest_run import TrialRequest
 from pytest_rlregress.trials.runner import Candidate, TrialRunner
+from pytest_rlregress.trials.trial import Observation, RequestError, State, Trial, TrialFolder
 from pytest_rlregress.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
 from pytest_rlregress.upgrade.step import compare_steps
 from pytest_rlregress.upgrade.tries import Baseline
@@ -28,13 +28,13 @@ TEST = "rollout/test_x.py::test_y"
 def seen(verdict, test=TEST, failure="overflow", side="guards", message="it broke", measured=None):
     kinds = {"held": "passed", "absent": "passed", "passed": "passed", "unavailable": "skipped", "blocked": "skipped"}
     outcome = Outcome(kinds.get(verdict, "failed"), message=message)
-    return Observation(test, outcome, verdict, "E  it broke", failure, side, measured=measured)
+    return Observation(test, outcome, verdict, "E  it broke", failure, side, measured=measured or {})
 
 
 def trial(*observations, hardware="cpu", **more):
     """A trial of one run for each list of observations."""
     runs = [one if isinstance(one, tuple) else (one,) for one in observations]
-    return Trial("after", "0", tuple(TrialRun({one.test: one for one in some}, hardware, **more) for some in runs))
+    return Trial("after", None, tuple(make_run({one.test: one for one in some}, hardware, **more) for some in runs))
 
 
 def effect(before, after):
@@ -168,11 +168,11 @@ def test_whether_anything_was_driven():
 def baseline_of(folder, here, **others):
     """A baseline whose trials, and those of others by their label, are known from before."""
     lock = Lock({})
-    with TrialJournal.open(folder / "journal.jsonl", {}) as journal:
+    with TrialFolder.open(folder) as known:
         for label, one in {"here": here, **others}.items():
-            journal.add(replace(one, label=label))
+            known.add(replace(one, label=label))
         limits = {"repeat": 1, "timeout": 1}
-        runner = TrialRunner(None, journal, TrialRequest(), **limits, set_activity=print, say=print)
+        runner = TrialRunner(None, known, TrialRequest(), **limits, set_activity=print, say=print)
         yield Baseline(Candidate("here", lambda: lock, lock), runner, Progress(io.StringIO()))
 
 
@@ -186,7 +186,7 @@ def baseline_of(folder, here, **others):
         (trial(seen("regressed"), trouble="the run had no end"), State.BAD, "regressed 1"),
         (trial(seen("held"), trouble="the run had no end"), State.UNKNOWN, "the run had no end"),
         (trial(seen("regressed"), hardware="h100"), State.UNKNOWN, "the hardware changed: h100, before it was cpu"),
-        (Trial("after", "0", trouble="no wheel"), State.UNKNOWN, "no wheel"),
+        (Trial("after", trouble="no wheel"), State.UNKNOWN, "no wheel"),
     ],
 )
 def test_what_a_set_of_upgrades_is(after, state, reason, tmp_path):
@@ -231,4 +231,4 @@ def test_numbers_before_and_after_of_each_step():
 def test_only_tests_that_measured_in_both_are_compared():
     assert compare_steps(trial(measured(RECORDED)), trial(seen("unavailable", GOLDEN_TEST))) == ()
     assert compare_steps(trial(measured(RECORDED)), trial(measured(RECORDED, "training/test_other.py::test_o"))) == ()
-    assert compare_steps(trial(measured(RECORDED)), Trial("nothing", "", trouble="no wheel")) == ()
+    assert compare_steps(trial(measured(RECORDED)), Trial("nothing", trouble="no wheel")) == ()

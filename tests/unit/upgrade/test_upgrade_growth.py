@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.trials.observations import State
 from pytest_rlregress.trials.search import NextSet
+from pytest_rlregress.trials.trial import State
 from pytest_rlregress.upgrade import growth
 from pytest_rlregress.upgrade.growth import LargestSet, next_growth
 

@@ -8,7 +8,7 @@ from packaging.specifiers import SpecifierSet
 
 from pytest_rlregress.environments import resolver
 from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
-from pytest_rlregress.trials.context import RequestError
+from pytest_rlregress.trials.trial import RequestError
 from pytest_rlregress.upgrade import plan
 
 # -- a project's conditions -------------------------------------------------------------------------------------------
