@@ -15,7 +15,7 @@ In the order of a bisect:
 ``follow``          that test at each candidate
 ``build_answer``    the answer, from what was found
 ``answer``          its parts
-``rendering``       the answer as text, Markdown and JSON
+``rendering``       the answer, told in sentences and sections
 
 How candidates are tried is in ``pytest_rlregress.trials``.
 """

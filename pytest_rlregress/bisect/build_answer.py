@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
@@ -165,8 +164,7 @@ def _run_context(hardware: str, held: EnvironmentContents, moved: set[str]) -> R
     """Where it was tried; of the packages held fixed, the components of the stack."""
     names = sorted(list_distributions(COMPONENTS) - moved)
     versions = {name: held.lock.version(name) or "" for name in names if name in held.lock.lines}
-    where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
-    return RunContext(platform.python_version(), where, hardware, versions, _describe_left_out(held))
+    return RunContext.here(hardware, versions, _describe_left_out(held))
 
 
 def _describe_left_out(held: EnvironmentContents) -> tuple[str, ...]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from pathlib import Path
 
 from pytest_rlregress.bisect import one_package, revisions, two_locks
 from pytest_rlregress.bisect.answer import Answer
 from pytest_rlregress.bisect.needs import LacksPackages
-from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.bisect.rendering import tell
 from pytest_rlregress.records import reader
 from pytest_rlregress.trials.context import open_context
 from pytest_rlregress.trials.progress import Progress
@@ -23,8 +22,7 @@ def run_bisect(options: argparse.Namespace) -> int:
     Raises:
         CatalogueError: There is no such failure.
     """
-    find = partial(_find_answer, options)
-    return run_request(options, find, as_text=as_text, as_markdown=as_markdown, as_json=as_json)
+    return run_request(options, lambda progress: tell(_find_answer(options, progress)))
 
 
 def _find_answer(options: argparse.Namespace, progress: Progress) -> Answer:

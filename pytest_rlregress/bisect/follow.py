@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from pytest_rlregress.bisect.flip import FlippingTest, find_flipping_test, list_
 from pytest_rlregress.trials.failure_comparison import describe, find_observation
 from pytest_rlregress.trials.progress import Progress, ProgressWindow
 from pytest_rlregress.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
-from pytest_rlregress.trials.summaries import TrialSummary, summarize_trial
+from pytest_rlregress.trials.summaries import TrialSummary, summarize_tests, summarize_trial
 from pytest_rlregress.trials.trial import GOOD_VERDICTS, State, Trial
 
 
@@ -119,10 +118,7 @@ def summarize_end(trial: Trial) -> TrialSummary:
     state = next(
         (state for state in (State.BAD, State.GOOD) if any(one.state is state for one in found)), State.UNKNOWN
     )
-    counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
-    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    reason = trial.trouble or next((run.trouble for run in trial.runs if run.trouble), "")
-    return TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
+    return summarize_tests(trial, state, trial.why_none)
 
 
 def describe_end(candidate: Candidate, trial: Trial | None) -> Endpoint:
@@ -132,7 +128,7 @@ def describe_end(candidate: Candidate, trial: Trial | None) -> Endpoint:
     verdict = summarize_end(trial).verdict
     if trial.trouble:
         return Endpoint(candidate.label, verdict=verdict, conflict=trial.conflict or trial.trouble)
-    text = next((run.trouble for run in trial.runs if run.trouble), "")
+    text = trial.why_none
     seen = (one for run in trial.runs for one in run.observations.values() if one.verdict not in GOOD_VERDICTS)
     found = [*{one.test: one for one in seen}.values()]
     if found:

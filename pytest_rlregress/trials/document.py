@@ -1,20 +1,20 @@
-"""Lay out an answer as text for a terminal, as Markdown for an issue, and as JSON.
+"""Tell an answer: as text for a terminal, as Markdown for an issue, and as JSON.
 
-Nothing of it is shown before ``redact``: no credentials of an index, no home folder, no control characters.
+A section's body is laid out once: a terminal shows it as it is, Markdown as a block of code, so that nothing in it is
+markup. Nothing of it is shown before ``redact``: no credentials of an index, no home folder, no control characters.
 """
 
 from __future__ import annotations
 
 import html
-import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
-from pytest_rlregress.trials.summaries import TrialSummary
+from pytest_rlregress.trials.summaries import RunContext, TrialSummary
 from pytest_rlregress.trials.text import redact
-from pytest_rlregress.util.text import code_block, code_span, plural, without_markup
+from pytest_rlregress.util.text import code_block, code_span, plural
 from pytest_rlregress.util.units import format_duration
 
 #: Lines that need not be folded.
@@ -23,77 +23,56 @@ _FIRST, _LAST, _LONG = 8, 18, 200  # lines of a text, and characters of a line: 
 _WIDTH = 100
 
 
-class Style(NamedTuple):
-    """How a piece of a line is written: what is quoted (a version, a reason), and what was written to be read."""
-
-    code: Callable[[str], str]
-    prose: Callable[[str], str]
-
-
-class Table(NamedTuple):
-    """Rows under a head; cells are in a style already."""
-
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
-class Verbatim(NamedTuple):
-    """A text as it is."""
-
-    text: str
-    language: str = ""
-
-
 class Section(NamedTuple):
-    """A part of an answer under its title, which is not in a style yet."""
+    """A part of an answer under its title; ``language`` is that of a body that can be typed."""
 
     title: str
-    body: list[str] | Table | Verbatim
+    body: str
     folded: bool = False
+    language: str = ""
 
 
 @dataclass(frozen=True)
 class Document:
-    """An answer in parts.
+    """An answer as it is told.
 
     Attributes:
-        title: What was asked; not in a style yet.
-        headline: Writes what was found, sentence by sentence, in a style.
-        sections: Writes all else, in the order of how likely it is wanted.
+        title: What was asked.
+        headline: What was found, in sentences.
+        sections: All else, in the order of how likely it is wanted.
+        facts: What is told, as a dataclass: the fields of the JSON.
+        format: The form of the JSON: raised when a key changes its meaning or goes.
+        exit_code: What the command ends with.
     """
 
     title: str
-    headline: Callable[[Style], Iterable[str]]
-    sections: Callable[[Style], Iterable[Section]]
+    headline: Sequence[str]
+    sections: Sequence[Section]
+    facts: Any
+    format: int
+    exit_code: int
 
 
 def to_text(document: Document) -> str:
     """Lay out an answer to be read in a terminal; no end of line at its end."""
-    parts = ["\n".join(map(_fill, document.headline(TEXT)))]
-    for title, body, _ in document.sections(TEXT):
-        parts.append(f"{one_line(title)}\n{textwrap.indent(_laid_out(body), '  ')}")
+    parts = [list_lines(document.headline)]
+    parts += [f"{one_line(one.title)}\n{textwrap.indent(one.body, '  ')}" for one in document.sections]
     return "\n\n".join(parts)
 
 
 def to_markdown(document: Document) -> str:
     """Lay out an answer ready to be pasted into an issue on GitHub."""
-    parts = [f"## {_code(document.title)}", *(f"**{line}**" for line in document.headline(MARKDOWN))]
-    for heading, body, folded in document.sections(MARKDOWN):
-        text = _marked_up(body)
-        summary = _unlinked(html.escape(one_line(heading)))
-        unfolded = f"### {_prose(heading)}\n\n{text}"
-        parts.append(f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>" if folded else unfolded)
+    parts = [f"## {code_span(one_line(document.title))}", *(f"**{code_span(line)}**" for line in document.headline)]
+    for one in document.sections:
+        begin = f"<details{'' if one.folded else ' open'}><summary><code>{html.escape(one_line(one.title))}</code>"
+        parts.append(f"{begin}</summary>\n\n{code_block(one.body, one.language)}\n\n</details>")
     return "\n\n".join(parts) + "\n"
 
 
-def to_json(document: Document, answer: Any, *, format_: int, exit_code: int) -> dict[str, Any]:
-    """Turn an answer into what JSON can hold: its fields by their names, and format, exit_code, summary."""
-    return {
-        "format": format_,
-        "exit_code": exit_code,
-        "summary": " ".join(document.headline(TEXT)),
-        **_plain(answer),
-    }
+def to_json(document: Document) -> dict[str, Any]:
+    """Turn an answer into what JSON can hold: its facts by their names, and format, exit_code, summary."""
+    head = {"format": document.format, "exit_code": document.exit_code, "summary": " ".join(document.headline)}
+    return {**head, **_plain(document.facts)}
 
 
 def _plain(value: Any) -> Any:
@@ -106,28 +85,42 @@ def _plain(value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
-def list_trials(tried: Sequence[TrialSummary], seconds: float, style: Style) -> Section:
+# -- the parts of a body ----------------------------------------------------------------------------------------------
+
+
+def list_trials(tried: Sequence[TrialSummary], seconds: float) -> Section:
     """List every trial, in the order of the trying."""
     rows = [
-        (
-            str(number),
-            style.code(one.label),
-            one.state.value,
-            style.prose(one.verdict),
-            f"{one.seconds:.1f}",
-            style.code(one.reason),
-        )
+        (str(number), one.label, one.state.value, one.verdict, f"{one.seconds:.1f}", one.reason)
         for number, one in enumerate(tried, 1)
     ]
     runs = plural(sum(one.runs for one in tried), "run")
     title = f"{plural(len(rows), 'trial')}, {runs}, {format_duration(seconds)} in all"
-    return Section(title, Table(("", "candidate", "is", "verdict", "seconds", "why"), rows), folded=True)
+    return Section(title, tabulate(rows, ("", "candidate", "is", "verdict", "seconds", "why")), folded=True)
 
 
-def join_names(names: Sequence[str], style: Style) -> str:
+def list_where(title: str, context: RunContext) -> Section:
+    """List where it was tried, and what was held fixed there."""
+    rows = {"Python": context.python, "platform": context.platform, "hardware": context.hardware, **context.held}
+    return Section(title, tabulate([*rows.items()]))
+
+
+def tabulate(rows: Sequence[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
+    """Lay out rows in columns, each cell on one line."""
+    lines = [tuple(map(one_line, row)) for row in ([head, *rows] if head else rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def list_lines(lines: Iterable[str]) -> str:
+    """Lay out lines, the long ones folded."""
+    return "\n".join(map(_fill, lines))
+
+
+def join_names(names: Sequence[str]) -> str:
     """Name some things, the first dozen of them."""
-    more = f" and {len(names) - MANY} more" * (len(names) > MANY)
-    return ", ".join(map(style.code, names[:MANY])) + more
+    more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
+    return ", ".join(map(one_line, names[:MANY])) + more
 
 
 def excerpt(text: str) -> str:
@@ -141,15 +134,16 @@ def excerpt(text: str) -> str:
 
 def whole(text: str) -> str:
     """All of a text of long lines, in lines that can be read."""
-    return "\n".join(map(_fill, redact(text).strip("\n").split("\n")))
+    return list_lines(redact(text).strip("\n").split("\n"))
 
 
 def one_line(text: str) -> str:
     """A text on one line, of a length that can be read."""
-    return _cut(_joined(text))
+    return _cut(unbroken(text))
 
 
-def _joined(text: str) -> str:
+def unbroken(text: str) -> str:
+    """All of a text on one line."""
     return " ".join(redact(text).split())
 
 
@@ -159,44 +153,3 @@ def _cut(text: str) -> str:
 
 def _fill(line: str) -> str:
     return textwrap.fill(line, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-
-
-def _laid_out(body: list[str] | Table | Verbatim) -> str:
-    if isinstance(body, Verbatim):
-        return body.text
-    if isinstance(body, list):
-        return "\n".join(map(_fill, body))
-    lines = [body.head, *body.rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(filter(None, ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)))
-
-
-def _marked_up(body: list[str] | Table | Verbatim) -> str:
-    if isinstance(body, Verbatim):
-        return code_block(body.text, body.language)
-    if isinstance(body, list):
-        return "\n".join(f"- {line}" for line in body)
-    lines = [body.head, ("---",) * len(body.head), *body.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _code(text: str) -> str:
-    """A code span: GitHub makes no link, mention or formula of what is in it."""
-    text = one_line(text)
-    if "|" in text:  # in a table no backslash before it means the same to all
-        return f"<code>{without_markup(text)}</code>"
-    return code_span(text)
-
-
-def _prose(text: str) -> str:
-    """Text that is no markup."""
-    return _unlinked(re.sub(r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)", lambda found: f"\\{found[0]}", _joined(text)))
-
-
-def _unlinked(text: str) -> str:
-    """No mention of a user, no link to an issue, to no address that was escaped; no end of a heading."""
-    return re.sub(r"@(?=\w)|#|:(?=//\S*\\)|www(?=\.\S*\\)", lambda found: f"{found[0]}<!-- -->", text)
-
-
-TEXT = Style(one_line, _joined)
-MARKDOWN = Style(_code, _prose)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
 
 from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.uv import NoSpace, NoUv
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack.locks import LockError
+from pytest_rlregress.trials.document import Document, to_json, to_markdown, to_text
 from pytest_rlregress.trials.progress import Progress
 from pytest_rlregress.trials.trial import RequestError
 from pytest_rlregress.util.git import GitError
@@ -20,25 +20,7 @@ from pytest_rlregress.util.git import GitError
 PROBLEMS = (RequestError, LockError, IndexProblem, RecordError, GitError, NoSpace, NoUv, OSError)
 
 
-class Answered(Protocol):
-    """An answer."""
-
-    @property
-    def exit_code(self) -> int:
-        """What the command ends with."""
-
-
-A = TypeVar("A", bound=Answered)
-
-
-def run_request(
-    options: argparse.Namespace,
-    find: Callable[[Progress], A],
-    *,
-    as_text: Callable[[A], str],
-    as_markdown: Callable[[A], str],
-    as_json: Callable[[A], Mapping[str, Any]],
-) -> int:
+def run_request(options: argparse.Namespace, find: Callable[[Progress], Document]) -> int:
     """Find the answer, print it and write it; returns the exit code.
 
     Raises:
@@ -50,11 +32,11 @@ def run_request(
             path.parent.mkdir(parents=True, exist_ok=True)
         answer = find(progress)
         progress.set_activity("")
-        print(as_text(answer))
+        print(to_text(answer))
         if options.markdown is not None:
-            options.markdown.write_text(as_markdown(answer), encoding="utf-8")
+            options.markdown.write_text(to_markdown(answer), encoding="utf-8")
         if options.json is not None:
-            options.json.write_text(json.dumps(as_json(answer), indent=2) + "\n", encoding="utf-8")
+            options.json.write_text(json.dumps(to_json(answer), indent=2) + "\n", encoding="utf-8")
     except PROBLEMS as error:
         progress.set_activity("")
         print(f"rlregress {options.command}: {error}", file=sys.stderr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -34,6 +36,12 @@ class RunContext:
     held: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
+    @classmethod
+    def here(cls, hardware: str, held: Mapping[str, str] | None = None, left_out: tuple[str, ...] = ()) -> RunContext:
+        """Describe this Python and this platform, and what was held fixed."""
+        where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
+        return cls(platform.python_version(), where, hardware, held or {}, left_out)
+
 
 @dataclass(frozen=True)
 class TrialSummary:
@@ -64,3 +72,10 @@ def summarize_trial(trial: Trial, test: str, state: State, reason: str = "") -> 
         reason = reason or f"the same packages as {trial.same_as}"
     runs = 0 if trial.same_as else len(trial.runs)
     return TrialSummary(trial.label, state, ", ".join(words), trial.seconds, runs, reason)
+
+
+def summarize_tests(trial: Trial, state: State, reason: str) -> TrialSummary:
+    """Summarize a trial in one line, its tests by what came out of them."""
+    counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)

@@ -142,6 +142,11 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
         """What it took, building included."""
         return 0.0 if self.same_as else self.build_seconds + sum(run.seconds for run in self.runs)
 
+    @property
+    def why_none(self) -> str:
+        """Why it says nothing of its tests, or not of all: what keeps it from being built, or a run from its end."""
+        return self.trouble or next((run.trouble for run in self.runs if run.trouble), "")
+
 
 class TrialFolder:
     """The finished trials of one request, in the order of the trying.

@@ -11,7 +11,7 @@ In the order of a preview:
 ``stepwise``         the largest set that makes nothing worse
 ``growth``           which set to try next: pure
 ``answer``           the answer's parts
-``rendering``        the answer as text, Markdown and JSON
+``rendering``        the answer, told in sentences and sections
 
 How environments are built and tests run in them is in ``pytest_rlregress.trials``, as for ``rlregress bisect``.
 """

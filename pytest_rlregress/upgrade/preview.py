@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 import sysconfig
 from collections.abc import Collection
@@ -121,7 +120,6 @@ def _build_answer(
         write_whole(output, safe.text)
     else:
         output = None
-    where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
     return UpgradeAnswer(
         asked=_describe_request(context),
         command=_command(context),
@@ -137,7 +135,7 @@ def _build_answer(
         unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
         step=compare_steps(baseline.trial, whole.trial) if whole.trial is not None else (),
         safe_set=grown.safe_set if grown is not None else None,
-        run_context=RunContext(platform.python_version(), where, baseline.hardware),
+        run_context=RunContext.here(baseline.hardware),
         tried=tuple(baseline.rows),
         seconds=runner.seconds_before + context.progress.elapsed,
         output=str(output or ""),

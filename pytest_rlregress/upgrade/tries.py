@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from pytest_rlregress.trials.progress import Progress, ProgressWindow
 from pytest_rlregress.trials.runner import Candidate, TrialRunner
-from pytest_rlregress.trials.summaries import TrialSummary
+from pytest_rlregress.trials.summaries import TrialSummary, summarize_tests
 from pytest_rlregress.trials.trial import RequestError, State, Trial
 from pytest_rlregress.upgrade import comparison
 from pytest_rlregress.upgrade.comparison import TestEffect, VerdictChange
@@ -51,7 +50,7 @@ class Baseline:
         self.rows: list[TrialSummary] = []
         known = runner.find_trial(here) is not None
         self.trial = runner.try_(here)
-        trouble = _find_trouble(self.trial)
+        trouble = self.trial.why_none
         if trouble:
             raise RequestError(f"the tests cannot be run here: {trouble}")
         if not comparison.is_driven(comparison.compare_trials(self.trial, self.trial), after=False):
@@ -85,7 +84,7 @@ class Baseline:
         hardware = next((run.hardware for run in trial.runs if run.hardware != self.hardware), self.hardware)
         if worse and hardware == self.hardware:
             return Tried(State.BAD, "; ".join(map(describe_change, worse)), effects, trial)
-        trouble = _find_trouble(trial)
+        trouble = trial.why_none
         if not trouble and hardware != self.hardware:
             trouble = f"the hardware changed: {hardware}, before it was {self.hardware}"
         if not trouble and not comparison.is_driven(effects, after=True):
@@ -93,9 +92,7 @@ class Baseline:
         return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, effects, trial)
 
     def _report(self, trial: Trial, state: State, reason: str, known: bool, window: ProgressWindow | None) -> None:
-        counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
-        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-        row = TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
+        row = summarize_tests(trial, state, reason)
         self.rows.append(row)
         if not known:
             self._progress.report_trial(row, window)
@@ -106,7 +103,3 @@ def describe_change(change: VerdictChange) -> str:
     side = f" ({change.side})" if change.side else ""
     reason = f": {change.reason}" if change.reason and change.reason != change.verdict else ""
     return f"{change.name}{side}: {change.before} -> {change.after}{reason}"
-
-
-def _find_trouble(trial: Trial) -> str:
-    return trial.trouble or next((run.trouble for run in trial.runs if run.trouble), "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,6 @@ def run(asked: argparse.Namespace) -> int:
     # All that it takes: not for those who ask for another command.
     from pytest_rlregress.trials.run_request import run_request
     from pytest_rlregress.upgrade.preview import preview_upgrade
-    from pytest_rlregress.upgrade.rendering import as_json, as_markdown, as_text
+    from pytest_rlregress.upgrade.rendering import tell
 
-    find = partial(preview_upgrade, asked)
-    return run_request(asked, find, as_text=as_text, as_markdown=as_markdown, as_json=as_json)
+    return run_request(asked, lambda progress: tell(preview_upgrade(asked, progress)))

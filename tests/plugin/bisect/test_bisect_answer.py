@@ -30,12 +30,13 @@ from pytest_rlregress.bisect.answer import (
     Endpoint,
     NotFound,
 )
-from pytest_rlregress.bisect.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.bisect.rendering import tell
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials import document
 from pytest_rlregress.trials import text as answer_text
+from pytest_rlregress.trials.document import to_json, to_markdown, to_text
 from pytest_rlregress.trials.progress import Progress, ProgressWindow, join_ends, join_some
 from pytest_rlregress.trials.summaries import RunContext, TrialSummary, Untested, summarize_trial
 from pytest_rlregress.trials.text import quote_command, redact
@@ -88,6 +89,18 @@ SETS = replace(
 
 def not_found(kind, **about):
     return replace(ANSWER, culprits=(), not_found=NotFound(kind, "transformers 4.57.1", **about))
+
+
+def as_text(answer):
+    return to_text(tell(answer))
+
+
+def as_markdown(answer):
+    return to_markdown(tell(answer))
+
+
+def as_json(answer):
+    return to_json(tell(answer))
 
 
 RENDERERS = {"text": as_text, "markdown": as_markdown, "json": lambda answer: json.dumps(as_json(answer))}
@@ -262,8 +275,8 @@ def read(text):
     tokens = MARKDOWN.parse(text)
     inline = [child for token in tokens for child in token.children or ()]
     markup = [one.type for one in inline if one.type not in ("text", "text_special", "code_inline", "html_inline")]
-    odd = {one.content for one in inline if one.type == "html_inline"} - {"<code>", "</code>", "<!-- -->"}
-    page = re.sub("<!-- -->|</?(code|strong)>", "", MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
+    odd = {one.content for one in inline if one.type == "html_inline"}
+    page = re.sub("</?(code|strong)>", "", MARKDOWN.renderer.render(tokens, MARKDOWN.options, {}))
     words = "".join(html.unescape(re.sub("<[^>]*>", "", page)).split())
     return ([token.type for token in tokens], markup, odd), words
 
@@ -297,11 +310,8 @@ def test_markup_in_a_text_is_text(text):
 
 
 MUTANTS = {
-    "a bare code span": {"MARKDOWN": document.Style(lambda text: f"`{text}`", document._prose)},
-    "a pipe in a code span": {
-        "MARKDOWN": document.Style(lambda text: f"````` {document._joined(text)} `````", document._prose)
-    },
-    "prose as it is": {"MARKDOWN": document.Style(document._code, lambda text: text)},
+    "a bare code span": {"code_span": lambda text: f"`{text}`"},
+    "a headline as it is": {"code_span": lambda text: text},
     "a fence of three": {"code_block": lambda text, language: f"```{language}\n{text}\n```"},
     "a summary as it is": {"html": SimpleNamespace(escape=lambda text: text)},
     "control characters": {"redact": lambda text: text},
@@ -324,7 +334,7 @@ def linked(text):
 def test_no_one_is_mentioned_and_no_issue_linked(monkeypatch):
     answer = having(ANSWER, "@someone and #12")
     assert linked(as_markdown(answer)) == []
-    monkeypatch.setattr(document, "_unlinked", lambda text: text)
+    monkeypatch.setattr(document, "code_span", lambda text: text)
     assert set(linked(as_markdown(answer))) == {"@someone", "#12"}
 
 

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
+from pytest_rlregress.trials.document import to_json, to_markdown, to_text
 from pytest_rlregress.trials.summaries import RunContext, TrialSummary
 from pytest_rlregress.trials.trial import State
 from pytest_rlregress.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
 from pytest_rlregress.upgrade.comparison import Effect, VerdictChange
-from pytest_rlregress.upgrade.rendering import as_json, as_markdown, as_text
+from pytest_rlregress.upgrade.rendering import tell
 from pytest_rlregress.upgrade.step import StepNumber
 
 
@@ -41,7 +42,7 @@ BACK = ("verl goes back from 0.9.1 to 0.4.1",)
 
 
 def headline(answer):
-    return as_json(answer)["summary"]
+    return to_json(tell(answer))["summary"]
 
 
 @pytest.mark.parametrize(
@@ -112,13 +113,13 @@ def headline(answer):
 )
 def test_the_answer_in_sentences(answer, expected):
     assert headline(answer) == expected
-    assert " ".join(as_text(answer).split()).startswith(" ".join(expected.split()))
-    assert as_json(answer)["exit_code"] == (0 if answer.safe else 1)
+    assert " ".join(to_text(tell(answer)).split()).startswith(" ".join(expected.split()))
+    assert to_json(tell(answer))["exit_code"] == (0 if answer.safe else 1)
 
 
 def test_sections_hold_what_moves_what_the_tests_say_and_what_keeps_an_upgrade_out():
     step = (StepNumber("seconds a step", 0.31, 0.62),)
-    text = as_text(replace(UNSAFE, safe_set=SET, step=step))
+    text = to_text(tell(replace(UNSAFE, safe_set=SET, step=step)))
     for line in (
         "max-tokens-overflow  guards  held 1  regressed 1  not safe: worse  ValueError: too large",
         "vllm 0.31.0 -> 0.32.0: max-tokens-overflow: held -> regressed",
@@ -131,7 +132,7 @@ def test_sections_hold_what_moves_what_the_tests_say_and_what_keeps_an_upgrade_o
 
 
 def test_json_has_the_format_and_words_for_effects():
-    found = json.loads(json.dumps(as_json(replace(UNSAFE, safe_set=SET))))
+    found = json.loads(json.dumps(to_json(tell(replace(UNSAFE, safe_set=SET)))))
     assert found["format"] == 2
     assert found["changes"][0]["effect"] == "worse"
     assert found["safe_set"]["left_out"][0]["upgrade"] == ["vllm 0.31.0 -> 0.32.0"]
@@ -143,8 +144,8 @@ def test_nothing_that_came_out_is_markup_or_a_secret(monkeypatch):
     bad = replace(WORSE, name=nasty, reason=nasty, text=nasty)
     left = LeftOut((nasty,), nasty)
     answer = replace(UNSAFE, asked=nasty, changes=(bad,), safe_set=SafeSet((nasty,), (left,)), moved_along=(nasty,))
-    for render in (as_text, as_markdown, lambda one: json.dumps(as_json(one))):
-        assert "s3cret" not in render(answer)
-    page = MarkdownIt("commonmark", {"html": False}).enable("table").render(as_markdown(answer))
+    for render in (to_text, to_markdown, lambda one: json.dumps(to_json(one))):
+        assert "s3cret" not in render(tell(answer))
+    page = MarkdownIt("commonmark").render(to_markdown(tell(answer)))
     assert "<script>" not in page
-    assert page.count("<table>") == 4  # the tests, what moves, where, the trials: no cell has ended one
+    assert page.count("<pre>") == page.count("<details") == 8  # no section has ended one
