@@ -232,9 +232,40 @@ def _find_floors(here: Lock, free: Collection[str]) -> frozenset[str]:
 
 
 def _resolve(context: TrialContext, here: Lock, pins: _Pins) -> Lock:
+    """Resolve an upgrade; a pre-release that nobody allowed or named is taken only where nothing else can be."""
     floors = [f"{name}>={here.version(name)}" for name in sorted(pins.floors)]
     conditions = [*pins.conditions, *floors]
-    return context.environments.resolve(here, pins.wanted, pins.requires, newest=pins.newest, conditions=conditions)
+
+    def resolve() -> Lock:
+        return context.environments.resolve(here, pins.wanted, pins.requires, newest=pins.newest, conditions=conditions)
+
+    lock = resolve()
+    while not context.options.pre and (more := _exclude_prereleases(here, lock, pins)):
+        conditions += more
+        try:
+            lock = resolve()
+        except Unbuildable:
+            break
+    return lock
+
+
+def _exclude_prereleases(here: Lock, lock: Lock, pins: _Pins) -> list[str]:
+    """List the conditions that exclude the pre-releases that a lock moves to, but for the wanted ones."""
+    new = [
+        one for one in differences(here, lock) if one.name not in pins.wanted and _is_prerelease(_version(one.after))
+    ]
+    return [
+        f"{one.name}=={_version(one.before)}"
+        if _is_prerelease(_version(one.before))
+        else f"{one.name}<{Version(_version(one.after)).base_version}"
+        for one in new
+    ]
+
+
+def _is_prerelease(version: str) -> bool:
+    with suppress(InvalidVersion):
+        return Version(version).is_prerelease
+    return False
 
 
 def _find_instead(context: TrialContext, here: Lock, pins: _Pins) -> tuple[str, ...]:
