@@ -11,8 +11,7 @@ In the order of a bisect:
 ``ordered``         the search among releases or commits in their order
 ``checkout``        commits as candidates: installed, and seen to be what is imported
 ``worktree``        git, in a worktree of its own
-``flip``            the test that is good at one end and bad at the other: pure
-``follow``          that test at each candidate
+``follow``          the test that is good at one end and bad at the other, at each candidate
 ``build_answer``    the answer, from what was found
 ``answer``          its parts
 ``rendering``       the answer, told in sentences and sections

@@ -4,7 +4,8 @@ In the order of a preview:
 
 ``upgrade_command``  the options, and what the exit codes mean
 ``preview``          the upgrade is planned, built, tried; the answer
-``plan``             what moves; where that cannot be resolved, which pin to loosen
+``plan``             what is asked for, and what moves
+``resolution``       resolves it; who forbids what cannot be installed here
 ``tries``            a set of upgrades tried, and compared with the environment as it is
 ``comparison``       what the tests say before and after: pure
 ``step``             what the training step measured before and after

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.environments import requirements, resolver
 from pytest_rlregress.environments.contents import HARNESS
@@ -20,10 +18,11 @@ from pytest_rlregress.environments.releases import find_newest, find_release
 from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.environments.uv import Unbuildable
 from pytest_rlregress.stack import COMPONENTS, locks
-from pytest_rlregress.stack.locks import Lock, LockError, PackageChange, differences
+from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
 from pytest_rlregress.trials.context import TrialContext
 from pytest_rlregress.trials.trial import RequestError
 from pytest_rlregress.trials.upgrades import LockChanges
+from pytest_rlregress.upgrade import resolution
 from pytest_rlregress.util.text import on_one_line
 
 _TRAINERS_AND_ENGINES = {
@@ -48,25 +47,6 @@ class UpgradePlan:
     asked: Collection[str]
     stays: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Pins:
-    """All that a resolution has to respect.
-
-    Attributes:
-        wanted: Version by name.
-        newest: Packages that are moved to the newest version that all else allows.
-        conditions: Of the user: lines of a requirements file.
-        floors: Packages that may not go back behind their version here.
-        requires: What the packages of this environment require of each other.
-    """
-
-    wanted: Mapping[str, str]
-    newest: frozenset[str]
-    conditions: tuple[str, ...]
-    floors: frozenset[str]
-    requires: Requirements
 
 
 def split_words(words: Sequence[str]) -> tuple[list[Requirement], list[str]]:
@@ -128,11 +108,11 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
     newest = frozenset(resolver.list_movable(here, requires) - {HARNESS} if options.all else ())
     free = {canonicalize_name(one.name): one for one in packages if find_exact(one.specifier) is None}
     allowed = _read_allowed(options.may_downgrade, here)
-    floors = _find_floors(here, wanted.keys() | allowed)
-    pins = _Pins(wanted, newest - wanted.keys(), conditions, floors, requires)
+    floors = resolution.find_floors(here, wanted.keys() | allowed)
+    pins = resolution.Pins(wanted, newest - wanted.keys(), conditions, floors, requires)
     stays: tuple[str, ...] = ()
     try:
-        after = _resolve(context, here, pins)
+        after = resolution.resolve(context, here, pins)
     except Unbuildable as error:
         if "No solution found" not in error.text:  # no network, a damaged wheel
             raise RequestError(f"the upgrade could not be resolved: {error}") from None
@@ -141,20 +121,20 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
             wanted={name: version for name, version in wanted.items() if name not in free},
             newest=newest | free.keys(),
             conditions=(*conditions, *map(str, free.values())),
-            floors=_find_floors(here, (wanted.keys() - free.keys()) | allowed),
+            floors=resolution.find_floors(here, (wanted.keys() - free.keys()) | allowed),
         )
         try:
             if not free:
                 raise
-            after = _resolve(context, here, looser)
+            after = resolution.resolve(context, here, looser)
         except Unbuildable:
-            raise RequestError(_explain_conflict(context, here, pins)) from None
-        stays = tuple(_explain_stay(context, here, after, pins, name) for name in free if _stays(after, wanted, name))
+            raise RequestError(resolution.explain_conflict(context, here, pins)) from None
+        stays = resolution.explain_stays(context, here, after, pins, free)
     changes = LockChanges(here, after, ("as it is here", "with all upgrades"))
     instead: tuple[str, ...] = ()
     if list_steps_back(changes.by_name.values()):
-        instead = _find_instead(
-            context, here, replace(pins, floors=_find_floors(here, allowed - _TRAINERS_AND_ENGINES))
+        instead = resolution.find_instead(
+            context, here, replace(pins, floors=resolution.find_floors(here, allowed - _TRAINERS_AND_ENGINES))
         )
     return UpgradePlan(changes, requires, wanted.keys(), stays, instead)
 
@@ -162,24 +142,10 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
 def list_steps_back(changes: Iterable[PackageChange]) -> tuple[str, ...]:
     """List the trainers and engines that are taken back, each with how far: what takes one back is not called safe."""
     return tuple(
-        f"{one.name} goes back from {_version(one.before)} to {_version(one.after)}"
+        f"{one.name} goes back from {resolution.read_version(one.before)} to {resolution.read_version(one.after)}"
         for one in changes
-        if one.name in _TRAINERS_AND_ENGINES and _goes_back(one)
+        if one.name in _TRAINERS_AND_ENGINES and resolution.goes_back(one)
     )
-
-
-def _goes_back(change: PackageChange) -> bool:
-    return _is_older(_version(change.after), _version(change.before))
-
-
-def _is_older(one: str, other: str) -> bool:
-    with suppress(InvalidVersion):
-        return Version(one) < Version(other)
-    return False
-
-
-def _version(line: str | None) -> str:
-    return (line or "").partition("==")[2]
 
 
 def _read_conditions(path: Path) -> tuple[str, ...]:
@@ -223,131 +189,3 @@ def _read_allowed(names: Iterable[str], here: Lock) -> frozenset[str]:
     if unknown:
         raise RequestError(f"--may-downgrade {', '.join(sorted(unknown))}: not installed here")
     return allowed
-
-
-def _find_floors(here: Lock, free: Collection[str]) -> frozenset[str]:
-    """Find the packages that may not go back: those from an index that are not free to."""
-    indexed = {name for name, line in here.lines.items() if line.startswith(f"{name}==") and "+" not in line}
-    return frozenset(indexed - set(free))
-
-
-def _resolve(context: TrialContext, here: Lock, pins: _Pins) -> Lock:
-    """Resolve an upgrade; a pre-release that nobody allowed or named is taken only where nothing else can be."""
-    floors = [f"{name}>={here.version(name)}" for name in sorted(pins.floors)]
-    conditions = [*pins.conditions, *floors]
-
-    def resolve() -> Lock:
-        return context.environments.resolve(here, pins.wanted, pins.requires, newest=pins.newest, conditions=conditions)
-
-    lock = resolve()
-    while not context.options.pre and (more := _exclude_prereleases(here, lock, pins)):
-        conditions += more
-        try:
-            lock = resolve()
-        except Unbuildable:
-            break
-    return lock
-
-
-def _exclude_prereleases(here: Lock, lock: Lock, pins: _Pins) -> list[str]:
-    """List the conditions that exclude the pre-releases that a lock moves to, but for the wanted ones."""
-    new = [
-        one for one in differences(here, lock) if one.name not in pins.wanted and _is_prerelease(_version(one.after))
-    ]
-    return [
-        f"{one.name}=={_version(one.before)}"
-        if _is_prerelease(_version(one.before))
-        else f"{one.name}<{Version(_version(one.after)).base_version}"
-        for one in new
-    ]
-
-
-def _is_prerelease(version: str) -> bool:
-    with suppress(InvalidVersion):
-        return Version(version).is_prerelease
-    return False
-
-
-def _find_instead(context: TrialContext, here: Lock, pins: _Pins) -> tuple[str, ...]:
-    """Find the newest of what was asked for that takes no trainer and no engine back; nothing where that is to stay."""
-    with suppress(Unbuildable):
-        lock = _resolve(context, here, replace(pins, wanted={}, newest=pins.newest | pins.wanted.keys()))
-        return tuple(map(str, differences(here, lock)))
-    return ()
-
-
-# -- what cannot be installed here ------------------------------------------------------------------------------------
-
-
-def _stays(after: Lock, wanted: Mapping[str, str], name: str) -> bool:
-    return Version(after.version(name) or "0") < Version(wanted[name])
-
-
-def _explain_stay(context: TrialContext, here: Lock, after: Lock, pins: _Pins, name: str) -> str:
-    moved = "goes to" if after.lines[name] != here.lines[name] else "stays at"
-    why = _find_forbidding(context, here, pins, name)
-    return f"{name} {moved} {after.version(name)}: {pins.wanted[name]} cannot be installed here{why}"
-
-
-def _explain_conflict(context: TrialContext, here: Lock, pins: _Pins) -> str:
-    """Say in a sentence which package cannot be installed and who forbids it, and in another what may go back."""
-    context.progress.say("the upgrade cannot be resolved; looking for what forbids it")
-    named = [(name, _find_forbidding(context, here, pins, name)) for name in pins.wanted]
-    found = [f"{name} {pins.wanted[name]} cannot be installed here{why}" for name, why in named if why]
-    words = " and ".join(f"{name} {version}" for name, version in pins.wanted.items())
-    text = "; ".join(found) or f"{words or 'all of this'} cannot be installed here with all else that is asked for"
-    with suppress(Unbuildable):
-        lock = _resolve(context, here, replace(pins, floors=frozenset()))
-        back = [one for one in differences(here, lock) if one.name in pins.floors and _goes_back(one)]
-        allowed = " ".join(f"--may-downgrade {one.name}" for one in back)
-        text += f". It can with {allowed} ({', '.join(map(str, back))})" if back else ""
-    return text
-
-
-def _find_forbidding(context: TrialContext, here: Lock, pins: _Pins, name: str) -> str:
-    """Say who forbids a release, as ``: numba 0.66 requires numpy<2.5``; "" where no single package does.
-
-    What requires another version of it; else what requires another version of something that the release itself needs,
-    and cannot be installed beside it.
-    """
-    wanted, version = f"{name}=={pins.wanted[name]}", pins.wanted[name]
-    versions = {other: here.version(other) or "" for other in here.lines}
-    others = {other: some for other, some in pins.requires.items() if other != name}
-    unmet = _find_broken(others, versions, {**versions, name: version})
-    if unmet:
-        return _describe_forbidding(here, unmet)
-    try:
-        needed = context.environments.compile([wanted])
-    except Unbuildable as error:
-        return f": {error}"
-    lines = {other: line.partition("==")[2] for other, line in needed.items()}
-    for other, some in _find_broken(others, versions, {**versions, **lines}).items():
-        try:
-            context.environments.compile([wanted, here.lines[other]])
-        except Unbuildable:
-            return _describe_forbidding(here, {other: some})
-    older = [other for other in pins.floors & lines.keys() if _is_older(lines[other], versions[other])]
-    if older:
-        listed = (f"{other} {lines[other]}, and {other} {versions[other]} is installed" for other in sorted(older))
-        return f": it needs {'; '.join(listed)}"
-    if pins.conditions:
-        try:
-            context.environments.compile([wanted], pins.conditions)
-        except Unbuildable:
-            return f": {context.options.requirements} forbids it"
-    return ""
-
-
-def _find_broken(
-    requires: Requirements, before: Mapping[str, str], after: Mapping[str, str]
-) -> dict[str, list[Requirement]]:
-    """Find by package the requirements that were met and no longer are."""
-    known = requirements.find_unmet(before, requires)
-    unmet = requirements.find_unmet(after, requires)
-    new = {name: [one for one in some if one not in known.get(name, ())] for name, some in unmet.items()}
-    return {name: some for name, some in new.items() if some}
-
-
-def _describe_forbidding(here: Lock, unmet: Mapping[str, Sequence[Requirement]]) -> str:
-    listed = [f"{name} {here.version(name)} requires {', '.join(map(str, some))}" for name, some in unmet.items()]
-    return f": {'; '.join(listed)}"

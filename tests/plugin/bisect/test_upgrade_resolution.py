@@ -11,7 +11,7 @@ from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.fixtures.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.upgrade import plan
+from pytest_rlregress.upgrade import resolution
 
 RELEASES = {
     "tool": {"1": (), "2rc1": ()},
@@ -36,6 +36,6 @@ def test_all_takes_a_pre_release_only_where_that_is_allowed(tmp_path, monkeypatc
     environments = Environments(tmp_path / "environments", settings=settings, offline=True)
     context = SimpleNamespace(environments=environments, options=SimpleNamespace(pre=pre))
     requires = {name: tuple(map(Requirement, RELEASES[name][HERE.version(name)])) for name in HERE.lines}
-    pins = plan._Pins({}, frozenset(HERE.lines), (), plan._find_floors(HERE, ()), requires)
-    found = plan._resolve(context, HERE, pins)
+    pins = resolution.Pins({}, frozenset(HERE.lines), (), resolution.find_floors(HERE, ()), requires)
+    found = resolution.resolve(context, HERE, pins)
     assert {name: found.version(name) for name in found.lines if found.lines[name] != HERE.lines[name]} == moved

@@ -6,7 +6,7 @@ import pytest
 from made_trials import make_run
 
 from pytest_rlregress.bisect.answer import NotFound
-from pytest_rlregress.bisect.flip import find_flipping_test
+from pytest_rlregress.bisect.follow import find_flipping_test
 from pytest_rlregress.trials.trial import Observation, Trial
 from pytest_rlregress.verdicts import Outcome
 
