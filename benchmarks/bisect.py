@@ -36,7 +36,7 @@ def main() -> None:
     base = locks.Lock({name: line for name, line in installed.lines.items() if name in needed})
     asked = {name: asked[name] for name in base.lines if name in asked}
     settings = index_settings.read_settings(os.environ)
-    variables = {**os.environ, **settings.uv_variables()}
+    variables = {**os.environ, **settings}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run(*command: str | Path) -> float:

@@ -27,7 +27,7 @@ def main() -> None:
 
     from pytest_rlregress.environments import index_settings
 
-    variables = {**os.environ, **index_settings.read_settings(os.environ).uv_variables()}
+    variables = {**os.environ, **index_settings.read_settings(os.environ)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "test_nothing.py").write_text(TEST)

@@ -14,7 +14,6 @@ from repacked import repack
 from pytest_rlregress.environments import requirements
 from pytest_rlregress.environments.contents import HARNESS
 from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
@@ -49,7 +48,7 @@ class Bench:
         self.path = self._build(f"user-{self.user.digest}", self.user)
 
     def _build(self, name, lock):
-        settings = IndexSettings("https://pypi.org/simple", find_links=(str(self.wheels),))
+        settings = {"UV_FIND_LINKS": str(self.wheels)}
         environments = Environments(self.folder / name, settings=settings, offline=True)
         path = environments.build(lock).path
         environments.close()

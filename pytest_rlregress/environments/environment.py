@@ -25,7 +25,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.environments import resolver
-from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.releases import Release
 from pytest_rlregress.environments.requirements import Requirements
 from pytest_rlregress.environments.uv import Installer, Unbuildable, report_full_disk
@@ -58,7 +57,7 @@ class Environments:
 
     Args:
         folder: Where it is; made if it is not there. On the filesystem of uv's cache it takes next to no space.
-        settings: Where packages come from.
+        settings: Variables for uv that say where packages come from.
         offline: Whether only uv's cache and local folders may be used.
         say: Told of what takes longer.
 
@@ -67,7 +66,7 @@ class Environments:
     """
 
     def __init__(
-        self, folder: Path, *, settings: IndexSettings, offline: bool = False, say: Callable[[str], None] = print
+        self, folder: Path, *, settings: Mapping[str, str], offline: bool = False, say: Callable[[str], None] = print
     ) -> None:
         self._folder, self._say = folder.absolute(), say
         self._installer = Installer(settings, offline, say)

@@ -1,4 +1,4 @@
-"""Read where packages come from: the configuration of uv and of pip."""
+"""Hand to uv where packages come from: pip's configuration, where uv has none of its own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-#: The index of those who configured none.
-PUBLIC = "https://pypi.org/simple"
 
 # A setting by the name that pip.conf has for it: its values.
 _Found = dict[str, list[str]]
@@ -31,67 +27,40 @@ class IndexProblem(Exception):
     """Packages cannot be looked up: a sentence that says why, where that was set, and what to do."""
 
 
-@dataclass(frozen=True)
-class IndexSettings:
-    """Where packages come from, beside what uv reads itself. URLs may hold credentials.
-
-    Attributes:
-        index_url: The default index: an http(s) or file URL, or a folder; None where indexes are not to be used.
-        extra_urls: More indexes.
-        find_links: Folders of distributions, and flat pages of links to them.
-        certificate: File of the certificates to trust, or None for those of uv.
-        known_to_uv: Which of ``indexes``, ``find-links`` and ``certificate`` uv is configured with itself.
-    """
-
-    index_url: str | None = field(default=PUBLIC, repr=False)
-    extra_urls: tuple[str, ...] = field(default=(), repr=False)
-    find_links: tuple[str, ...] = field(default=(), repr=False)
-    certificate: str | None = None
-    known_to_uv: frozenset[str] = frozenset()
-
-    def uv_variables(self) -> dict[str, str]:
-        """Make the environment variables by which uv uses the same, but for what it reads itself."""
-        variables = {}
-        if "indexes" not in self.known_to_uv:
-            if self.index_url is None:
-                variables["UV_DEFAULT_INDEX"] = "file:///nonexistent"  # uv has no variable for --no-index
-            elif self.index_url != PUBLIC:
-                variables["UV_DEFAULT_INDEX"] = self.index_url
-            if self.index_url is not None and self.extra_urls:
-                variables["UV_INDEX"] = " ".join(self.extra_urls)
-                variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
-        if "find-links" not in self.known_to_uv:
-            # pip passes over a folder that is not there, uv ends with an error.
-            there = [place for place in self.find_links if "://" in place or os.path.exists(place)]
-            variables |= {"UV_FIND_LINKS": ",".join(there)} if there else {}
-        if "certificate" not in self.known_to_uv and self.certificate:
-            variables["SSL_CERT_FILE"] = self.certificate
-        return variables
-
-
 def hide_credentials(text: str) -> str:
     """Take the credentials out of a URL, or of a message with URLs in it."""
     return re.sub(r"(?<=//)[^/]*@", "", text)
 
 
-def read_settings(environ: Mapping[str, str]) -> IndexSettings:
-    """Read what pip is configured with, in variables or files, and which of it uv has of its own.
+def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Read what pip is configured with, in variables or files, as variables by which uv uses the same.
 
-    The indexes are taken together, from uv or from pip: one's default with the other's extras is what nobody
-    configured. So are the links.
+    What uv has of its own is left out. The indexes are taken together, from uv or from pip: one's default with the
+    other's extras is what nobody configured. So are the links.
 
     Raises:
         IndexProblem: A file of theirs cannot be read.
     """
-    found = _read_pip(environ)
-    no_index = [value.lower() for value in found.get("no-index", [])]
-    return IndexSettings(
-        index_url=None if no_index[:1] in _TRUE else next(iter(found.get("index-url", [])), PUBLIC),
-        extra_urls=tuple(found.get("extra-index-url", [])),
-        find_links=tuple(found.get("find-links", [])),
-        certificate=next(iter(found.get("cert", [])), None),
-        known_to_uv=frozenset(_list_known_to_uv(environ)),
-    )
+    found, known = _read_pip(environ), {*_list_known_to_uv(environ)}
+    variables = {} if "indexes" in known else _choose_indexes(found)
+    # pip passes over a folder that is not there, uv ends with an error.
+    links = [place for place in found.get("find-links", []) if "://" in place or os.path.exists(place)]
+    if links and "find-links" not in known:
+        variables["UV_FIND_LINKS"] = ",".join(links)
+    if found.get("cert") and "certificate" not in known:
+        variables["SSL_CERT_FILE"] = found["cert"][0]
+    return variables
+
+
+def _choose_indexes(found: _Found) -> dict[str, str]:
+    if [value.lower() for value in found.get("no-index", [])][:1] in _TRUE:
+        return {"UV_DEFAULT_INDEX": "file:///nonexistent"}  # uv has no variable for --no-index
+    variables = {}
+    if found.get("index-url"):
+        variables["UV_DEFAULT_INDEX"] = found["index-url"][0]
+    if found.get("extra-index-url"):
+        variables |= {"UV_INDEX": " ".join(found["extra-index-url"]), "UV_INDEX_STRATEGY": "unsafe-best-match"}
+    return variables
 
 
 def _list_known_to_uv(environ: Mapping[str, str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pytest_rlregress.environments.index_settings import IndexSettings, hide_credentials
+from pytest_rlregress.environments.index_settings import hide_credentials
 from pytest_rlregress.util.processes import descendants
 from pytest_rlregress.util.text import on_one_line
 
@@ -57,7 +57,7 @@ class Installer:
     """Runs uv.
 
     Args:
-        settings: Where packages come from, beside what uv reads itself.
+        settings: Variables that say where packages come from, beside what uv reads itself.
         offline: Whether only uv's cache and local folders may be used.
         say: Told of what takes longer.
 
@@ -65,12 +65,12 @@ class Installer:
         NoUv: uv is not installed.
     """
 
-    def __init__(self, settings: IndexSettings, offline: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: Mapping[str, str], offline: bool, say: Callable[[str], None]) -> None:
         self.offline = offline
         self._uv = _find_uv()
         self._say = say
         self._variables = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
-        self._variables |= settings.uv_variables()
+        self._variables |= settings
 
     def pip(
         self,

@@ -42,7 +42,7 @@ class TrialContext:
         request: The tests.
         progress: Told of everything.
         environments: Where environments are built.
-        settings: Where packages come from.
+        settings: Variables for uv that say where packages come from.
     """
 
     options: argparse.Namespace
@@ -50,7 +50,7 @@ class TrialContext:
     request: TrialRequest
     progress: Progress
     environments: Environments
-    settings: index_settings.IndexSettings
+    settings: Mapping[str, str]
 
     @cached_property
     def test_key(self) -> Mapping[str, Any]:

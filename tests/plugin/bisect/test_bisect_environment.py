@@ -17,7 +17,6 @@ from packaging.requirements import Requirement
 
 from pytest_rlregress.environments import uv
 from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.uv import NoSpace, NoUv, Unbuildable
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock, differences
@@ -66,7 +65,7 @@ def environments(index, tmp_path):
     made = []
 
     def make(**options):
-        settings = IndexSettings(index_url=None, find_links=(str(index),))
+        settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": str(index)}
         options = {"offline": True, "say": lambda _: None, **options}
         made.append(Environments(tmp_path / "environments", settings=settings, **options))
         return made[-1]
@@ -434,10 +433,9 @@ import sys
 from pathlib import Path
 from pytest_rlregress.environments.environment import Environments
 from pytest_rlregress.environments.uv import NoSpace
-from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.stack.locks import Lock
 folder, index, *lines = sys.argv[1:]
-settings = IndexSettings(index_url=None, find_links=(index,))
+settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": index}
 here = Environments(Path(folder), settings=settings, offline=True, say=lambda text: print(text, flush=True))
 try:
     print(here.build(Lock({line.split("==")[0]: line for line in lines})).reused)
@@ -530,7 +528,7 @@ def test_a_copy_is_told_of_once(index, environments, tmp_path):
     wheel(index, "maths", "1.0")
     told = []
     folder = shared_memory / f"rlregress-test-{os.getpid()}"
-    settings = IndexSettings(index_url=None, find_links=(str(index),))
+    settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": str(index)}
     here = Environments(folder, settings=settings, offline=True, say=told.append)
     try:
         here.build(lock("model==1.0"))

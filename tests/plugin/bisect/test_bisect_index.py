@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.index_settings import IndexProblem, IndexSettings
+from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.environments.releases import (
     Release,
     find_newest,
@@ -36,7 +36,7 @@ def ask(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
     def ask(index_url=None, *links, offline=False):
-        settings = IndexSettings(index_url, find_links=tuple(map(str, links)))
+        settings = {"UV_DEFAULT_INDEX": index_url or "file:///nonexistent", "UV_FIND_LINKS": ",".join(map(str, links))}
         environments = Environments(tmp_path / "none", settings=settings, offline=offline, say=lambda _: None)
         return environments.find_release
 

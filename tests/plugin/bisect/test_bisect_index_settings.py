@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from pytest_rlregress.environments import index_settings
-from pytest_rlregress.environments.index_settings import PUBLIC, IndexProblem
+from pytest_rlregress.environments.index_settings import IndexProblem
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 
@@ -48,11 +47,7 @@ def test_the_settings_of_pip(home):
     write, environ = home
     settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
     url = "https://me:hunter2@a.example/simple"
-    assert (settings.extra_urls, settings.index_url) == (("https://b.example/simple", "https://c.example/simple"), url)
-    assert settings.find_links == (str(Path.home() / "wheels"), "https://d.example/flat.html")
-    assert settings.certificate == "/a.pem"
-    assert "hunter2" not in repr(settings)
-    assert settings.uv_variables() == {
+    assert settings == {
         "UV_DEFAULT_INDEX": url,
         "UV_INDEX": "https://b.example/simple https://c.example/simple",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
@@ -65,11 +60,10 @@ def test_pips_variables_go_before_its_files(home):
     write, environ = home
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "PIP_EXTRA_INDEX_URL": "https://e.example/simple"}
     settings = index_settings.read_settings(environ)
-    assert settings.extra_urls == ("https://e.example/simple",)
-    assert settings.index_url == "https://me:hunter2@a.example/simple"
+    assert settings["UV_INDEX"] == "https://e.example/simple"
+    assert settings["UV_DEFAULT_INDEX"] == "https://me:hunter2@a.example/simple"
     without = index_settings.read_settings({**environ, "PIP_NO_INDEX": "1"})
-    assert without.index_url is None
-    assert without.uv_variables()["UV_DEFAULT_INDEX"] == "file:///nonexistent"
+    assert without["UV_DEFAULT_INDEX"] == "file:///nonexistent"
 
 
 def test_the_nearest_file_of_pip_counts(home, tmp_path, monkeypatch):
@@ -78,18 +72,16 @@ def test_the_nearest_file_of_pip_counts(home, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     for path in (".pip", ".config/pip"):
         write(f"{path}/pip.conf", f"[global]\nindex-url = https://{path[1:4]}.example/simple\n")
-    assert index_settings.read_settings(environ).index_url == "https://con.example/simple"
+    assert index_settings.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://con.example/simple"
     (tmp_path / "pip.conf").write_text("[global]\nindex_url = https://site.example/simple\n")
-    assert index_settings.read_settings(environ).index_url == "https://site.example/simple"
-    assert (
-        index_settings.read_settings({**environ, "PIP_CONFIG_FILE": named}).index_url == "https://none.example/simple"
-    )
+    assert index_settings.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://site.example/simple"
+    settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": named})
+    assert settings["UV_DEFAULT_INDEX"] == "https://none.example/simple"
 
 
 def test_nothing_configured_is_the_public_index(home):
     _, environ = home
-    settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": os.devnull})
-    assert (settings.index_url, settings.find_links, settings.uv_variables()) == (PUBLIC, (), {})
+    assert index_settings.read_settings({**environ, "PIP_CONFIG_FILE": os.devnull}) == {}
 
 
 def test_of_what_uv_has_itself_pips_is_not_handed_to_it(home):
@@ -97,11 +89,11 @@ def test_of_what_uv_has_itself_pips_is_not_handed_to_it(home):
     write(".config/uv/uv.toml", 'index-url = "https://file.example/simple"\n')
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)}
     from_file = index_settings.read_settings(environ)
-    assert from_file.uv_variables() == {"UV_FIND_LINKS": "https://d.example/flat.html", "SSL_CERT_FILE": "/a.pem"}
+    assert from_file == {"UV_FIND_LINKS": "https://d.example/flat.html", "SSL_CERT_FILE": "/a.pem"}
     environ |= {"UV_FIND_LINKS": "/x y", "SSL_CERT_FILE": "/uv.pem"}
-    assert index_settings.read_settings(environ).uv_variables() == {}
+    assert index_settings.read_settings(environ) == {}
     alone = index_settings.read_settings({**environ, "UV_NO_CONFIG": "1"})
-    assert alone.uv_variables()["UV_DEFAULT_INDEX"] == "https://me:hunter2@a.example/simple"
+    assert alone["UV_DEFAULT_INDEX"] == "https://me:hunter2@a.example/simple"
 
 
 @pytest.mark.parametrize(
@@ -117,8 +109,10 @@ def test_of_what_uv_has_itself_pips_is_not_handed_to_it(home):
 )
 def test_what_the_file_of_uv_configures(home, text, known):
     write, environ = home
-    settings = index_settings.read_settings({**environ, "UV_CONFIG_FILE": write("mine.toml", text)})
-    assert settings.known_to_uv == known
+    environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "UV_CONFIG_FILE": write("mine.toml", text)}
+    given = index_settings.read_settings(environ)
+    left = {"indexes": "UV_DEFAULT_INDEX", "find-links": "UV_FIND_LINKS"}
+    assert {one for one, variable in left.items() if variable not in given} == known
 
 
 @pytest.mark.parametrize("variable", ["PIP_CONFIG_FILE", "UV_CONFIG_FILE"])
@@ -160,13 +154,13 @@ def test_uv_resolves_from_what_pip_is_configured_with(home, places, tmp_path):
     one, two, folder = places
     text = f"[global]\nindex-url = {two}\nextra-index-url = {one}\nfind-links = {folder} /not/there\n"
     settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", text)})
-    assert resolved(tmp_path, HOME=environ["HOME"], **settings.uv_variables()) == ["app==2.0", "dep==3.0"]
+    assert resolved(tmp_path, HOME=environ["HOME"], **settings) == ["app==2.0", "dep==3.0"]
     # Untold, it knows nothing of that.
     assert "app==2.0" not in resolved(tmp_path, HOME=environ["HOME"])
     no_index = index_settings.read_settings(
         {**environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{folder} {one[7:]}/app"}
     )
-    assert resolved(tmp_path, HOME=environ["HOME"], **no_index.uv_variables()) == ["app==1.0", "dep==3.0"]
+    assert resolved(tmp_path, HOME=environ["HOME"], **no_index) == ["app==1.0", "dep==3.0"]
 
 
 def test_uv_and_we_read_its_own_settings_alike(home, places, tmp_path):
@@ -176,7 +170,7 @@ def test_uv_and_we_read_its_own_settings_alike(home, places, tmp_path):
     write(".config/uv/uv.toml", text)
     for variables, expected in (({}, "1.0"), ({"UV_INDEX": two}, "2.0")):
         settings = index_settings.read_settings({**environ, **variables})
-        assert settings.uv_variables() == {}
+        assert settings == {}
         assert resolved(tmp_path, HOME=environ["HOME"], **variables) == [f"app=={expected}", "dep==3.0"]
 
 
@@ -193,5 +187,6 @@ def test_pip_looks_where_we_do(home, places, tmp_path):
     said = ran(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--dry-run", "app", **environ)
     assert f"Looking in indexes: {one}, {two}" in said
     assert f"Looking in links: {folder}" in said
-    assert (settings.index_url, settings.extra_urls, settings.find_links) == (one, (two,), (folder,))
+    found = (settings[name] for name in ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS"))
+    assert (*found,) == (one, two, folder)
     assert "Would install app-2.0 dep-3.0" in said

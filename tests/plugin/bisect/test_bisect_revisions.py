@@ -19,7 +19,6 @@ from pytest_rlregress.bisect.follow import NoAnswer, follow_test
 from pytest_rlregress.bisect.worktree import WorktreeError
 from pytest_rlregress.environments.contents import EnvironmentContents
 from pytest_rlregress.environments.environment import Environment
-from pytest_rlregress.environments.index_settings import IndexSettings
 from pytest_rlregress.environments.uv import Installer
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.trials import pytest_run
@@ -152,7 +151,7 @@ class Bisect:
 
     def __init__(self, folder):
         self.folder, self.tried = folder, []
-        self.installer = Counted(IndexSettings(), True, lambda _: None)
+        self.installer = Counted({}, True, lambda _: None)
 
     def __call__(self, repo, spec, request=None):
         request = request or TrialRequest((str(repo / "test_it.py"),))
@@ -380,7 +379,7 @@ def test_a_project_s_name_is_in_its_file_or_comes_from_its_build(tmp_path, pypro
     (tmp_path / "src").mkdir()
     (tmp_path / "pyproject.toml").write_text(pyproject)
     (tmp_path / "backend.py").write_text(BACKEND)
-    installer = Installer(IndexSettings(), True, lambda _: None)
+    installer = Installer({}, True, lambda _: None)
     assert checkout.find_project_name(tmp_path, installer) == name
 
 
@@ -388,7 +387,7 @@ def test_a_project_whose_build_fails_is_told(tmp_path):
     (tmp_path / "pyproject.toml").write_text(PYPROJECT.partition("[project]")[0])
     (tmp_path / "backend.py").write_text("def build_editable(*_): raise SystemExit('no name')")
     with pytest.raises(WorktreeError, match="do not say the project's name: "):
-        checkout.find_project_name(tmp_path, Installer(IndexSettings(), True, lambda _: None))
+        checkout.find_project_name(tmp_path, Installer({}, True, lambda _: None))
 
 
 def test_tests_elsewhere_and_projects_beside(repository, tmp_path, monkeypatch):

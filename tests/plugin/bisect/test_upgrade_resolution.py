@@ -8,8 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.index_settings import IndexSettings
-from pytest_rlregress.fixtures.wheel_index import wheel
+from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.upgrade import resolution
 
@@ -32,7 +31,7 @@ def test_all_takes_a_pre_release_only_where_that_is_allowed(tmp_path, monkeypatc
     for name, versions in RELEASES.items():
         for version, requires in versions.items():
             wheel(tmp_path, name, version, requires, files={f"{name}.py": ""})
-    settings = IndexSettings("https://pypi.org/simple", find_links=(str(tmp_path),))
+    settings = {"UV_FIND_LINKS": str(tmp_path)}
     environments = Environments(tmp_path / "environments", settings=settings, offline=True)
     context = SimpleNamespace(environments=environments, options=SimpleNamespace(pre=pre))
     requires = {name: tuple(map(Requirement, RELEASES[name][HERE.version(name)])) for name in HERE.lines}
