@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -56,36 +56,24 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def append_json(file: int, values: Iterable[object], *, sync: bool = False) -> None:
+def append_json(file: int, values: Iterable[object]) -> None:
     """Append values to an open file as JSON, one a line: all of them, or nothing of any.
 
     Args:
         file: Open for appending.
-        values: What JSON can hold; dataclasses are written by their fields.
-        sync: Whether they are on the disk when this returns.
+        values: What JSON can hold.
 
     Raises:
         OSError: They cannot be written, such as on a full disk.
     """
-    text = b"".join(json_line(value) for value in values)
+    text = b"".join(json.dumps(value).encode() + b"\n" for value in values)
     size = os.fstat(file).st_size
     try:
         while text:
             text = text[os.write(file, text) :]
-        if sync:
-            os.fsync(file)
     except OSError:
         os.ftruncate(file, size)
         raise
-
-
-def json_line(value: object) -> bytes:
-    """A value as a line of JSON; dataclasses by their fields."""
-    return json.dumps(value, default=_fields).encode() + b"\n"
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return dict(value if isinstance(value, Mapping) else vars(value))
 
 
 def json_lines(content: bytes) -> Iterator[Any]:
