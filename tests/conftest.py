@@ -37,7 +37,7 @@ LONG = (
     "test_interface.py",
     "test_fidelity.py",
     "test_collection.py",
-    "test_foreign_logs.py",
+    "test_logs.py",
 )
 
 
