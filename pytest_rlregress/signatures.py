@@ -202,7 +202,7 @@ def read(table: Mapping[str, Any], where: Mapping[str, str], place: str, error: 
     """Return the signatures of a table: one for each thing it says, in each log.
 
     Args:
-        table: As it is in ``failures.toml``.
+        table: As it is in ``failure.toml``.
         where: The regular expressions of the failure's own holes.
         place: Where it is, for messages.
         error: Raised where the table is malformed.

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field, replace
 from pytest_rlregress.catalogue import Failure
 from pytest_rlregress.diagnose.assembler import Assembler
 from pytest_rlregress.diagnose.events import Chain, Event
-from pytest_rlregress.diagnose.patterns import ERROR_LEVELS, QUIET_LEVELS, is_report
+from pytest_rlregress.diagnose.patterns import ERROR_LEVELS, LONGEST, QUIET_LEVELS, is_report
 from pytest_rlregress.diagnose.reader import relevant_lines
 from pytest_rlregress.diagnose.search import Search
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.signatures import Example, Signature
 from pytest_rlregress.verdicts import Outcome, matches
-
-_LONGEST = 16_000  # an example may be slow on more
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _reports(lines: Sequence[Line], signature: Signature) -> bool:
         return False
     prefix = first.printed.removesuffix(first.text) if first.printed.endswith(first.text) else ""
     said = [first.text.rstrip(), *(line.text.strip() for line in rest)]
-    for text in ("\n".join(said)[:_LONGEST], "".join(said)[:_LONGEST]):  # some terminals wrap within words
+    for text in ("\n".join(said)[:LONGEST], "".join(said)[:LONGEST]):  # some terminals wrap within words
         found = pattern.search(text)
         if found and found.start() < len(first.text) and is_report(text[: found.start()], first.level):
             return not quoted or _quotes(text[: found.start()], first)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Sequence
 
 #: Lines that a sentence may be wrapped over.
 WRAPPED_LINES = 10
-_LONGEST = 16_000  # a signature's expression may be slow on more
+#: An example may be slow on more of a message.
+LONGEST = 16_000
 
 _CLASS = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
 #: Python's, and IPython's, which begins with the class.
@@ -110,16 +110,6 @@ def is_told(text: str, lead: str, level: str) -> bool:
 def is_error(text: str, level: str) -> bool:
     """Return whether a line says that something failed, without an exception's class."""
     return bool(text.strip() and (level in ERROR_LEVELS or (level not in QUIET_LEVELS and ERROR_LINE.match(text))))
-
-
-def joined_lines(texts: Sequence[str]) -> tuple[str, ...]:
-    """Join lines of which the last may be something else: the first, the first two and so on, then all.
-
-    They are joined by a blank; last as they are, and by nothing, since some terminals wrap within words.
-    """
-    numbers = [*range(1, min(len(texts), WRAPPED_LINES)), len(texts)]
-    starts = (" ".join(filter(None, texts[:number])) for number in numbers)
-    return tuple(dict.fromkeys(text[:_LONGEST] for text in (*starts, "\n".join(texts), "".join(texts))))
 
 
 def starts_traceback(text: str) -> bool:

@@ -14,7 +14,7 @@ from pytest_rlregress.logs.signals import process_end
 from pytest_rlregress.verdicts import Outcome
 
 # How much is held of a log.
-_SOURCES, _FRAMES, _MESSAGE_LINES, _LONGEST = 1024, 400, 30, 16_000
+_SOURCES, _FRAMES, _MESSAGE_LINES = 1024, 400, 30
 _UNFINISHED_AFTER = 30
 # Say no more than that another process died, perhaps since it was told to: vLLM's API server, torchrun.
 _CONSEQUENCES = {"EngineDeadError", "ChildFailedError"}
@@ -178,7 +178,7 @@ class Tracebacks:
         outcome = Outcome(
             "failed",
             exceptions=exceptions,
-            message="\n".join(parts)[:_LONGEST],
+            message="\n".join(parts)[: patterns.LONGEST],
             frames=tuple(source.frames),
             signal=died.signal if died else None,
         )
