@@ -98,27 +98,30 @@ class Hooks:
         run = _session(self._config)
         if not run.open() or hasattr(self._config, "workerinput"):
             return
+        from pytest_rlregress.records.collector import RunResults
         from pytest_rlregress.terminal import Terminal
 
         register = self._config.pluginmanager.register
-        terminal = Terminal(self._config, run)
+        results = RunResults(self._config)
+        if run.settings.record_dir:
+            from pytest_rlregress.records.writer import RecordWriter
+
+            results = RecordWriter(self._config, run, run.settings.record_dir)
+        terminal = Terminal(self._config, run, results)
         register(terminal, "rlregress-terminal")
+        register(results, "rlregress-results")
         if run.settings.update_goldens:
             from pytest_rlregress.goldens.recording import Recording
 
             register(Recording(self._config, run), "rlregress-goldens")
-        if run.settings.record_dir:
-            from pytest_rlregress.records.writer import RecordWriter
-
-            register(RecordWriter(self._config, run, run.settings.record_dir), "rlregress-record")
         if run.settings.hw and not run.inline:
             from pytest_rlregress.harness.progress import RunProgress
 
             register(RunProgress(self._config, run.say), "rlregress-progress")
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from pytest_rlregress.annotations import Annotations
+            from pytest_rlregress.github import GitHub
 
-            register(Annotations(self._config, run, terminal), "rlregress-annotations")
+            register(GitHub(self._config, run, results, terminal), "rlregress-github")
 
     # -- collection ------------------------------------------------------------------------------------------------
 
@@ -156,6 +159,8 @@ class Hooks:
                 describe_all(items, opened)  # once more: a conftest.py may have marked some
                 if left_out := selection.leave_out_long(items, opened):
                     config.hook.pytest_deselected(items=left_out)
+                    if hasattr(config, "workeroutput"):  # what only one of xdist's workers knows
+                        config.workeroutput["rlregress_left_out"] = len(left_out)
                 if self._contains:
                     selection.order(items)
 

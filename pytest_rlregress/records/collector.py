@@ -23,6 +23,7 @@ class RunResults:
         locations: Of each test: its file, as seen from the root folder, and its line, counted from 0.
         stopped: Whether the run was ended before its end.
         problem: Why the run fails whatever its tests say; "" if it doesn't.
+        written: The record, once it is written.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -30,6 +31,7 @@ class RunResults:
         self.tests: dict[str, RecordedTest] = {}
         self.locations: dict[str, tuple[str, int | None]] = {}
         self.stopped, self.problem = False, ""
+        self.written: Path | None = None
         self._reports: dict[str, list[entries.Report]] = {}
         self._files: dict[str, Path] = {}
         self._begun: set[str] = set()

@@ -19,6 +19,8 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
+from pytest_rlregress.records.answer import summarise
+from pytest_rlregress.records.selection import narrowing
 from pytest_rlregress.verdicts import Outcome, Rank, Verdict, rank
 
 #: Version of what is under ``extra``.
@@ -130,15 +132,14 @@ class PytestCall(msgspec.Struct):
 
     Attributes:
         workers: xdist's.
-        selection: What chose the tests: paths, ``-k``, ``--rl-long`` and their like; empty for the default run, None
-            in a record of format 1.
+        selection: What chose the tests: paths, ``-k``, ``--rl-long`` and their like; empty for the default run.
         settings: The ini file, and what differs from the defaults.
     """
 
     arguments: list[str] = []
     host: str = ""
     workers: int | None = None
-    selection: list[str] | None = None
+    selection: list[str] = []
     settings: dict[str, str] = {}
 
 
@@ -150,7 +151,7 @@ class CheckoutState(msgspec.Struct):
 
 
 class RunExtra(msgspec.Struct):
-    """What a run ran on, and how it ended."""
+    """What a run ran on, and how it ended; ``answer`` says in up to three lines what it found."""
 
     format: int
     stack: InstalledStack
@@ -158,6 +159,7 @@ class RunExtra(msgspec.Struct):
     hardware: RecordedHardware = msgspec.field(default_factory=RecordedHardware)
     git: CheckoutState | None = None
     state: State = "complete"
+    answer: list[str] = []
 
 
 class Tool(msgspec.Struct):
@@ -231,9 +233,14 @@ def begun(start: int, extra: RunExtra) -> Record:
     )
 
 
-def with_tests(head: Record, tests: Iterable[RecordedTest], state: State, stop: int) -> Record:
-    """Return a run's record: what it was begun with, and its tests as far as they are known at ``stop``."""
+def with_tests(head: Record, tests: Iterable[RecordedTest], state: State, stop: int, problem: str = "") -> Record:
+    """Return a run's record: what it was begun with, its tests as far as they are known at ``stop``, and its answer.
+
+    ``problem`` is why the run fails whatever the tests say.
+    """
     results, tests = head.results, list(tests)
+    extra = results.extra
+    answer = summarise(tests, extra.hardware.profile, chosen=bool(narrowing(extra.run.selection)), problem=problem)
     counts: Counter[str] = Counter(test.status for test in tests)
     return replace(
         head,
@@ -242,6 +249,6 @@ def with_tests(head: Record, tests: Iterable[RecordedTest], state: State, stop: 
             results,
             summary=Summary(tests=len(tests), **counts, start=results.summary.start, stop=stop),
             tests=tests,
-            extra=replace(results.extra, state=state),
+            extra=replace(extra, state=state, answer=answer),
         ),
     )

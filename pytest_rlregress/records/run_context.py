@@ -39,7 +39,7 @@ def found(session: Session, config: pytest.Config) -> RunExtra:
         arguments=[str(argument) for argument in config.invocation_params.args],
         host=platform.node(),
         workers=config.getoption("numprocesses", None) or None,
-        selection=_selection(session, config),
+        selection=find_selection(session, config),
         settings=_settings(session.settings, config),
     )
     return RunExtra(
@@ -52,7 +52,7 @@ def found(session: Session, config: pytest.Config) -> RunExtra:
     )
 
 
-def _selection(session: Session, config: pytest.Config) -> list[str]:
+def find_selection(session: Session, config: pytest.Config) -> list[str]:
     """Return what chose the run's tests, wherever it was asked for: empty for the default run."""
     asked = {"--rl-long": session.settings.long, "--rl-quick": session.quick}
     asked |= {flag: config.getoption(flag, False) for flag in ("--lf", "--sw")}

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 class RecordWriter(RunResults):
     """Collects the results of a run and writes them to a folder.
 
-    Attributes:
-        written: The record's file, once it is there.
-
     Raises:
         pytest.UsageError: Nothing can be written to the folder.
     """
@@ -46,7 +43,6 @@ class RecordWriter(RunResults):
 
     def __init__(self, config: pytest.Config, session: Session, folder: Path) -> None:
         super().__init__(config)
-        self.written: Path | None = None
         self._session, self._folder = session, folder
         self._start, self._clock = time.time(), time.monotonic()
         self._unwritten = ""
@@ -97,7 +93,7 @@ class RecordWriter(RunResults):
     def _write(self, session: pytest.Session, journal: Journal) -> None:
         unfinished = any(test.raw_status in ("pending", "interrupted") for test in self.tests.values())
         state: State = "interrupted" if self.stopped or unfinished else "complete"
-        record = record_types.with_tests(self._head, self.tests.values(), state, self._now())
+        record = record_types.with_tests(self._head, self.tests.values(), state, self._now(), self.problem)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)  # it may have gone while tests ran
             files.write_whole(self._path, json.dumps(msgspec.to_builtins(record), indent=1), sync=True)

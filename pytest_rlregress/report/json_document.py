@@ -11,7 +11,7 @@ from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.report.judgement.next_commands import near
 
 #: Raised when a key changes its meaning.
-FORMAT = 2
+FORMAT = 3
 
 
 def as_json(found: Night | RunComparison) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _run(run: RecordedRun) -> dict[str, Any]:
 def _change(change: Change) -> dict[str, Any]:
     before, since = change.before, change.since
     ends = (before.run, since.run) if before and since and before != since else None
-    lost = change.kind is Kind.LOST_COVERAGE  # a bisect needs a test that fails
+    lost = change.kind is Kind.LOST  # a bisect needs a test that fails
     return {
         **_fields(change, "kind", "platform", "test", "nights", "runs"),
         **_fields(change.latest, "failure", "side"),

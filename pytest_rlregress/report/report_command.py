@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.report import json_document, markdown, summary
+from pytest_rlregress.report import json_document, text
 from pytest_rlregress.report.history.record_files import HistoryError
 from pytest_rlregress.report.history.store import History, open_history
 from pytest_rlregress.report.judgement import comparison, night
@@ -22,7 +22,7 @@ from pytest_rlregress.util.files import write_whole
 
 _PAGE = Path("report.html")
 _STDIN = _STDOUT = Path("-")
-_WORDS = "\n".join(f"  {kind:16} {kind.sentence}" for kind in Kind if kind not in (Kind.NEW, Kind.STEADY))
+_WORDS = "\n".join(f"  {kind:16} {kind.sentence}" for kind in Kind if kind is not Kind.STEADY)
 _MANUAL = f"""\
 examples:
   rlregress report records                                 the page, report.html, and a summary
@@ -36,7 +36,7 @@ words, of a test on one kind of hardware, against the last run in which it was g
 {_WORDS}
   NO RUN           the hardware did not run: nothing is known, nothing is green
 
-Regressions and driver changes close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
+Regressions close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
 on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 2 what was asked for cannot be made; 130 interrupted.
 """
 
@@ -147,9 +147,9 @@ def _judged(history: History, date: datetime.date | None, expect: Sequence[str])
 def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
     """Print the summary, and write the files that were asked for."""
     if _STDOUT not in (options.markdown, options.json, options.output):
-        print("\n".join(summary.lines(found)))
+        print(text.tell(found), end="")
     if options.markdown:
-        _write(options.markdown, markdown.markdown(found))
+        _write(options.markdown, text.tell(found))
     if options.json:
         _write(options.json, json.dumps(json_document.as_json(found), indent=2) + "\n")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def on_one_line(text: str) -> str:
@@ -54,3 +54,22 @@ def without_markup(text: str) -> str:
 def plural(count: int, noun: str) -> str:
     """Write a number with its noun: ``1 run``, ``2 runs``."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def clean(text: str) -> str:
+    """Put a text from outside on one line, without terminal control characters."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+def quoted(text: str) -> str:
+    """A text from outside as Markdown's code, on one line; plain words and names stay as they are."""
+    text = clean(text)
+    return text if re.fullmatch(r"[\w .,+=-]*", text) else code_span(text)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table, padded so that a terminal can show it."""
+    rows = [head, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows]
+    return [lines[0], f"|{'|'.join('-' * (width + 2) for width in widths)}|", *lines[1:]]

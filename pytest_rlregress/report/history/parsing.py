@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.record_types import RecordedTest
-from pytest_rlregress.report.history.selection import find_selection, is_quick
+from pytest_rlregress.records.selection import is_quick
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import rank
@@ -52,7 +52,7 @@ def parse(path: Path) -> ParsedFile:
     stop = _seconds(record.results.summary.stop, path, "ended")
     worst = worst_by_name(tests)
     words = {name: intern(test.word) for name, test in worst.items()}
-    asked = find_selection(extra.run)
+    asked = tuple(extra.run.selection)
     quick = ", quick" if is_quick(asked) else ""
     run = RecordedRun(
         id=record.report_id,

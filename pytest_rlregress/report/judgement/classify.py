@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from pytest_rlregress.report.history.selection import covers
+from pytest_rlregress.records.selection import covers
 from pytest_rlregress.report.judgement.facts import Change, Point, RecordedRun, by_night
 from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.verdicts import Rank, Verdict
@@ -49,7 +49,7 @@ def classify_results(test: str, earlier: Sequence[Point], tonight: Sequence[Poin
     others = said[: said.index(group[0])]
     previous = next(filter(says_something, chain(reversed(others), reversed(earlier))), None)
     if not _bad(now):
-        kind = Kind.NEW if previous is None else Kind.REPAIRED if _bad(previous) else Kind.STEADY
+        kind = Kind.REPAIRED if previous is not None and _bad(previous) else Kind.STEADY
         return _change(test, kind, previous, None, now)
     better, bad = _since_better(chain(reversed(said), reversed(earlier)), now.rank)
     if better is not None:
@@ -66,7 +66,7 @@ def missing_change(
     before: Sequence[RecordedRun],
     runs: Sequence[RecordedRun],
 ) -> Change | None:
-    """Classify a test without result tonight: missing, or lost coverage, if it had one in the run before.
+    """Classify a test without result tonight: lost if it had one in the run before.
 
     The run before is the last that asked for the same tests or fewer, or in which the test was if it is there tonight
     too. One that ended early counts only if it came to the test.
@@ -85,8 +85,8 @@ def missing_change(
         if point is not None and says_something(point):
             now = tonight[-1] if tonight else None
             if now and now.word in (Verdict.UNAVAILABLE, Verdict.BLOCKED) and not point.fails:
-                return _change(test, Kind.LOST_COVERAGE, point, now, now, [now])
-            return _change(test, Kind.MISSING, point, None, now)
+                return _change(test, Kind.LOST, point, now, now, [now])
+            return _change(test, Kind.LOST, point, None, now)
         if run.state == "complete":
             return None
     return None
@@ -147,16 +147,15 @@ def _since_better(latest_first: Iterable[Point], now: int) -> tuple[Point | None
 
 def _first(now: Point) -> Kind:
     """Classify a bad test without earlier result: a documented failure that is reproduced does not fail."""
-    return Kind.NEW_FAILING if now.fails else Kind.NEW
+    return Kind.NEW_FAILING if now.fails else Kind.STEADY
 
 
 def _worse(good: RecordedRun, bad: Sequence[Point]) -> Kind:
     if len(bad) == 1:
         return Kind.UNCONFIRMED
     first = bad[0].run
-    if (good.platform, good.hardware) != (first.platform, first.hardware):
-        return Kind.HARDWARE_CHANGE
-    return Kind.DRIVER_CHANGE if good.driver != first.driver else Kind.REGRESSION
+    same = (good.platform, good.hardware) == (first.platform, first.hardware)
+    return Kind.REGRESSION if same else Kind.HARDWARE_CHANGE
 
 
 def _change(

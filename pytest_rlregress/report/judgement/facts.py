@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from pytest_rlregress.records.record_types import RunExtra, State
-from pytest_rlregress.report.history.selection import narrowing
-from pytest_rlregress.report.judgement.kinds import TRIPS, Kind
+from pytest_rlregress.records.selection import narrowing
+from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -144,8 +144,8 @@ class Change:
 
     Attributes:
         test: Its key.
-        before: Where it was last good before it got worse; None if it never was. For what was repaired, lost or is
-            missing the run before.
+        before: Where it was last good before it got worse; None if it never was. For what was repaired or
+            lost the run before.
         since: Where it was bad first since then; None for a good one.
         now: The worst of tonight; None if it did not run.
         nights: In how many nights it has been bad since ``since``.
@@ -175,7 +175,7 @@ class Change:
     @property
     def trips(self) -> bool:
         """Whether the gate closes for it: it got worse, and that repeats."""
-        return self.kind in TRIPS
+        return self.kind is Kind.REGRESSION
 
     @property
     def fails(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 from pytest_rlregress.report.judgement.classify import says_something
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight
 from pytest_rlregress.report.judgement.kinds import TOLD, WORSE, Kind
-from pytest_rlregress.util.text import plural
+from pytest_rlregress.util.text import plural, quoted
 from pytest_rlregress.verdicts import Rank
 
 Colour = Literal["green", "amber", "red"]
@@ -64,7 +64,7 @@ def _text(night: Night) -> str:
     parts = [part for kind in WORSE for part in _worse(kind, ran)]
     parts += [f"nothing got worse on {_listed(compared)}"] * (not parts and bool(compared))
     parts += [_first(platform, several) for platform in first]
-    for kind in (Kind.NEW_FAILING, Kind.LOST_COVERAGE, Kind.MISSING, Kind.REPAIRED):
+    for kind in (Kind.NEW_FAILING, Kind.LOST, Kind.REPAIRED):
         where = [change.platform for platform in later for change in platform.changes if change.kind is kind]
         parts += [f"{_counted(len(where), kind)} on {_listed(sorted(set(where)))}"] * bool(where)
     known = [change.platform for platform in ran for change in platform.changes if change.fails_as_before]
@@ -82,7 +82,7 @@ def _text(night: Night) -> str:
 def _first(platform: PlatformNight, several: bool) -> str:
     """``first run: 19 of 379 tests fail``: of a platform's first night."""
     runs = "first run" if len(platform.runs) == 1 else f"first {len(platform.runs)} runs"
-    where = f" on {platform.name}" * several
+    where = f" on {quoted(platform.name)}" if several else ""
     said = [point.rank for point in platform.results.values()]
     failing, silent, tests = said.count(Rank.FAILING), said.count(Rank.NOTHING), plural(len(said), "test")
     if silent == len(said):
@@ -104,7 +104,7 @@ def _worse(kind: Kind, platforms: Sequence[PlatformNight]) -> list[str]:
         nights = sorted({change.since.run.night for change in changes if change.since})
         since = f" since {nights[0]}" if nights and kind is not Kind.FLAKE else ""
         more = " and later" if since and len(nights) > 1 else ""
-        said.append(f"{_counted(len(changes), kind)} on {platform.name}{since}{more}")
+        said.append(f"{_counted(len(changes), kind)} on {quoted(platform.name)}{since}{more}")
     return said
 
 
@@ -115,15 +115,14 @@ def _failing(count: int) -> str:
 def _counted(count: int, kind: Kind) -> str:
     tests = plural(count, "test")
     return {
-        Kind.DRIVER_CHANGE: f"{tests} worse after a driver change",
         Kind.HARDWARE_CHANGE: f"{tests} worse on changed hardware",
         Kind.UNCONFIRMED: f"{tests} worse in one run (unconfirmed)",
         Kind.NEW_FAILING: f"{plural(count, 'new test')} fail{'s' * (count == 1)}",
-        Kind.LOST_COVERAGE: f"lost coverage of {tests}",
-        Kind.MISSING: f"{tests} missing",
+        Kind.LOST: f"{tests} lost",
         Kind.REPAIRED: f"{tests} repaired",
     }.get(kind, plural(count, kind))
 
 
 def _listed(names: Sequence[str]) -> str:
+    names = list(map(quoted, names))
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -21,27 +21,22 @@ class Kind(StrEnum):
         return kind
 
     REGRESSION = "regression", "worse, and every run since agrees, two at least: tonight's rerun, or last night's"
-    DRIVER_CHANGE = "driver change", "the same, and the GPU's driver is another one than when it was good"
     HARDWARE_CHANGE = "hardware change", "the same, on other hardware than when it was good: not comparable"
     UNCONFIRMED = "unconfirmed", "worse, in the only run since: run it again"
     NEW_FAILING = "new failing", "fails, and has not run on this hardware before: nothing to compare with"
     FLAKE = "flake", "a rerun in the same night, with nothing changed, disagrees"
-    LOST_COVERAGE = (
-        "lost coverage",
-        "did not fail before, and cannot run now: something that it needs is missing or broken",
+    LOST = (
+        "lost",
+        "had a result in the run before, and has none tonight though the hardware ran: a skip is never a pass",
     )
-    MISSING = "missing", "the hardware ran tonight, and this test did not; a skip is never a pass"
     REPAIRED = "repaired", "better than in the run before"
-    NEW = "new", "does not fail, and has not run on this hardware before"
     KNOWN = "known", "bad as before: it has not been better on this hardware"
-    STEADY = "steady", "good, as before"
+    STEADY = "steady", "good as before; or seen for the first time, and it does not fail"
 
 
-#: Kinds for which ``--gate`` and ``--compare`` exit with 1.
-TRIPS = (Kind.REGRESSION, Kind.DRIVER_CHANGE)
 #: Kinds that say something got worse, or may have.
-WORSE = (*TRIPS, Kind.HARDWARE_CHANGE, Kind.UNCONFIRMED, Kind.FLAKE)
+WORSE = (Kind.REGRESSION, Kind.HARDWARE_CHANGE, Kind.UNCONFIRMED, Kind.FLAKE)
 #: Kinds of which nobody need be told.
 QUIET = (Kind.KNOWN, Kind.STEADY)
 #: Kinds that are told of in full; the rest is counted.
-TOLD = tuple(kind for kind in Kind if kind not in (Kind.NEW, *QUIET))
+TOLD = tuple(kind for kind in Kind if kind not in QUIET)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_rlregress import catalogue
-from pytest_rlregress.report.history.selection import LONG, QUICK
+from pytest_rlregress.records.selection import LONG, QUICK
 from pytest_rlregress.report.judgement.facts import Point, RecordedRun
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.stack.locks import PackageChange, differences

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_rlregress.report.history.selection import covers
+from pytest_rlregress.records.selection import covers
 from pytest_rlregress.report.judgement import flakes
 from pytest_rlregress.report.judgement.classify import classify_test, says_something, worst_of_night
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun, by_night
@@ -110,7 +110,7 @@ def _word(runs: Sequence[RecordedRun], results: Mapping[str, Point], changes: Se
     if worse:
         return "flake" if worse == {Kind.FLAKE} else "worse"
     if (
-        kinds & {Kind.LOST_COVERAGE, Kind.MISSING}
+        Kind.LOST in kinds
         or not any(map(says_something, results.values()))
         or all(run.state != "complete" for run in runs)
     ):

@@ -16,7 +16,7 @@ from pytest_rlregress.report.judgement import next_commands
 from pytest_rlregress.report.judgement.facts import Change, Night, Point
 from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.report.page import tables
-from pytest_rlregress.report.sentences import between
+from pytest_rlregress.report.text import between
 
 if TYPE_CHECKING:
     from pytest_rlregress.report.history.store import History

@@ -6,8 +6,8 @@ import datetime
 
 from pytest_rlregress.report.judgement.facts import Night
 from pytest_rlregress.report.judgement.headline import Colour
-from pytest_rlregress.report.judgement.kinds import QUIET, TRIPS, Kind
-from pytest_rlregress.report.sentences import hardware as hardware
+from pytest_rlregress.report.judgement.kinds import QUIET, Kind
+from pytest_rlregress.report.text import hardware as hardware
 from pytest_rlregress.util.text import plural as plural
 from pytest_rlregress.verdicts import Rank, rank
 
@@ -23,9 +23,9 @@ def tone(word: str) -> str:
 
 def kind_tone(kind: Kind) -> str:
     """The tone of a kind of change."""
-    if kind in TRIPS:
+    if kind is Kind.REGRESSION:
         return "bad"
-    return "quiet" if kind in QUIET else "good" if kind in (Kind.REPAIRED, Kind.NEW) else "warn"
+    return "quiet" if kind in QUIET else "good" if kind is Kind.REPAIRED else "warn"
 
 
 def late(night: Night, newest: datetime.date | None, now: datetime.datetime) -> str:

@@ -10,7 +10,7 @@ from pytest_rlregress.fixtures.step_measurements import MINIATURE
 from pytest_rlregress.goldens.step_numbers import split_name
 from pytest_rlregress.report.judgement.facts import RecordedRun
 from pytest_rlregress.report.page import formatting
-from pytest_rlregress.report.sentences import between
+from pytest_rlregress.report.text import between
 
 #: Runs of a platform in the table beside its plots: the newest.
 TABLE_ROWS = 200

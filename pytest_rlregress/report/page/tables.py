@@ -13,7 +13,7 @@ from pytest_rlregress import fidelity
 from pytest_rlregress.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun
 from pytest_rlregress.report.judgement.kinds import QUIET, WORSE, Kind
 from pytest_rlregress.report.page import formatting
-from pytest_rlregress.report.sentences import between, told_ends
+from pytest_rlregress.report.text import between, told_ends
 from pytest_rlregress.verdicts import Rank, rank
 
 #: Row of the grid for tests that are a side of no documented failure.
@@ -80,7 +80,7 @@ def grid(night: Night, titles: Mapping[str, str], anchors: Anchors) -> list[Tabl
         for test, point in platform.results.items():
             tests[platform.name, point.failure or OTHER, point.side or ""][test] = changes.get(test)
         for change in platform.changes:
-            if change.kind is Kind.MISSING:
+            if change.now is None:
                 tests[platform.name, change.latest.failure or OTHER, change.latest.side or ""][change.test] = change
     failures = sorted({failure for _, failure, _ in tests})
     rows = [
@@ -128,7 +128,7 @@ def _side(platform: PlatformNight, name: str, changes: Mapping[str, Change | Non
         for word, some in sorted(by_word.items(), key=lambda item: (-rank(item[0]), item[0]))
     )
     known = [change for change in changes.values() if change]
-    told = {one.kind for one in known if one.fails or one.kind not in (Kind.NEW, *QUIET)}
+    told = {one.kind for one in known if one.fails or one.kind not in QUIET}
     found = {
         *(mark for one in known for mark in marks(one.kind).split()),
         *(mark for word in by_word for mark in marks(word=word).split()),
@@ -166,7 +166,7 @@ def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
             tonight = {run.id for run in platform.runs}
             if change.kind is Kind.KNOWN:
                 place = 2
-            elif change.kind is Kind.NEW or (change.kind is Kind.NEW_FAILING and platform.last is None):
+            elif change.kind is Kind.NEW_FAILING and platform.last is None:
                 place = 3
             else:
                 recent = change.since is None or change.since.run.id in tonight or change.kind is Kind.FLAKE
@@ -178,7 +178,7 @@ def changed(night: Night, anchors: Anchors) -> tuple[list[Changed], ...]:
 
 
 def _changed(change: Change, anchors: Anchors) -> Changed:
-    never = "not seen" if change.kind in (Kind.NEW, Kind.NEW_FAILING) else "never good"
+    never = "not seen" if change.kind is Kind.NEW_FAILING else "never good"
     before = change.before.word if change.before else never
     after = change.now.word if change.now else "did not run"
     return Changed(

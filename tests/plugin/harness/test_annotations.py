@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_failures import write_failures
 from nvml_answers import ONE_CARD
 
-from pytest_rlregress import annotations
+from pytest_rlregress import github
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 FAILURES = """
@@ -62,14 +62,14 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x1b
 @EXAMPLES
 @given(TEXT, TEXT, TEXT)
 def test_a_command_is_one_line_that_reads_back(title, file, message):
-    line = annotations.command("error", {"file": file, "title": title}, message)
+    line = github.command("error", {"file": file, "title": title}, message)
     assert "\n" not in line
     assert "\r" not in line
     assert parsed(line) == ("error", {"file": file, "title": title}, message)
 
 
 def test_colours_and_what_is_no_text_do_no_harm():
-    assert annotations.command("error", {"title": "\ud800"}, "\x1b[31mred\x1b[0m") == "::error title=\\ud800::red"
+    assert github.command("error", {"title": "\ud800"}, "\x1b[31mred\x1b[0m") == "::error title=\\ud800::red"
 
 
 @pytest.fixture
@@ -77,6 +77,7 @@ def annotated(run, pytester, monkeypatch):
     """Run test files; the annotations of the run, and under "" how it went."""
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "summary.md"))
 
     def annotated(files, *options):
         pytester.makeini("[pytest]\nrlregress_scenarios = catalogue\nxfail_strict = true\n")
@@ -145,6 +146,9 @@ def test_each_failure_once_with_its_remedy_and_place(annotated, workers):
             at -= 1
         return {"file": "test_it.py", "line": str(at)}
 
+    summary = Path("summary.md").read_text()
+    assert summary.startswith("## FAILED on cpu: short-column: 1 of 3 guards crashed, 4 of 5 reproductions changed, ")
+    assert "### Not as expected\n\n- short-column: 1 of 3 guards crashed: `died of SIGABRT (Aborted)`\n" in summary
     remedy = "remedy: Pad it: 100% of the rows"
     by_title = {properties["title"]: (kind, properties, message) for kind, properties, message in found}
     assert len(by_title) == len(found)
@@ -159,10 +163,10 @@ def test_each_failure_once_with_its_remedy_and_place(annotated, workers):
             {"title": title, **line_of("test_dies")},
             f"died of SIGABRT (Aborted)\n{remedy}\ntest_it.py::test_dies",
         ),
-        (title := "error in teardown: test_holds"): (
+        (title := "error: short-column"): (
             "error",
             {"title": title, **line_of("test_holds")},
-            "ValueError: left, open: 5%\nof it\ntest_it.py::test_holds",
+            f"ValueError: left, open: 5%\n{remedy}\ntest_it.py::test_holds",
         ),
         (title := "failed: test_plain"): (
             "error",
@@ -174,12 +178,12 @@ def test_each_failure_once_with_its_remedy_and_place(annotated, workers):
             {"title": title, **line_of("test_passes_after_all")},
             "[XPASS(strict)] known\ntest_it.py::test_passes_after_all",
         ),
-        (title := "error in collection"): (
+        (title := "error: test_broken.py"): (
             "error",
             {"title": title, "file": "test_broken.py", "line": "1"},
             "ModuleNotFoundError: No module named 'nothing_of_that_name'\ntest_broken.py",
         ),
-        (title := "unavailable: short-column"): (
+        (title := "failed: short-column"): (
             "warning",
             {"title": title, **line_of("test_promised")},
             f"no room\n{remedy}\ntest_it.py::test_promised",
@@ -187,7 +191,7 @@ def test_each_failure_once_with_its_remedy_and_place(annotated, workers):
         (title := "absent: short-column"): (
             "notice",
             {"title": title, **line_of("test_gone")},
-            f"upstream fixed it: the workaround may go\n{remedy}\ntest_it.py::test_gone",
+            f"the failing call did no harm, which was not expected on this stack\n{remedy}\ntest_it.py::test_gone",
         ),
     }
 
@@ -240,5 +244,6 @@ def test_hardware_run_without_a_hardware_test_is_warned_of(annotated, pytester, 
     monkeypatch.setenv("PYTHONPATH", str(pytester.path))
     files = {"test_it": "def test_passes(): pass", "test_hw": "@pytest.mark.hw('h100')\ndef test_it(): pass"}
     options = ("-p", "one_card", "--hw=h100")
-    text = "--hw=h100 ran no hardware test: nothing was proved about this hardware"
-    assert annotated(files, *options, "test_it.py") == [("warning", {"title": "no hardware test"}, text)]
+    [(kind, properties, _)] = annotated(files, *options, "test_it.py")
+    assert kind == "warning"
+    assert properties["title"].startswith("--hw=h100 ran no hardware test, so nothing was proved about this hardware")

@@ -29,10 +29,11 @@ FILE = """
 SAID = "*1 x marked long: --rl-long runs them*"
 
 
-def test_left_out_and_said(run):
-    result = run(FILE, "--strict-markers")
-    result.assert_outcomes(passed=2, deselected=1)
-    result.stdout.fnmatch_lines(["*not run here*", SAID])
+@pytest.mark.parametrize("workers", [(), ("-n2", "--hw=cpu", "test_it.py")], ids=["one-process", "xdist"])
+def test_left_out_and_said(run, workers):
+    result = run(FILE, "--strict-markers", *workers)
+    assert result.parseoutcomes()["passed"] == 2
+    result.stdout.fnmatch_lines(["OK on cpu: 2 tests passed.", SAID])
 
 
 def test_said_of_selected_ones_only(run):
@@ -50,10 +51,6 @@ def test_run_when_asked_for(run):
 def test_the_environment_may_ask_for_them(run, monkeypatch):
     monkeypatch.setenv("RLREGRESS_LONG", "1")
     run(FILE, "-n1").assert_outcomes(passed=3)
-
-
-def test_left_out_of_xdists_workers_too(run):
-    run(FILE, "-n2").assert_outcomes(passed=2)
 
 
 SIDES = """
@@ -119,7 +116,7 @@ def test_a_quick_run_has_one_test_a_side_that_needs_no_engine(sides, workers):
     assert result.parseoutcomes()["passed"] == 3
     for test in ("test_act?0?", "test_remedy?0?", "test_of_another_suite"):
         result.stdout.fnmatch_lines([f"*mine/test_it.py::{test}*"])
-    result.stdout.fnmatch_lines(["*not run here*", QUICK])
+    result.stdout.fnmatch_lines(["OK on cpu: *", QUICK])
 
 
 def test_the_records_of_quick_runs_are_a_platform_of_their_own(sides, pytester, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 
@@ -208,19 +207,6 @@ def test_the_check_of_a_written_record_finds_what_reading_does_not(where, value)
     msgspec.convert(record, Record)
     with pytest.raises(AssertionError):
         checked(record)
-
-
-def test_a_record_of_format_1_is_read_but_for_what_nobody_asked_for():
-    old = full()
-    extra = old["results"]["extra"]
-    extra["format"] = 1
-    expected = copy.deepcopy(old)
-    expected["results"]["extra"]["run"] |= {"selection": None, "settings": {}}
-    del extra["run"]["selection"], extra["run"]["settings"]
-    library = {"path": "/a/libcublas.so.12", "version": "12.4.5.8"}
-    extra["stack"] |= {"builds": {"torch": "cu130", "vllm": None}, "libraries": {"libcublas": [library]}}
-    extra["interrupted"] = False
-    assert reread(old) == expected
 
 
 def test_the_page_on_records_has_the_keys():

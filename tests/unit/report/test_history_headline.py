@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from histories import LAST, Event, cases, make
 
-from pytest_rlregress.report import json_document, markdown, summary
+from pytest_rlregress.report import json_document
 from pytest_rlregress.report.history import store
 from pytest_rlregress.report.judgement import headline, night
 from pytest_rlregress.report.judgement.comparison import compare
 from pytest_rlregress.report.judgement.facts import Night
+from pytest_rlregress.report.text import tell
 
 GUARDS = [case.name for case in cases(30) if case.side == "guards" and case.word == "held"]
 ALL = [case.name for case in cases(12)]
@@ -70,15 +70,15 @@ LATER = [
     (
         [Event("bad", 1, GUARDS[0], "unavailable"), Event("bad", 1, GUARDS[1], "blocked")],
         (),
-        "Nothing got worse on cpu; lost coverage of 2 tests on cpu.",
+        "Nothing got worse on cpu; 2 tests lost on cpu.",
         "amber",
     ),
     ([Event("bad", 0, GUARDS[0], "blocked", until=1)], (), "Nothing got worse on cpu.", "green"),
-    ([Event("gone", 1, GUARDS[0])], (), "Nothing got worse on cpu; 1 test missing on cpu.", "amber"),
+    ([Event("gone", 1, GUARDS[0])], (), "Nothing got worse on cpu; 1 test lost on cpu.", "amber"),
     (
         [Event("bad", 1, name, "unavailable") for name in ALL],
         (),
-        f"Lost coverage of {len(RAN) - 1} tests on cpu; 1 test missing on cpu; no test ran on cpu.",
+        f"{len(RAN)} tests lost on cpu; no test ran on cpu.",
         "amber",
     ),
     ([Event("bad", 0, name, "unavailable") for name in ALL], (), "No test ran on cpu.", "amber"),
@@ -140,7 +140,7 @@ def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp
 def test_a_driver_change_is_another_word(tmp_path):
     events = [Event("driver", 1, value="580.1"), Event("bad", 1, GUARDS[0])]
     found = headline.of_night(opened(tmp_path, nights=3, platforms=("h100",), events=events))
-    assert found == headline.Headline("1 test worse after a driver change on h100 since 2026-11-19.", "red")
+    assert found == headline.Headline("1 regression on h100 since 2026-11-19.", "red")
 
 
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
@@ -154,23 +154,19 @@ def test_a_night_without_a_run(tmp_path, platforms):
 def test_every_summary_begins_with_it(tmp_path, nights):
     tonight = opened(tmp_path, nights=nights, events=[FAILS])
     found = headline.of_night(tonight)
-    assert summary.lines(tonight)[0] == f"night of 2026-11-20 (times are UTC): {found.text}"
-    title = re.sub("&#(\\d+);", lambda code: chr(int(code[1])), markdown.markdown(tonight).partition("\n")[0])
-    assert title == f"## Night of 2026-11-20: {found.text}"
+    assert tell(tonight).partition("\n")[0] == f"## Night of 2026-11-20 (times are UTC): {found.text}"
     whole = json_document.as_json(tonight)
     assert (whole["summary"], whole["colour"], whole["trips"]) == (found.text, "amber", False)
 
 
 def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
     events = [Event("bad", 0, name) for name in GUARDS[:2]]
-    first = "\n".join(summary.lines(opened(tmp_path / "a", nights=1, events=events)))
-    assert "NEW FAILING on cpu: first seen 2026-11-20 02:00, nothing to compare with\n" in first
-    assert all(f"  {name}: regressed\n    AssertionError: 3 of 8 rows differ" in first for name in GUARDS[:2])
-    later = "\n".join(summary.lines(opened(tmp_path / "b", events=events)))
+    first = tell(opened(tmp_path / "a", nights=1, events=events))
+    assert "### New failing on cpu: first seen 2026-11-20 02:00, nothing to compare with\n" in first
+    assert all(f"- `{name}` regressed: `AssertionError: 3 of 8 rows differ`" in first for name in GUARDS[:2])
+    later = tell(opened(tmp_path / "b", events=events))
     assert "known, failing as before: " in later
-    assert "NEW FAILING" not in later
-    for text in (first, later, markdown.markdown(opened(tmp_path / "a", nights=1, events=events))):
-        assert "as ever" not in text
+    assert "New failing" not in later
     assert "as before" not in first
 
 
@@ -195,16 +191,15 @@ def test_a_comparison_says_what_can_no_longer_run_and_does_not_close_the_gate(tm
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=30, events=events, traces=False)
     history = store.open_history([before, after])
     found = compare(history, before, [after])
-    assert headline.of_comparison(found.changes) == "lost coverage of 2 tests"
+    assert headline.of_comparison(found.changes) == "2 tests lost"
     assert not any(change.trips for change in found.changes)
-    text = "\n".join(summary.lines(found))
-    assert "LOST COVERAGE on cpu: ran 2026-11-19 02:00, cannot run since 2026-11-20 02:00\n" in text
-    assert f"{GUARDS[0]}: held -> {word}\n    needs an accelerator" in text
-    assert f"{acts[0]}: reproduced -> {word}\n" in text
-    assert "changed in between: verl " in text
-    assert "### Lost coverage on cpu" in markdown.markdown(found)
+    text = tell(found)
+    assert "### Lost on cpu: ran 2026-11-19 02:00, cannot run since 2026-11-20 02:00\n" in text
+    assert f"- `{GUARDS[0]}` held -> {word}: `needs an accelerator" in text
+    assert f"- `{acts[0]}` reproduced -> {word}" in text
+    assert "Changed in between: `verl " in text
     whole = json_document.as_json(found)
-    lost = [one for one in whole["changes"] if one["kind"] == "lost coverage"]
+    lost = [one for one in whole["changes"] if one["kind"] == "lost"]
     assert [(one["trips"], one["bisect"], one["packages"][0]["name"]) for one in lost] == [(False, [], "verl")] * 2
     back = compare(history, after, [before])
     assert headline.of_comparison(back.changes) == "nothing got worse"

@@ -13,10 +13,11 @@ import pytest
 from histories import Case, Event, cases, make
 from renderings import compare_with_file
 
-from pytest_rlregress.report import json_document, markdown, summary
+from pytest_rlregress.report import json_document
 from pytest_rlregress.report.history import store
 from pytest_rlregress.report.judgement import night
 from pytest_rlregress.report.judgement.comparison import compare
+from pytest_rlregress.report.text import tell
 from pytest_rlregress.stack.locks import Lock
 
 PACKAGES = Lock(
@@ -136,19 +137,17 @@ def opened(tmp_path, monkeypatch):
     return opened
 
 
-def test_in_the_terminal(opened):
+def test_as_text(opened):
     said = {
-        name: "\n".join(summary.lines(opened(told, f"r{number}")[0]))
-        for number, (name, told) in enumerate(NIGHTS.items())
+        name: tell(opened(told, f"r{number}")[0]) for number, (name, told) in enumerate({**NIGHTS, "all": ALL}.items())
     }
-    compare_with_file("report.txt", "".join(f"=== {name} ===\n\n{text}\n\n" for name, text in said.items()))
+    compare_with_file("report.md", "".join(f"=== {name} ===\n\n{text}\n" for name, text in said.items()))
 
 
 @pytest.mark.parametrize("name", ["compared: confirmed", "compared: coverage that was lost", "all"])
-def test_as_markdown_and_as_json(opened, name):
+def test_as_json(opened, name):
     found, _ = opened({**NIGHTS, "all": ALL}[name])
     file = f"report-{re.sub('[^a-z]+', '-', name)}"
-    compare_with_file(f"{file}.md", markdown.markdown(found))
     compare_with_file(f"{file}.json", json.dumps(json_document.as_json(found), indent=1) + "\n")
 
 

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_rlregress.records.record_types import PytestCall
-
 #: Adds tests to those that are chosen, where the others take some out.
 LONG = "--rl-long"
 QUICK = "--rl-quick"
-
-
-def find_selection(call: PytestCall) -> tuple[str, ...]:
-    """Return what chose a run's tests; of a record of format 1 only what its arguments say for certain."""
-    if call.selection is not None:
-        return tuple(call.selection)
-    return tuple(flag for flag in (LONG, QUICK) if flag in call.arguments)
 
 
 def is_quick(asked: Sequence[str]) -> bool:

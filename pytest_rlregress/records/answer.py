@@ -1,0 +1,230 @@
+"""Answer a run: what failed, what is absent, what was not tried, in Markdown that a terminal can show as it is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_rlregress.util.text import clean, code_span, markdown_table, plural, quoted, wrapped
+from pytest_rlregress.verdicts import Rank, Verdict, rank
+
+if TYPE_CHECKING:
+    from pytest_rlregress.records.record_types import RecordedTest
+
+#: How the tests of each side are counted.
+_SIDES = {"reproduces": "reproduction", "guards": "guard"}
+_ORDER = ["broken", *Verdict]
+_NAMED = 8  # in a sentence
+_LISTED = 30  # in a list
+_NOTES = 3  # of one finding
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Tests that came out otherwise than expected: those of a failure's side with one word, or a single other test.
+
+    Attributes:
+        word: A verdict, ``broken`` for a component, or pytest's word.
+        name: The failure, the component, or the test.
+        side: ``reproduces`` or ``guards``; "" where the test is a side of no failure.
+        of: How many tests that side has.
+    """
+
+    word: str
+    name: str
+    side: str
+    tests: tuple[RecordedTest, ...]
+    of: int
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the run."""
+        return self.tests[0].status == "failed"
+
+    @property
+    def failure(self) -> str:
+        """The failure, "" for none."""
+        return self.name if self.side else ""
+
+    @property
+    def counted(self) -> str:
+        """How many tests these are: ``2 of 38 guards``."""
+        return f"{len(self.tests)} of {plural(self.of, _SIDES[self.side])}"
+
+    @property
+    def notes(self) -> list[str]:
+        """Why, each text once."""
+        texts = dict.fromkeys(clean(test.extra.note or test.message) for test in self.tests)
+        return [text for text in texts if text][:_NOTES]
+
+
+def find(tests: Collection[RecordedTest]) -> list[Finding]:
+    """Find what failed, and what is absent or reproduced against expectation; the gravest first."""
+    sides = Counter((test.extra.failure, test.extra.side) for test in tests)
+    groups: dict[tuple[str, str, str], list[RecordedTest]] = {}
+    for test in tests:
+        extra = test.extra
+        noted = extra.note and extra.verdict in (Verdict.ABSENT, Verdict.REPRODUCED)
+        if test.status == "failed" or noted:
+            word = "broken" if extra.component else test.word
+            groups.setdefault((word, extra.failure or extra.component or test.name, extra.side), []).append(test)
+    found = [
+        Finding(word, name, side, tuple(some), sides[name, side] if side else 1)
+        for (word, name, side), some in groups.items()
+    ]
+    return sorted(found, key=lambda one: (not one.fails, _ORDER.index(one.word) if one.word in _ORDER else 99))
+
+
+def summarise(
+    tests: Collection[RecordedTest], profile: str | None, *, chosen: bool = False, problem: str = ""
+) -> list[str]:
+    """Answer in up to three lines: what failed, by failure; what is absent; what was not tried, by what is missing.
+
+    Args:
+        tests: Of a run.
+        profile: The hardware profile of the run.
+        chosen: Whether only some tests were asked for: then an absent failure may happen in others.
+        problem: Why the run fails whatever the tests say.
+    """
+    unfinished = sum(test.raw_status in ("pending", "interrupted") for test in tests)
+    failed = _failed(find(tests))
+    parts = [problem] if problem else []
+    parts += [f"{unfinished:,} of {plural(len(tests), 'test')} have no result"] if unfinished else []
+    parts = [*failed, *parts, *_passed(tests)] or ["no test could run"]
+    if failed or problem:
+        word = "FAILED"
+    elif unfinished:
+        word = "ENDED EARLY"
+    else:
+        word = "OK" if any(test.status == "passed" for test in tests) else "NOTHING TRIED"
+    first = f"{word} on {profile or 'unknown hardware'}: {'; '.join(parts)}."
+    return [first, *filter(None, (_absent(tests, chosen), _not_tried(tests)))]
+
+
+def _failed(findings: Iterable[Finding]) -> list[str]:
+    """What failed, by failure; then the components, then how many other tests, then what to type."""
+    by_name: dict[str, list[str]] = {}
+    broken: list[str] = []
+    others: list[str] = []
+    for one in findings:
+        if not one.fails:
+            continue
+        if one.side:
+            by_name.setdefault(one.name, []).append(f"{one.counted} {one.word}")
+        elif one.word == "broken":
+            broken.append(one.name)
+        else:
+            others.append(one.name)
+    parts = [f"{name}: {', '.join(words)}" for name, words in by_name.items()]
+    if len(parts) > _NAMED:
+        parts[_NAMED:] = [f"{len(parts) - _NAMED} more failures"]
+    parts += [f"broken here: {', '.join(broken)}"] if broken else []
+    if others:
+        named = f": {code_span(clean(others[0]))}" if len(others) == 1 else ""
+        parts.append(f"{plural(len(others), 'other test')} failed{named}")
+    return parts
+
+
+def _passed(tests: Iterable[RecordedTest]) -> list[str]:
+    """How many failures happen here, and what held."""
+    words: dict[str, set[str]] = {}
+    held = passed = 0
+    for test in tests:
+        if test.extra.side == "reproduces":
+            words.setdefault(test.extra.failure, set()).add(test.word)
+        held += test.word == Verdict.HELD
+        passed += test.word == "passed" and not test.extra.component
+    told = [some for some in words.values() if some & {Verdict.REPRODUCED, Verdict.ABSENT}]
+    happen = sum(Verdict.REPRODUCED in some for some in told)
+    verb = "happens" if happen == 1 else "happen"
+    parts = [f"{happen} of {plural(len(told), 'failure')} {verb} here"] if told else []
+    parts += [f"{plural(held, 'guard')} held"] if held else []
+    return parts + ([f"{plural(passed, 'other test') if parts else plural(passed, 'test')} passed"] if passed else [])
+
+
+def _absent(tests: Iterable[RecordedTest], chosen: bool) -> str:
+    """Name the failures that are absent in all of their tests, and those that are in some."""
+    counts: dict[str, Counter[str]] = {}
+    for test in tests:
+        if test.extra.side == "reproduces":
+            counts.setdefault(test.extra.failure, Counter())[test.word] += 1
+    absent = {failure: found for failure, found in counts.items() if found[Verdict.ABSENT]}
+    gone = [failure for failure, found in absent.items() if found[Verdict.ABSENT] == found.total()]
+    partly = [f"{failure} ({_share(found)})" for failure, found in absent.items() if failure not in gone]
+    parts = []
+    if gone and chosen:
+        parts.append(f"in the chosen tests: {', '.join(gone)}")
+    elif gone:
+        parts.append(f"here, so no workaround is needed: {', '.join(gone)}")
+    parts += [f"in some tests only: {', '.join(partly)}"] if partly else []
+    return f"Absent {'; '.join(parts)}." if parts else ""
+
+
+def _share(counts: Counter[str]) -> str:
+    """Write how many of a failure's tests found it absent."""
+    absent, said = counts[Verdict.ABSENT], sum(counts[word] for word in counts if rank(word) is not Rank.NOTHING)
+    return f"{absent} of {counts.total()}{', the rest not tried' if absent == said else ''}"
+
+
+def _not_tried(tests: Iterable[RecordedTest]) -> str:
+    """Count the tests that were skipped by what is missing."""
+    counts = Counter(_missing(test) for test in tests if test.raw_status == "skipped" and not test.extra.component)
+    if not counts:
+        return ""
+    named = [f"{quoted(missing)} ({count})" for missing, count in counts.most_common(_NAMED)]
+    named += [f"{len(counts) - _NAMED} more"] if len(counts) > _NAMED else []
+    return f"Not tried, {plural(counts.total(), 'test')}, for want of: {', '.join(named)}."
+
+
+def _missing(test: RecordedTest) -> str:
+    """Shorten the reason of a skip to what is missing: ``needs a GPU, this run is --hw=cpu`` to ``a GPU``."""
+    reason = clean(test.extra.note or test.message)
+    broken = re.fullmatch(r"(\S+) is broken: .*", reason)
+    if broken:
+        return f"{broken[1]} that works"
+    return re.split(
+        r" is not installed|, this |, which |: | \(", re.sub(r"^(?:needs|drives) ", "", reason), maxsplit=1
+    )[0]
+
+
+def details(tests: Collection[RecordedTest]) -> dict[str, list[str]]:
+    """Tell in sections what isn't as expected, and count the rest by area: title to lines."""
+    findings = find(tests)
+    listed = [line for one in findings[:_LISTED] for line in wrapped(_bullet(one), rest="  ")]
+    listed += [f"- and {len(findings) - _LISTED} more"] if len(findings) > _LISTED else []
+    told = {id(test) for one in findings for test in one.tests}
+    rest = [test for test in tests if id(test) not in told and not test.extra.component]
+    return {"not as expected": listed, "as expected" if listed else "by area": _by_area(rest)}
+
+
+def _bullet(one: Finding) -> str:
+    notes = f": {'; '.join(map(code_span, one.notes))}" if one.notes else ""
+    if not one.side:
+        return f"- {code_span(clean(one.name))}: {one.word}{notes}"
+    subject = one.tests[0].extra.subject
+    under = f" under {quoted(subject)}" if subject and one.side == "guards" else ""
+    return f"- {one.name}: {one.counted} {one.word}{under}{notes}"
+
+
+def _by_area(tests: Iterable[RecordedTest]) -> list[str]:
+    """Count tests by the folder that they are in, and by word."""
+    areas: dict[str, Counter[str]] = {}
+    for test in tests:
+        file = test.name.partition("::")[0]
+        areas.setdefault(file.partition("/")[0], Counter())[test.word] += 1
+    if not areas:
+        return []
+    seen = {word for counts in areas.values() for word in counts}
+    words = [word for word in (*Verdict, "passed") if word in seen] + sorted(seen - {*Verdict, "passed"})
+    rows = [[quoted(area), *(str(counts[word] or "") for word in words)] for area, counts in sorted(areas.items())]
+    return markdown_table(["area", *words], rows)
+
+
+def as_markdown(answer: Sequence[str], sections: dict[str, list[str]]) -> str:
+    """Lay out an answer and its sections as Markdown."""
+    head = "".join(f"{line}\n\n" for line in answer[1:])
+    parts = [f"### {title.capitalize()}\n\n" + "\n".join(lines) + "\n\n" for title, lines in sections.items() if lines]
+    return f"## {answer[0]}\n\n{head}{''.join(parts)}"
