@@ -14,7 +14,7 @@ PACKAGE = Path(pytest_rlregress.__file__).parent
 #: From the top. Not in it: commands, which may import all of these, and scenarios, which are tests.
 LAYERS = (
     {"plugin"},
-    {"annotations", "goldens", "records", "terminal"},
+    {"github", "goldens", "records", "terminal"},
     {"agreement", "fixtures"},
     {"harness"},
     {"containment"},
