@@ -21,7 +21,7 @@ test-all: $(INSTALLED) ## all of them but those of a nightly
 test-nightly: $(INSTALLED) ## what takes too long for a change: mutants, real bisects, long runs of trainers
 	$(BIN)/pytest -n 2 --rl-long -m "nightly or long" tests scenarios/training $(ARGS)
 
-test-mutants: $(INSTALLED) ## the mutants of the scenario folders that differ from main; ARGS="batch losses" names folders
+test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main; ARGS="batch/ pad-is-eos" names areas and failures
 	$(BIN)/python requirements/touched_mutants.py $(ARGS)
 
 mutants: $(INSTALLED) ## mutation testing of the remedies, the guards being the tests; ARGS="batch losses" for some modules

@@ -1,7 +1,7 @@
-"""Runs the mutants of the scenario folders that a change touches: ``make test-mutants``.
+"""Runs the mutants of the failures that a change touches: ``make test-mutants``.
 
-A folder is touched by its scenarios, its remedies and its mutants. A change of what all folders share touches none:
-``make test-nightly`` runs all mutants.
+A failure is touched by what is in its folder; all failures of an area are by what they share and by their remedies. A
+change of what all areas share touches none: ``make test-nightly`` runs all mutants.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
-#: Of so many folders the mutants fit into the time of a change; more are left to the nightly.
+#: Of so many areas the mutants fit into the time of a change; more are left to the nightly.
 MOST = 2
-_OWN = re.compile(r"(?:scenarios|pytest_rlregress/remedies|tests/mutants)/([a-z_]+)")
+_OWN = re.compile(r"(?:scenarios|pytest_rlregress/remedies)/(?P<area>[a-z_]+)(?:/(?P<failure>[a-z0-9_]+)/)?")
 
 
-def main(folders: Sequence[str]) -> int:
-    """Run the mutants of the folders named, or else touched; pytest's exit code, 0 if there are none or too many."""
-    chosen = list(folders) or find_touched(changed_files())
-    if not chosen or (len(chosen) > MOST and not folders):
-        why = f"more than {MOST} folders differ ({', '.join(chosen)})" if chosen else "no scenario folder differs"
+def main(words: Sequence[str]) -> int:
+    """Run the mutants of the areas and ids named, or else touched; 0 if there are none or too many, else pytest's code."""
+    chosen = list(words) or find_touched(changed_files())
+    areas = {word.partition("/")[0] for word in chosen}
+    if not chosen or (len(areas) > MOST and not words):
+        why = f"more than {MOST} areas differ ({', '.join(sorted(areas))})" if chosen else "no failure differs"
         print(f"0 passed: {why}; make test-nightly runs all mutants")
         return 0
     print(f"mutants of {', '.join(chosen)}", flush=True)
-    words = " or ".join(f"{folder}/" for folder in chosen)
-    command = [sys.executable, "-m", "pytest", "-q", "tests/stack/scenarios/test_mutants.py", "-k", words]
-    return subprocess.run([*command, "-m", "nightly"], cwd=CHECKOUT).returncode
+    command = [sys.executable, "-m", "pytest", "-q", "tests/stack/scenarios/test_mutants.py", "-m", "nightly"]
+    return subprocess.run([*command, "-k", " or ".join(chosen)], cwd=CHECKOUT).returncode
 
 
 def changed_files() -> list[str]:
@@ -42,10 +42,14 @@ def changed_files() -> list[str]:
 
 
 def find_touched(files: Iterable[str]) -> list[str]:
-    """Return the scenario folders that these files belong to, sorted."""
-    names = {found.group(1) for file in files if (found := _OWN.match(file))}
-    folders = {path.parts[-3] for path in CHECKOUT.glob("scenarios/*/*/failure.toml")}
-    return sorted(folder for folder in folders if any(name.startswith(folder) for name in names))
+    """Return the touched areas, ``batch/``, and failures of other areas, ``batch/pad-is-eos``, sorted."""
+    known = {path.name for path in (CHECKOUT / "scenarios").iterdir() if path.is_dir()}
+    touched = set()
+    for own in filter(None, map(_OWN.match, files)):
+        for area in known:
+            if own["area"].startswith(area):  # a module of remedies may be named for a part of its area
+                touched.add(f"{area}/" + (own["failure"] or "").replace("_", "-"))
+    return sorted(word for word in touched if word.endswith("/") or f"{word.partition('/')[0]}/" not in touched)
 
 
 if __name__ == "__main__":

@@ -108,16 +108,16 @@ def _check(options: argparse.Namespace, known: catalogue.Catalogue, folder: Path
         raise CatalogueError(f"{area} holds areas; give one of them or a new one: {', '.join(inside)}")
     if not next(path for path in (area, *area.resolve().parents) if path.exists()).is_dir():
         raise CatalogueError(f"{area} is no folder, and none can be made there")
-    if _checkout(area) is None and area.resolve().is_relative_to(SHIPPED.resolve()):
+    if not _is_of_checkout(area) and area.resolve().is_relative_to(SHIPPED.resolve()):
         raise CatalogueError(f"{area} is of the installed package: give a folder of your own repository")
     if options.subject and not catalogue.is_subject(options.subject):
         raise CatalogueError(f"subject {options.subject!r} is not allowed; allowed: {catalogue.SUBJECT_ALLOWED}")
 
 
-def _checkout(area: Path) -> Path | None:
-    """Return the checkout of this project that an area belongs to."""
-    root = SHIPPED.resolve().parent
-    return root if area.resolve().parent == SHIPPED.resolve() and (root / "tests" / "mutants").is_dir() else None
+def _is_of_checkout(area: Path) -> bool:
+    """Return whether an area is one of this project's, in a checkout."""
+    shipped = SHIPPED.resolve()
+    return area.resolve().parent == shipped and (shipped.parent / "tests" / "mutants.py").exists()
 
 
 def _texts(options: argparse.Namespace, error: error_text.ErrorText, folder: Path) -> dict[Path, str]:
@@ -126,14 +126,11 @@ def _texts(options: argparse.Namespace, error: error_text.ErrorText, folder: Pat
         folder / ENTRY: skeleton.entry(error, options.subject),
         folder / f"test_{folder.name}.py": skeleton.tests(options.id, error, options.subject),
     }
-    checkout, area = _checkout(options.folder), options.folder
-    if checkout is not None:
-        texts[folder / "__init__.py"] = ""
-        texts[checkout / "tests" / "mutants" / f"{folder.name}.py"] = skeleton.mutants(
-            options.id, area.resolve().name, options.subject
-        )
-    if checkout is not None and not area.exists():
-        texts[area / "__init__.py"] = f'"""{skeleton.MARK.capitalize()}: what goes wrong here, in a line."""\n'
+    area = options.folder
+    if _is_of_checkout(area):
+        texts |= {folder / "__init__.py": "", folder / "mutants.py": skeleton.mutants(options.id, options.subject)}
+        if not area.exists():
+            texts[area / "__init__.py"] = f'"""{skeleton.MARK.capitalize()}: what goes wrong here, in a line."""\n'
     return texts
 
 

@@ -68,33 +68,32 @@ def test_what_holds_with_the_remedy({asked}):
 '''
 
 
-def mutants(failure_id: str, area: str, subject: str | None) -> str:
-    """Write the module of mutants, for ``tests/mutants`` of the checkout."""
+def mutants(failure_id: str, subject: str | None) -> str:
+    """Write ``mutants.py``, for a folder of the checkout."""
     names = "broken, mutant" if subject else "mutant"
-    return f'''"""Mutants of {failure_id}, in scenarios/{area}."""
+    return f'''"""Broken remedies of {failure_id}, and stacks that differ."""
 
 from __future__ import annotations
 
 from mutants import {names}
-{_broken(failure_id) if subject else ""}
+{_BROKEN if subject else ""}
 
-@mutant("{failure_id}", "absent")
+@mutant("absent")
 def stack_without_the_failure(monkeypatch):
     """The act must be absent, and the guards hold."""
     raise NotImplementedError("{MARK}: a component changed so that the act does no harm")
 
 
-@mutant("{failure_id}", "changed")
+@mutant("changed")
 def stack_that_fails_otherwise(monkeypatch):
     """The act must be changed."""
     raise NotImplementedError("{MARK}: a component changed so that the act fails in another way")
 '''
 
 
-def _broken(failure_id: str) -> str:
-    return f'''
+_BROKEN = f'''
 
-@broken("{failure_id}")
+@broken()
 def remedy_with_a_mistake(*arguments):
     """In the remedy's place: its guards must be regressed."""
     raise NotImplementedError("{MARK}: the remedy with one mistake")

@@ -1,4 +1,4 @@
-"""make test-mutants: which scenario folders a change touches, and when it runs none."""
+"""make test-mutants: which failures a change touches, and when it runs none."""
 
 from __future__ import annotations
 
@@ -15,23 +15,20 @@ def touched(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("files", "folders"),
+    ("files", "touched_by_them"),
     [
-        (["scenarios/batch/dataset_null_fill/test_dataset_null_fill.py"], ["batch"]),
-        (
-            ["pytest_rlregress/remedies/weight_sync.py", "scenarios/tokens/a/failure.toml"],
-            ["tokens", "weight_sync"],
-        ),
-        (["tests/mutants/batch_columns.py"], ["batch"]),
-        (["pytest_rlregress/plugin.py", "docs/scenarios.md", "scenarios/component_checks.py"], []),
+        (["scenarios/batch/dataset_null_fill/test_dataset_null_fill.py"], ["batch/dataset-null-fill"]),
+        (["scenarios/batch/dataset_null_fill/mutants.py", "scenarios/batch/masks.py"], ["batch/"]),
+        (["pytest_rlregress/remedies/weight_sync.py", "scenarios/tokens/a/failure.toml"], ["tokens/a", "weight_sync/"]),
+        (["pytest_rlregress/plugin.py", "docs/stacks.md", "scenarios/component_checks.py"], []),
     ],
 )
-def test_folders_of_changed_files(touched, files, folders):
-    assert touched.find_touched(files) == folders
+def test_failures_of_changed_files(touched, files, touched_by_them):
+    assert touched.find_touched(files) == touched_by_them
 
 
-def test_more_folders_than_fit_are_left_to_the_nightly(touched, monkeypatch, capsys):
+def test_more_areas_than_fit_are_left_to_the_nightly(touched, monkeypatch, capsys):
     names = ["batch", "tokens", "weight_sync"]
     monkeypatch.setattr(touched, "changed_files", lambda: [f"scenarios/{name}/it_fails/failure.toml" for name in names])
     assert touched.main([]) == 0
-    assert "more than 2 folders differ (batch, tokens, weight_sync)" in capsys.readouterr().out
+    assert "more than 2 areas differ (batch, tokens, weight_sync)" in capsys.readouterr().out

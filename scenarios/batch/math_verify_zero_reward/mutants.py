@@ -1,0 +1,41 @@
+"""Broken remedies of math-verify-zero-reward, and stacks that differ."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from mutants import broken, fails, mutant
+from pytest_rlregress.remedies.rewards import math_scores
+
+
+@broken(only="test_each_answer")
+def any_exception_is_a_zero(answers, solutions, seconds):
+    from math_verify import parse, verify
+
+    scores = []
+    for answer, solution in zip(answers, solutions, strict=True):
+        try:
+            scores.append(float(verify(parse(solution), parse(answer))))
+        except Exception:
+            scores.append(0.0)
+    return SimpleNamespace(scores=scores, errors={})
+
+
+@broken(only="test_math_verify_raises")
+def errors_are_wrong_answers(answers, solutions, seconds):
+    judged = math_scores(answers, solutions, seconds)
+    return SimpleNamespace(scores=[score or 0.0 for score in judged.scores], errors=judged.errors)
+
+
+@mutant("absent", only="test_parse_in_a_thread")
+def no_alarm_in_threads(monkeypatch):
+    import math_verify.parser
+
+    monkeypatch.setattr(math_verify.parser, "timeout", lambda timeout_seconds: lambda function: function)
+
+
+@mutant("changed", only="test_parse_in_a_thread")
+def parse_fails_otherwise(monkeypatch):
+    import math_verify
+
+    monkeypatch.setattr(math_verify, "parse", fails)

@@ -1,0 +1,65 @@
+"""Broken remedies of rejected-token-still-rewarded, and stacks that differ."""
+
+from __future__ import annotations
+
+from mutants import broken, mutant
+from pytest_rlregress.remedies.losses import group_advantages
+
+
+def advantages_without(*, finite=True, trained=True, equal=True):
+    """``group_advantages`` by another hand, with some of what it looks at left out."""
+
+    def advantages(rewards, response_mask, groups, normalise=True, epsilon=1e-6):
+        import torch
+
+        if not len(rewards) == len(response_mask) == len(groups):
+            raise ValueError(f"{len(rewards)} rewards, {len(response_mask)} rows, {len(groups)} groups")
+        found = torch.zeros_like(rewards)
+        for group in dict.fromkeys(groups):
+            rows = [
+                row
+                for row, one in enumerate(groups)
+                if one == group
+                and not (finite and not torch.isfinite(rewards[row]))
+                and not (trained and not response_mask[row].any())
+            ]
+            own = rewards[rows]
+            if len(rows) < 2 or (equal and (own == own[0]).all()):
+                continue
+            deviation = own.double().std() + epsilon if normalise else 1
+            mean = own.double().mean() if equal else own.sum() / len(own)
+            found[rows] = ((own - mean) / deviation).to(rewards.dtype)
+        return found[:, None] * response_mask.bool()
+
+    return advantages
+
+
+@broken(only="test_as_if")
+def mask_not_looked_at(rewards, response_mask, groups, normalise=True, epsilon=1e-6):
+    return advantages_without(trained=False)(rewards, response_mask, groups, normalise, epsilon)
+
+
+@broken(only="test_rejected_all")
+def last_one_raw(rewards, response_mask, groups, normalise=True, epsilon=1e-6):
+    return rewards[:, None] * response_mask
+
+
+@mutant("absent")
+def verl_leaves_them_out(monkeypatch):
+    from verl.trainer.ppo import core_algos
+
+    def fixed(token_level_rewards, response_mask, index, **options):
+        advantages = group_advantages(token_level_rewards.sum(-1), response_mask, list(index), **options)
+        return advantages, advantages
+
+    monkeypatch.setattr(core_algos, "compute_grpo_outcome_advantage", fixed)
+
+
+@mutant("changed")
+def verl_takes_no_empty_response(monkeypatch):
+    from verl.trainer.ppo import core_algos
+
+    def refuse(rewards, mask, index, **options):
+        raise ValueError("a response is empty")
+
+    monkeypatch.setattr(core_algos, "compute_grpo_outcome_advantage", refuse)

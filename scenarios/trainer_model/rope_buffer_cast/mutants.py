@@ -1,0 +1,52 @@
+"""Broken remedies of rope-buffer-cast, and stacks that differ."""
+
+from __future__ import annotations
+
+from mutants import broken, mutant
+from pytest_rlregress.remedies.trainer_model import cast_parameters
+
+
+@broken(only="stays_exact")
+def everything_cast(model, dtype):
+    return model.to(dtype)
+
+
+@broken(only="are_cast")
+def head_untied(model, dtype):
+    import torch
+
+    cast_parameters(model, dtype)
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    model.lm_head.weight.grad = model.lm_head.weight.detach().clone()
+    return model
+
+
+@mutant("absent", only="test_cast")
+def frequencies_computed_when_needed(monkeypatch):
+    """A rotary embedding that keeps no buffer that a cast could round."""
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
+
+    made, forward = Qwen2RotaryEmbedding.__init__, Qwen2RotaryEmbedding.forward
+
+    def remembers_its_config(self, config, *args, **kwargs):
+        made(self, config, *args, **kwargs)
+        self._of = config
+
+    def computed(self, x, position_ids):
+        fresh = Qwen2RotaryEmbedding.__new__(Qwen2RotaryEmbedding)
+        made(fresh, self._of)
+        return forward(fresh, x, position_ids)
+
+    monkeypatch.setattr(Qwen2RotaryEmbedding, "__init__", remembers_its_config)
+    monkeypatch.setattr(Qwen2RotaryEmbedding, "forward", computed)
+
+
+@mutant("changed", only="test_cast")
+def cast_is_refused(monkeypatch):
+    from transformers import PreTrainedModel
+
+    def refusing(self, *args, **kwargs):
+        raise RuntimeError("cast the parameters, not the model")
+
+    for name in ("to", "bfloat16", "half"):
+        monkeypatch.setattr(PreTrainedModel, name, refusing)
