@@ -19,7 +19,7 @@ _OWN = re.compile(r"(?:scenarios|pytest_rlregress/remedies)/(?P<area>[a-z_]+)(?:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the mutants of the areas and ids named, or else touched; 0 if there are none or too many, else pytest's code."""
+    """Run the mutants of the areas and ids named, or else touched; 0 if there are none or too many of them."""
     chosen = list(words) or find_touched(changed_files())
     areas = {word.partition("/")[0] for word in chosen}
     if not chosen or (len(areas) > MOST and not words):

@@ -1,4 +1,4 @@
-"""A scenario with a subject of one's own, as two documents print it: outside the checkout, run from the wheel."""
+"""A scenario with a subject of one's own, as a document prints it: outside the checkout, run from the wheel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTING = re.compile(r'^ *\$ export (\w+)="(.*)"$', re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def files():
-    printed = documents.files("writing-a-scenario.md", "your-code.md")
+    printed = documents.files("your-code.md")
     found = {path: text for path, text in printed.items() if path.startswith("lab/")}
     assert len(found) == 5
     return found
@@ -59,16 +59,16 @@ def pytest_in_lab(files, python, tmp_path):
     return pytest_in_lab
 
 
-def check_row(document, printed):
-    """The verdicts and the subject of the document's table are those of the run."""
-    (row,) = ROW.findall(documents.text(document))
-    assert ROW.findall(printed) == [row], printed
+def check_row(number, printed):
+    """The verdicts and the subject of that table of the document are those of the run."""
+    rows = ROW.findall(documents.text("your-code.md"))
+    assert ROW.findall(printed) == [rows[number]], printed
 
 
 def test_beside_the_shipped_scenarios(pytest_in_lab, tmp_path):
     documents.write({"lab/tests/test_plain.py": "def test_of_my_own(): pass\n"}, tmp_path)
     printed = pytest_in_lab("--hw=cpu", "-k", "reasoning")
-    check_row("writing-a-scenario.md", printed)
+    check_row(0, printed)
     assert int(re.search(r"collected (\d+) items", printed)[1]) > 300
     assert re.search(r"^shipped scenarios: \d+; yours: 4 of scenarios \(tests did not run: ", printed, re.M), printed
 
@@ -76,14 +76,14 @@ def test_beside_the_shipped_scenarios(pytest_in_lab, tmp_path):
 def test_broken_subject(pytest_in_lab):
     document = documents.text("your-code.md")
     printed = pytest_in_lab("--hw=cpu", "scenarios", code=1, **dict(SETTING.findall(document)))
-    check_row("your-code.md", printed)
+    check_row(1, printed)
 
 
 def test_wrong_subject(pytest_in_lab, tmp_path):
     entry = tmp_path / "lab" / "scenarios" / "rewards" / "reasoning_is_rewarded" / "failure.toml"
     entry.write_text(entry.read_text().replace("visible_text", "visible_txt"))
     printed = pytest_in_lab("--hw=cpu", code=pytest.ExitCode.USAGE_ERROR)
-    message = documents.text("writing-a-scenario.md").partition("ERROR: …/")[2].partition("\n\n")[0]
+    message = documents.text("your-code.md").partition("ERROR: …/")[2].partition("\n\n")[0]
     assert " ".join(message.split()) in printed
 
 

@@ -68,6 +68,4 @@ def test_every_failure_has_its_mutants(failure):
     assert 1 <= verdicts["regressed"] <= 2, "one or two mutants break the remedy"
     assert verdicts["changed"] == 1, "one mutant makes it fail otherwise"
     # What is absent on the locked stack must be seen where it is not.
-    assert verdicts.keys() & {"absent", "reproduced", "returned"}, (
-        "no mutant is a stack that differs in having it"
-    )
+    assert verdicts.keys() & {"absent", "reproduced", "returned"}, "no mutant is a stack that differs in having it"
