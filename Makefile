@@ -43,8 +43,8 @@ lint: $(INSTALLED) ## ruff format and check, mypy strict, actionlint
 bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks
 
-docs: $(INSTALLED) ## docs/scenarios.md from the catalogue, docs/remedies.md from docstrings, docs/stacks.md from the records
-	$(BIN)/rlregress list --markdown > docs/scenarios.md
+docs: $(INSTALLED) ## docs/failures from the catalogue, docs/remedies.md from docstrings, docs/stacks.md from the records
+	$(BIN)/python requirements/failure_pages.py
 	$(BIN)/python requirements/remedies_page.py > docs/remedies.md
 	$(BIN)/python requirements/stacks.py page
 

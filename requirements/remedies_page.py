@@ -24,7 +24,7 @@ without pytest, and importing it is light, for what it needs of torch or vLLM it
     python -m pydoc pytest_rlregress.remedies.batch.align_batches   # one of them
 
 Most are for a loop of your own. Where TRL or verl has a setting that does the same, the failure's remedy in
-[scenarios.md](scenarios.md) names it first; what does not help is there too.
+The failure's page names it; what does not help is there too.
 [your-code.md](your-code.md) puts a function of your own in a remedy's place under the same tests.
 """
 
@@ -37,7 +37,7 @@ def page() -> str:
     known = catalogue.load([catalogue.SHIPPED]).values()
     failures: dict[str, list[str]] = {}
     for failure in known:
-        failures.setdefault(failure.subject or "", []).append(f"[{failure.id}](scenarios.md#{failure.id})")
+        failures.setdefault(failure.subject or "", []).append(f"[{failure.id}](failures/{failure.id}.md)")
     return "\n".join([_HEAD, *(_area(module, failures) for module in modules)])
 
 

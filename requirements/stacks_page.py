@@ -28,7 +28,7 @@ what is done with the newest releases every night.
 
 A cell has the gravest verdict of both sides, *reproduces* / *guards*. **Bold** is what fails the run, and is explained
 below: a verdict, or a component that does not work there and blocks the tests that need it.
-[scenarios.md](scenarios.md) has the failures, [reading-a-run.md](reading-a-run.md) says what the verdicts mean.
+[failures](failures/README.md) has a page for each, [reading-a-run.md](reading-a-run.md) says what the verdicts mean.
 """
 
 
@@ -86,10 +86,10 @@ def table(stacks: Sequence[RecordedStack], releases: Mapping[str, Mapping[str, s
     rows = [["", *(stack.name for stack in stacks)], ["---"] * (len(stacks) + 1)]
     rows += [[package, *(_version(stack, package) for stack in stacks)] for package in _PACKAGES]
     for failure in catalogue.load([catalogue.SHIPPED]):
-        name = failure if releases is None else f"[{failure}](scenarios.md#{failure})"
+        name = failure if releases is None else f"[{failure}](failures/{failure}.md)"
         if releases and failure in releases:
             name += "<br>[{text}](bisects/{report}.md)".format(**releases[failure])
-        rows.append([name, *(_cell(stack.record, failure) for stack in stacks)])
+        rows.append([name, *(cell(stack.record, failure) for stack in stacks)])
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
@@ -102,7 +102,8 @@ def _version(stack: RecordedStack, package: str) -> str:
     return f"**{version}**" if broken else version
 
 
-def _cell(record: ShortRecord, failure: str) -> str:
+def cell(record: ShortRecord, failure: str) -> str:
+    """Return the gravest verdict of both sides of a failure."""
     results = [record.get(f"{failure} {side}") for side in SIDES]
     return " / ".join("-" if one is None else f"**{one.word}**" if one.bad else one.word for one in results)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_rlregress import catalogue
 from pytest_rlregress.fidelity import has_tests, in_words, marked_tests
-from pytest_rlregress.list.scenarios_page import page
+from pytest_rlregress.list.failure_page import page
 from pytest_rlregress.stack import Stack
 from pytest_rlregress.util.text import on_one_line, wrapped
 
@@ -43,7 +43,7 @@ def declare(commands: Any) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--brief", action="store_true", help="a line a failure: id and title")
     form.add_argument("--json", action="store_true", help="as a JSON list")
-    form.add_argument("--markdown", action="store_true", help="as a page, whatever is installed")
+    form.add_argument("--markdown", action="store_true", help="as pages, whatever is installed")
     parser.set_defaults(run=run)
 
 
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
     chosen = [failure for word in options.word for failure in _find(known, word)] or list(known.values())
     if options.markdown:
-        print(page(chosen), end="")
+        print("\n".join(map(page, chosen)), end="")
         return 0
     if options.brief:
         print(*(f"{failure.id}: {failure.title}" for failure in chosen), sep="\n")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 
 from mutants import broken, mutant
-from pytest_rlregress.scenarios.dependencies import wheel_index
 from pytest_rlregress.remedies.dependencies import install_without_moves
+from pytest_rlregress.scenarios.dependencies import wheel_index
 
 WHEEL, RUN = wheel_index.wheel, wheel_index.run
 

@@ -163,7 +163,7 @@ def test_wrong_subject_that_nobody_looked_up_before(check, unloaded, tmp_path):
 def test_listed_by_its_own_name(tmp_path, capsys):
     write_failures(tmp_path, ENTRY.replace("SUBJECT", "mylab.rewards:visible_text"))
     assert cli.main(["list", "--scenarios", str(tmp_path), "--markdown", "reasoning-is-rewarded"]) == 0
-    assert "- **Remedy**: r (`mylab.rewards:visible_text`)\n" in capsys.readouterr().out
+    assert "```python\nfrom mylab.rewards import visible_text\n```\n" in capsys.readouterr().out
 
 
 @pytest.fixture
