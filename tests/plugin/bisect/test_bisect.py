@@ -176,7 +176,7 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["thing", "--good=1.0", "--bad=1.0", "test_thing.py"], "thing: the good end and the bad end are the same"),
         (["thing", "--good=1.0", "--bad=1.9", "test_thing.py"], "the bad end 1.9 cannot .*Closest: 1.8"),
         (
-            ["thing", "--good=1.0", "--bad=1.9", "batch/pad/test_pad.py::test_x"],
+            ["thing", "--good=1.0", "--bad=1.9", "batch/mask_length_drift/test_mask_length_drift.py::test_x"],
             "the bad end 1.9 cannot be",
         ),
         (["thing", "--good=1.0", "--bad=1.3", "test_thing.py"], "1.3 cannot .*no usable wheels"),

@@ -43,7 +43,7 @@ FAILURES = """
     says = ["lost"]
 """
 TESTS = {
-    "mine/test_tool.py": """
+    "mine/tool_fails/test_tool.py": """
         import pytest
 
         @pytest.mark.reproduces("tool-fails")
@@ -56,7 +56,7 @@ TESTS = {
             import tool
             assert tool.remedy() == 42
     """,
-    "mine/test_thing.py": """
+    "mine/thing_slips/test_thing.py": """
         import pytest
 
         @pytest.mark.reproduces("thing-slips")
@@ -94,7 +94,7 @@ TESTS = {
 def _fill(bench):
     folder = bench.folder
     for name, text in TESTS.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(inspect.cleandoc(text))
     write_failures(folder / "mine", inspect.cleandoc(FAILURES))
     bench.add("tool", "1", "def act(): raise RuntimeError('boom')\ndef remedy(): return 42")
@@ -268,7 +268,7 @@ def test_a_package_whose_newest_release_is_forbidden_stays(bench):
 
 
 def test_what_takes_a_trainer_back_is_not_called_safe(bench):
-    words = ("wide==2", "--may-downgrade=trl", "mine/test_tool.py", "--scenarios=mine", "--output=back.txt")
+    words = ("wide==2", "--may-downgrade=trl", "mine/tool_fails/test_tool.py", "--scenarios=mine", "--output=back.txt")
     rc, out, said, answer = bench.ask(*words)
     assert (rc, answer["safe"]) == (1, False), out + said
     assert out.startswith("trl goes back from 1 to 0.9; beside that nothing gets worse (2 packages move")
@@ -287,7 +287,7 @@ def test_a_documented_failure_may_be_named_beside_a_file(bench):
 
 
 def test_a_package_goes_back_where_that_is_allowed(bench):
-    rc, out, said, answer = bench.ask("free==2", "--may-downgrade=cap", "mine/test_tool.py", "--scenarios=mine")
+    rc, out, said, answer = bench.ask("free==2", "--may-downgrade=cap", "mine/tool_fails/test_tool.py", "--scenarios=mine")
     assert rc == 0, out + said
     assert answer["moved_along"] == ["cap 1 -> 0.5"]
 
@@ -371,15 +371,15 @@ def test_interrupted_and_gone_on_with(bench, stage):
 
 @pytest.mark.nightly
 def test_two_of_the_same_at_once_are_refused_and_two_others_are_not(bench):
-    first = bench.start("free==1", "thing==2", "mine/test_thing.py", "--scenarios=mine", "--fresh")
+    first = bench.start("free==1", "thing==2", "mine/thing_slips/test_thing.py", "--scenarios=mine", "--fresh")
     for line in first.stderr:
         if "would move" in line:
             break
     deadline = time.monotonic() + 60
     while not any(bench.cache.glob("trials/*")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    same = bench.start("free==1", "thing==2", "mine/test_thing.py", "--scenarios=mine")
-    other = bench.start("tool==2", "mine/test_tool.py", "--scenarios=mine", "--fresh")
+    same = bench.start("free==1", "thing==2", "mine/thing_slips/test_thing.py", "--scenarios=mine")
+    other = bench.start("tool==2", "mine/tool_fails/test_tool.py", "--scenarios=mine", "--fresh")
     _, said = same.communicate(timeout=120)
     assert same.returncode == 2, said
     assert "the same command is already running" in said
