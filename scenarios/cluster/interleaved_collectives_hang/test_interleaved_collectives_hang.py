@@ -70,6 +70,8 @@ def test_send_between_two_gatherings(tmp_path, receiver):
     came = in_three_processes(sync, tmp_path, SECONDS)
     waiting = [f"rank {rank} in {one['in']}: {one['error']}" for rank, one in enumerate(came) if "error" in one]
     if waiting:
+        assert waiting[0].startswith("rank 0 in broadcast: "), waiting
+        assert any(" in all_gather: " in one for one in waiting), waiting
         silent(f"for {SECONDS:g} s: {'; '.join(waiting)}")
 
 

@@ -40,6 +40,7 @@ def test_auto(tiny_model, tmp_path, change):
     with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
         resumed = run.resume()
     if not resumed >= step:
+        assert resumed == 0
         silent(f"there is a checkpoint of step {step}, and the run begins at step {resumed}")
 
 

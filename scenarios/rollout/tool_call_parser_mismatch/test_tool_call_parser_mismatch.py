@@ -70,6 +70,7 @@ def test_server_with_hermes(vllm_server):
     choice = answer(vllm_server, CALLS["llama3"])
     calls, content = choice["message"].get("tool_calls") or [], choice["message"]["content"]
     if not (calls or content != CALLS["llama3"]):
+        assert choice["finish_reason"] == "stop"
         silent(f"0 calls, finish_reason {choice['finish_reason']!r}: the call is in the content, {content!r}")
     assert calls, f"neither a call nor its text: {choice}"
 
@@ -86,6 +87,7 @@ def test_agent_loop_with_hermes(tiny_qwen, family):
     output = asyncio.run(agent_loop(tokenizer, "qwen2", [QUESTION], [CALLS[family], "Half a million."]))
     turns = output.num_turns // 2  # question and answer each
     if turns != 2:
+        assert turns == 1
         silent(f"verl's agent loop ended after {turns} of 2 turns, its parser found 0 calls")
 
 

@@ -36,6 +36,7 @@ def check_beginning(tokenizer, text, ids):
     written = text.count(tokenizer.bos_token)
     found = beginning(tokenizer, ids)
     if found != written:
+        assert (found, written) == (2, 1), f"{found} beginning-of-text tokens for {written}"
         silent(f"a prompt that begins with {found} beginning-of-text tokens, rendered with {written}")
 
 

@@ -61,6 +61,7 @@ def test_start(sharp_qwen, progress):
     if any(found[name] != engines[name] for name in reset):
         from_where = "from elsewhere"
     if reset:
+        assert from_where != "from elsewhere", f"{', '.join(reset)} went on from neither's seed"
         silent(f"after the start of the engine {', '.join(reset)} went on {from_where}")
 
 

@@ -27,6 +27,7 @@ def test_by_default(raw_engine, trainer, temperature):
     off = mean_gap(given, trainer_logprobs(trainer, completions, temperature))
     whose = "1" if mean_gap(given, trainer_logprobs(trainer, completions, 1.0)) < allowed else "neither that nor 1"
     if not off < allowed:
+        assert whose == "1", "log-probabilities of another temperature than the one asked for, and not of 1"
         silent(
             f"sampled at temperature {temperature}, log-probabilities of temperature {whose}: {off:.3f} nats a "
             "token from the trainer's"

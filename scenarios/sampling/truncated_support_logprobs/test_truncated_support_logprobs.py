@@ -42,6 +42,7 @@ def test_ratio(processed_engine, trainer, sampling):
     # What is left has lost to nothing: every one of its tokens is likelier than it was.
     how = "above" if off - above < 2 * allowed else "from"
     if not off < allowed:
+        assert how == "above", f"{off:.3f} nats a token from the trainer's, and not by what was left out"
         silent(f"sampled with {named(sampling)}, log-probabilities {off:.3f} nats a token {how} the trainer's")
 
 

@@ -28,6 +28,7 @@ def test_end_of_turn_is_trained_on(tiny_qwen):
     batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": row} for row in rows])
     trained = sum(labels[len(row) - 1] == row[-1] for labels, row in zip(batch["labels"].tolist(), rows, strict=True))
     if trained != len(rows):
+        assert trained == 0
         silent(f"the end of the turn is trained on in {trained} of {len(rows)} rows")
 
 
@@ -41,6 +42,7 @@ def test_model_learns_to_stop(tiny_qwen):
     batch = DataCollatorForLanguageModeling(tokenizer, mlm=False)([{"input_ids": row} for row in rows])
     before, ends = trained_by_heart(tiny_qwen.model(), batch, rows)
     if not ends > before:
+        assert ends < 1e-4
         silent(f"training on answers that end took their ends from {before:.6f} to {ends:.6f}")
 
 

@@ -74,6 +74,7 @@ def test_verl_reward_manager(tiny_qwen, tag):
     )
     reward = NaiveRewardManager(tokenizer, num_examine=0, compute_score=score)(batch).sum().item()
     if reward != 1:
+        assert reward == 0
         silent(f"verl rewards a well-formed completion with {reward}")
 
 
@@ -94,6 +95,7 @@ def test_grpo_trainer(tiny_qwen, tag, tmp_path):
         [sampled(tokenizer, WELL_FORMED[tag])] * 2,
     )
     if rewards != [1, 1]:
+        assert rewards == [0, 0]
         silent(f"TRL rewards well-formed completions with {rewards}")
 
 

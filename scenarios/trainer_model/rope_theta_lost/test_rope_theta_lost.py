@@ -60,11 +60,12 @@ def check_old_keys(published, rope_theta, rope_scaling):
     """What a reader of before makes of a config: its default is 10000, and no scaling."""
     wanted = published["rope_theta"]
     if rope_theta != wanted:
+        assert rope_theta == 10000
         silent(f"the rotary base is read as {rope_theta}, the model has {wanted}")
     for key, value in published.get("rope_scaling", {}).items():
-        message = f"the scaling of the rotary embedding is read as {rope_scaling}"
         if (rope_scaling or {}).get(key) != value:
-            silent(message)
+            assert rope_scaling is None
+            silent(f"the scaling of the rotary embedding is read as {rope_scaling}")
 
 
 @pytest.mark.reproduces("rope-theta-lost")
