@@ -57,12 +57,24 @@ def since_last(found: RunComparison) -> list[str]:
     """Tell in a few lines what changed since the last record."""
     lines = [f"Since the last record ({moment(found.before)}): {headline.of_comparison(found.changes)}."]
     lines.append(f"Changed in between: {_differ(found.before, found.after[0], told_ends(found.changes))}")
-    told = sorted((one for one in found.changes if one.kind in TOLD), key=lambda one: TOLD.index(one.kind))
-    lines += [f"- {one.kind}: {_test(one)}" for one in told[:_TESTS]]
+    told: dict[tuple[str, ...], list[Change]] = {}
+    for one in sorted((one for one in found.changes if one.kind in TOLD), key=lambda one: TOLD.index(one.kind)):
+        failure, side = one.latest.failure or one.test, one.latest.side or ""
+        told.setdefault((one.kind, failure, side, arrow(one)), []).append(one)
+    lines += [_of_failure(changes) for changes in [*told.values()][:_TESTS]]
     if len(told) > _TESTS:
         paths = [next_commands.near(run.path) for run in (found.before, *found.after)]
         lines.append(f"- and {len(told) - _TESTS} more: {shlex.join(['rlregress', 'report', '--compare', *paths])}")
     return lines
+
+
+def _of_failure(changes: Sequence[Change]) -> str:
+    """Describe in a line how tests of one side of a failure changed, or a test of none."""
+    first = changes[0]
+    if not first.latest.failure or len(changes) == 1:
+        return f"- {first.kind}: {_test(first)}"
+    tests = plural(len(changes), "guard" if first.latest.side == "guards" else "reproduction")
+    return f"- {first.kind}: {quoted(first.latest.failure)}: {tests} {arrow(first)}{_why(first)}"
 
 
 def _page(title: str, head: Sequence[str], changes: Iterable[Change], problems: Sequence[Problem], rates: Rates) -> str:
@@ -190,9 +202,13 @@ def _wavering(change: Change) -> str:
 
 def _test(change: Change) -> str:
     """Describe one test: its name, ``held -> regressed``, and why."""
+    return f"{code_span(clean(change.test))} {arrow(change)}{_why(change)}"
+
+
+def _why(change: Change) -> str:
     silent = change.kind is Kind.REPAIRED or change.now is None
     note = "" if silent else clean(change.latest.note)
-    return f"{code_span(clean(change.test))} {arrow(change)}{f': {code_span(note)}' if note else ''}"
+    return f": {code_span(note)}" if note else ""
 
 
 def arrow(change: Change) -> str:

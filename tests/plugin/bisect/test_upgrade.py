@@ -287,7 +287,9 @@ def test_a_documented_failure_may_be_named_beside_a_file(bench):
 
 
 def test_a_package_goes_back_where_that_is_allowed(bench):
-    rc, out, said, answer = bench.ask("free==2", "--may-downgrade=cap", "mine/tool_fails/test_tool.py", "--scenarios=mine")
+    rc, out, said, answer = bench.ask(
+        "free==2", "--may-downgrade=cap", "mine/tool_fails/test_tool.py", "--scenarios=mine"
+    )
     assert rc == 0, out + said
     assert answer["moved_along"] == ["cap 1 -> 0.5"]
 
