@@ -13,7 +13,7 @@ from installed import CHECKOUT, call, environment, install
 
 pytestmark = pytest.mark.slow
 
-ROW = re.compile(r"^ *(reasoning-is-rewarded .*)\n +(\S+)$", re.MULTILINE)
+SAID = re.compile(r"^    ((?:- reasoning-is-rewarded: |OK on cpu: 1 of 1 |FAILED on cpu: reasoning-).*)$", re.MULTILINE)
 SETTING = re.compile(r'^ *\$ export (\w+)="(.*)"$', re.MULTILINE)
 
 
@@ -59,16 +59,18 @@ def pytest_in_lab(files, python, tmp_path):
     return pytest_in_lab
 
 
-def check_row(number, printed):
-    """The verdicts and the subject of that table of the document are those of the run."""
-    rows = ROW.findall(documents.text("your-code.md"))
-    assert ROW.findall(printed) == [rows[number]], printed
+def check_printed(lines, printed):
+    """Check that a run says what the document has in these lines of it."""
+    words = " ".join(printed.split())
+    said = SAID.findall(documents.text("your-code.md"))
+    assert len(said) == 3
+    assert [line for line in said[lines] if line not in words] == [], printed
 
 
 def test_beside_the_shipped_scenarios(pytest_in_lab, tmp_path):
     documents.write({"lab/tests/test_plain.py": "def test_of_my_own(): pass\n"}, tmp_path)
-    printed = pytest_in_lab("--hw=cpu", "-k", "reasoning")
-    check_row(0, printed)
+    printed = pytest_in_lab("--hw=cpu", "-k", "reasoning-is-rewarded")
+    check_printed(slice(1), printed)
     assert int(re.search(r"collected (\d+) items", printed)[1]) > 300
     assert re.search(r"^shipped scenarios: \d+; yours: 4 of scenarios \(tests did not run: ", printed, re.M), printed
 
@@ -76,7 +78,7 @@ def test_beside_the_shipped_scenarios(pytest_in_lab, tmp_path):
 def test_broken_subject(pytest_in_lab):
     document = documents.text("your-code.md")
     printed = pytest_in_lab("--hw=cpu", "scenarios", code=1, **dict(SETTING.findall(document)))
-    check_row(1, printed)
+    check_printed(slice(1, 3), printed)
 
 
 def test_wrong_subject(pytest_in_lab, tmp_path):
