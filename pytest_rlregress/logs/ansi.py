@@ -24,7 +24,7 @@ def plain(data: bytes) -> str:
 def read(path: Path, offset: int, limit: int) -> str:
     """Part of a file as a terminal would show it in the end: no colours, the last state of a progress bar."""
     data = b""
-    with suppress(FileNotFoundError), path.open("rb") as file:
+    with suppress(FileNotFoundError, IsADirectoryError), path.open("rb") as file:
         file.seek(offset)
         data = file.read(limit)
     text = plain(data).replace("\0", "")

@@ -56,7 +56,7 @@ class EngineLog:
         self._prefix: str | None = None  # of the lines of its traceback, None at their end
         self._reason = ""
         self._offset, self._inode, self._unfinished, self._has_access = 0, 0, b"", False
-        with suppress(FileNotFoundError), path.open("rb") as file:
+        with suppress(FileNotFoundError, IsADirectoryError), path.open("rb") as file:
             status = os.fstat(file.fileno())
             self._offset, self._inode = status.st_size, status.st_ino
             self._has_access = bool(_ACCESS.search(plain(file.read(_READ_BYTES))))
@@ -95,7 +95,7 @@ class EngineLog:
 
     def _new_lines(self) -> list[str]:
         data = b""
-        with suppress(FileNotFoundError), self._path.open("rb") as file:
+        with suppress(FileNotFoundError, IsADirectoryError), self._path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_ino != self._inode or status.st_size < self._offset:  # replaced or truncated
                 self._offset, self._inode, self._unfinished = 0, status.st_ino, b""

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from pytest_rlregress.fixtures import ray_cluster
+from pytest_rlregress.logs import ansi
 from pytest_rlregress.logs.watched import Logs
 
 UP = 'INFO:     127.0.0.1:42926 - "GET /health HTTP/1.1" 200 OK\n'
@@ -303,3 +304,14 @@ def test_what_ray_workers_died_of(progress, tmp_path):
         raylet = cluster.nodes[0].all_processes["raylet"][0].process
         raylet.send_signal(signal.SIGSEGV)
         assert deaths(1)["Ray's raylet died of SIGSEGV"].signal == "SIGSEGV"
+
+
+def test_a_link_to_a_folder_of_logs_may_be_replaced(tmp_path):
+    """Ray points ``session_latest`` at another session: between two looks what was missing is a folder."""
+    logs, link = Logs(tmp_path / "output.log"), tmp_path / "session_latest"
+    logs.watch(link)
+    logs.begin()
+    engine = logs._engines[link]
+    link.mkdir()
+    assert engine.failure() is None
+    assert ansi.read(link, 0, 9) == ""
