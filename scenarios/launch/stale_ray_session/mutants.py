@@ -20,7 +20,7 @@ def file_first(environ):
 def begins_a_cluster_of_its_own(monkeypatch):
     import ray
 
-    monkeypatch.setattr(ray, "init", lambda: None)
+    monkeypatch.setattr(ray, "init", ray.is_initialized)
 
 
 @mutant("changed", only="test_address_in_the_environment")

@@ -30,6 +30,7 @@ def server_serves_what_does_not_fit(monkeypatch):
 
     def served(server, prompt_length, max_tokens):
         if prompt_length < LIMIT < prompt_length + max_tokens:
+            complete(server, prompt_length, 1)
             return max_tokens
         return complete(server, prompt_length, max_tokens)
 
