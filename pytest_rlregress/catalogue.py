@@ -258,10 +258,15 @@ def load(folders: Iterable[Path]) -> Catalogue:
     """Read every ``failure.toml`` below ``folders``.
 
     Raises:
-        CatalogueError: Malformed TOML, unknown or missing key, bad regular expression, an id given twice.
+        CatalogueError: Malformed TOML, unknown or missing key, bad regular expression, an id given twice; or a
+            ``failures.toml``, which once held a folder's failures.
     """
     catalogue = Catalogue()
-    for path in (path for folder in folders for path in sorted(folder.rglob(ENTRY))):
+    for path in (path for folder in folders for path in sorted(folder.rglob("failure*.toml"))):
+        if path.name == "failures.toml":
+            raise CatalogueError(f"{path}: each failure needs a folder with a {ENTRY}: rlregress new --help")
+        if path.name != ENTRY:
+            continue
         failure = _failure(path, toml_table.read(path, CatalogueError))
         if failure.id in catalogue:
             raise CatalogueError(f"{path}: failure {failure.id}: id also given in {catalogue[failure.id].source}")

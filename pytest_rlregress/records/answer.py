@@ -210,11 +210,13 @@ def _bullet(one: Finding) -> str:
 
 
 def _by_area(tests: Iterable[RecordedTest]) -> list[str]:
-    """Count tests by the folder that they are in, and by word."""
+    """Count tests by area and by word: a failure's area is the folder that its own is in."""
     areas: dict[str, Counter[str]] = {}
     for test in tests:
-        file = test.name.partition("::")[0]
-        areas.setdefault(file.partition("/")[0], Counter())[test.word] += 1
+        folders = test.name.partition("::")[0].split("/")
+        if (own := test.extra.failure.replace("-", "_")) in folders[1:]:
+            folders = folders[folders.index(own, 1) - 1 :]
+        areas.setdefault(folders[0], Counter())[test.word] += 1
     if not areas:
         return []
     seen = {word for counts in areas.values() for word in counts}

@@ -190,3 +190,9 @@ def test_what_does_not_help_is_listed(tmp_path, capsys):
     cli.main([*asked, "--markdown"])
     page = "## What does not help\n\n- Downgrade grpcio: nothing changes.\n- Start again: it comes back.\n"
     assert page in capsys.readouterr().out
+
+
+def test_a_file_for_several_failures_is_refused(tmp_path):
+    (tmp_path / "failures.toml").write_text("[[failure]]")
+    with pytest.raises(CatalogueError, match=r"failures\.toml: each failure needs a folder"):
+        load([tmp_path])

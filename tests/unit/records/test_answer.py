@@ -1,0 +1,21 @@
+"""A run's answer: how its tests are counted."""
+
+from __future__ import annotations
+
+from pytest_rlregress.records import answer
+from pytest_rlregress.records.record_types import HarnessProperties, RecordedTest
+
+
+def make_test(file, failure=""):
+    extra = HarnessProperties(failure=failure, verdict="held" if failure else "")
+    return RecordedTest(f"{file}::test_it", "passed", "passed", 1, file, extra)
+
+
+def test_an_area_is_the_folder_around_a_failures():
+    tests = [
+        make_test("batch/mask_length_drift/test_x.py", "mask-length-drift"),
+        make_test("lab/scenarios/rewards/reward_zero/test_x.py", "reward-zero"),
+        make_test("tests/unit/test_x.py"),
+    ]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in answer.details(tests)["by area"][2:]]
+    assert rows == [["batch", "1", ""], ["rewards", "1", ""], ["tests", "", "1"]]
