@@ -251,6 +251,7 @@ class Hooks:
             manager = self._config.pluginmanager
             before = manager.get_plugins()
             self.open()
+            manager.get_plugin("rlregress-results").catch_up()
             # Only plugins that were there when pytest began this call get the report from it.
             manager.subset_hook_caller("pytest_runtest_logreport", before)(report=report)
 

@@ -2,7 +2,7 @@
 
 ``KeyError: '{name}'`` is an exception's class and its message, ``Cannot place {number} bundles`` a line of a log.
 A hole is ``{}`` for any text of up to 300 characters, ``{name}`` for a word without quotes, ``{number}``,
-``{one|the other}``, or a list of ``words.toml`` by its name; ``where`` gives a hole of another name a regular
+``{one|the other}``, or a list of words.toml by its name; ``where`` gives a hole of another name a regular
 expression. A blank stands for any white space, and ``{{`` for a brace.
 """
 

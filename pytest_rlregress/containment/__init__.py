@@ -20,8 +20,8 @@ What they look at:
 ``post_mortem``       of a dead process: its native libraries, whether memory ran out
 ``leftovers``         the session's temporary folder, and shared memory that nobody needs any more
 
-``hardware.gpu_lock`` and ``hardware.gpu_memory`` give a GPU to one process at a time and say who holds its memory;
-``logs.watched`` watches the logs that a test depends on.
+``pytest_rlregress.hardware.gpu_lock`` and ``pytest_rlregress.hardware.gpu_memory`` give a GPU to one process at a time
+and say who holds its memory; ``pytest_rlregress.logs.watched`` watches the logs that a test depends on.
 """
 
 from __future__ import annotations

@@ -70,6 +70,16 @@ class RunResults:
         self.locations[report.nodeid] = report.location[:2]
         self.note([report.nodeid])
 
+    def catch_up(self) -> None:
+        """Note the reports that came before this was registered: pytest's own terminal has them."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        reports = [report for some in terminal.stats.values() for report in some] if terminal else []
+        for report in reports:
+            if isinstance(report, pytest.CollectReport):
+                self.pytest_collectreport(report)
+        for report in sorted((one for one in reports if isinstance(one, pytest.TestReport)), key=lambda one: one.start):
+            self.pytest_runtest_logreport(report)
+
     def pytest_keyboard_interrupt(self) -> None:
         """Note that the run was interrupted: Ctrl-C, SIGTERM or ``pytest.exit()``."""
         self.stopped = True

@@ -19,7 +19,7 @@ from installed import CHECKOUT, TESTS
 from pytest_rlregress import hardware
 from pytest_rlregress.cli import main, parse
 
-PAGES = [CHECKOUT / "README.md", *sorted(documents.DOCS.rglob("*.md"))]
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted(documents.DOCS.rglob("*.md"))]
 # As a block shows it, indented or behind a prompt: no sentence that a command prints, no drawing.
 _LINE = re.compile(
     r"^(?: {4}|\$ | {4}\$ )(?:.*\| )?((?:rlregress|pytest|make) (?!\w+: |.*(?:──|: the )).*)$", re.MULTILINE
