@@ -110,6 +110,7 @@ class Hooks:
         terminal = Terminal(self._config, run, results)
         register(terminal, "rlregress-terminal")
         register(results, "rlregress-results")
+        results.catch_up()
         if run.settings.update_goldens:
             from pytest_rlregress.goldens.recording import Recording
 
@@ -251,7 +252,6 @@ class Hooks:
             manager = self._config.pluginmanager
             before = manager.get_plugins()
             self.open()
-            manager.get_plugin("rlregress-results").catch_up()
             # Only plugins that were there when pytest began this call get the report from it.
             manager.subset_hook_caller("pytest_runtest_logreport", before)(report=report)
 
