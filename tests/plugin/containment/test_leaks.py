@@ -269,6 +269,7 @@ def test_descriptors_are_counted_by_what_they_are(judged):
     )
 
 
+@pytest.mark.slow  # a file that nobody holds is blamed on whatever contained test another worker ends meanwhile
 def test_shared_memory_that_may_be_ours(judged, shared_memory):
     result = judged(
         f"""
