@@ -14,7 +14,7 @@ import pytest
 
 from pytest_rlregress.logs.ansi import plain
 from pytest_rlregress.records import answer
-from pytest_rlregress.records.answer import Finding
+from pytest_rlregress.records.answer import RunFinding
 from pytest_rlregress.records.collector import RunResults
 from pytest_rlregress.verdicts import Verdict
 
@@ -56,7 +56,7 @@ class GitHub:
             for title, where, message in _at_most(some, SHOWN):
                 terminalreporter.write_line(command(kind, {**where, "title": title[:_TITLE]}, message))
 
-    def _message(self, one: Finding) -> str:
+    def _message(self, one: RunFinding) -> str:
         """Say why, what to do, and which tests."""
         first, *more = one.tests
         lines = one.notes if one.side or one.word == "broken" else _failure_lines(first.trace) or one.notes
@@ -77,14 +77,14 @@ class GitHub:
         return {"file": path.relative_to(top).as_posix(), "line": str((location[1] or 0) + 1)}
 
 
-def _kind(one: Finding) -> str:
+def _kind(one: RunFinding) -> str:
     if not one.fails:
         return "notice"
     unavailable = one.tests[0].extra.verdict == Verdict.UNAVAILABLE
     return "warning" if unavailable else "error"
 
 
-def _title(one: Finding) -> str:
+def _title(one: RunFinding) -> str:
     if one.failure or one.word == "broken":
         return f"{one.word}: {one.name}"
     return f"{one.word}: {one.name.partition('::')[2] or one.name}"

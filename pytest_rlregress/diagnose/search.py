@@ -67,7 +67,7 @@ _ALWAYS = (
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SignatureCandidate:
     """A signature that a text may bear, and the failure that has it."""
 
     failure: Failure = field(hash=False)
@@ -82,7 +82,7 @@ class Search:
     """
 
     def __init__(self, failures: Iterable[Failure]) -> None:
-        self._all = [Candidate(failure, one) for failure in failures for one in failure.signatures]
+        self._all = [SignatureCandidate(failure, one) for failure in failures for one in failure.signatures]
         self._anywhere: list[int] = []  # those that no text of a message tells
         by_anchor: dict[str, list[int]] = {}
         by_clue: dict[bytes, list[tuple[Example, ...]]] = {}
@@ -120,7 +120,7 @@ class Search:
                 self.clues |= found
                 self._wanted[number] = [clues for clues in self._wanted[number] if clues not in found]
 
-    def candidates(self, text: str) -> list[Candidate]:
+    def candidates(self, text: str) -> list[SignatureCandidate]:
         """Return the signatures that a text may bear, in the order of the catalogue."""
         found = self._anchors.find_matches_as_indexes(" ".join(text.split()), overlapping=True)
         numbers = {*self._anywhere, *(number for anchor, _, _ in found for number in self._by_anchor[anchor])}

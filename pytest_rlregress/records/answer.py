@@ -23,7 +23,7 @@ _NOTES = 3  # of one finding
 
 
 @dataclass(frozen=True)
-class Finding:
+class RunFinding:
     """Tests that came out otherwise than expected: those of a failure's side with one word, or a single other test.
 
     Attributes:
@@ -61,7 +61,7 @@ class Finding:
         return [text for text in texts if text][:_NOTES]
 
 
-def find(tests: Collection[RecordedTest]) -> list[Finding]:
+def find(tests: Collection[RecordedTest]) -> list[RunFinding]:
     """Find what failed, and what is absent or reproduced against expectation; the gravest first."""
     sides = Counter((test.extra.failure, test.extra.side) for test in tests)
     groups: dict[tuple[str, str, str], list[RecordedTest]] = {}
@@ -72,7 +72,7 @@ def find(tests: Collection[RecordedTest]) -> list[Finding]:
             word = "broken" if extra.component else test.word
             groups.setdefault((word, extra.failure or extra.component or test.name, extra.side), []).append(test)
     found = [
-        Finding(word, name, side, tuple(some), sides[name, side] if side else 1)
+        RunFinding(word, name, side, tuple(some), sides[name, side] if side else 1)
         for (word, name, side), some in groups.items()
     ]
     return sorted(found, key=lambda one: (not one.fails, _ORDER.index(one.word) if one.word in _ORDER else 99))
@@ -104,7 +104,7 @@ def summarise(
     return [first, *filter(None, (_absent(tests, chosen), _not_tried(tests)))]
 
 
-def _failed(findings: Iterable[Finding]) -> list[str]:
+def _failed(findings: Iterable[RunFinding]) -> list[str]:
     """What failed, by failure; then the components, then how many other tests, then what to type."""
     by_name: dict[str, list[str]] = {}
     broken: list[str] = []
@@ -200,7 +200,7 @@ def details(tests: Collection[RecordedTest]) -> dict[str, list[str]]:
     return {"not as expected": listed, "as expected" if listed else "by area": _by_area(rest)}
 
 
-def _bullet(one: Finding) -> str:
+def _bullet(one: RunFinding) -> str:
     notes = f": {'; '.join(map(code_span, one.notes))}" if one.notes else ""
     if not one.side:
         return f"- {code_span(clean(one.name))}: {one.word}{notes}"
