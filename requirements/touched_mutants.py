@@ -1,7 +1,8 @@
 """Runs the mutants of the failures that a change touches: ``make test-mutants``.
 
-A failure is touched by what is in its folder; all failures of an area are by what they share and by their remedies. A
-change of what all areas share touches none: ``make test-nightly`` runs all mutants.
+A failure is touched by what is in its folder; all failures of an area are by what they share and by their remedies. One
+without ``mutants.py`` has nothing to run. A change of what all areas share touches none: ``make test-nightly`` runs all
+mutants.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def main(words: Sequence[str]) -> int:
     chosen = list(words) or find_touched(changed_files())
     areas = {word.partition("/")[0] for word in chosen}
     if not chosen or (len(areas) > MOST and not words):
-        why = f"more than {MOST} areas differ ({', '.join(sorted(areas))})" if chosen else "no failure differs"
+        why = f"more than {MOST} areas differ ({', '.join(sorted(areas))})" if chosen else "no failure with mutants differs"
         print(f"0 passed: {why}; make test-nightly runs all mutants")
         return 0
     print(f"mutants of {', '.join(chosen)}", flush=True)
@@ -42,12 +43,14 @@ def changed_files() -> list[str]:
 
 
 def find_touched(files: Iterable[str]) -> list[str]:
-    """Return the touched areas, ``batch/``, and failures of other areas, ``batch/pad-is-eos``, sorted."""
-    known = {path.name for path in (CHECKOUT / "scenarios").iterdir() if path.is_dir()}
+    """Return what of that has mutants, sorted: areas, ``batch/``, and failures of others, ``batch/pad-is-eos``."""
+    with_mutants = [path.parent for path in (CHECKOUT / "scenarios").glob("*/*/mutants.py")]
     touched = set()
     for own in filter(None, map(_OWN.match, files)):
-        for area in known:
-            if own["area"].startswith(area):  # a module of remedies may be named for a part of its area
+        for folder in with_mutants:
+            area = folder.parent.name
+            if own["area"].startswith(area) and own["failure"] in (None, folder.name):
+                # a module of remedies may be named for a part of its area
                 touched.add(f"{area}/" + (own["failure"] or "").replace("_", "-"))
     return sorted(word for word in touched if word.endswith("/") or f"{word.partition('/')[0]}/" not in touched)
 
