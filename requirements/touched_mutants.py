@@ -24,7 +24,11 @@ def main(words: Sequence[str]) -> int:
     chosen = list(words) or find_touched(changed_files())
     areas = {word.partition("/")[0] for word in chosen}
     if not chosen or (len(areas) > MOST and not words):
-        why = f"more than {MOST} areas differ ({', '.join(sorted(areas))})" if chosen else "no failure with mutants differs"
+        why = (
+            f"more than {MOST} areas differ ({', '.join(sorted(areas))})"
+            if chosen
+            else "no failure with mutants differs"
+        )
         print(f"0 passed: {why}; make test-nightly runs all mutants")
         return 0
     print(f"mutants of {', '.join(chosen)}", flush=True)

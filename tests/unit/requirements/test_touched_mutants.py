@@ -19,7 +19,10 @@ def touched(monkeypatch):
     [
         (["scenarios/batch/dataset_null_fill/test_dataset_null_fill.py"], ["batch/dataset-null-fill"]),
         (["scenarios/batch/dataset_null_fill/mutants.py", "scenarios/batch/masks.py"], ["batch/"]),
-        (["pytest_rlregress/remedies/weight_sync.py", "scenarios/tokens/pad_is_eos/logs.toml"], ["tokens/pad-is-eos", "weight_sync/"]),
+        (
+            ["pytest_rlregress/remedies/weight_sync.py", "scenarios/tokens/pad_is_eos/logs.toml"],
+            ["tokens/pad-is-eos", "weight_sync/"],
+        ),
         (["pytest_rlregress/plugin.py", "docs/stacks.md", "scenarios/component_checks.py"], []),
         (["scenarios/launch/trainer_not_found/logs.toml"], []),  # without mutants: pytest would find no tests
     ],
