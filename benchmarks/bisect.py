@@ -27,8 +27,8 @@ def main() -> None:
 
     from uv import find_uv_bin
 
-    from pytest_rlregress.environments import index_settings, requirements
-    from pytest_rlregress.environments.environment import Environments
+    from pytest_rlregress.commands.environments import index_settings, requirements
+    from pytest_rlregress.commands.environments.environment import Environments
     from pytest_rlregress.stack import locks
 
     installed, asked = locks.installed(), requirements.read_requirements(metadata.distributions())

@@ -25,7 +25,7 @@ def main() -> None:
     """Time both and print the median of the ratios."""
     from uv import find_uv_bin
 
-    from pytest_rlregress.environments import index_settings
+    from pytest_rlregress.commands.environments import index_settings
 
     variables = {**os.environ, **index_settings.read_settings(os.environ)}
     with tempfile.TemporaryDirectory() as name:

@@ -61,7 +61,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command")
     for name, summary in COMMANDS.items():
         if arguments[:1] == [name]:
-            module = import_module(f"pytest_rlregress.{name}.{name}_command")
+            module = import_module(f"pytest_rlregress.commands.{name}.{name}_command")
             module.declare(commands)
             if getattr(module, "TAKES_A_COMMAND", False) and "--" in arguments:
                 at = arguments.index("--")
@@ -85,7 +85,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def _run(arguments: list[str]) -> int:
     options = parse(arguments)
-    from pytest_rlregress.catalogue import CatalogueError
+    from pytest_rlregress.failures.catalogue import CatalogueError
 
     try:
         if getattr(options, "scenarios", ()) is None:
@@ -126,8 +126,8 @@ def _scenarios_here() -> list[Path]:
         return []
     import pytest
 
-    from pytest_rlregress import run_here
-    from pytest_rlregress.catalogue import CatalogueError
+    from pytest_rlregress.failures.catalogue import CatalogueError
+    from pytest_rlregress.harness import run_here
 
     try:
         return [*run_here.scenario_folders()]

@@ -98,8 +98,8 @@ class Hooks:
         run = _session(self._config)
         if not run.open() or hasattr(self._config, "workerinput"):
             return
+        from pytest_rlregress.harness.terminal import Terminal
         from pytest_rlregress.records.collector import RunResults
-        from pytest_rlregress.terminal import Terminal
 
         register = self._config.pluginmanager.register
         results = RunResults(self._config)
@@ -120,7 +120,7 @@ class Hooks:
 
             register(RunProgress(self._config, run.say), "rlregress-progress")
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from pytest_rlregress.github import GitHub
+            from pytest_rlregress.harness.github import GitHub
 
             register(GitHub(self._config, run, results, terminal), "rlregress-github")
 

@@ -25,11 +25,11 @@ from building import Unbuildable
 from stack_locks import LockRequest
 from stack_records import ChangedResult
 
+from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import PackageChange, differences
 from pytest_rlregress.util.text import code_block, code_span, plural, without_markup
-from pytest_rlregress.verdicts import Rank, rank
 
 BISECTS = 3  # in a night
 BISECT_SECONDS = 5400

@@ -5,8 +5,8 @@ from __future__ import annotations
 import stacks_page
 from building import CHECKOUT
 
-from pytest_rlregress import catalogue
-from pytest_rlregress.list.failure_page import index, page
+from pytest_rlregress.commands.list.failure_page import index, page
+from pytest_rlregress.failures import catalogue
 
 FOLDER = CHECKOUT / "docs" / "failures"
 

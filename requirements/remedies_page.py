@@ -10,7 +10,8 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from pytest_rlregress import catalogue, remedies
+from pytest_rlregress import remedies
+from pytest_rlregress.failures import catalogue
 from pytest_rlregress.util.text import code_span
 
 _HEAD = """# The remedies

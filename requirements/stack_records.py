@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress import catalogue
+from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.logs.ansi import stripped
 from pytest_rlregress.records import reader
 from pytest_rlregress.records.record_types import RecordedTest
 from pytest_rlregress.util.text import on_one_line
-from pytest_rlregress.verdicts import Rank, Verdict, rank
 
 SIDES = ("reproduces", "guards")
 # What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.

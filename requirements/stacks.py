@@ -24,7 +24,7 @@ import stacks_page
 from building import CHECKOUT, Unbuildable, interpreter, table, uv
 from stack_records import ShortRecord
 
-from pytest_rlregress import catalogue
+from pytest_rlregress.failures import catalogue
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
 LIMIT_SECONDS = 1800

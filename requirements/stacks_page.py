@@ -11,7 +11,7 @@ import stack_locks
 import stack_records
 from stack_records import SIDES, ShortRecord
 
-from pytest_rlregress import catalogue
+from pytest_rlregress.failures import catalogue
 from pytest_rlregress.stack import COMPONENTS, PARTS, locks
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util.text import code_span

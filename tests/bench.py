@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 from repacked import repack
 
-from pytest_rlregress.environments import requirements
-from pytest_rlregress.environments.contents import HARNESS
-from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.commands.environments import requirements
+from pytest_rlregress.commands.environments.contents import HARNESS
+from pytest_rlregress.commands.environments.environment import Environments
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock

@@ -49,7 +49,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.failures.catalogue import SHIPPED
 from pytest_rlregress.records import record_types
 from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import FORMAT, RecordedTest, RunExtra

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_rlregress.commands.trials.trial import TrialRun
 from pytest_rlregress.records import record_types
-from pytest_rlregress.trials.trial import TrialRun
 
 
 def make_run(observations=(), hardware="", seconds=0.0, trouble=""):

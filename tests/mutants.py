@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress import catalogue, remedies
-from pytest_rlregress.catalogue import Failure
+from pytest_rlregress import remedies
 from pytest_rlregress.containment import CHANNEL
+from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.harness.items import find
 from pytest_rlregress.harness.stack_fixtures import asked_by
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import psutil
 
-from pytest_rlregress import catalogue
 from pytest_rlregress.containment import leftovers, supervisor, worker
 from pytest_rlregress.containment.messages import MESSAGE_BYTES
+from pytest_rlregress.failures import catalogue
 from pytest_rlregress.util.processes import become_subreaper
 
 _END_SECONDS = 15.0

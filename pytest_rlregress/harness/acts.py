@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment.interface import DidNotAct
+from pytest_rlregress.failures.interface import DidNotAct
 from pytest_rlregress.harness.items import find
 
 #: Packages that do nothing of an act, besides Python's own.

@@ -17,6 +17,7 @@ import pytest
 
 from pytest_rlregress.containment import ChildGroup
 from pytest_rlregress.containment.reports import decides, make_skipped, received
+from pytest_rlregress.failures.verdicts import Outcome, first_line
 from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.items import ContainedTest, contained, describe_all
 from pytest_rlregress.harness.judging import Ran, is_documented
@@ -24,7 +25,6 @@ from pytest_rlregress.harness.session import Session
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.scenarios.component_checks import FILE
 from pytest_rlregress.stack import COMPONENTS, PARTS, missing
-from pytest_rlregress.verdicts import Outcome, first_line
 
 
 @dataclass(frozen=True)

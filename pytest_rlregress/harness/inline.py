@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from pytest_rlregress.containment import CHANNEL
-from pytest_rlregress.containment.interface import describe_of
 from pytest_rlregress.containment.reports import decides
+from pytest_rlregress.failures.interface import describe_of
 from pytest_rlregress.harness import OPENED
 from pytest_rlregress.harness.items import contained, find
 from pytest_rlregress.harness.judging import conclude, outcome_of

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pytest_rlregress import fidelity, hardware, stack
-from pytest_rlregress.catalogue import Catalogue, Failure, area_of
+from pytest_rlregress import hardware, stack
 from pytest_rlregress.containment import ChildGroup, Limits
+from pytest_rlregress.failures import fidelity
+from pytest_rlregress.failures.catalogue import Catalogue, Failure, area_of
+from pytest_rlregress.failures.verdicts import Verdict
 from pytest_rlregress.harness.session import Session, usage
 from pytest_rlregress.harness.stack_fixtures import CONTAINED, StackFixture, asked_by
 from pytest_rlregress.util.units import parse_memory, parse_seconds
-from pytest_rlregress.verdicts import Verdict
 
 T = TypeVar("T")
 

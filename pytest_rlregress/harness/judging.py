@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_rlregress import fidelity
-from pytest_rlregress.catalogue import Failure
 from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics
 from pytest_rlregress.containment.reports import add_to_text, make_skipped
+from pytest_rlregress.failures import fidelity
+from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.failures.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.items import ContainedTest, Side
 from pytest_rlregress.harness.session import Session
-from pytest_rlregress.verdicts import Judgement, Outcome, Verdict, bears, first_line, judge
 
 #: On a contained test once it has run: what came out, and the ids of the documented failures that a failed one shows.
 #: Not on its report, which xdist can only send with plain values.
@@ -85,7 +85,7 @@ def conclude(test: ContainedTest, outcome: Outcome, report: pytest.TestReport, s
         _judge(test, test.side, outcome, report, session)
     named: list[Failure] = []
     if report.failed:
-        from pytest_rlregress.diagnose.matching import name_test  # only runs with a failure pay for it
+        from pytest_rlregress.commands.diagnose.matching import name_test  # only runs with a failure pay for it
 
         named = name_test(outcome, session.catalogue.values())
         add_to_text(report, [_entry(failure) for failure in named])

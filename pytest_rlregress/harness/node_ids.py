@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.failures.catalogue import SHIPPED
 
 
 def stable_id(nodeid: str, path: Path) -> str:

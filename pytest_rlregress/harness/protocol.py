@@ -24,6 +24,7 @@ from pytest_rlregress.containment.reports import (
     skipped,
     torn_down,
 )
+from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.checks import ComponentChecks, is_check
 from pytest_rlregress.harness.items import ContainedTest, contained, find, limit_seconds
@@ -32,7 +33,6 @@ from pytest_rlregress.harness.reruns import reruns_of, wanted
 from pytest_rlregress.harness.scheduling import write_groups
 from pytest_rlregress.harness.session import Session
 from pytest_rlregress.scenarios import component_checks
-from pytest_rlregress.verdicts import Outcome
 
 #: What importing a component costs most of: these modules are in the warm server when a test needs the component.
 WARM_MODULES: Mapping[str, tuple[str, ...]] = {

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pytest_rlregress import catalogue, hardware, stack
+from pytest_rlregress import hardware, stack
 from pytest_rlregress.containment import CHANNEL, Limits
+from pytest_rlregress.failures import catalogue
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
 
 T = TypeVar("T")

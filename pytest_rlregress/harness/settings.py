@@ -116,7 +116,7 @@ def _folder(text: str, base: Path) -> Path:
 
 
 def _assignments(text: str, _base: Path) -> dict[str, str]:
-    from pytest_rlregress.catalogue import OWN_FUNCTION
+    from pytest_rlregress.failures.catalogue import OWN_FUNCTION
 
     pairs = {}
     for line in filter(None, map(str.strip, text.splitlines())):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.failures.catalogue import SHIPPED
 from pytest_rlregress.util.processes import python_command
 
 if TYPE_CHECKING:
-    from pytest_rlregress.catalogue import Catalogue, Failure
+    from pytest_rlregress.failures.catalogue import Catalogue, Failure
     from pytest_rlregress.harness.settings import Settings
 
 _HINT = (

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.util.text import clean, code_span, markdown_table, plural, quoted, wrapped
-from pytest_rlregress.verdicts import Rank, Verdict, rank
 
 if TYPE_CHECKING:
     from pytest_rlregress.records.record_types import RecordedTest

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.records.record_types import FORMAT, JournalLine, Record, RecordedTest, State, with_tests
 from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util import files
-from pytest_rlregress.verdicts import Rank, rank
 
 #: How a journal's name ends; before that it is the name that the record is going to have.
 JOURNAL = ".partial.jsonl"

@@ -19,9 +19,9 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
+from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
 from pytest_rlregress.records.answer import summarise
 from pytest_rlregress.records.selection import narrowing
-from pytest_rlregress.verdicts import Outcome, Rank, Verdict, rank
 
 #: Version of what is under ``extra``.
 FORMAT = 2

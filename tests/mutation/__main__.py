@@ -23,7 +23,8 @@ import psutil
 
 from mutation.generation import REMEDIES, RemedyMutant, write_package
 from mutation.under_mutants import ENDED, VARIABLE
-from pytest_rlregress import catalogue, remedies
+from pytest_rlregress import remedies
+from pytest_rlregress.failures import catalogue
 
 OUT = Path(".mutants")
 #: Survivors that no guard can fail for, with the reason; an entry without ``added`` is for every change to its lines.

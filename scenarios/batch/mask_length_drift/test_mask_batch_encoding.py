@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, check_masked, conversation
-from pytest_rlregress.silent import silent
 
 MESSAGES = conversation("You are a helpful assistant.", "What is 48 divided by 6, plus 10?", "It is 18.")
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import (
     LAYOUTS,
@@ -18,7 +19,6 @@ from pytest_rlregress.scenarios.batch.masks import (
     loss_function,
     per_token_loss,
 )
-from pytest_rlregress.silent import silent
 
 LLAMA_HEADER = 4  # <|start_header_id|> assistant <|end_header_id|> \n\n
 LIMIT = 1024

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation
 from pytest_rlregress.scenarios.tokens import grpo
 from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
-from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing
 
 # R1-distill's generation prompt opens a <think> that its rendering of an assistant's turn has not.

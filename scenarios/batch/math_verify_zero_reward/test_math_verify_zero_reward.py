@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 RIGHT = ("The answer is $\\frac{1}{2}$.", "$0.5$")
 WRONG = ("The answer is $\\frac{1}{3}$.", "$0.5$")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 TRAINER = pytest.mark.needs("verl-trainer")  # its agent loops import what its trainer does

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.needs("tensordict")
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 pytestmark = [pytest.mark.isolated(group="two pretended GPUs"), pytest.mark.needs("ray-cluster")]
 CARDS = "0,1"

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.cluster.interleaved_collectives_hang.process_groups import (
     RANKS,
     RECEIVER,
     SENDER,
     in_three_processes,
 )
-from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.isolated(group="process groups")  # its processes are forks: of one that has no threads
 NAMES = ["embed", "layer", "head"]

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 SECONDS = 1  # Ray counts whole ones; a group that can be placed is there in 0.01 s
 

@@ -9,8 +9,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.dependencies import wheel_index
-from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import COMPONENTS
 
 # What the packages' own metadata says; the last three stand for any.

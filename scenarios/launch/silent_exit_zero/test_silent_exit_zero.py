@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 # What verl prints of a finished step; a validation before the first or of a run resumed at its last has no time of one.
 STEP = r"step:\d+ - .*timing_s/step"

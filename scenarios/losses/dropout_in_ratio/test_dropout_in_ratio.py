@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(48)] for start in range(4)]
 CLIP = 0.2

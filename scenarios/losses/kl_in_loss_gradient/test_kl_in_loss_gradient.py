@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.losses import trainers
-from pytest_rlregress.silent import silent
 
 TOKENS = 8
 TIMES_FLOOR = 8  # how many times the measured rounding two gradients may be apart

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.losses import trainers
-from pytest_rlregress.silent import silent
 
 ODD = pytest.mark.parametrize("odd", ["nan", "inf", "-inf"])
 

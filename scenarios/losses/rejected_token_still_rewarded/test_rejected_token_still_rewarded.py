@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.losses import trainers
-from pytest_rlregress.silent import silent
 
 REWARDS, REJECTED = [1.0, 0.0, 1.0, 10.0], 3
 KEPT = [0, 1, 2]

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.losses import trainers
-from pytest_rlregress.silent import silent
 
 ESTIMATORS = pytest.mark.parametrize("estimator", ["gae", "reinforce-plus-plus"])
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import vllm_engine
-from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.needs("vllm-engine")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.hardware.profiles import load_profiles
 from pytest_rlregress.scenarios.memory.trainer import (
     GPT_OSS_20B,
@@ -18,7 +19,6 @@ from pytest_rlregress.scenarios.memory.trainer import (
     known,
     train,
 )
-from pytest_rlregress.silent import silent
 
 GIB = 2**30
 LORA_7B = {**QWEN_7B, "parameters": 7_635_801_600, "trainable": 20_185_088}  # r8 on every linear layer

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.models.loopback_hub import Fault
 from pytest_rlregress.scenarios.models.truncated_download import two_shards
 from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
@@ -18,7 +19,6 @@ from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
     put_fault,
     sha256,
 )
-from pytest_rlregress.silent import silent
 
 
 @pytest.fixture(scope="module")

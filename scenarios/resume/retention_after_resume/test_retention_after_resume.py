@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
-from pytest_rlregress.silent import silent
 
 # torchdata 0.11 on torch 2.13
 pytestmark = [pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"), pytest.mark.needs("verl")]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.silent import silent
 
 LIMIT = 4096  # of fixtures vllm_server and vllm_engine
 MAX_TOKENS, PROMPT_LENGTH = 4000, 1297  # as documented: 2799 would have fitted

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 QUESTION = {"role": "user", "content": "How big is Lisbon?"}

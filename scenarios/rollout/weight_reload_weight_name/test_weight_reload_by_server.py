@@ -8,6 +8,7 @@ from threading import Event
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.waiting import wait_for_condition
 from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights import (
     LONG,
@@ -21,7 +22,6 @@ from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights im
     scored_by_server,
     tolerance,
 )
-from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 CPU = pytest.mark.hw("cpu")

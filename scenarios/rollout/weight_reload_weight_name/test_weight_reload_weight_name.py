@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights import (
     LONG,
@@ -14,7 +15,6 @@ from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights im
     logprobs_of,
     tolerance,
 )
-from pytest_rlregress.silent import silent
 
 GPU = pytest.mark.hw(capability=">=8.0")
 CPU = pytest.mark.hw("cpu")  # where vLLM repacks dense layers and experts, and keeps a copy of a tied head

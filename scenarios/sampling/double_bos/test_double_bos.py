@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import ENGINE, PUBLISHED, run
-from pytest_rlregress.silent import silent
 
 MESSAGES = [{"role": "user", "content": "What is 48 divided by 6?"}]
 FAMILIES = ["llama3", "deepseek-r1-distill", "qwen2.5"]

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import STARTS
-from pytest_rlregress.silent import silent
 
 ENGINE = pytest.mark.needs("vllm-engine")
 TRAINER_SEED = 12345

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import (
     ENGINE,
     PROMPTS,
@@ -17,7 +18,6 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     trainer_logits,
     trainer_logprobs,
 )
-from pytest_rlregress.silent import silent
 
 TEMPERATURE_ONE = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 16}  # as OpenAI's own fields go
 NEUTRAL = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}

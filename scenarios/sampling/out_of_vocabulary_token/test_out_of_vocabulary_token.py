@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import (
     ENGINE,
     PROMPTS,
@@ -14,7 +15,6 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     tolerance,
     trainer_logits,
 )
-from pytest_rlregress.silent import silent
 
 ROWS = 1024  # of the model's head
 

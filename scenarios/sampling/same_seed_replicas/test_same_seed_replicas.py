@@ -6,8 +6,8 @@ from itertools import pairwise, product
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import PROMPTS, RAW, STARTS, completions_of, run
-from pytest_rlregress.silent import silent
 
 ENGINE = pytest.mark.needs("vllm-engine")
 

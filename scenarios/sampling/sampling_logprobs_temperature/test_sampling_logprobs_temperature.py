@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import (
     ENGINE,
     PROCESSED,
@@ -14,7 +15,6 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     trainer_logits,
     trainer_logprobs,
 )
-from pytest_rlregress.silent import silent
 
 
 @ENGINE

@@ -7,6 +7,7 @@ from statistics import median
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import (
     ENGINE,
     PROCESSED,
@@ -15,7 +16,6 @@ from pytest_rlregress.scenarios.sampling.rollouts import (
     trainer_logits,
     trainer_logprobs,
 )
-from pytest_rlregress.silent import silent
 
 TRUNCATIONS = [{"top_p": 0.8}, {"top_k": 20}, {"min_p": 0.05}]
 ALL_OF_THEM = {"top_p": 0.8, "top_k": 20, "min_p": 0.02, "temperature": 0.7}

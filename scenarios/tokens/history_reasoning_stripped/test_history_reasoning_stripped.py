@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.remedies import next_prompt
 from pytest_rlregress.scenarios.tokens.turns import behind, one_thread, rendered, whole
-from pytest_rlregress.silent import silent
 
 FAMILIES = ["qwen3", "deepseek-r1-distill"]
 OPENED = {"deepseek-r1-distill": "<think>\n"}  # by the generation prompt, so that it is not sampled

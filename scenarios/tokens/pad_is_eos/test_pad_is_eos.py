@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.tokens.turns import one_thread
-from pytest_rlregress.silent import silent
 
 ANSWERS = ["It is 4.", "About half a million people.", "No."]
 FAMILY = "deepseek-r1-distill"  # whose pad_token is its eos_token, as in the family's own tokenizer_config.json

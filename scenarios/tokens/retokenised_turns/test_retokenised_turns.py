@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, conversation, conversations, documented
 from pytest_rlregress.scenarios.tokens.turns import one_thread, rendered
-from pytest_rlregress.silent import silent
 
 EVERY_TEMPLATE = pytest.mark.parametrize("template", LAYOUTS)
 PROMPT, [ANSWER, QUESTION] = conversation("", "How much is 2 + 2?", "four", "And 3 + 3?")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import TEXT
-from pytest_rlregress.silent import silent
 
 # What is well-formed, by the token that begins it: <think> is one of the vocabulary's special tokens in some families
 # and an ordinary one in others, <|python_tag|> is special in Llama 3.1.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 GROUP = 32
 ENDS = ["<|im_end|>", "<|endoftext|>", "</tool_call>"]  # the generation config's two, and one that the request adds

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, TEXT
 from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
-from pytest_rlregress.silent import silent
 
 EVERY_TEMPLATE = pytest.mark.parametrize("template", LAYOUTS)
 QUESTION = {"role": "user", "content": "How big is Lisbon?"}

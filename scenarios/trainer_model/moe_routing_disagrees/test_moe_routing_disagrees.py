@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import cast_parameters
-from pytest_rlregress.silent import silent
 
 ROWS = [[(start * 91 + step * 37) % 500 + 5 for step in range(48)] for start in range(8)]
 EXPERTS, CHOSEN, LAYERS = 16, 4, 2

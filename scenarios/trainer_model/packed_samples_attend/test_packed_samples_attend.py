@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from pytest_rlregress.agreement import logprobs
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 SAMPLES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(12 + start)] for start in range(3)]
 LENGTHS = [len(sample) for sample in SAMPLES]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 POSITIONS = 4096
 DTYPES = ["bfloat16", "float16"]

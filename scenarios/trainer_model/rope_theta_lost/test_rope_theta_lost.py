@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 SIZES = {
     "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,

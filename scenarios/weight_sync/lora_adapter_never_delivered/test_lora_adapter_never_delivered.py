@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off, tolerance
-from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
 PEFT = pytest.mark.needs("peft", "transformers")

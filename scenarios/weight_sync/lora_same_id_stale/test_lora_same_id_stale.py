@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.weight_sync.policies import generated_off, scored_off, tolerance
-from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing, versions
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.agreement.engine_weights import engine_weights
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off
-from pytest_rlregress.silent import silent
 
 ENGINE = pytest.mark.needs("vllm-engine", "transformers")
 # What a rank, a bucket or a filter of names leaves over.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies.rollout import reload_by_worker
 from pytest_rlregress.scenarios.weight_sync.policies import LONG, completion_off, generated_off, tolerance
-from pytest_rlregress.silent import silent
 
 pytestmark = pytest.mark.needs("vllm-engine", "transformers")
 

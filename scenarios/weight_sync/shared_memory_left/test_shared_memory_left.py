@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_rlregress.silent import silent
+from pytest_rlregress.failures.silent import silent
 
 pytestmark = [pytest.mark.isolated(group="shared memory"), pytest.mark.needs("linux")]
 SHARED_MEMORY = Path("/dev/shm")

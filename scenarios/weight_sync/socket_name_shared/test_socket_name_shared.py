@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.weight_sync import transfers
-from pytest_rlregress.silent import silent
 from pytest_rlregress.stack import InterfaceMissing
 
 pytestmark = [pytest.mark.isolated(group="weight transfers"), pytest.mark.needs("verl-trainer", "vllm", "torch")]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.step_record import check
 from pytest_rlregress.fixtures.trl_on_cpu import send_as_released, send_by
 from pytest_rlregress.remedies.rollout import reload_by_worker
-from pytest_rlregress.silent import silent
 
 pytestmark = [pytest.mark.needs("trl-trainer", "vllm-engine"), pytest.mark.isolated(group="trl")]
 CPU = pytest.mark.hw("cpu")  # where vLLM packs the weights, and the head apart from the embedding, when it has loaded

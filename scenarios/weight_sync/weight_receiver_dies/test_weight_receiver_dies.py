@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.weight_sync import transfers
-from pytest_rlregress.silent import silent
 
 pytestmark = [pytest.mark.isolated(group="weight transfers"), pytest.mark.needs("verl-trainer", "vllm", "torch")]
 # What a transfer of these weights takes is 0.1 s.

@@ -14,9 +14,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_rlregress.audit import audit_command, model_gap  # noqa: E402
+from pytest_rlregress.audit import model_gap  # noqa: E402
 from pytest_rlregress.audit.rules import CHECKS  # noqa: E402
 from pytest_rlregress.cli import main  # noqa: E402
+from pytest_rlregress.commands.audit import audit_command  # noqa: E402
 from pytest_rlregress.fixtures import tiny_qwen  # noqa: E402
 
 

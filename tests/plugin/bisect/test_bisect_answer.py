@@ -20,8 +20,8 @@ from made_trials import make_run
 from markdown_it import MarkdownIt
 from renderings import compare_with_file
 
-from pytest_rlregress.bisect import build_answer, rendering
-from pytest_rlregress.bisect.answer import (
+from pytest_rlregress.commands.bisect import build_answer, rendering
+from pytest_rlregress.commands.bisect.answer import (
     Answer,
     BisectRequest,
     ChangedSet,
@@ -30,19 +30,19 @@ from pytest_rlregress.bisect.answer import (
     Endpoint,
     NotFound,
 )
-from pytest_rlregress.bisect.rendering import tell
-from pytest_rlregress.environments.contents import EnvironmentContents
+from pytest_rlregress.commands.bisect.rendering import tell
+from pytest_rlregress.commands.environments.contents import EnvironmentContents
+from pytest_rlregress.commands.trials import document
+from pytest_rlregress.commands.trials import text as answer_text
+from pytest_rlregress.commands.trials.document import to_json, to_markdown, to_text
+from pytest_rlregress.commands.trials.progress import Progress, ProgressWindow, join_ends, join_some
+from pytest_rlregress.commands.trials.summaries import RunContext, TrialSummary, Untested, summarize_trial
+from pytest_rlregress.commands.trials.text import quote_command, redact
+from pytest_rlregress.commands.trials.trial import Observation, State, Trial
+from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials import document
-from pytest_rlregress.trials import text as answer_text
-from pytest_rlregress.trials.document import to_json, to_markdown, to_text
-from pytest_rlregress.trials.progress import Progress, ProgressWindow, join_ends, join_some
-from pytest_rlregress.trials.summaries import RunContext, TrialSummary, Untested, summarize_trial
-from pytest_rlregress.trials.text import quote_command, redact
-from pytest_rlregress.trials.trial import Observation, State, Trial
 from pytest_rlregress.util.units import format_duration
-from pytest_rlregress.verdicts import Outcome
 
 LAST_GOOD = Endpoint("4.57.6", "2026-01-16", "absent")
 FIRST_BAD = Endpoint("5.0.0", None, "reproduced", "Traceback\nE   ValueError: lengths differ\n")

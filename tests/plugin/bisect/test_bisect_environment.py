@@ -15,9 +15,9 @@ import psutil
 import pytest
 from packaging.requirements import Requirement
 
-from pytest_rlregress.environments import uv
-from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.uv import NoSpace, NoUv, Unbuildable
+from pytest_rlregress.commands.environments import uv
+from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.commands.environments.uv import NoSpace, NoUv, Unbuildable
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock, differences
 
@@ -431,8 +431,8 @@ def test_the_users_environment_is_not_touched(index, environments, monkeypatch, 
 _BUILD = """
 import sys
 from pathlib import Path
-from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.uv import NoSpace
+from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.commands.environments.uv import NoSpace
 from pytest_rlregress.stack.locks import Lock
 folder, index, *lines = sys.argv[1:]
 settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": index}

@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.index_settings import IndexProblem
-from pytest_rlregress.environments.releases import (
+from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.commands.environments.index_settings import IndexProblem
+from pytest_rlregress.commands.environments.releases import (
     Release,
     find_newest,
     find_release,

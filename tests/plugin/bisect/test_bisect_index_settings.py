@@ -9,8 +9,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from pytest_rlregress.environments import index_settings
-from pytest_rlregress.environments.index_settings import IndexProblem
+from pytest_rlregress.commands.environments import index_settings
+from pytest_rlregress.commands.environments.index_settings import IndexProblem
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 

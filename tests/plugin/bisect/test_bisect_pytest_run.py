@@ -16,11 +16,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from pytest_rlregress.catalogue import Catalogue
+from pytest_rlregress.commands.trials import context, failure_comparison, pytest_run
+from pytest_rlregress.commands.trials.progress import Progress
+from pytest_rlregress.commands.trials.pytest_run import TrialRequest
+from pytest_rlregress.failures.catalogue import Catalogue
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials import context, failure_comparison, pytest_run
-from pytest_rlregress.trials.progress import Progress
-from pytest_rlregress.trials.pytest_run import TrialRequest
 
 pytestmark = pytest.mark.slow
 
@@ -325,7 +325,7 @@ def test_a_run_that_is_late_is_stopped(folder):
 WATCHED = """
 import sys
 from pathlib import Path
-from pytest_rlregress.trials import pytest_run
+from pytest_rlregress.commands.trials import pytest_run
 
 try:
     pytest_run.run_tests(Path(sys.executable), pytest_run.TrialRequest(("waits",)), timeout=100, say=print)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.environments import requirements
+from pytest_rlregress.commands.environments import requirements
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import PackageChange
 

@@ -13,21 +13,21 @@ import psutil
 import pytest
 from made_trials import make_run
 
-from pytest_rlregress.bisect import checkout, ordered, revisions, worktree
-from pytest_rlregress.bisect.checkout import open_commits
-from pytest_rlregress.bisect.follow import NoAnswer, follow_test
-from pytest_rlregress.bisect.worktree import WorktreeError
-from pytest_rlregress.environments.contents import EnvironmentContents
-from pytest_rlregress.environments.environment import Environment
-from pytest_rlregress.environments.uv import Installer
+from pytest_rlregress.commands.bisect import checkout, ordered, revisions, worktree
+from pytest_rlregress.commands.bisect.checkout import open_commits
+from pytest_rlregress.commands.bisect.follow import NoAnswer, follow_test
+from pytest_rlregress.commands.bisect.worktree import WorktreeError
+from pytest_rlregress.commands.environments.contents import EnvironmentContents
+from pytest_rlregress.commands.environments.environment import Environment
+from pytest_rlregress.commands.environments.uv import Installer
+from pytest_rlregress.commands.trials import pytest_run
+from pytest_rlregress.commands.trials.progress import Progress
+from pytest_rlregress.commands.trials.pytest_run import TrialRequest
+from pytest_rlregress.commands.trials.runner import TrialRunner
+from pytest_rlregress.commands.trials.trial import Observation, TrialFolder
+from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials import pytest_run
-from pytest_rlregress.trials.progress import Progress
-from pytest_rlregress.trials.pytest_run import TrialRequest
-from pytest_rlregress.trials.runner import TrialRunner
-from pytest_rlregress.trials.trial import Observation, TrialFolder
 from pytest_rlregress.util import git
-from pytest_rlregress.verdicts import Outcome
 
 pytestmark = pytest.mark.slow
 
@@ -330,7 +330,7 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
     theirs.rename(tmp_path / "away")
     before = _state(repository)
     code = (
-        "import sys, time; from pathlib import Path; from pytest_rlregress.bisect.checkout import worktree\n"
+        "import sys, time; from pathlib import Path; from pytest_rlregress.commands.bisect.checkout import worktree\n"
         "found = worktree.find_checkout(Path(sys.argv[1]))\n"
         "with worktree.open_worktree(found, Path(sys.argv[2]), '1') as path: print(path, flush=True); time.sleep(60)"
     )

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_trials import make_run
 
+from pytest_rlregress.commands.trials.trial import Observation, RequestError, Trial, TrialFolder
+from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials.trial import Observation, RequestError, Trial, TrialFolder
-from pytest_rlregress.verdicts import Outcome
 
 OUTCOME = Outcome("failed", exceptions=("builtins.ValueError",), message="two\nlines", frames=("a.py:f",), log="\u2028")
 OBSERVATION = Observation(
@@ -103,7 +103,7 @@ def test_two_at_once_are_refused_until_the_first_ends(path):
 _HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from pytest_rlregress.trials.trial import Trial, TrialFolder
+from pytest_rlregress.commands.trials.trial import Trial, TrialFolder
 with TrialFolder.open(Path(sys.argv[1])) as opened:
     opened.add(Trial("a"))
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
@@ -130,7 +130,7 @@ def test_one_that_was_killed_lets_go_even_where_its_children_live_on(path):
 _FULL = """
 import resource, signal, sys
 from pathlib import Path
-from pytest_rlregress.trials.trial import Trial, TrialFolder
+from pytest_rlregress.commands.trials.trial import Trial, TrialFolder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with TrialFolder.open(Path(sys.argv[1])) as opened:
     opened.add(Trial("a"))

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from packaging.requirements import Requirement
 
-from pytest_rlregress.environments.environment import Environments
+from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.commands.upgrade import resolution
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.upgrade import resolution
 
 RELEASES = {
     "tool": {"1": (), "2rc1": ()},

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from made_failures import write_failures
 from nvml_answers import ONE_CARD
 
-from pytest_rlregress import github
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.harness import github
 
 FAILURES = """
 id = "short-column"

@@ -11,8 +11,8 @@ from importlib import metadata
 import pytest
 from made_failures import FAILURES, write_failures
 
-from pytest_rlregress import catalogue
 from pytest_rlregress.cli import main
+from pytest_rlregress.failures import catalogue
 
 
 def test_list_names_every_failure_with_its_remedy(capsys):
@@ -155,7 +155,7 @@ def test_an_error_of_our_own_is_no_finding(command, monkeypatch, capsys):
     def fail(options):
         raise ZeroDivisionError("of our own")
 
-    monkeypatch.setattr(f"pytest_rlregress.{command}.{command}_command.run", fail)
+    monkeypatch.setattr(f"pytest_rlregress.commands.{command}.{command}_command.run", fail)
     assert main([command, "x"]) == 2  # Python's 1 says that there is a finding
     assert "ZeroDivisionError: of our own" in capsys.readouterr().err
 

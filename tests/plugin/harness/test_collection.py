@@ -8,7 +8,7 @@ import needs
 import pytest
 from made_failures import FAILURES, write_failures
 
-from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.failures.catalogue import SHIPPED
 from pytest_rlregress.harness import collection
 
 SIDES = """

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.failures.catalogue import SHIPPED
 from pytest_rlregress.scenarios import component_checks
 from pytest_rlregress.stack import COMPONENTS, PARTS
 

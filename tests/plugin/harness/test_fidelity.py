@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from pytest_rlregress import cli
-from pytest_rlregress.catalogue import SHIPPED, load
-from pytest_rlregress.fidelity import FidelityError, marked_tests, of_test, summary
+from pytest_rlregress.failures.catalogue import SHIPPED, load
+from pytest_rlregress.failures.fidelity import FidelityError, marked_tests, of_test, summary
 
 SIDED = """
 import pytest

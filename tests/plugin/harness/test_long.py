@@ -7,8 +7,8 @@ import textwrap
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress.report.history.parsing import parse
-from pytest_rlregress.report.judgement.next_commands import again
+from pytest_rlregress.commands.report.history.parsing import parse
+from pytest_rlregress.commands.report.judgement.next_commands import again
 
 FILE = """
     import pytest

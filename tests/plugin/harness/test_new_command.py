@@ -14,9 +14,9 @@ import pytest
 from installed import CHECKOUT
 from test_writing_a_scenario import copied_project, pytest_in
 
-from pytest_rlregress import catalogue
 from pytest_rlregress.cli import main
-from pytest_rlregress.new import error_text
+from pytest_rlregress.commands.new import error_text
+from pytest_rlregress.failures import catalogue
 
 pytestmark = pytest.mark.slow
 

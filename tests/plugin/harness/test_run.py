@@ -8,8 +8,8 @@ import needs
 import pytest
 from made_failures import FAILURES, write_failures
 
+from pytest_rlregress.failures.verdicts import Verdict
 from pytest_rlregress.harness import settings
-from pytest_rlregress.verdicts import Verdict
 
 SCENARIO = """
 import pytest

@@ -104,7 +104,7 @@ def test_a_command_imports_no_pytest_and_no_other_command(tmp_path, args, code, 
     assert f"CODE {code}\n" in done.stdout, done.stdout + done.stderr
     name = args.split()[0]
     found = eval(done.stdout.partition("IMPORTED")[2])
-    assert set(found) <= {f"pytest_rlregress.{name}.{name}_command", *also}, done.stderr
+    assert set(found) <= {f"pytest_rlregress.commands.{name}.{name}_command", *also}, done.stderr
 
 
 def test_the_list_of_commands_imports_none():

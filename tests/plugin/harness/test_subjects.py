@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress import catalogue, cli
+from pytest_rlregress import cli
+from pytest_rlregress.failures import catalogue
 from pytest_rlregress.harness import subjects
 
 ENTRY = """

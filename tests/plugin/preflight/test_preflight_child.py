@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.preflight import command
+from pytest_rlregress.commands.preflight import command
 
 BEGINS = {
     "subprocess": ("import subprocess; subprocess.run(['touch', 'out'])", "subprocess.Popen"),

@@ -15,7 +15,7 @@ import pytest
 from made_failures import FAILURES, write_failures
 from record_checks import checked, named, strict, words
 
-from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.failures.catalogue import SHIPPED
 from pytest_rlregress.hardware.processor import cpu
 from pytest_rlregress.harness import settings
 from pytest_rlregress.harness.node_ids import stable_id

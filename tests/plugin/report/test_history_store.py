@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_checks import checked
 
+from pytest_rlregress.commands.report.history import parsing, store
+from pytest_rlregress.commands.report.history.record_files import HistoryError
+from pytest_rlregress.commands.report.history.store import open_history
+from pytest_rlregress.commands.report.judgement.facts import Problem, RecordedRun
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.goldens import step_numbers
 from pytest_rlregress.records import reader
-from pytest_rlregress.report.history import parsing, store
-from pytest_rlregress.report.history.record_files import HistoryError
-from pytest_rlregress.report.history.store import open_history
-from pytest_rlregress.report.judgement.facts import Problem, RecordedRun
 
 GOLDEN, HELD = histories.GOLDEN, next(case.name for case in histories.cases(9) if case.word == "held")
 MOMENT = 1_795_000_000

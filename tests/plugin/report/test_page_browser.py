@@ -13,9 +13,9 @@ import histories
 import pytest
 from histories import Event
 
-from pytest_rlregress.report.history import store
-from pytest_rlregress.report.judgement import night
-from pytest_rlregress.report.page.page import render
+from pytest_rlregress.commands.report.history import store
+from pytest_rlregress.commands.report.judgement import night
+from pytest_rlregress.commands.report.page.page import render
 
 NOW = datetime.datetime(2026, 11, 20, 8, 30, tzinfo=datetime.UTC)
 LAST = 11

@@ -19,12 +19,12 @@ from histories import Event, cases, make
 from installed import CHECKOUT
 from markdown_it import MarkdownIt
 
-from pytest_rlregress.bisect import bisect_command as bisect
 from pytest_rlregress.cli import main
+from pytest_rlregress.commands.bisect import bisect_command as bisect
+from pytest_rlregress.commands.report import text as report_text
+from pytest_rlregress.commands.report.judgement import night
+from pytest_rlregress.commands.report.judgement.kinds import Kind
 from pytest_rlregress.records import reader
-from pytest_rlregress.report import text as report_text
-from pytest_rlregress.report.judgement import night
-from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.stack import locks
 
 CASE, OTHER = [case for case in cases(12) if case.word == "held"][:2]
@@ -229,7 +229,7 @@ def test_the_page_is_what_one_gets(report):
 
 
 def test_without_the_extra_all_but_the_page(report, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("pytest_rlregress.report.page")]:
+    for name in [name for name in sys.modules if name.startswith("pytest_rlregress.commands.report.page")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     bad = [Event("bad", 1, CASE.name)]

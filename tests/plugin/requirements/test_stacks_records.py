@@ -12,9 +12,9 @@ import pytest
 from installed import CHECKOUT
 from made_failures import write_failures
 
-from pytest_rlregress import catalogue
+from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.verdicts import Verdict
 from pytest_rlregress.stack import locks
-from pytest_rlregress.verdicts import Verdict
 
 LOCKS = sorted((CHECKOUT / "requirements" / "stacks").glob("*.txt"))
 RECORDS = sorted((CHECKOUT / "requirements" / "stacks").glob("*.json"))

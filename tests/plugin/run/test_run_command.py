@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.drawn import EXAMPLES
+from pytest_rlregress.commands.run import cluster, file_transfer, job, job_log, results, run_command
 from pytest_rlregress.hardware import profiles
 from pytest_rlregress.records import reader
-from pytest_rlregress.run import cluster, file_transfer, job, job_log, results, run_command
 
 #: A process that holds the cluster, answers what a test asks of it, and takes it down when its input ends.
 CLUSTER = """
@@ -50,7 +50,7 @@ with ray_cluster.start([{"resources": card} for card in cards], num_cpus=4, dash
 RUN = """
 import sys
 from pytest_rlregress.cli import main
-from pytest_rlregress.run import job_log
+from pytest_rlregress.commands.run import job_log
 job_log.RETRY_SECONDS, job_log.PENDING_SECONDS = (0.5, 0.5), 0.5
 sys.exit(main(["run", *sys.argv[1:]]))
 """
@@ -602,7 +602,8 @@ def test_output_that_is_no_text(tmp_path):
     )
     words = ["--", str(tmp_path / "test_it.py"), "-p", "no:cacheprovider"]
     begun = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "pytest_rlregress.run.job", *words], cwd=tmp_path, capture_output=True)
+    command = [sys.executable, "-m", "pytest_rlregress.commands.run.job", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True)
     assert time.monotonic() - begun < 18
     lines = done.stdout.decode().splitlines()
     assert max(map(len, lines)) < 70_000

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from pytest_rlregress.preflight.batch_sizes import VerlSizes, batch_sizes
-from pytest_rlregress.preflight.document import RuleContext, read
+from pytest_rlregress.commands.preflight.batch_sizes import VerlSizes, batch_sizes
+from pytest_rlregress.commands.preflight.document import RuleContext, read
 
 pytestmark = [pytest.mark.isolated(group="preflight-batch-sizes"), pytest.mark.slow]
 

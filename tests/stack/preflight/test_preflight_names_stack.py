@@ -11,7 +11,7 @@ from commands import TOY, command_of
 from installed import TESTS
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.preflight import rules
+from pytest_rlregress.commands.preflight import rules
 
 # One process for all, in which verl is asked once.
 pytestmark = [pytest.mark.isolated(group="preflight-verl"), pytest.mark.needs("verl-trainer")]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.environments.environment import Environments
-from pytest_rlregress.environments.index_settings import IndexProblem, read_settings
-from pytest_rlregress.environments.releases import find_newest
+from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.commands.environments.index_settings import IndexProblem, read_settings
+from pytest_rlregress.commands.environments.releases import find_newest
 
 pytestmark = pytest.mark.nightly
 TEST = """

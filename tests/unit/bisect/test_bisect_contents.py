@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.environments import contents
-from pytest_rlregress.environments.contents import Needs
+from pytest_rlregress.commands.environments import contents
+from pytest_rlregress.commands.environments.contents import Needs
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError
 

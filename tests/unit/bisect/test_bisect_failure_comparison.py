@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_trials import make_run
 
-from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.trials import failure_comparison
-from pytest_rlregress.trials.failure_comparison import (
+from pytest_rlregress.commands.trials import failure_comparison
+from pytest_rlregress.commands.trials.failure_comparison import (
     combine_runs,
     compare_with_bad_end,
     describe,
     find_observation,
     normalise,
 )
-from pytest_rlregress.trials.trial import Observation, State
-from pytest_rlregress.verdicts import Outcome
+from pytest_rlregress.commands.trials.trial import Observation, State
+from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 TEST = "tests/test_it.py::test_it"
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from made_trials import make_run
 
-from pytest_rlregress.bisect.answer import NotFound
-from pytest_rlregress.bisect.follow import find_flipping_test
-from pytest_rlregress.trials.trial import Observation, Trial
-from pytest_rlregress.verdicts import Outcome
+from pytest_rlregress.commands.bisect.answer import NotFound
+from pytest_rlregress.commands.bisect.follow import find_flipping_test
+from pytest_rlregress.commands.trials.trial import Observation, Trial
+from pytest_rlregress.failures.verdicts import Outcome
 
 OUTCOMES = {
     "passed": Outcome("passed"),

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.commands.trials import search
+from pytest_rlregress.commands.trials.search import MinimalSet, NextSet, NotMonotone, Window
+from pytest_rlregress.commands.trials.trial import State
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.trials import search
-from pytest_rlregress.trials.search import MinimalSet, NextSet, NotMonotone, Window
-from pytest_rlregress.trials.trial import State
 
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
 WORD = {".": None, "G": GOOD, "B": BAD, "?": UNKNOWN}

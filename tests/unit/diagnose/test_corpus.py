@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import pytest
 from installed import TESTS
 
-from pytest_rlregress import catalogue
-from pytest_rlregress.diagnose import reader
-from pytest_rlregress.diagnose.findings import Diagnosis
+from pytest_rlregress.commands.diagnose import reader
+from pytest_rlregress.commands.diagnose.findings import Diagnosis
+from pytest_rlregress.failures import catalogue
 
 #: Of ``looked_at_once``, the least share of its failures that are named, of those that are named or could be it, and of
 #: its answers that are right.

@@ -8,11 +8,11 @@ import textwrap
 import pytest
 from installed import TESTS
 
-from pytest_rlregress import catalogue
-from pytest_rlregress.diagnose import reader
-from pytest_rlregress.diagnose.findings import Diagnosis
-from pytest_rlregress.diagnose.matching import name_test
-from pytest_rlregress.verdicts import Outcome
+from pytest_rlregress.commands.diagnose import reader
+from pytest_rlregress.commands.diagnose.findings import Diagnosis
+from pytest_rlregress.commands.diagnose.matching import name_test
+from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.verdicts import Outcome
 
 TRANSCRIPTS = sorted((TESTS / "transcripts").glob("*.log"))
 OTHER = "(WorkerDict pid=99) step:12 - actor/pg_loss:0.01 - critic/score/mean:0.5"

@@ -15,8 +15,8 @@ import pytest
 from installed import TESTS
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.diagnose.metrics import metric_files
-from pytest_rlregress.diagnose.metrics.text import MetricText
+from pytest_rlregress.commands.diagnose.metrics import metric_files
+from pytest_rlregress.commands.diagnose.metrics.text import MetricText
 
 RECORDED = TESTS / "metrics"
 ZERO_VERL = "".join(

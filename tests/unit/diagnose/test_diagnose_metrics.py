@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from installed import TESTS
 
-from pytest_rlregress import catalogue
-from pytest_rlregress.diagnose.metrics import metric_files, signs
-from pytest_rlregress.diagnose.metrics.series import Run
-from pytest_rlregress.diagnose.metrics.text import MetricText
+from pytest_rlregress.commands.diagnose.metrics import metric_files, signs
+from pytest_rlregress.commands.diagnose.metrics.series import Run
+from pytest_rlregress.commands.diagnose.metrics.text import MetricText
+from pytest_rlregress.failures import catalogue
 
 RECORDED = TESTS / "metrics"
 NAN = math.nan

@@ -10,7 +10,7 @@ import pytest
 from made_failures import write_failures
 from test_diagnose import diagnose
 
-from pytest_rlregress.catalogue import Catalogue
+from pytest_rlregress.failures.catalogue import Catalogue
 from pytest_rlregress.logs.signals import process_end
 
 # Copied from the programs' documentation, sources and public threads, but for torchrun's and accelerate's: theirs came
@@ -143,8 +143,8 @@ in = ["cublasLt"]
 
 @pytest.mark.parametrize("frame", STACKS)
 def test_native_stack_belongs_to_the_crash(frame, tmp_path):
-    from pytest_rlregress import catalogue
-    from pytest_rlregress.diagnose.patterns import native_frame
+    from pytest_rlregress.commands.diagnose.patterns import native_frame
+    from pytest_rlregress.failures import catalogue
     from pytest_rlregress.logs.prefixes import without_prefixes
 
     assert native_frame(without_prefixes(frame).text) == STACKS[frame]
@@ -155,7 +155,7 @@ def test_native_stack_belongs_to_the_crash(frame, tmp_path):
 
 
 def test_kernel_names_the_library(tmp_path):
-    from pytest_rlregress import catalogue
+    from pytest_rlregress.failures import catalogue
 
     write_failures(tmp_path, CUBLAS)
     line = "traps: python3[99] trap divide error ip:7f sp:7f error:0 in libcublasLt.so.12[7f+3]\n"

@@ -7,11 +7,11 @@ import json
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress import catalogue
 from pytest_rlregress.cli import main
-from pytest_rlregress.diagnose import reader
-from pytest_rlregress.diagnose.matching import name_test
-from pytest_rlregress.verdicts import Outcome, bears, judge
+from pytest_rlregress.commands.diagnose import reader
+from pytest_rlregress.commands.diagnose.matching import name_test
+from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.verdicts import Outcome, bears, judge
 
 CATALOGUE = """
 id = "engine-and-trainer"

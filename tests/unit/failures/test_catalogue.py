@@ -8,8 +8,8 @@ import json
 import pytest
 
 from pytest_rlregress import cli, remedies
-from pytest_rlregress.catalogue import SHIPPED, CatalogueError, load
-from pytest_rlregress.fidelity import SIDES
+from pytest_rlregress.failures.catalogue import SHIPPED, CatalogueError, load
+from pytest_rlregress.failures.fidelity import SIDES
 from pytest_rlregress.stack import Stack
 
 GOOD = """

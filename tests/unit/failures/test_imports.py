@@ -14,12 +14,12 @@ PACKAGE = Path(pytest_rlregress.__file__).parent
 #: From the top. Not in it: commands, which may import all of these, and scenarios, which are tests.
 LAYERS = (
     {"plugin"},
-    {"github", "goldens", "records", "terminal"},
+    {"harness.github", "goldens", "harness.terminal", "records"},
     {"agreement", "fixtures"},
     {"harness"},
     {"containment"},
-    {"diagnose"},  # of which the harness asks which documented failure a failed test looks like
-    {"catalogue", "fidelity", "signatures", "silent", "verdicts"},
+    {"commands.diagnose"},  # of which the harness asks which documented failure a failed test looks like
+    {"failures"},
     {"remedies"},
     {"hardware", "logs", "stack"},
     {"util"},
@@ -27,11 +27,20 @@ LAYERS = (
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 
 
+def level_of(module):
+    """The level of the nearest part that a module is in, or None."""
+    while module and module not in LEVELS:
+        module = module.rpartition(".")[0]
+    return LEVELS.get(module)
+
+
 def find_modules(part):
-    """The modules of a part, by dotted name without the package's."""
-    path = PACKAGE / part
+    """The modules of a part, by dotted name without the package's, less those that are parts of their own."""
+    path = PACKAGE / part.replace(".", "/")
     files = [*path.rglob("*.py")] if path.is_dir() else [path.with_suffix(".py")]
-    return {".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+    dotted = {".".join(file.relative_to(PACKAGE).with_suffix("").parts): file for file in files}
+    names = {name.removesuffix(".__init__"): file for name, file in dotted.items()}
+    return {name: file for name, file in names.items() if level_of(name) == LEVELS[part]}
 
 
 def read_imports(file):
@@ -54,7 +63,7 @@ def test_a_part_imports_only_what_is_below_it(part):
         f"{module} imports {name}"
         for module, file in modules.items()
         for name in read_imports(file)
-        if (above := LEVELS.get(name.partition(".")[0])) is not None and above < LEVELS[part]
+        if (above := level_of(name)) is not None and above < LEVELS[part]
     ]
     assert up == []
 

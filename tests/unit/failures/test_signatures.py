@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from pytest_rlregress.catalogue import SHIPPED, load
-from pytest_rlregress.signatures import Example, split_class
+from pytest_rlregress.failures.catalogue import SHIPPED, load
+from pytest_rlregress.failures.signatures import Example, split_class
 
 SHIPPED_SIGNATURES = [(failure.id, one) for failure in load([SHIPPED]).values() for one in failure.signatures]
 EXAMPLES = [

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from installed import CHECKOUT
 
-from pytest_rlregress.catalogue import Failure
-from pytest_rlregress.signatures import Example, Signature
-from pytest_rlregress.silent import SilentFailure
-from pytest_rlregress.verdicts import Outcome, Rank, Verdict, judge, rank
+from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.failures.signatures import Example, Signature
+from pytest_rlregress.failures.silent import SilentFailure
+from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, judge, rank
 
 FAILURE = Failure(
     id="sigfpe-in-gemm",

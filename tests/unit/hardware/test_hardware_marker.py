@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pytest_rlregress import hardware
-from pytest_rlregress.catalogue import SHIPPED
+from pytest_rlregress.failures.catalogue import SHIPPED
 from pytest_rlregress.hardware import Gpu, HardwareError, Machine
 
 PROFILES = hardware.load_profiles()

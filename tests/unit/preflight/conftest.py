@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.preflight import schema
+from pytest_rlregress.commands.preflight import schema
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,12 @@ import pytest
 from commands import TOY, command_of
 from installed import TESTS
 
-from pytest_rlregress import catalogue, remedies
+from pytest_rlregress import remedies
 from pytest_rlregress.cli import main
+from pytest_rlregress.commands.preflight import preflight_command
+from pytest_rlregress.commands.preflight.rules import OWN, RULES
+from pytest_rlregress.failures import catalogue
 from pytest_rlregress.hardware import Gpu, Machine
-from pytest_rlregress.preflight import preflight_command
-from pytest_rlregress.preflight.rules import OWN, RULES
 from pytest_rlregress.remedies.advice import Advice
 
 CONFIGS = TESTS / "configs"

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from installed import TESTS
 
-from pytest_rlregress.preflight.document import read
+from pytest_rlregress.commands.preflight.document import read
 
 CONFIGS = sorted(file for file in (TESTS / "configs").iterdir() if file.suffix != ".sh")
 

@@ -9,7 +9,7 @@ from commands import command_of
 from installed import TESTS
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.preflight import names, rules
+from pytest_rlregress.commands.preflight import names, rules
 
 CONFIGS = TESTS / "configs"
 GSPO = CONFIGS / "verl-h200-gspo-3b.yaml"

@@ -9,10 +9,10 @@ import sys
 import pytest
 from record_checks import document
 
+from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.records.reader import RecordError, flipped, lock, read
 from pytest_rlregress.records.record_types import FORMAT, HarnessProperties, RecordedTest
 from pytest_rlregress.stack.locks import LockError
-from pytest_rlregress.verdicts import Rank, rank
 
 OTHERS = {
     "reportFormat": "CTRF",

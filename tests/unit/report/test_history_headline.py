@@ -7,12 +7,12 @@ import json
 import pytest
 from histories import LAST, Event, cases, make
 
-from pytest_rlregress.report import json_document
-from pytest_rlregress.report.history import store
-from pytest_rlregress.report.judgement import headline, night
-from pytest_rlregress.report.judgement.comparison import compare
-from pytest_rlregress.report.judgement.facts import Night
-from pytest_rlregress.report.text import tell
+from pytest_rlregress.commands.report import json_document
+from pytest_rlregress.commands.report.history import store
+from pytest_rlregress.commands.report.judgement import headline, night
+from pytest_rlregress.commands.report.judgement.comparison import compare
+from pytest_rlregress.commands.report.judgement.facts import Night
+from pytest_rlregress.commands.report.text import tell
 
 GUARDS = [case.name for case in cases(30) if case.side == "guards" and case.word == "held"]
 ALL = [case.name for case in cases(12)]

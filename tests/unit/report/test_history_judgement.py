@@ -20,14 +20,14 @@ from histories import Event, cases, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.commands.report.history import store
+from pytest_rlregress.commands.report.judgement import classify, flakes, next_commands, night
+from pytest_rlregress.commands.report.judgement.facts import Point, RecordedRun
+from pytest_rlregress.commands.report.judgement.kinds import Kind
+from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.records.record_types import InstalledStack, RunExtra
-from pytest_rlregress.report.history import store
-from pytest_rlregress.report.judgement import classify, flakes, next_commands, night
-from pytest_rlregress.report.judgement.facts import Point, RecordedRun
-from pytest_rlregress.report.judgement.kinds import Kind
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.verdicts import Rank, rank
 
 WORDS = {
     "g": "held",

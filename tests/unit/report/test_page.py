@@ -14,12 +14,12 @@ import histories
 import pytest
 from histories import Event
 
-from pytest_rlregress.report import page as package
-from pytest_rlregress.report.history import store
-from pytest_rlregress.report.judgement import headline, night
-from pytest_rlregress.report.judgement.facts import Night
-from pytest_rlregress.report.page import evidence, formatting, plots, tables
-from pytest_rlregress.report.page.page import render
+from pytest_rlregress.commands.report import page as package
+from pytest_rlregress.commands.report.history import store
+from pytest_rlregress.commands.report.judgement import headline, night
+from pytest_rlregress.commands.report.judgement.facts import Night
+from pytest_rlregress.commands.report.page import evidence, formatting, plots, tables
+from pytest_rlregress.commands.report.page.page import render
 
 pytest.importorskip("jinja2")
 

@@ -13,11 +13,11 @@ import pytest
 from histories import Case, Event, cases, make
 from renderings import compare_with_file
 
-from pytest_rlregress.report import json_document
-from pytest_rlregress.report.history import store
-from pytest_rlregress.report.judgement import night
-from pytest_rlregress.report.judgement.comparison import compare
-from pytest_rlregress.report.text import tell
+from pytest_rlregress.commands.report import json_document
+from pytest_rlregress.commands.report.history import store
+from pytest_rlregress.commands.report.judgement import night
+from pytest_rlregress.commands.report.judgement.comparison import compare
+from pytest_rlregress.commands.report.text import tell
 from pytest_rlregress.stack.locks import Lock
 
 PACKAGES = Lock(
@@ -153,7 +153,7 @@ def test_as_json(opened, name):
 
 def test_on_the_page(opened):
     pytest.importorskip("jinja2")
-    from pytest_rlregress.report.page.page import render
+    from pytest_rlregress.commands.report.page.page import render
 
     page = render(*opened(ALL), datetime.datetime(2026, 11, 20, 8, 30, tzinfo=datetime.UTC))
     page = re.sub("<svg.*?</svg>", "", page, flags=re.DOTALL)

@@ -8,7 +8,7 @@ import re
 import pytest
 from installed import CHECKOUT
 
-from pytest_rlregress import catalogue
+from pytest_rlregress.failures import catalogue
 
 FOLDER = CHECKOUT / "docs" / "failures"
 

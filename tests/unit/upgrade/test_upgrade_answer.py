@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from markdown_it import MarkdownIt
 
-from pytest_rlregress.trials.document import to_json, to_markdown, to_text
-from pytest_rlregress.trials.summaries import RunContext, TrialSummary
-from pytest_rlregress.trials.trial import State
-from pytest_rlregress.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
-from pytest_rlregress.upgrade.comparison import Effect, VerdictChange
-from pytest_rlregress.upgrade.rendering import tell
-from pytest_rlregress.upgrade.step import StepNumber
+from pytest_rlregress.commands.trials.document import to_json, to_markdown, to_text
+from pytest_rlregress.commands.trials.summaries import RunContext, TrialSummary
+from pytest_rlregress.commands.trials.trial import State
+from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
+from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
+from pytest_rlregress.commands.upgrade.rendering import tell
+from pytest_rlregress.commands.upgrade.step import StepNumber
 
 
 def change(name, effect, verdict="regressed", reason="", side="guards"):

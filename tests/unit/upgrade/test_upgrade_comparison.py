@@ -12,15 +12,15 @@ from made_goldens import KEY, RECORDED, but
 from made_trials import make_run
 from msgspec.structs import replace
 
+from pytest_rlregress.commands.trials.progress import Progress
+from pytest_rlregress.commands.trials.pytest_run import TrialRequest
+from pytest_rlregress.commands.trials.runner import Candidate, TrialRunner
+from pytest_rlregress.commands.trials.trial import Observation, RequestError, State, Trial, TrialFolder
+from pytest_rlregress.commands.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
+from pytest_rlregress.commands.upgrade.step import compare_steps
+from pytest_rlregress.commands.upgrade.tries import Baseline
+from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
 from pytest_rlregress.stack.locks import Lock
-from pytest_rlregress.trials.progress import Progress
-from pytest_rlregress.trials.pytest_run import TrialRequest
-from pytest_rlregress.trials.runner import Candidate, TrialRunner
-from pytest_rlregress.trials.trial import Observation, RequestError, State, Trial, TrialFolder
-from pytest_rlregress.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
-from pytest_rlregress.upgrade.step import compare_steps
-from pytest_rlregress.upgrade.tries import Baseline
-from pytest_rlregress.verdicts import Outcome, Rank, Verdict, rank
 
 TEST = "rollout/test_x.py::test_y"
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_rlregress.commands.trials.search import NextSet
+from pytest_rlregress.commands.trials.trial import State
+from pytest_rlregress.commands.upgrade import growth
+from pytest_rlregress.commands.upgrade.growth import LargestSet, next_growth
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.trials.search import NextSet
-from pytest_rlregress.trials.trial import State
-from pytest_rlregress.upgrade import growth
-from pytest_rlregress.upgrade.growth import LargestSet, next_growth
 
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
 

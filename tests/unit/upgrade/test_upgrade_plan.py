@@ -6,10 +6,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from pytest_rlregress.environments import resolver
+from pytest_rlregress.commands.environments import resolver
+from pytest_rlregress.commands.trials.trial import RequestError
+from pytest_rlregress.commands.upgrade import plan, resolution
 from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
-from pytest_rlregress.trials.trial import RequestError
-from pytest_rlregress.upgrade import plan, resolution
 
 # -- a project's conditions -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""The command ``rlregress audit``; its checks are ``pytest_rlregress.audit``."""

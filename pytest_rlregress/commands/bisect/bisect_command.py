@@ -1,0 +1,85 @@
+"""``rlregress bisect``: which upgrade broke a test."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.commands.trials import options
+
+_MANUAL = """\
+three kinds:
+  one package, its released versions between two ends
+    rlregress bisect transformers --good 4.56.0 --bad 5.3.0 test_mine.py::test_ids_are_a_list
+  two locks, of which many packages differ: the smallest set of upgrades that does it, then the release of each
+    rlregress bisect --good-lock monday.txt --bad-lock tuesday.txt test_mine.py::test_x
+    rlregress bisect --from-record last-good.json --to-record tonight.json
+  the commits of a checkout, of a dependency or of the trainer itself
+    rlregress bisect --revisions v1.2..main --repo ../trainer test_mine.py::test_x
+
+TEST is any pytest file or node id, no marker needed, or the id of a documented failure (rlregress list); several may be
+named. It runs once
+here, passing or failing: what it imports is what each environment gets, in the versions of this one, and what stands
+in the way of a release moves. The environment you are in is never touched.
+
+Bad is what fails as the bad end does: another failure, a time-out, an environment that cannot be built are unknown,
+and said so. The bad end may be the older one: then it says which release repaired it. What came out at both ends is
+always shown.
+
+An interrupted bisect goes on with the same command. Exit codes: 0 found, 1 not reproduced or not monotone, 2 could not
+be made (an unknown test or version, no network, no disk), 3 narrowed to what could not be tested.
+"""
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "bisect",
+        description="Say which release, upgrade or commit made a test fail, and show the proof.",
+        epilog=_MANUAL,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="[PACKAGE] TEST", help="what is bisected, and the test")
+    _ends(parser.add_argument_group("the ends"))
+    trials = parser.add_argument_group("trials")
+    options.declare_trials(trials, timeout=1800)
+    _environments(parser.add_argument_group("environments"))
+    options.declare_answer(parser.add_argument_group("the answer"))
+    parser.set_defaults(run=run)
+
+
+def _ends(group: Any) -> None:
+    group.add_argument("--good", metavar="VERSION", help="of PACKAGE: where the test is good")
+    group.add_argument("--bad", metavar="VERSION", help="of PACKAGE: where it is bad")
+    group.add_argument("--pre", action="store_true", help="pre-releases too")
+    group.add_argument("--good-lock", type=Path, metavar="FILE", help="pip freeze or a resolved requirements file")
+    group.add_argument("--bad-lock", type=Path, metavar="FILE")
+    group.add_argument("--from-record", type=Path, metavar="FILE", help="a record of pytest --rl-record-dir")
+    group.add_argument("--to-record", type=Path, metavar="FILE")
+    group.add_argument("--revisions", metavar="GOOD..BAD", help="commits of --repo")
+    group.add_argument("--repo", type=Path, metavar="DIR", help="a git checkout; its state and files are left alone")
+
+
+def _environments(group: Any) -> None:
+    group.add_argument(
+        "--all-packages",
+        action="store_true",
+        help="hold all of this environment, not only what the test imports, or says with @pytest.mark.needs",
+    )
+    group.add_argument(
+        "--no-deps", action="store_true", help="move nothing but PACKAGE, whatever it and others require"
+    )
+    group.add_argument(
+        "--with-editable", type=Path, action="append", default=[], metavar="DIR", help="install this project editable"
+    )
+    options.declare_environments(group)
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Bisect, print the answer; returns the exit code."""
+    from pytest_rlregress.commands.bisect import (
+        dispatch,  # all that it takes: not for those who ask for another command
+    )
+
+    return dispatch.run_bisect(asked)

@@ -1,0 +1,230 @@
+"""The commits of a checkout as candidates, installed one after the other into one environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from packaging.utils import canonicalize_name
+
+from pytest_rlregress.commands.bisect import worktree
+from pytest_rlregress.commands.bisect.worktree import BUILD_FILES, Checkout, Commit, WorktreeError
+from pytest_rlregress.commands.environments.contents import EnvironmentContents
+from pytest_rlregress.commands.environments.environment import Environment
+from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
+from pytest_rlregress.commands.trials.pytest_run import TrialRequest
+from pytest_rlregress.commands.trials.runner import Builder, Candidate
+from pytest_rlregress.stack.locks import Lock, LockError, project_name
+from pytest_rlregress.util.git import git
+
+# Where a Python finds what could be imported by these names.
+_ORIGINS = """
+import sys
+if sys.path[0] == "":
+    del sys.path[0]  # of `-c`; a run has no such entry
+import importlib.util, json
+found = {}
+for name in json.load(sys.stdin):
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        continue
+    if spec is not None:
+        found[name] = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+json.dump(found, sys.stdout)
+"""
+
+
+class Commits:
+    """The commits of a checkout as candidates. A runner takes this for its environments.
+
+    Attributes:
+        good: The good end.
+        bad: The bad end.
+        path: The worktree.
+        project: The project's folder in it.
+        request: The tests, as they are run: those in the checkout as they are in the worktree.
+        top: The user's checkout.
+        name: The project's package.
+        held: What is held fixed.
+    """
+
+    def __init__(
+        self,
+        found: Checkout,
+        path: Path,
+        ends: tuple[Commit, Commit],
+        request: TrialRequest,
+        held: Callable[[str], EnvironmentContents],
+        environments: Builder,
+        installer: Installer,
+    ) -> None:
+        (self.good, self.bad), self.path, self.top = ends, path, found.top
+        self._environments, self._installer = environments, installer
+        self.project = path / found.project
+        self._given, self.request = request, self._move_request(request)
+        self._installable = is_installable(self.project)
+        self.name = (
+            find_project_name(self.project, installer)
+            if self._installable
+            else canonicalize_name((found.top / found.project).name)
+        )
+        self.held = held(self.name)
+        own = {self.name: f"-e {self.project}"} if self._installable else {}
+        self._lock = self.held.lock.having({**self._siblings(), **own})
+
+    def _siblings(self) -> dict[str, str]:
+        """What is installed editable from the checkout, from the worktree instead."""
+        editables = {name: Path(line[3:]) for name, line in self.held.lock.lines.items() if line.startswith("-e ")}
+        return {name: f"-e {self._in_worktree(at)}" for name, at in editables.items() if at.is_relative_to(self.top)}
+
+    def _in_worktree(self, path: Path) -> Path:
+        return self.path / path.relative_to(self.top)
+
+    def candidate(self, commit: Commit) -> Candidate:
+        """Make the candidate of a commit."""
+        base = self.held.lock
+        lock = base.having({self.name: f"{self.name} @ git+{self.top.as_uri()}@{commit.id}"})
+        return Candidate(f"{self.name} {commit.short}", lambda: lock, base, frozenset({self.name}))
+
+    def _move_request(self, request: TrialRequest) -> TrialRequest:
+        arguments = tuple(map(self._move_argument, request.arguments))
+        if not any(argument.startswith(f"{self.path}{os.sep}") for argument in arguments):
+            return request
+        return replace(request, arguments=arguments, options=(*request.options, f"--rootdir={self.project}"))
+
+    def _move_argument(self, argument: str) -> str:
+        file, colons, test = argument.partition("::")
+        path = Path(file).resolve()
+        return f"{self._in_worktree(path) if path.is_relative_to(self.top) else path}{colons}{test}"
+
+    @contextmanager
+    def working_folder(self) -> Generator[None]:
+        """Run tests of the checkout from the project's folder in the worktree, others from where this folder is there.
+
+        So pytest finds the commit's ini file, and by its ``pythonpath`` the commit's code.
+        """
+        here = Path.cwd()
+        try:
+            if self.request != self._given:
+                os.chdir(self.project)
+            elif here.is_relative_to(self.top) and self._in_worktree(here).is_dir():
+                os.chdir(self._in_worktree(here))
+            yield
+        finally:
+            os.chdir(here)
+
+    def build(self, lock: Lock) -> Environment:
+        """Check out the commit of a candidate's lock; returns the environment that has it installed.
+
+        Raises:
+            Unbuildable: It cannot be installed at that commit, or something else would be imported.
+            NoSpace: The disk is full.
+        """
+        worktree.check_out(self.path, lock.lines[self.name].rpartition("@")[2])
+        environment = self._environments.build(self._lock)
+        if not self._installable:
+            return environment
+        if environment.reused:  # what it has of the project was installed at another commit
+            into = ("--python", str(environment.python), "--no-deps", "--reinstall", "--editable", str(self.project))
+            self._installer.pip(f"installing {self.name} of this commit", "install", *into, files={})
+        instead = find_shadowing_import(environment.python, self.project, self.name, self.top)
+        if instead:
+            raise Unbuildable(instead, instead)
+        return environment
+
+
+@contextmanager
+def open_commits(
+    repo: Path,
+    revisions: str,
+    *,
+    request: TrialRequest,
+    held: Callable[[str], EnvironmentContents],
+    environments: Builder,
+    installer: Installer,
+    folder: Path,
+) -> Generator[Commits]:
+    """Open a worktree for the revisions ``GOODREV..BADREV`` of a checkout, which itself is not touched.
+
+    Args:
+        repo: The folder of the project in its git checkout.
+        revisions: The ends.
+        request: The tests.
+        held: What is held fixed around the package of this name.
+        environments: Where the environment is built that all commits are installed into, one after the other.
+        installer: Installs a commit there.
+        folder: Where the worktree goes.
+
+    Raises:
+        WorktreeError: No checkout, an unknown revision, …: one sentence.
+    """
+    found = worktree.find_checkout(repo)
+    ends = worktree.find_ends(found, revisions)
+    with worktree.open_worktree(found, folder, ends[0].id) as path:
+        yield Commits(found, path, ends, request, held, environments, installer)
+
+
+def is_installable(folder: Path) -> bool:
+    """Return whether a folder has a build: code of one that has none is found by ini ``pythonpath``."""
+    with suppress(OSError, ValueError):
+        built = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        if {"project", "build-system"} & built.keys():
+            return True
+    return any((folder / name).is_file() for name in ("setup.py", "setup.cfg"))
+
+
+def find_project_name(folder: Path, installer: Installer) -> str:
+    """Find the name of the project in a folder: from its pyproject.toml, else from its build, which uv asks.
+
+    Raises:
+        WorktreeError: The build does not say it.
+    """
+    with suppress(LockError):
+        return project_name(folder)
+    style = ("--no-deps", "--python", sys.executable, "--format", "pylock.toml", "--output-file", "pylock.release.toml")
+    files = {"requirements.in": f"-e {folder}"}
+    try:
+        written, _ = installer.pip("looking", "compile", "requirements.in", *style, files=files)
+    except Unbuildable as error:
+        raise WorktreeError(f"--repo: {', '.join(BUILD_FILES)} do not say the project's name: {error}") from None
+    (project,) = tomllib.loads(written)["packages"]
+    return canonicalize_name(project["name"])
+
+
+def find_shadowing_import(python: Path, project: Path, package: str, theirs: Path) -> str | None:
+    """Say what would be imported instead of a project's own files; None where those are.
+
+    Args:
+        python: Of an environment that has the project installed.
+        project: The folder that the code is to be imported from.
+        package: The project's name.
+        theirs: A folder that nothing of the same name is to be imported from: the user's checkout.
+    """
+    files = map(PurePosixPath, git(project, "ls-files", "--", "*.py").splitlines())
+    names = sorted({part for file in files for part in file.with_suffix("").parts if part.isidentifier()})
+    clean, found = _find_origins(python, names, "-I"), _find_origins(python, names)
+    own = {name: place for name, place in clean.items() if Path(place).is_relative_to(project)}
+    if not own:
+        return f"{package} installed editable at this commit, but nothing is imported from its files"
+    main = package.replace("-", "_")
+    for name, place in own.items():
+        instead = Path(found.get(name, "nowhere"))
+        counts = instead.is_relative_to(theirs) or name == main or main not in own
+        if counts and str(instead) != place:
+            return f"{name} would be imported from {instead}, not from the commit's {place}: see PYTHONPATH"
+    return None
+
+
+def _find_origins(python: Path, names: list[str], *options: str) -> dict[str, str]:
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+    command = [str(python), *options, "-c", _ORIGINS]
+    asked = subprocess.run(command, input=json.dumps(names), env=environ, capture_output=True, text=True, check=True)
+    return {name: place for name, place in json.loads(asked.stdout).items() if place}

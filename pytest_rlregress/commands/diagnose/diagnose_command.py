@@ -1,0 +1,164 @@
+"""``rlregress diagnose``: name the documented failures that logs show."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.commands.diagnose import reader
+from pytest_rlregress.commands.diagnose.findings import Diagnosis, LogFinding
+from pytest_rlregress.commands.diagnose.metrics import metric_files, report, signs
+from pytest_rlregress.commands.diagnose.metrics.series import Run
+from pytest_rlregress.commands.diagnose.metrics.text import MetricText
+from pytest_rlregress.failures import catalogue
+
+_WIDTH = 100
+# Of its own: a script that asks whether something documented happened gets no answer from what may be something else.
+_COULD_BE = 3
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "diagnose",
+        description="Name the documented failures that logs show, the most specifically identified first, with lines, "
+        "cause and remedy; then what could be one, but other programs print it too, with what would confirm it; then "
+        "what else went wrong in them. What trainers log each step is evidence too: lines that verl and TRL print, "
+        "JSON lines, trainer_state.json, files of TensorBoard. The exit code is 1 if there is a documented "
+        "failure, 3 if something could be one, 0 if neither, 2 for a log that cannot be read.",
+    )
+    parser.add_argument(
+        "log",
+        nargs="*",
+        type=Path,
+        help="log files, plain or gzipped, and files of metrics; of a folder the files of metrics in it; - or none: "
+        "standard input",
+    )
+    catalogue.declare(parser)
+    parser.add_argument("--json", action="store_true", help="as a JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read the logs and print what they show; returns the exit code."""
+    if not options.log and sys.stdin.isatty():
+        print("rlregress diagnose: no log; give files, or pipe one in", file=sys.stderr)
+        return 2
+    diagnosis = Diagnosis(catalogue.load([catalogue.SHIPPED, *options.scenarios]))
+    unread: list[str] = []
+    runs: list[Run] = []
+    for path in _list_files(options.log, unread):
+        try:
+            if kind := metric_files.kind_of(path):
+                runs.append(metric_files.read(path, kind))
+                continue
+            metrics = MetricText(reader.name_of(path))
+            runs.append(metrics.run)
+            diagnosis.read(reader.name_of(path), reader.read(path, diagnosis.search, metrics.feed))
+        except (reader.LogError, metric_files.MetricFileError) as error:
+            unread.append(str(error))
+        except OSError as error:
+            unread.append(f"{path}: {error.strerror or error}")
+    diagnosis.end()
+    found = signs.find(runs)
+    if options.json:
+        print(json.dumps(_as_json(diagnosis, unread) | report.as_json(found, runs), indent=2))
+    else:
+        print(_as_text(diagnosis, found, runs))
+    for reason in unread:
+        print(f"rlregress diagnose: {reason}", file=sys.stderr)
+    if unread:
+        return 2
+    if diagnosis.documented or any(one.is_certain for one in found):
+        return 1
+    return _COULD_BE if diagnosis.possible or found else 0
+
+
+def _list_files(given: Sequence[Path], unread: list[str]) -> Iterator[Path]:
+    """List the files of what was given; standard input where nothing was."""
+    for path in given or [reader.STDIN]:
+        try:
+            yield from metric_files.of(path)
+        except OSError as error:
+            unread.append(f"{path}: {error.strerror or error}")
+
+
+def _as_text(diagnosis: Diagnosis, in_metrics: list[signs.MetricFinding], runs: list[Run]) -> str:
+    paragraphs = [_failure(finding) for finding in diagnosis.documented]
+    paragraphs += [_failure(finding, could_be=True) for finding in diagnosis.possible]
+    paragraphs += report.as_text(in_metrics, runs, diagnosis.failures)
+    if diagnosis.unknown:
+        seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
+        more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
+        paragraphs.append("\n".join(["Seen, and not documented:", *seen, *more]))
+    if diagnosis.minor:
+        paragraphs.append(f"Beside these {diagnosis.minor} exit codes and errors that say no more.")
+    count, possible = len(diagnosis.documented), len(diagnosis.possible)
+    certain = sum(one.is_certain for one in in_metrics)
+    count, possible = count + certain, possible + len(in_metrics) - certain
+    could_be = f", {possible} that could be one" if possible else ""
+    paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}{could_be}")
+    if diagnosis.unknown and not count + possible:
+        log = diagnosis.unknown[0].places[0].log
+        paragraphs[-1] += f"\nTo document one: rlregress new my-failure --folder scenarios/mine < {shlex.quote(log)}"
+    return "\n\n".join(paragraphs)
+
+
+def _failure(finding: LogFinding, *, could_be: bool = False) -> str:
+    failure = finding.failure
+    assert failure is not None
+    lines = [f"{'Could be ' * could_be}{failure.id}: {failure.title}", f"  {finding.places[0]}{_times(finding)}"]
+    lines += [f"    {number:>7}  {_short(text)}" for number, text in finding.places[0].lines]
+    told = [("would confirm it", text) for text in finding.confirm if could_be]
+    told += [("cause", failure.cause), ("remedy", failure.remedy)]
+    for key, text in [*told, *(("does not help", str(one)) for one in failure.refuted)]:
+        lines.append(textwrap.fill(f"  {key}: {text}", _WIDTH, subsequent_indent="    "))
+    return "\n".join(lines)
+
+
+def _times(finding: LogFinding) -> str:
+    if finding.count == 1:
+        return ""
+    others = ", ".join(map(str, finding.places[1:]))
+    return f" ({finding.count} times, also {others}{', …' * (finding.count > len(finding.places))})"
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split("\n"))
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
+    return {
+        "documented": [_failure_as_json(finding, "certain") for finding in diagnosis.documented],
+        "possible": [
+            _failure_as_json(finding, "possible") | {"confirm": list(finding.confirm)} for finding in diagnosis.possible
+        ],
+        "unknown": [{"what": finding.what} | _counted(finding) for finding in diagnosis.unknown],
+        "unknown_left_out": diagnosis.left_out,
+        "minor": diagnosis.minor,
+        "unread": unread,
+    }
+
+
+def _failure_as_json(finding: LogFinding, confidence: str) -> dict[str, object]:
+    failure = finding.failure
+    assert failure is not None
+    texts = {key: getattr(failure, key) for key in ("id", "title", "cause", "remedy")}
+    refuted = [asdict(one) for one in failure.refuted]
+    return {**texts, "confidence": confidence, "refuted": refuted, **_counted(finding)}
+
+
+def _counted(finding: LogFinding) -> dict[str, object]:
+    places = [
+        {"log": place.log, "line": place.number, "lines": [{"number": n, "text": text} for n, text in place.lines]}
+        for place in finding.places
+    ]
+    return {"count": finding.count, "places": places}

@@ -1,0 +1,102 @@
+"""Read what trainers print or append each step: verl's console lines, TRL's and transformers' dicts, JSON lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pytest_rlregress.commands.diagnose.metrics.names import STEPS, known
+from pytest_rlregress.commands.diagnose.metrics.series import Run
+
+_NUMBER = rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+# numpy 2 prints its own class around a number.
+_VERL_LINE = re.compile(rb"step:(\d{1,18}) - ([^\r\n]+)")
+_VERL_METRIC = re.compile(rb"([\w/.@-]+):(?:np\.\w+\()?(" + _NUMBER + rb")")
+# transformers prints numbers as texts.
+_DICT = re.compile(rb"\{'[^{}\r\n]*\}")
+_DICT_METRIC = re.compile(rb"'([^'\r\n]+)': '?(" + _NUMBER + rb"|None)\b")
+_JSON_LINE = re.compile(rb'\{"[^\r\n]*\}')
+_SETTING = re.compile(rb"'(train_batch_size|ppo_mini_batch_size|ppo_epochs)': (\d+)")
+#: A number from which on it is no step's: it does not fit into an array.
+_NO_STEP = 2**63
+#: A line that is longer is none of a trainer's.
+_LONGEST = 100_000
+
+
+class MetricText:
+    """Takes a log block by block, and keeps the metrics in it as a run."""
+
+    def __init__(self, log: str) -> None:
+        self.run = Run(log)
+
+    def feed(self, block: bytes) -> None:
+        """Take a block of whole lines. Plain texts are looked for first: most blocks of a log have none."""
+        if self.run.full:
+            return
+        if b"_size': " in block:
+            for key, value in _SETTING.findall(block):
+                self.run.settings.setdefault(key.decode(), set()).add(float(value))
+        found = []
+        if b"step:" in block:
+            found += [(line.start(), _verl_row(line)) for line in _VERL_LINE.finditer(block)]
+        if b"{'" in block:
+            dicts = (line for line in _DICT.finditer(block) if b"'epoch': " in line[0])  # others are settings
+            found += [(line.start(), row_of(_dict_items(line[0]))) for line in dicts]
+        if b'step"' in block:
+            lines = (line for line in _JSON_LINE.finditer(block) if b'step"' in line[0])
+            found += [(line.start(), row_of(_json_items(line[0]))) for line in lines]
+        for _, (step, values) in sorted(found, key=lambda one: one[0]):
+            if values:
+                self.run.add(step, values)
+
+
+def row_of(items: Iterable[tuple[str, Any]]) -> tuple[int | None, dict[str, float]]:
+    """Return the step, if it is there, and the metrics that are judged, of what was logged at once."""
+    steps: dict[str, int] = {}
+    values = {}
+    for printed, value in items:
+        name = printed.removeprefix("train/")
+        if name in STEPS and (number := as_number(value)) is not None and abs(number) < _NO_STEP:
+            steps[name] = int(number)
+        elif (judged := known(printed)) and (number := as_number(value)) is not None:
+            values[judged] = number
+    return next((steps[name] for name in STEPS if name in steps), None), values
+
+
+def as_number(value: Any) -> float | None:
+    """Return a logged value as a number, NaN for the null or the text that JSON writers put there; None for others."""
+    if value is None or value == "None":
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
+
+
+def _verl_row(line: re.Match[bytes]) -> tuple[int | None, dict[str, float]]:
+    pairs = ((name.decode(), value.decode()) for name, value in _VERL_METRIC.findall(line[2][:_LONGEST]))
+    return int(line[1]), row_of(pairs)[1]
+
+
+def _dict_items(text: bytes) -> Iterator[tuple[str, str]]:
+    for name, value in _DICT_METRIC.findall(text[:_LONGEST]):
+        yield name.decode(errors="replace"), value.decode()
+
+
+def _json_items(text: bytes) -> Iterable[tuple[str, Any]]:
+    """The items of an object on one line; verl's file logger has the metrics one level deeper."""
+    try:
+        read = json.loads(text) if len(text) <= _LONGEST else None
+    except ValueError:
+        return ()
+    if not isinstance(read, Mapping):
+        return ()
+    data = read.get("data")
+    return [*read.items(), *(data.items() if isinstance(data, Mapping) else ())]

@@ -1,0 +1,268 @@
+"""Resolve a lock with some packages moved, and as little else as can be. Pure but for uv."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from pytest_rlregress.commands.environments.requirements import Requirements, find_dependencies, find_unmet
+from pytest_rlregress.commands.environments.uv import Unbuildable, list_conflicts
+from pytest_rlregress.stack.locks import Lock
+
+
+@dataclass(frozen=True)
+class ResolveRequest:
+    """What ``uv pip compile`` is given.
+
+    Attributes:
+        files: Name -> text: ``requirements.in`` and those that the options name.
+        options: More options.
+        complete: Whether an answer of no other lines than those of ``requirements.in`` is the only one possible: then
+            one that is found in uv's cache alone is as good as any.
+    """
+
+    files: Mapping[str, str]
+    options: tuple[str, ...] = ()
+    complete: bool = False
+
+
+#: Resolves a request to the lines of a lock, given the names of packages that need no wheel; raises Unbuildable.
+Compile = Callable[[ResolveRequest, Set[str]], Mapping[str, str]]
+
+
+def resolve(
+    base: Lock,
+    wanted: Mapping[str, str],
+    requires: Requirements,
+    compile_: Compile,
+    from_source: set[str],
+    *,
+    newest: Collection[str] = (),
+    conditions: Iterable[str] = (),
+) -> Lock:
+    """Resolve a lock with some packages in the wanted versions, and as little else moved as can be.
+
+    First nothing else may move, though packages may be added. If that is a conflict, everything may, with what is there
+    preferred; what no package requires any more stays if it can. Builds with a label of their own (``2.13.0+cpu``) are
+    moved only after that, to builds of the same label. Packages from a folder or URL are never moved; what others
+    require of them is not looked at.
+
+    Requirements that the base itself does not meet are not enforced: those of a package in its version in the base, and
+    those of a wanted one on the same package as before. A package that is missing in the base though one requires it is
+    never added.
+
+    Args:
+        base: The set that is held fixed.
+        wanted: Line by name, as of ``pin_versions``.
+        requires: What the packages of the base require of each other.
+        compile_: uv.
+        from_source: Packages of the base that have no wheel, as far as known; what is learnt is added.
+        newest: Packages that are moved to the newest version that all else allows, as of ``list_movable``.
+        conditions: Conditions on versions, whatever the base has: ``transformers<6``.
+
+    Raises:
+        Unbuildable: There is no such set; with the resolver's reason.
+    """
+    around = _Constraints.build(base, wanted, requires, newest, conditions)
+    refusals: list[Unbuildable] = []
+    for request in _make_requests(around):
+        try:
+            answer = _compile_from_source(request, base, compile_, from_source)
+            break
+        except Unbuildable as error:
+            refusals.append(error)
+            if "No solution found" not in error.text:
+                raise _joined(refusals, request) from None
+    else:
+        raise _joined(refusals, request)
+    left = [line for name, line in base.lines.items() if not (_is_fixed(line) or name in answer or name in wanted)]
+    if left:
+        with suppress(Unbuildable):
+            kept = replace(request, files={**request.files, **_input_file(answer.values(), left)}, complete=True)
+            answer = _compile_from_source(kept, base, compile_, from_source)
+    fixed = {name: line for name, line in base.lines.items() if _is_fixed(line) and name not in wanted}
+    return Lock({name: _keep_spelling(line, base.lines.get(name)) for name, line in answer.items()} | fixed)
+
+
+def _joined(refusals: Sequence[Unbuildable], last: ResolveRequest) -> Unbuildable:
+    """With nothing else moved uv's reason is a sentence, with everything moved a page: that one is in the text only."""
+    first, *others = refusals
+    more = ""
+    if others:
+        failed = "No solution found" not in others[-1].text
+        how = f"with {' '.join(last.options) or 'others moved'}: {others[-1]}"
+        more = f"; {how}" if failed else "; nor is there a solution with others moved"
+    return Unbuildable(f"{first}{more}", "\n".join(one.text for one in refusals))
+
+
+def explain_conflict(error: Unbuildable) -> str:
+    """Say whole why a set could not be resolved: with all else held, and with all else free; "" for another error."""
+    first, *others = list_conflicts(error.text) or [""]
+    if not others:
+        return first
+    last = str(error).removeprefix(f"{first}; ")
+    lines = [
+        f"With all else held as it is here: {first}.",
+        f"With all else free but builds such as +cpu: {others[-1]}.",
+    ]
+    return "\n".join([*lines, *[f"{last[:1].upper()}{last[1:]}."] * last.startswith("with ")])
+
+
+def find_source_builds(base: Lock, requires: Requirements, compile_: Compile, from_source: set[str]) -> None:
+    """Add to ``from_source`` what has no wheel in the base: uv would avoid it where others may move."""
+    constraints = _Constraints.build(base, {}, requires)
+    request = ResolveRequest(
+        {**constraints.files, **_input_file(constraints.pins.values(), constraints.required)}, complete=True
+    )
+    with suppress(Unbuildable):
+        _compile_from_source(request, base, compile_, from_source)
+
+
+def pin_versions(base: Lock, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Make the lines of wanted versions, by name; where the base has a build with a label, with that label."""
+    labels = {name: line.partition("+")[2] for name, line in base.lines.items() if not _is_fixed(line)}
+    named = {canonicalize_name(name): version for name, version in wanted.items()}
+    return {
+        name: f"{name}=={version}+{labels[name]}" if labels.get(name) and "+" not in version else f"{name}=={version}"
+        for name, version in named.items()
+    }
+
+
+def list_movable(base: Lock, requires: Requirements) -> set[str]:
+    """List what may be moved to its newest version.
+
+    Held are packages from a folder or URL, builds with a label of their own (``2.13.0+cpu``), and those of which the
+    base does not meet what others require of them.
+    """
+    versions = {name: base.version(name) or "" for name in base.lines}
+    unmet = {canonicalize_name(one.name) for some in find_unmet(versions, requires).values() for one in some}
+    return {name for name, line in base.lines.items() if not _is_fixed(line) and "+" not in line} - unmet
+
+
+@dataclass(frozen=True)
+class _Constraints:
+    """What all requests for one set have in common.
+
+    Attributes:
+        pins: Name -> line of what is held or preferred.
+        wanted: The wanted lines, and the names of packages whose newest version is.
+        required: Requirements of packages that come from a folder or URL.
+        loose: Names of the packages that nothing else in the base requires.
+        files: Exclusions, overrides, conditions on versions and uv's configuration.
+    """
+
+    pins: Mapping[str, str]
+    wanted: tuple[str, ...]
+    required: tuple[str, ...]
+    loose: tuple[str, ...]
+    files: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def build(
+        cls,
+        base: Lock,
+        wanted: Mapping[str, str],
+        requires: Requirements,
+        newest: Collection[str] = (),
+        conditions: Iterable[str] = (),
+    ) -> _Constraints:
+        fixed = {name for name, line in base.lines.items() if _is_fixed(line) and name not in wanted}
+        requires = {name: requires.get(name, ()) for name in base.lines}
+        versions = {name: base.version(name) or "" for name in base.lines}
+        unmet = find_unmet(versions, requires)
+        missing = {canonicalize_name(one.name) for some in unmet.values() for one in some} - base.lines.keys()
+        excluded = (fixed | missing) - wanted.keys()
+        free = set(newest) - wanted.keys()
+        overridden = {canonicalize_name(one.name) for name in wanted.keys() | free for one in unmet.get(name, [])}
+        overridden &= base.lines.keys() - wanted.keys()
+
+        def required_by(name: str) -> list[str]:
+            met = (one for one in requires[name] if one not in unmet.get(name, []))
+            return [str(one) for one in met if canonicalize_name(one.name) not in excluded]
+
+        tables = [
+            _dependency_metadata(name, versions[name], required_by(name))
+            for name in unmet.keys() - fixed - wanted.keys()
+        ]
+        pins = {name: line for name, line in base.lines.items() if name not in fixed | free | wanted.keys()}
+        roots = _find_roots(requires)
+        return cls(
+            pins=pins,
+            wanted=(*wanted.values(), *sorted(roots & free)),
+            required=tuple(one for name in sorted(fixed) for one in required_by(name)),
+            loose=tuple(sorted(roots & pins.keys())),
+            files={
+                "excluded.txt": _join_lines(sorted(excluded)),
+                "overridden.txt": _join_lines(base.lines[name] for name in sorted(overridden)),
+                "constraints.txt": _join_lines(conditions),
+                "uv.toml": _join_lines(sorted(tables)),
+            },
+        )
+
+
+def _make_requests(constraints: _Constraints) -> Iterator[ResolveRequest]:
+    yield ResolveRequest(
+        {**constraints.files, **_input_file(constraints.wanted, constraints.pins.values(), constraints.required)},
+        complete=True,
+    )
+    preferred = {**constraints.files, "out.txt": _join_lines(constraints.pins.values())}
+    held = {name: line for name, line in constraints.pins.items() if "+" in line}
+    free = [name for name in constraints.loose if name not in held]
+    yield ResolveRequest({**preferred, **_input_file(constraints.wanted, held.values(), free, constraints.required)})
+    labels = {line.rpartition("+")[2] for line in held.values()}
+    if len(labels) == 1:
+        required = _input_file(constraints.wanted, constraints.loose, constraints.required)
+        yield ResolveRequest({**preferred, **required}, options=("--torch-backend", *labels))
+
+
+def _input_file(*requirements: Iterable[str]) -> dict[str, str]:
+    return {"requirements.in": _join_lines(dict.fromkeys(chain(*requirements)))}
+
+
+def _compile_from_source(
+    request: ResolveRequest, base: Lock, compile_: Compile, from_source: set[str]
+) -> Mapping[str, str]:
+    """Compile a request; a package without a wheel is built from source only if the base has it so."""
+    while True:
+        try:
+            return compile_(request, from_source)
+        except Unbuildable as error:
+            named = re.findall(r"([\w.-]+==\S+) has no usable wheels", error.text)
+            more = {line.partition("==")[0] for line in named if line in base.lines.values()} - from_source
+            if not more:
+                raise
+            from_source |= more
+
+
+def _find_roots(requires: Requirements) -> set[str]:
+    """Find packages from which all others are reached."""
+    required = {canonicalize_name(one.name) for some in requires.values() for one in some}
+    roots = requires.keys() - required
+    return roots | (requires.keys() - find_dependencies(roots, requires))
+
+
+def _is_fixed(line: str) -> bool:
+    return re.match(r"[\w.-]+==", line) is None
+
+
+def _keep_spelling(line: str, before: str | None) -> str:
+    """Keep the line of before where it is the same version, spelt otherwise."""
+    if before is None or _is_fixed(before) or _is_fixed(line):
+        return line
+    return before if Version(line.partition("==")[2]) == Version(before.partition("==")[2]) else line
+
+
+def _dependency_metadata(name: str, version: str, requires: list[str]) -> str:
+    """https://docs.astral.sh/uv/reference/settings/#dependency-metadata: taken for what a distribution itself says."""
+    listed = ", ".join(f'"{one}"' for one in requires)
+    return f'[[dependency-metadata]]\nname = "{name}"\nversion = "{version}"\nrequires-dist = [{listed}]\n'
+
+
+def _join_lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

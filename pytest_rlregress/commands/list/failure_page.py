@@ -1,0 +1,143 @@
+"""Write the page of a failure, for one who has an error text and no idea what it means, and the index of all pages."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.failures.fidelity import has_tests, in_words, marked_tests
+from pytest_rlregress.failures.signatures import Signature
+from pytest_rlregress.util.text import code_block, code_span
+
+_ISSUE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
+_HOLE = re.compile(r"\{\w*\}")
+_CHOICE = re.compile(r"\{([^{}|]+)\|[^{}]*\}")
+#: What one sees, in the order of the index.
+KINDS = ("Nothing: the numbers are wrong", "An error", "A process dies", "Nothing goes on", "A training step")
+
+INDEX_HEAD = """# Failures by what one sees
+
+A page each. `rlregress diagnose train.log` finds the page by the log.
+"""
+
+
+def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the page of a failure.
+
+    Args:
+        failure: The failure.
+        stacks: What its tests showed: the name of each stack, and the verdicts.
+    """
+    tested = has_tests(failure.folder)
+    parts = [f"# {failure.title}", f"`{failure.id}`, one of the failures of *{failure.area.replace('_', ' ')}*."]
+    parts += ["## What you see", *_seen_lines(failure)]
+    parts += ["## Why", _with_links(failure.cause), "## What to do", _with_links(failure.remedy)]
+    if failure.subject:
+        module, _, function = str(failure.subject_path).replace(":", ".").rpartition(".")
+        parts += [code_block(f"from {module} import {function}", "python")]
+    if failure.refuted:
+        parts += ["## What does not help", "\n".join(f"- {_with_links(str(one))}" for one in failure.refuted)]
+    parts += ["## Since when, and where", "\n".join(f"- {fact}" for fact in _versions(failure))]
+    check = f"pytest --hw=cpu -k {failure.id}" if tested else "rlregress diagnose train.log"
+    parts += ["## Is it here?", code_block(check, "sh")]
+    if not tested:
+        parts += ["It has no tests: it is known by its lines in a log."]
+    parts += [_with_links(" ".join(text.split())) for text in (failure.measured, failure.on_card) if text]
+    if tested:
+        parts += [f"How real the tests are: {in_words(failure.fidelity, marked_tests(failure.folder, failure.id))}."]
+    if stacks:
+        rows = [f"| {name} | {verdicts} |" for name, verdicts in stacks]
+        parts += ["\n".join(["| stack | without the remedy / with it |", "|---|---|", *rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def index(failures: Iterable[Failure]) -> str:
+    """Return the index of the pages: failures by what one sees, each with its first line."""
+    by_kind: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for failure in failures:
+        seen = next(iter([*_loud_lines(failure), *_silent_texts(failure.folder), *map(shown, failure.signatures)]), "")
+        line = f"- [{failure.title}]({failure.id}.md)"
+        by_kind[_kind(failure)].append(f"{line}  \n  {code_span(seen)}" if seen else line)
+    parts = [f"## {kind}\n\n" + "\n".join(lines) for kind, lines in by_kind.items() if lines]
+    return "\n\n".join([INDEX_HEAD.rstrip(), *parts]) + "\n"
+
+
+def shown(signature: Signature) -> str:
+    """Return what a log has of a signature, with … where something varies."""
+    example = signature.message or signature.log
+    line = _CHOICE.sub(r"\1", example.text) if example else ""
+    line = re.sub("…+", "…", _HOLE.sub("…", line)).replace("{{", "{").replace("}}", "}").strip()
+    return ": ".join(filter(None, (signature.signal, signature.exception, line)))
+
+
+def _silent_texts(folder: Path) -> list[str]:
+    """Return what the tests of a silent failure say of it, with … for what they measure."""
+    calls = [
+        node
+        for path in sorted(folder.glob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "silent" and node.args
+    ]
+    return list(dict.fromkeys(filter(None, (_text_of(call.args[0]) for call in calls))))
+
+
+def _loud_lines(failure: Failure) -> list[str]:
+    """Return the lines by which the failure is known for certain."""
+    return list(dict.fromkeys(line for one in failure.signatures if (line := shown(one)) and not one.confirm))
+
+
+def _text_of(argument: ast.expr) -> str:
+    parts = argument.values if isinstance(argument, ast.JoinedStr) else [argument]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts).strip()
+
+
+def _kind(failure: Failure) -> str:
+    if _silent_texts(failure.folder) and not _loud_lines(failure):
+        return KINDS[0]
+    if not failure.signatures:
+        return KINDS[4]
+    if any(one.signal for one in failure.signatures):
+        return KINDS[2]
+    return KINDS[3] if any(one.kind == "hung" for one in failure.signatures) else KINDS[1]
+
+
+def _seen_lines(failure: Failure) -> list[str]:
+    loud = _loud_lines(failure)
+    silent = _silent_texts(failure.folder)
+    parts = []
+    if silent:
+        parts += ["Nothing: no error, no warning. What its tests measure:", code_block("\n".join(silent))]
+    if loud:
+        parts.append(code_block("\n".join(loud)))
+    if any(one.kind == "hung" for one in failure.signatures):
+        parts.append("Nothing goes on: no error, no end.")
+    weak: dict[str, list[str]] = {}
+    for one in failure.signatures:
+        if one.confirm and shown(one):
+            weak.setdefault(one.confirm, []).append(shown(one))
+    for confirm, lines in weak.items():
+        parts += [f"Perhaps also this. What would confirm it: {confirm}", code_block("\n".join(dict.fromkeys(lines)))]
+    return parts or ["No error text is documented."]
+
+
+def _versions(failure: Failure) -> list[str]:
+    facts = [f"Seen on: {failure.seen_on}."]
+    if failure.seen:
+        facts.append(f"Reported in: {_with_links(failure.seen)}.")
+    if failure.components:
+        known = [f"{name} ({versions})" for name, versions in failure.components.items()]
+        facts.append(f"Known in: {', '.join(known)}.")
+    facts += [f"Gone since {name} {since}." for name, since in (failure.absent_since or {}).items()]
+    if failure.expected == "absent":
+        facts.append("Not expected on today's stack.")
+    for where in failure.expected_where:
+        conditions = [*where.hardware, *(f"{name} {spec}" for name, spec in (where.stack or {}).items())]
+        facts.append(f"Expected to be {where.verdict} on {', '.join(conditions)}.")
+    return facts
+
+
+def _with_links(text: str) -> str:
+    return _ISSUE.sub(r"[\1#\2](https://github.com/\1/issues/\2)", text)

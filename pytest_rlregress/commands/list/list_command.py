@@ -1,0 +1,111 @@
+"""``rlregress list``: print the catalogue."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any
+
+from pytest_rlregress.commands.list.failure_page import page
+from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.fidelity import has_tests, in_words, marked_tests
+from pytest_rlregress.stack import Stack
+from pytest_rlregress.util.text import on_one_line, wrapped
+
+_KEYS = (
+    "id",
+    "title",
+    "seen_on",
+    "seen",
+    "components",
+    "cause",
+    "remedy",
+    "refuted",
+    "subject",
+    "fidelity",
+    "measured",
+    "on_card",
+)
+
+_WORDS = {"refuted": "does not help"}
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "list",
+        description="Print every documented failure: where it was seen, what is expected of it on the installed stack, "
+        "its cause and its remedy.",
+    )
+    parser.add_argument("word", nargs="*", help="only the failures with this id, or whose text has this word")
+    catalogue.declare(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--brief", action="store_true", help="a line a failure: id and title")
+    form.add_argument("--json", action="store_true", help="as a JSON list")
+    form.add_argument("--markdown", action="store_true", help="as pages, whatever is installed")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the failures that were asked for.
+
+    Raises:
+        CatalogueError: Unknown id, malformed catalogue.
+    """
+    known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
+    chosen = [failure for word in options.word for failure in _find(known, word)] or list(known.values())
+    if options.markdown:
+        print("\n".join(map(page, chosen)), end="")
+        return 0
+    if options.brief:
+        print(*(f"{failure.id}: {failure.title}" for failure in chosen), sep="\n")
+        return 0
+    stack = Stack.installed()
+    if options.json:
+        print(json.dumps([_as_json(failure, stack) for failure in chosen], indent=2))
+        return 0
+    for failure in chosen:
+        told = _as_json(failure, stack)
+        fidelity = in_words(failure.fidelity, told.pop("fidelity_of_tests"))
+        told["fidelity"] = fidelity if told.pop("tested") else "no tests: known by its lines in a log"
+        print(*wrapped(f"{failure.id}: {failure.title}", rest="    "), sep="\n")
+        for key, value in told.items():
+            if key not in ("id", "title") and value:
+                for text in _texts(value):
+                    print(*wrapped(f"{_WORDS.get(key, key.replace('_', ' '))}: {text}", "  ", "    "), sep="\n")
+        print()
+    print(f"{len(chosen)} failures")
+    return 0
+
+
+def _find(known: catalogue.Catalogue, word: str) -> list[catalogue.Failure]:
+    """Return the failure of that id, or those whose id, title, cause or remedy has the word.
+
+    Raises:
+        CatalogueError: There is none.
+    """
+    having = [
+        failure
+        for failure in known.values()
+        if word.lower() in " ".join((failure.id, failure.title, failure.cause, failure.remedy)).lower()
+    ]
+    return [known[word]] if word in known else having or [known.find(word, "rlregress list")]
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [str(catalogue.RefutedRemedy(**one)) for one in value]
+    return [", ".join(map(" ".join, value.items())) if isinstance(value, dict) else on_one_line(str(value))]
+
+
+def _as_json(failure: catalogue.Failure, stack: Stack) -> dict[str, Any]:
+    folder = failure.folder
+    tested = has_tests(folder)
+    found = {key: getattr(failure, key) for key in _KEYS}
+    found["refuted"] = [asdict(one) for one in failure.refuted]
+    found["fidelity_of_tests"] = marked_tests(folder, failure.id)
+    return found | {
+        "tested": tested,
+        "expected_here": failure.expects(None, stack) if (failure.subject or failure.signatures) and tested else None,
+    }

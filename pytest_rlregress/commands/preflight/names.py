@@ -1,0 +1,149 @@
+"""Rules of preflight about names: keys that the trainer has not, and values that it does not take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import SequenceMatcher, get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.commands.preflight.document import Config, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.schema import Schema
+from pytest_rlregress.remedies.advice import Advice
+
+
+def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Keys that the trainer doesn't have: misspelt ones, and those that it refuses."""
+    config, schema = run.config, run.config.schema
+    if run.verl and not config.answer and "actor_rollout_ref" not in config.tree:
+        yield Unchecked("the keys of what is no run with actor_rollout_ref are not known here")
+        return
+    if not schema.complete:
+        why = f"{schema.why_incomplete}: " if schema.why_incomplete else ""
+        yield Unchecked(f"{why}keys and values were compared with the {len(schema.keys)} keys of {schema.source}")
+    unsure = []
+    for key in _unknown_keys(config, schema):
+        refuses = key.rpartition(".")[0] in schema.fields or any(
+            f"{one}.".startswith(f"{key}.") for one in config.refused
+        )
+        meant = _meant(config, schema, key, refuses)
+        if meant or refuses:
+            same_table = meant.rpartition(".")[0] == key.rpartition(".")[0]
+            told = f": did you mean {meant.rpartition('.')[2] if same_table else meant}?" if meant else ""
+            yield Advice(key, f"{schema.source} has no key {key}{told}", _instead(config, key, meant))
+        elif schema.complete and config.signs.get(key, "") == "":
+            unsure.append(key)
+    if unsure:
+        whose = config.program if config.program and not config.program.startswith("trl ") else "the run"
+        yield Unchecked(f"{schema.source} has no {', '.join(unsure)}: whether {whose} reads it is not known here")
+
+
+def added_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Keys that a command adds with ``+``, and that its configuration has: Hydra refuses them."""
+    config, schema = run.config, run.config.schema
+    for key in config.refused:
+        if config.signs.get(key) == "+" and schema.unknown(key) is None:
+            yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(config, key, key))
+
+
+def unknown_value(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Texts where the trainer takes one of a few others."""
+    config, schema = run.config, run.config.schema
+    for key, allowed in schema.values.items():
+        value = config.get(key)
+        if not isinstance(value, str) or value in allowed or value == "":
+            continue
+        meant = _closest(value, allowed, 0.6 if schema.complete else None)
+        told = f": did you mean {meant}?" if meant else f": it takes {', '.join(allowed)}"
+        if meant or (schema.complete and not _registers_own(config)):
+            instead = config.write(key, meant) if meant else "one of these"
+            yield Advice(key, f"{schema.source} has no {key.rpartition('.')[2]} {value}{told}", instead)
+        else:
+            yield Unchecked(f"{schema.source} has no {key} = {value}: whether the run registers it is not known here")
+
+
+def _unknown_keys(config: Config, schema: Schema) -> Iterator[str]:
+    """Yield the unknown keys once each, a table instead of what is in it, in their order."""
+    keys = [key for key in config.places if key in config.refused or _given(config.tree, key)]
+    found = (schema.unknown(key) for key in dict.fromkeys([*keys, *config.refused]))
+    for key in dict.fromkeys(filter(None, found)):
+        if not key.startswith(("accelerate.", "hydra")) and "@" not in key:
+            yield key
+
+
+def _given(tree: Mapping[str, Any], key: str) -> bool:
+    value: Any = tree
+    for name in key.split("."):
+        if isinstance(value, list) and name.isdecimal():
+            return True
+        if not isinstance(value, Mapping) or name not in value:
+            return False
+        value = value[name]
+    return True
+
+
+def _meant(config: Config, schema: Schema, key: str, refuses: bool) -> str:
+    """Return the known key that was meant, if one is near enough to say so; else ""."""
+    name, beside = key.rpartition(".")[2], schema.beside(key)
+    if near := _closest(name, beside, 0.8 if refuses else None):
+        return beside[near]
+    elsewhere = schema.elsewhere(key)
+    if not elsewhere or config.trainer == "trl":
+        return ""
+    added = config.signs.get(key, "")  # by hand, on a command line; a file may be one of other code
+    return elsewhere if refuses or (added and schema.folder and not _reads(Path(schema.folder), key)) else ""
+
+
+def _closest(name: str, known: Iterable[str], least: float | None) -> str:
+    """Return the known name that a name is a misspelling of, or that is alike enough, if that is said."""
+    known = list(known)
+    slip = next((one for one in known if _is_misspelling(name, one)), "")
+    return slip or next(iter(get_close_matches(name, known, 1, least) if least else ()), "")
+
+
+def _is_misspelling(name: str, known: str) -> bool:
+    """Return whether two names are the same but for words that are shortened, or one that has a slip in it."""
+    words, others = re.split(r"[_-]", name), re.split(r"[_-]", known)
+    if "".join(words) == "".join(others):
+        return True
+    differ = [sorted(pair, key=len) for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
+    if len(words) != len(others) or len(differ) == len(words) > 1:
+        return False
+    slips = [(short, long) for short, long in differ if len(short) < 3 or not long.startswith(short)]
+    return not slips or (len(differ) == 1 and len(slips[0][0]) > 3 and SequenceMatcher(None, *slips[0]).ratio() > 0.7)
+
+
+@cache
+def _reads(folder: Path, key: str) -> bool:
+    """Return whether the trainer's source reads a key of this name from a table of this name."""
+    table, _, name = key.rpartition(".")
+    table, name = re.escape(table.rpartition(".")[2]), re.escape(name)
+    of_table = rf"\b{table}(?:_config|_cfg)?(?:\.{name}\b|\.get\(\s*[\"']{name}[\"']|\[[\"']{name}[\"']\])"
+    anywhere = rf"\bconfig(?:\.{name}\b|\.get\(\s*[\"']{name}[\"']|\[[\"']{name}[\"']\])"
+    for file in folder.rglob("*.py"):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if name in text and re.search(of_table, text):
+            return True
+        if table in str(file.relative_to(folder)) and re.search(anywhere, text):
+            return True
+    return False
+
+
+def _registers_own(config: Config) -> bool:
+    """Return whether a run may bring values of its own: by its own program, or by a module that verl loads for it."""
+    if config.trainer == "trl":
+        return not config.program.startswith("trl ")
+    loads = config.get("actor_rollout_ref.model.external_lib") or config.get("custom_reward_function.path")
+    return bool(loads) or not config.program.startswith("verl.")
+
+
+def _instead(config: Config, key: str, meant: str) -> str:
+    if not meant:
+        new = config.trainer == "verl" and config.signs.get(key) == ""
+        return f"leave it out, or +{key}=… for code of your own" if new else "leave it out"
+    value = config.get(key)
+    if value is None or isinstance(value, (dict, list)):
+        return meant
+    return config.write(meant, str(value).lower() if isinstance(value, bool) else value, like=key)

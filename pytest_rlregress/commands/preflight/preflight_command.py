@@ -1,0 +1,116 @@
+"""``rlregress preflight``: check a trainer's configuration for the documented failures before a GPU is rented."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from typing import Any
+
+from pytest_rlregress.commands.preflight import report
+from pytest_rlregress.commands.preflight.document import RuleContext, read
+from pytest_rlregress.commands.preflight.formats import ConfigError
+from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
+from pytest_rlregress.util.units import GIB
+
+#: What stands behind -- is a command of its own.
+TAKES_A_COMMAND = True
+_DESCRIPTION = """\
+Check the configuration of a run for misspelt keys, unknown values and the documented failures: the command that starts
+verl or TRL, verl's YAML, TRL's YAML (with accelerate's), prime-rl's TOML.
+
+What stands behind -- is run, by its own interpreter, up to where it has composed its configuration: its imports, and
+what its script does before that, really happen. Until then it sees no GPU, starts no process, opens no connection and
+writes no file, and models and data aren't loaded. For a file, the trainer that is installed here is asked.
+
+exit code:
+  0  nothing is found
+  1  something is found
+  2  bad input
+  3  nothing is found, and a value is missing without which something could not be checked: the last line names it
+"""
+_EPILOG = """\
+examples:
+  rlregress preflight run.yaml --hw=h100 data.max_response_length=2048
+  rlregress preflight --hw=a100 --memory=80 -- python3 -m verl.trainer.main_ppo data.train_batch_size=256 …
+  rlregress preflight --hw=h100 -- accelerate launch --config_file zero3.yaml train.py --config grpo.yaml
+  rlregress preflight grpo.yaml zero3.yaml --hw=l4 vllm_gpu_memory_utilization=0.4
+  rlregress preflight --hw=h100 --prompt-tokens=512 -- python train.py
+  rlregress preflight run.toml --hw=a6000 --prompt-tokens=1500
+
+the command that a launch script comes to, exactly as the shell gives it:
+  python3() { rlregress preflight --hw=h100 -- python3 "$@"; }; export -f python3; bash run.sh
+"""
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "preflight",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="CONFIG|KEY=VALUE",
+        help="files and overrides, each over what came before, before or behind options; prime-rl's three files as "
+        "trainer=train.toml orchestrator=orch.toml inference=infer.toml",
+    )
+    parser.add_argument("--hw", default="auto", metavar="PROFILE", help="hardware it is for; auto: this machine's")
+    parser.add_argument(
+        "--memory", type=float, metavar="GIB", help="of a card, where a profile's cards differ: 80 for the larger A100"
+    )
+    parser.add_argument(
+        "--parameters", type=_count, metavar="N", help="of the model, where its name and files do not tell: 7B, 500M"
+    )
+    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="the longest prompt, in the engine's tokens")
+    parser.add_argument(
+        "--installed", action="store_true", help="what is installed here is what the run will have, though not the GPU"
+    )
+    parser.add_argument("--json", action="store_true", help="as a JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check the configuration and print what was found; returns the exit code."""
+    try:
+        run_context = _context(options)
+    except (ConfigError, HardwareError) as error:
+        print(f"rlregress preflight: {error}", file=sys.stderr)
+        return 2
+    with contextlib.redirect_stdout(sys.stderr):  # what is imported to see whether it is installed may talk
+        found = report.check(run_context)
+    print((report.as_json if options.json else report.as_text)(run_context, found))
+    return {"findings": 1, "partial": 3, "clean": 0}[found.result]
+
+
+def _count(text: str) -> int:
+    """Read a number of parameters: ``7B``, ``0.5b``, ``500M`` or ``7000000000``."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([bm]?)", text.strip().lower())
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters: write 7B, 0.5B or 500M")
+    return int(float(found[1]) * {"b": 1e9, "m": 1e6, "": 1}[found[2]])
+
+
+def _context(options: argparse.Namespace) -> RuleContext:
+    config = read(options.words, os.environ, options.behind)
+    profiles, machine = load_profiles(), discover()
+    hw = options.hw.strip().lower()
+    profile = profiles.get(hw) or select(hw, machine if hw == "auto" else Machine(), profiles)
+    try:
+        here = not profile.is_cpu and match(machine, profiles) is profile
+    except HardwareError:  # cards of several models
+        here = False
+    memory = int(profile.memory_gib * GIB)
+    if here:
+        memory = min(gpu.memory_bytes or memory for gpu in machine.gpus)
+    if options.memory:
+        memory = int(options.memory * GIB)
+    card = "GPU" if profile.is_cpu else profile.title
+    why = f"this machine has no {card}: what is installed here may not be what the run has (it is: --installed)"
+    packages_unknown = "" if here or options.installed else why
+    return RuleContext(config, profile, memory, packages_unknown, options.prompt_tokens, options.parameters)

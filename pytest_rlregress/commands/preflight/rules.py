@@ -1,0 +1,224 @@
+"""Rules of preflight: one for each failure that a configuration can show, which puts its values to a remedy.
+
+Where facts are lacking that would make a finding certain, a rule finds nothing, or says what it could not check.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+
+from pytest_rlregress import remedies
+from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
+from pytest_rlregress.commands.preflight.document import Rule, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.environment import stale_ray_session, trainer_not_found
+from pytest_rlregress.commands.preflight.memory import gpu_memory_utilization, trainer_engine_oom
+from pytest_rlregress.commands.preflight.names import added_key, unknown_key, unknown_value
+from pytest_rlregress.commands.preflight.training import engine_mode, engine_sleeps, lora_of, trains_with_fsdp
+from pytest_rlregress.remedies.advice import Advice
+from pytest_rlregress.stack import Stack
+
+
+def config_key_placement(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Keys that prime-rl's schema refuses where they stand."""
+    yield from remedies.check_key_placement(run.config.tree)
+
+
+def max_tokens_overflow(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Prompt and completion that together exceed the engine's context."""
+    config = run.config
+    key, context = config.keys.completion, config.keys.context
+    asked, limit = config.number(key), config.number(context)
+    if run.trl and not _uses_vllm(run):
+        return
+    if asked is None or limit is None:
+        given = tuple(one for one in (key, context) if config.hides(one))
+        lacking = given or tuple(one for one in (key, context) if config.number(one) is None)
+        yield Unchecked(f"{' and '.join(lacking)}: not {'known here' if given else 'given'}", given)
+        return
+    prompt, known_from = _longest_prompt(run, int(limit))
+    try:
+        fits = remedies.clamp_max_tokens(int(asked), prompt or 1, int(limit))
+    except ValueError as error:
+        yield Advice(context, str(error), config.write(context, int(asked) + (prompt or 1)))
+        return
+    if fits < asked:
+        why = f"{asked} tokens do not fit behind a prompt of {prompt or 1} ({known_from}): {context} is {limit}"
+        yield Advice(key, why, config.write(key, fits))
+    elif prompt is None:
+        yield Unchecked(
+            f"{key} = {asked} fits prompts of at most {limit - asked} tokens, and how long yours are the "
+            "configuration does not say: give --prompt-tokens",
+            ("--prompt-tokens",),
+        )
+
+
+def _longest_prompt(run: RuleContext, limit: int) -> tuple[int | None, str]:
+    if run.prompt_tokens:
+        return run.prompt_tokens, "--prompt-tokens"
+    if named := run.config.keys.prompt:
+        length = run.config.number(named)
+        return (int(length), named) if length else (None, "the shortest there is")
+    # What prime-rl trains on, prompt and completion, is at most seq_len: the rest of the context is for longer prompts.
+    trained = run.config.number("orchestrator.seq_len") or limit
+    return (
+        (limit - int(trained), "what orchestrator.seq_len leaves")
+        if trained < limit
+        else (None, "the shortest there is")
+    )
+
+
+def empty_env_in_config(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Environment variables that are interpolated and are not there."""
+    yield from remedies.check_interpolations(run.config.written, run.config.environ)
+
+
+def fsdp_cpu_offload_lora(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """prime-rl's FSDP offload together with LoRA."""
+    key = "trainer.model.fsdp_cpu_offload"
+    if run.config.get(key) is True and lora_of(run):
+        why = "LoRA's weights are moved between CPU and GPU while FSDP holds them, which torch refuses"
+        instead = "fsdp_cpu_offload = false\n# and to save memory on the card:\n[trainer.model.ac]\nfreq = 1"
+        yield Advice(key, why, instead)
+
+
+def windows_path_in_wsl(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Paths with a drive letter: wrong wherever the run is on Linux, WSL included."""
+    if sys.platform == "win32" and not run.packages_unknown:
+        return
+    for key, value in run.config.leaves():
+        if isinstance(value, str) and (path := remedies.wsl_path(value)) != value:
+            yield Advice(key, f"{value} is a Windows path, which is no path on Linux and WSL", path)
+
+
+def dataset_root_not_file(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Folders where verl hands parquet files to load_dataset."""
+    for key in ("data.train_files", "data.val_files"):
+        for entry, path in run.config.leaves(key):
+            if not isinstance(path, str):
+                continue
+            local = os.path.expanduser(path)
+            if not os.path.exists(local):
+                yield Unchecked(f"{entry}: there is no {path} on this machine")
+                continue
+            try:
+                file = remedies.dataset_file(local)
+            except ValueError as error:
+                yield Advice(entry, str(error), run.config.write(entry, f"{path}/….parquet"))
+            else:
+                if file != local:
+                    yield Advice(entry, f"{path} is a folder, and load_dataset takes files", file)
+
+
+def expandable_segments(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Expandable segments beside the memory pool of vLLM's sleep mode, which is verl's default."""
+    config = run.config
+    if not engine_sleeps(run) or not _uses_vllm(run):
+        return
+    variables = [(name, name, value) for name, value in config.environ.items()]
+    inside = "ray_kwargs.ray_init.runtime_env.env_vars"
+    variables += [(key, key.removeprefix(f"{inside}."), str(value)) for key, value in config.leaves(inside)]
+    for key, name, value in variables:
+        switched_on = re.search(r"expandable_segments\s*:\s*True", value)
+        if switched_on and remedies.without_expandable_segments({name: value}) != {name: value}:
+            why = f"{name}={value}: not beside the memory pool of vLLM's sleep mode, before vLLM 0.20.1"
+            yield Advice(key, why, f"unset {name}" if key == name else f"leave {name} out")
+
+
+def flash_attention_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """FlashAttention 2, which is the trainers' default, where it is not installed. Only FSDP asks for it."""
+    key, default = run.config.keys.attention
+    if (not run.verl or trains_with_fsdp(run)) and run.config.get(key, default) == "flash_attention_2":
+        more = " and use_remove_padding: false" if run.verl else ""
+        yield from _needs(run, key, "flash-attn", run.config.write(key, "sdpa") + more)
+
+
+def vllm_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """vLLM, where it is not installed."""
+    if _uses_vllm(run):
+        key = {"verl": "actor_rollout_ref.rollout.name", "trl": "use_vllm"}.get(run.config.trainer, "inference")
+        # The extra takes the release that the trainer supports; prime-rl's lock has it.
+        extra = f'pip install "{run.config.trainer}[vllm]"'
+        yield from _needs(run, key, "vllm", extra if run.verl or run.trl else "uv sync in prime-rl's checkout")
+
+
+def apex_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Megatron's fused gradient accumulation without Apex."""
+    for key, value in run.config.leaves():
+        if key.endswith(".gradient_accumulation_fusion") and value is True:
+            yield from _needs(run, key, "apex", run.config.write(key, "false"))
+
+
+def mbridge_missing(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """megatron-core, or a bridge between Megatron's weights and Hugging Face's, that is not installed."""
+    for key, value in run.config.leaves():
+        if key.endswith(".strategy") and value == "megatron":
+            yield from _needs(run, key, "megatron", run.config.write(key, "fsdp"))
+        if not key.endswith(".use_mbridge") or value is not True:
+            continue
+        vanilla = run.config.get(f"{key.rpartition('.')[0]}.vanilla_mbridge")
+        only_with_bridge = Stack.installed().satisfies("verl", ">=0.9")  # and with the choice of one
+        bridge = "mbridge" if vanilla or (vanilla is None and not only_with_bridge) else "megatron-bridge"
+        instead = f"pip install {bridge}" if only_with_bridge else run.config.write(key, "false")
+        if run.packages_unknown or remedies.missing_symbol(bridge) != remedies.missing_symbol("megatron"):
+            yield from _needs(run, key, bridge, instead)  # else it is Megatron's
+
+
+def undeclared_dependency(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """Packages that verl imports for a setting, or by default, and does not declare."""
+    if run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
+    else:
+        yield from remedies.undeclared_dependencies(run.config.tree)
+
+
+def _uses_vllm(run: RuleContext) -> bool:
+    if run.verl:
+        return bool(run.config.get("actor_rollout_ref.rollout.name") == "vllm")
+    if run.trl:
+        return bool(run.config.get("use_vllm", False)) and engine_mode(run) == "colocate"
+    return isinstance(run.config.get("inference"), Mapping)
+
+
+def _needs(run: RuleContext, key: str, setting: str, instead: str) -> Iterator[Advice | Unchecked]:
+    if run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
+    elif why := remedies.missing_symbol(setting):
+        yield Advice(key, why, instead)
+
+
+COMMON: dict[str, Rule] = {
+    "unknown-key": unknown_key,
+    "unknown-value": unknown_value,
+    "max-tokens-overflow": max_tokens_overflow,
+    "gpu-memory-utilization": gpu_memory_utilization,
+    "trainer-engine-oom": trainer_engine_oom,
+    "windows-path-in-wsl": windows_path_in_wsl,
+    "flash-attention-missing": flash_attention_missing,
+    "vllm-missing": vllm_missing,
+}
+# These are no documented failures: they need no more than the trainer's own schema.
+OWN = ("unknown-key", "unknown-value", "added-key", "batch-sizes")
+RULES: dict[str, dict[str, Rule]] = {
+    "prime-rl": {
+        "config-key-placement": config_key_placement,
+        "fsdp-cpu-offload-lora": fsdp_cpu_offload_lora,
+        **COMMON,
+    },
+    "trl": {**COMMON, "batch-sizes": batch_sizes, "expandable-segments": expandable_segments},
+    "verl": {
+        **COMMON,
+        "added-key": added_key,
+        "batch-sizes": batch_sizes,
+        "empty-env-in-config": empty_env_in_config,
+        "dataset-root-not-file": dataset_root_not_file,
+        "expandable-segments": expandable_segments,
+        "apex-missing": apex_missing,
+        "mbridge-missing": mbridge_missing,
+        "undeclared-trainer-dependency": undeclared_dependency,
+        "trainer-not-found": trainer_not_found,
+        "stale-ray-session": stale_ray_session,
+    },
+}

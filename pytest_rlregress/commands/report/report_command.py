@@ -1,0 +1,194 @@
+"""The command ``rlregress report``."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_rlregress.commands.report import json_document, text
+from pytest_rlregress.commands.report.history.record_files import HistoryError
+from pytest_rlregress.commands.report.history.store import History, open_history
+from pytest_rlregress.commands.report.judgement import comparison, night
+from pytest_rlregress.commands.report.judgement.comparison import RunComparison
+from pytest_rlregress.commands.report.judgement.facts import Night, night_of
+from pytest_rlregress.commands.report.judgement.kinds import Kind
+from pytest_rlregress.util.files import write_whole
+
+_PAGE = Path("report.html")
+_STDIN = _STDOUT = Path("-")
+_WORDS = "\n".join(f"  {kind:16} {kind.sentence}" for kind in Kind if kind is not Kind.STEADY)
+_MANUAL = f"""\
+examples:
+  rlregress report records                                 the page, report.html, and a summary
+  rlregress report records --night today --expect h100,h200 --gate
+                                                           in CI: exit 1 if something got worse and repeats
+  rlregress report records --json - | jq '.changes[] | select(.trips) | .bisect'
+  rlregress report --compare before.json after.json again.json
+                                                           two runs, the second with a rerun; no nights
+
+words, of a test on one kind of hardware, against the last run in which it was good:
+{_WORDS}
+  NO RUN           the hardware did not run: nothing is known, nothing is green
+
+Regressions close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
+on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 2 what was asked for cannot be made; 130 interrupted.
+"""
+
+
+class ReportError(ValueError):
+    """A report that cannot be made: the message says why, and what to do."""
+
+
+def declare(commands: Any) -> None:
+    """Add the command to argparse's sub-commands."""
+    parser = commands.add_parser(
+        "report",
+        description="Tell from the records of many runs what changed, since when, because of which upgrade, and what "
+        "to run next. Without an option that asks for something else it writes a page, report.html.",
+        epilog=_MANUAL,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "records",
+        nargs="*",
+        type=Path,
+        metavar="RECORDS",
+        help="folders of records (pytest --rl-record-dir), or records; - reads their names, one a line",
+    )
+    parser.add_argument("--compare", nargs="+", type=Path, metavar="RECORD", help="BEFORE AFTER [AFTER …], no folders")
+    parser.add_argument("--gate", action="store_true", help="exit with 1 if a verdict got worse and that repeats")
+    parser.add_argument(
+        "--night", type=_night, metavar="DATE", help="such as 2026-03-14, or today (default: of the newest record)"
+    )
+    parser.add_argument("--expect", default="", metavar="LIST", help="hardware that should have run, such as h100,h200")
+    output = parser.add_argument_group("what is written; - is standard output")
+    output.add_argument("--output", type=Path, metavar="FILE", help="one HTML page, which needs no network")
+    output.add_argument("--markdown", type=Path, metavar="FILE", help="for a job's summary or an issue on GitHub")
+    output.add_argument("--json", type=Path, metavar="FILE", help="for scripts")
+    parser.set_defaults(run=run)
+
+
+def _night(text: str) -> datetime.date:
+    if text == "today":
+        return night_of(time.time())
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no night. Allowed: a date such as 2026-03-14, or today"
+        ) from None
+
+
+def run(options: argparse.Namespace) -> int:
+    """Report; returns the exit code."""
+    try:
+        return _compare(options) if options.compare else _report(options)
+    except (ReportError, HistoryError, OSError) as error:
+        print(f"rlregress report: {error}", file=sys.stderr)
+        return 2
+
+
+def _report(options: argparse.Namespace) -> int:
+    sources = list(_sources(options.records))
+    if not sources:
+        raise ReportError("name the records: a folder that pytest --rl-record-dir wrote to, or --compare BEFORE AFTER")
+    history = open_history(sources)
+    judged = _judged(history, options.night, [name.strip() for name in options.expect.split(",") if name.strip()])
+    _tell(judged, options)
+    unmade = ""
+    output = options.output or (None if options.gate or options.markdown or options.json else _PAGE)
+    if output is not None:
+        try:
+            _write(output, _page(judged, history))
+            _say_to(options, f"page: {output}")
+        except (ReportError, OSError) as error:  # must not cost the gate too
+            unmade = str(error)
+            print(f"rlregress report: no page: {unmade}", file=sys.stderr)
+    return (options.gate and _gate(judged.changes, options)) or 2 * bool(unmade)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    if len(options.compare) < 2 or options.records or options.output or options.night or options.expect:
+        raise ReportError(
+            "--compare takes two records or more, BEFORE AFTER [AFTER …], and of the other options "
+            "only --gate, --markdown and --json"
+        )
+    before, *after = options.compare
+    history = open_history(options.compare)
+    try:
+        found = comparison.compare(history, before, after)
+    except ValueError as error:
+        raise ReportError(str(error)) from None
+    _tell(found, options)
+    return _gate(found.changes, options)
+
+
+def _sources(given: Sequence[Path]) -> Iterator[Path]:
+    for path in given:
+        if path == _STDIN:
+            yield from (Path(line) for line in sys.stdin.read().splitlines() if line)
+        else:
+            yield path
+
+
+def _judged(history: History, date: datetime.date | None, expect: Sequence[str]) -> Night:
+    if date is None and not history.runs:
+        reasons = [f"{problem.path}: {problem.text}" for problem in history.problems[:3]]
+        raise ReportError(f"no record to report on: {'; '.join(reasons) or 'no source was given'}")
+    return night.judge_night(history, date, expect)
+
+
+def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
+    """Print the summary, and write the files that were asked for."""
+    if _STDOUT not in (options.markdown, options.json, options.output):
+        print(text.tell(found), end="")
+    if options.markdown:
+        _write(options.markdown, text.tell(found))
+    if options.json:
+        _write(options.json, json.dumps(json_document.as_json(found), indent=2) + "\n")
+
+
+def _gate(changes: Sequence[Any], options: argparse.Namespace) -> int:
+    closed = any(change.trips for change in changes)
+    _say_to(options, f"gate: {'closed, something got worse and repeats' if closed else 'open'}")
+    return int(closed)
+
+
+def _say_to(options: argparse.Namespace, line: str) -> None:
+    """Print below the summary; on standard error where standard output is for a file."""
+    aside = _STDOUT in (options.markdown, options.json, options.output)
+    print(f"\n{line}", file=sys.stderr if aside else sys.stdout)
+
+
+def _page(judged: Night, history: History) -> str:
+    """Render the page.
+
+    Raises:
+        ReportError: What makes it is not installed.
+    """
+    try:
+        from pytest_rlregress.commands.report.page import page
+
+        return page.render(judged, history, datetime.datetime.now(datetime.UTC))
+    except ModuleNotFoundError as error:
+        if error.name != "jinja2":
+            raise
+        raise ReportError(f"{error.name} is not installed: pip install 'pytest-rlregress[report]'") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file atomically; what is no file, such as a pipe, is written to."""
+    if path == _STDOUT:
+        sys.stdout.write(text)
+        return
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)

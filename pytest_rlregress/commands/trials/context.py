@@ -1,0 +1,205 @@
+"""What every command with trials works with: tests that were named, where packages come from, where things are kept."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from pytest_rlregress.commands.environments import index_settings
+from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.commands.trials.progress import Progress
+from pytest_rlregress.commands.trials.pytest_run import TrialRequest
+from pytest_rlregress.commands.trials.runner import Builder, TrialRunner
+from pytest_rlregress.commands.trials.trial import FORMAT, RequestError, TrialFolder
+from pytest_rlregress.failures import catalogue
+from pytest_rlregress.stack import locks
+from pytest_rlregress.stack.locks import Lock
+
+# Folders that many distributions and projects have, and that say nothing of whose code is imported.
+_NOBODYS_MODULES = {"__pycache__", "benchmarks", "docs", "examples", "scripts", "test", "tests", "tools"}
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """What every command with trials works with.
+
+    Attributes:
+        options: The command line's.
+        failures: The catalogue.
+        request: The tests.
+        progress: Told of everything.
+        environments: Where environments are built.
+        settings: Variables for uv that say where packages come from.
+    """
+
+    options: argparse.Namespace
+    failures: catalogue.Catalogue
+    request: TrialRequest
+    progress: Progress
+    environments: Environments
+    settings: Mapping[str, str]
+
+    @cached_property
+    def test_key(self) -> Mapping[str, Any]:
+        """All that tells these tests from others: what JSON can hold."""
+        return {
+            "tests": [*self.request.arguments, *self.request.shipped, *self.request.failures],
+            "options": self.request.options,
+            "contents": _hash_contents(self.request, self.failures, locks.installed()),
+        }
+
+    @contextmanager
+    def runner(
+        self, key: Mapping[str, Any], builder: Builder | None = None, request: TrialRequest | None = None
+    ) -> Iterator[TrialRunner]:
+        """Make what tries the candidates of this request, with what is known of them from before.
+
+        Args:
+            key: All that tells this request from others, beside the tests.
+            builder: What builds environments, where these are not the usual ones.
+            request: The tests, where they are not run from where they were named.
+        """
+        request_key = {
+            **key,
+            **self.test_key,
+            "repeat": self.options.repeat,
+            "format": FORMAT,
+            "machine": [platform.machine(), platform.python_version()],  # no name of a host, which a pod has but once
+        }
+        name = hashlib.sha256(json.dumps(request_key, sort_keys=True).encode()).hexdigest()[:16]
+        path = self.options.cache_dir / "trials" / name
+        with TrialFolder.open(path, fresh=self.options.fresh) as folder:
+            self.progress.report_known(len(folder.trials))
+            runner = TrialRunner(
+                builder or self.environments,
+                folder,
+                request or self.request,
+                repeat=self.options.repeat,
+                timeout=self.options.timeout,
+                set_activity=self.progress.set_activity,
+                say=self.progress.say,
+            )
+            yield runner
+
+
+@contextmanager
+def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[TrialContext]:
+    """Make the context of trials of these tests: documented failures, files, folders and node ids.
+
+    Raises:
+        RequestError: There is no such test.
+        CatalogueError: There is no such failure.
+        IndexProblem: pip's or uv's configuration cannot be read.
+        NoUv: uv is not installed.
+    """
+    known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
+    request = _make_request(tests, options, known)
+    settings = index_settings.read_settings(os.environ)
+    environments = Environments(
+        options.cache_dir / "environments",
+        settings=settings,
+        offline=options.no_network,
+        say=progress.say,
+    )
+    try:
+        yield TrialContext(options, known, request, progress, environments, settings)
+    finally:
+        environments.close()
+
+
+def _make_request(tests: Sequence[str], options: argparse.Namespace, known: catalogue.Catalogue) -> TrialRequest:
+    own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
+    try:
+        for_pytest = shlex.split(options.pytest)
+    except ValueError as error:
+        raise RequestError(f"--pytest {options.pytest!r} is no list of options: {error}") from None
+    more = (
+        *([f"--hw={options.hw}"] if options.hw else []),
+        *(["-o", f"rlregress_scenarios={own}"] if own else []),
+        *for_pytest,
+    )
+    shipped = tuple(
+        test for test in tests if not _path_of(test).exists() and (catalogue.SHIPPED / _path_of(test)).exists()
+    )
+    if any("::" in test for test in tests):
+        more = (*more, "--rl-long")  # what is asked for by name is to run, however long it takes
+    given = tuple(test for test in tests if test not in shipped)
+    missing = [test for test in given if not _path_of(test).exists()]
+    failures = tuple(_find_failure(test, options.command, known) for test in missing)
+    if failures and "--rl-long" not in more:
+        more = (*more, "--rl-long")
+    return TrialRequest(tuple(test for test in given if test not in missing), shipped, failures, options=more)
+
+
+def _find_failure(test: str, command: str, known: catalogue.Catalogue) -> str:
+    if "::" in test or test.endswith(".py"):
+        raise RequestError(f"no such test: {test}: there is no file {_path_of(test)}")
+    folder, _, failure_id = test.rpartition("/")
+    failure = known.find(failure_id, f"rlregress {command}")
+    if folder and failure.area != folder:
+        raise RequestError(f"{failure.id} is in {failure.area}/, not in {folder}/")
+    return failure.id
+
+
+def refuse_shadowed(packages: Iterable[str]) -> None:
+    """Refuse to try releases of packages that PYTHONPATH has too: its code would be tried instead, each time.
+
+    Raises:
+        RequestError: It has one.
+    """
+    modules = metadata.packages_distributions()
+    for name in packages:
+        own = {
+            one for one, owners in modules.items() if name in [str(canonicalize_name(owner)) for owner in owners]
+        } - _NOBODYS_MODULES
+        for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+            for module in own | {name.replace("-", "_")}:
+                if Path(folder, module).is_dir() or Path(folder, f"{module}.py").exists():
+                    raise RequestError(
+                        f"{module} would be imported from {folder}, which is on PYTHONPATH, and never from a release "
+                        f"of {name}: take that folder off PYTHONPATH"
+                    )
+
+
+def _hash_contents(request: TrialRequest, known: catalogue.Catalogue, here: Lock) -> str:
+    """Hash the tests, the code beside them and the user's projects: what was tried with other code says nothing."""
+    paths = [_path_of(test) for test in request.arguments]
+    paths += [catalogue.SHIPPED / _path_of(test) for test in request.shipped]
+    paths += [known[failure].folder.parent for failure in request.failures]
+    if not paths:
+        paths = sorted({failure.folder.parent for failure in known.values()})
+    files = {file for path in paths for file in (_list_code(path) if path.is_dir() else [path])}
+    for path in map(Path.absolute, paths):
+        files |= {file for folder in path.parents if (file := folder / "conftest.py").exists()}
+        if not path.is_dir():  # a test's helpers are beside it, in a folder there, or in its area
+            files |= {*catalogue.area_of(path).glob("*.py"), *path.parent.glob("*.py"), *path.parent.glob("*/*.py")}
+    for line in here.lines.values():
+        if line.startswith("-e "):
+            files |= {*_list_code(Path(line.removeprefix("-e ")))}
+    contents = {os.path.relpath(file): file.read_bytes() for file in files if file.is_file()}
+    parts = (part for name in sorted(contents) for part in (name.encode(), contents[name]))
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _list_code(folder: Path) -> Iterator[Path]:
+    """List the files of Python in a folder and below, without hidden folders and environments."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] != "." and not Path(place, name, "pyvenv.cfg").exists()]
+        yield from (Path(place, name) for name in names if name.endswith(".py"))
+
+
+def _path_of(test: str) -> Path:
+    return Path(test.partition("::")[0])

@@ -1,0 +1,151 @@
+"""Try candidates: an environment for the lock, the runs, their records in a folder. Nothing is tried twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import structs
+
+from pytest_rlregress.commands.environments.environment import Environment
+from pytest_rlregress.commands.environments.resolver import explain_conflict
+from pytest_rlregress.commands.environments.uv import Unbuildable
+from pytest_rlregress.commands.trials import failure_comparison, pytest_run
+from pytest_rlregress.commands.trials.trial import Observation, State, Trial, TrialFolder, TrialRun
+from pytest_rlregress.stack.locks import Lock, differences
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to try.
+
+    Attributes:
+        label: In words, unique in a request: ``transformers 5.0.0``.
+        lock: Resolves it; raises Unbuildable where that cannot be.
+        base: The lock that is held fixed, against which is told what had to move.
+        subjects: The packages it is about: these are not told among what had to move.
+    """
+
+    label: str
+    lock: Callable[[], Lock]
+    base: Lock
+    subjects: frozenset[str] = frozenset()
+
+
+class Builder(Protocol):
+    """Builds environments."""
+
+    def build(self, lock: Lock) -> Environment:
+        """The environment of a lock; raises Unbuildable, or NoSpace where the disk is full."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a candidate is to one test, and why."""
+
+    state: State
+    reason: str
+
+
+class TrialRunner:
+    """Tries candidates for the tests of one request.
+
+    Args:
+        environments: Builds them.
+        folder: What was tried before, and where it is kept.
+        request: The tests.
+        repeat: Runs of each candidate.
+        timeout: Seconds a run may take.
+        set_activity: Told what is tried now.
+        say: Takes a line of progress.
+    """
+
+    def __init__(
+        self,
+        environments: Builder,
+        folder: TrialFolder,
+        request: pytest_run.TrialRequest,
+        *,
+        repeat: int,
+        timeout: float,
+        set_activity: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._environments, self._folder, self._request = environments, folder, request
+        self._repeat, self._timeout, self._set_activity, self._say = repeat, timeout, set_activity, say
+        self._known = dict(folder.trials)
+        #: What the trials took that are known from before.
+        self.seconds_before = sum(trial.seconds for trial in folder.trials.values())
+        #: Every trial of this request, in the order in which they were asked for.
+        self.trials: dict[str, Trial] = {}
+
+    def run_only(self, tests: Iterable[str]) -> None:
+        """Run only these tests from now on."""
+        self._request = replace(self._request, tests=frozenset(tests))
+
+    def find_trial(self, candidate: Candidate) -> Trial | None:
+        """Find the trial of a candidate, if it was tried."""
+        found = self._known.get(candidate.label)
+        if found is not None:
+            self.trials.setdefault(candidate.label, found)
+        return found
+
+    def try_(self, candidate: Candidate) -> Trial:
+        """Try a candidate, once.
+
+        Raises:
+            NoSpace: The disk is full.
+        """
+        found = self.find_trial(candidate)
+        if found is None:
+            found = self._try(candidate)
+            self._known[candidate.label] = self.trials[candidate.label] = found
+            if not found.trouble:  # what could not be built, such as without network, may be another time
+                self._folder.add(found)
+        return found
+
+    def _try(self, candidate: Candidate) -> Trial:
+        begun = time.monotonic()
+        self._set_activity(candidate.label)
+        try:
+            lock = candidate.lock()
+            twin = next((one for one in self._known.values() if one.lock == lock and one.runs), None)
+            if twin is not None:  # the same set of packages by another name
+                return structs.replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
+            environment = self._environments.build(lock)
+        except Unbuildable as error:
+            seconds, conflict = time.monotonic() - begun, explain_conflict(error)
+            return Trial(candidate.label, trouble=str(error), build_seconds=seconds, conflict=conflict)
+        built = time.monotonic() - begun
+        runs = tuple(self._run(environment.python) for _ in range(self._repeat))
+        moved = (one for one in differences(candidate.base, lock) if one.name not in candidate.subjects)
+        return Trial(candidate.label, lock, runs, "", built, tuple(map(str, moved)))
+
+    def _run(self, python: Path) -> TrialRun:
+        return pytest_run.run_tests(python, self._request, timeout=self._timeout, say=self._say)
+
+
+def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
+    """Say whether one test is good or bad in a trial.
+
+    Args:
+        trial: What was tried.
+        test: The test's key.
+        bad: The test at the bad end; None while the ends are compared: any failure is bad then.
+        hardware: What the bad end ran on.
+    """
+    if trial.trouble:
+        return TrialResult(State.UNKNOWN, trial.trouble)
+    return TrialResult(
+        *failure_comparison.combine_runs(
+            [
+                failure_comparison.compare_with_bad_end(
+                    failure_comparison.find_observation(run, test), run, bad, hardware
+                )
+                for run in trial.runs
+            ]
+        )
+    )

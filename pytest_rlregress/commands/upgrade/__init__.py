@@ -1,0 +1,19 @@
+"""``rlregress upgrade``: may I upgrade? docs/upgrade.md has the promises.
+
+In the order of a preview:
+
+``upgrade_command``  the options, and what the exit codes mean
+``preview``          the upgrade is planned, built, tried; the answer
+``plan``             what is asked for, and what moves
+``resolution``       resolves it; who forbids what cannot be installed here
+``tries``            a set of upgrades tried, and compared with the environment as it is
+``comparison``       what the tests say before and after: pure
+``step``             what the training step measured before and after
+``stepwise``         the largest set that makes nothing worse
+``growth``           which set to try next: pure
+``answer``           the answer's parts
+``rendering``        the answer, told in sentences and sections
+
+How environments are built and tests run in them is in ``pytest_rlregress.commands.trials``,
+as for ``rlregress bisect``.
+"""

@@ -1,0 +1,179 @@
+"""Compare what the tests said before an upgrade and after it. Pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+from pytest_rlregress.commands.trials.failure_comparison import describe, find_observation
+from pytest_rlregress.commands.trials.trial import Observation, Trial, TrialRun
+from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
+from pytest_rlregress.util.text import on_one_line
+
+_NOT_SEEN = "not seen"
+
+
+class Effect(StrEnum):
+    """What an upgrade does to a test, the gravest first."""
+
+    BROKEN = "broken"  # a component that the test needs does not work there
+    WORSE = "worse"
+    BAD_BEFORE = "bad before"
+    LOST = "lost"  # it says nothing about the stack any more
+    BETTER = "better"
+    ABSENT = "absent"  # the documented failure is gone
+    GAINED = "gained"
+    SAME = "same"
+
+    @property
+    def place(self) -> int:
+        """Its place among all, the gravest at 0."""
+        return list(Effect).index(self)
+
+    @property
+    def forbids(self) -> bool:
+        """Whether it makes an upgrade unsafe."""
+        return self in (Effect.BROKEN, Effect.WORSE)
+
+
+@dataclass(frozen=True)
+class TestEffect:
+    """A test before and after an upgrade.
+
+    Attributes:
+        test: Its key.
+        failure: Id of the documented failure whose side it is, or None.
+        side: ``reproduces``, ``guards`` or None.
+        before: Its verdict before.
+        after: Its verdict after; ``not seen`` where there was no such test.
+        effect: What the upgrade does to it.
+        reason: What came out after, in one line.
+        text: The report's text after, where it failed.
+    """
+
+    __test__ = False
+
+    test: str
+    failure: str | None
+    side: str | None
+    before: str
+    after: str
+    effect: Effect
+    reason: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class VerdictChange:
+    """One side of a documented failure, or a test of the user's own, before and after an upgrade.
+
+    Attributes:
+        name: Id of the failure, or the test's key.
+        side: ``reproduces``, ``guards`` or "".
+        before: Its verdicts before, counted: ``held 5``.
+        after: Its verdicts after.
+        effect: The gravest on any of its tests.
+        verdict: The verdict after of the first test with that effect.
+        reason: What came out of it, in one line.
+        text: Its report's text, where it failed.
+    """
+
+    name: str
+    side: str
+    before: str
+    after: str
+    effect: Effect
+    verdict: str
+    reason: str = ""
+    text: str = ""
+
+
+def compare_trials(before: Trial, after: Trial) -> tuple[TestEffect, ...]:
+    """Compare every test that was seen in either trial; of several runs the worst counts."""
+    seen: dict[str, Observation] = {}
+    for run in (*before.runs, *after.runs):
+        for test, one in run.observations.items():
+            seen.setdefault(test, one)
+    tests = [test for test in seen if "::" in test] or list(seen)
+    return tuple(_compare(seen[test], _find_worst(before.runs, test), _find_worst(after.runs, test)) for test in tests)
+
+
+def is_driven(effects: Iterable[TestEffect], *, after: bool) -> bool:
+    """Whether any test said something about the stack, before or after."""
+    return any(_rank(one.after if after else one.before) is not Rank.NOTHING for one in effects)
+
+
+def summarize_effects(effects: Sequence[TestEffect]) -> tuple[VerdictChange, ...]:
+    """Summarize what changed by documented failure and side, the gravest first."""
+
+    def name(one: TestEffect) -> tuple[str, str]:
+        return one.failure or one.test, one.side or ""
+
+    rows = []
+    for (failure, side), some in groupby(sorted(effects, key=name), key=name):
+        tests = list(some)
+        gravest = min(tests, key=lambda one: one.effect.place)
+        if gravest.effect is not Effect.SAME:
+            before, after = (_count(getattr(one, end) for one in tests) for end in ("before", "after"))
+            about = gravest.effect, gravest.after, gravest.reason, gravest.text
+            rows.append(VerdictChange(failure, side, before, after, *about))
+    return tuple(sorted(rows, key=lambda row: (row.effect.place, row.name, row.side)))
+
+
+def list_gone(effects: Iterable[TestEffect]) -> tuple[str, ...]:
+    """List the documented failures that were reproduced before and in no test after: their workarounds may go."""
+    sides: dict[str, list[TestEffect]] = {}
+    for one in effects:
+        if one.failure and one.side == "reproduces":
+            sides.setdefault(one.failure, []).append(one)
+    return tuple(
+        failure
+        for failure, tests in sorted(sides.items())
+        if any(one.effect is Effect.ABSENT for one in tests)
+        and not any(_rank(one.after) > Rank.GOOD or one.effect is Effect.LOST for one in tests)
+    )
+
+
+def _compare(known: Observation, before: Observation | None, after: Observation | None) -> TestEffect:
+    was, is_ = (one.verdict if one is not None else _NOT_SEEN for one in (before, after))
+    effect = _classify(was, is_)
+    if after is None or effect is Effect.SAME:
+        return TestEffect(known.test, known.failure, known.side, was, is_, effect)
+    reason = on_one_line(after.outcome.message) if _rank(is_) is Rank.NOTHING else describe(after)
+    text = after.text if effect.forbids else ""
+    return TestEffect(known.test, known.failure, known.side, was, is_, effect, reason, text)
+
+
+def _classify(before: str, after: str) -> Effect:
+    was, is_ = _rank(before), _rank(after)
+    if was is Rank.FAILING or before == Verdict.BLOCKED:
+        return Effect.BETTER if Rank.NOTHING < is_ < Rank.FAILING else Effect.BAD_BEFORE
+    if after == Verdict.BLOCKED:
+        return Effect.BROKEN
+    if is_ is Rank.NOTHING:
+        return Effect.SAME if was is Rank.NOTHING else Effect.LOST
+    if was is Rank.NOTHING:
+        return Effect.WORSE if is_ is Rank.FAILING else Effect.GAINED
+    if is_ > was:
+        return Effect.WORSE
+    if after == Verdict.ABSENT and before == Verdict.REPRODUCED:
+        return Effect.ABSENT
+    return Effect.SAME
+
+
+def _find_worst(runs: Sequence[TrialRun], test: str) -> Observation | None:
+    """Find a test in the run in which it was worst; what kept it from being run stands for it."""
+    found = [one for run in runs if (one := find_observation(run, test)) is not None]
+    return max(found, key=lambda one: (one.verdict == Verdict.BLOCKED, _rank(one.verdict)), default=None)
+
+
+def _rank(word: str) -> Rank:
+    return Rank.FAILING if word == "uncollected" else rank(word)
+
+
+def _count(words: Iterable[str]) -> str:
+    counts: Mapping[str, int] = Counter(words)
+    return ", ".join(f"{word} {count}" for word, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])))

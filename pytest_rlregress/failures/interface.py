@@ -1,0 +1,173 @@
+"""What is no verdict about a failure: a test that drives what the stack has not, or that has a mistake of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_rlregress.failures.catalogue import area_of
+from pytest_rlregress.stack import COMPONENTS, InterfaceMissing, component_of, missing, versions
+
+_PACKAGE = "pytest_rlregress"
+#: What only passes an access on: the import system, ``monkeypatch``, a module's or class' own ``__getattr__``.
+_PASSING_MODULES = ("importlib", "_pytest.monkeypatch")
+_PASSING_FUNCTIONS = ("__getattr__", "__getattribute__")
+
+_IMPORT = re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'")
+_PATCHED = re.compile(r"<(?:module|class) '(?P<module>[\w.]+)'.*> has no attribute '(?P<name>\w+)'")
+_CALL = re.compile(
+    r"(?P<function>[\w.]+)\(\) (?P<how>missing \d+ required|got an unexpected keyword|got multiple values|takes )"
+)
+_NO_GPU = re.compile("Torch not compiled with CUDA enabled|Found no NVIDIA driver|No CUDA GPUs are available")
+
+
+class DidNotAct(Exception):
+    """A test that reproduces a failure came to its end without a call into the component that is said to fail."""
+
+
+def missing_interface(error: BaseException, test_file: Path) -> str:
+    """Name what a test lacks: an interface that the installed version of a component has not, or a whole component.
+
+    A component is lacking whoever imports it: transformers' Trainer asks for accelerate, which it does not require.
+    Such is a module, a function or class of one, or an argument of theirs, that the harness or the test's own file
+    asked for: the innermost frame of the traceback says who. Where that does not show, such as through an actor,
+    ``InterfaceMissing`` says it. "" for any other exception: what fails inside of the stack, or in the user's own
+    function under a guard, is no matter of the test.
+
+    Args:
+        error: What came out of the test.
+        test_file: The test's file: the helpers of its folder and area count as the test's own.
+    """
+    if isinstance(error, InterfaceMissing):
+        return str(getattr(error, "cause", error))  # Ray's has all of the actor's traceback in its own text
+    if isinstance(error, ImportError) and (reason := _not_installed(error)):
+        return reason
+    frame = _asking(error)
+    if frame is None or not _is_of_test(frame, test_file):
+        return ""
+    return _import(error) or _attribute(error) or _call(error, frame)
+
+
+def mistake(error: BaseException, item: pytest.Item) -> str:
+    """Say what is wrong with the test itself: an undefined name, no act, a GPU without marker hw; "" for nothing."""
+    if isinstance(error, DidNotAct):
+        return f"a mistake of the test: {error}"
+    frame = _asking(error)
+    if isinstance(error, NameError) and frame is not None and _is_of_test(frame, item.path):
+        return f"a mistake of the test: {type(error).__name__}: {error}"
+    if _NO_GPU.search(str(error)) and item.get_closest_marker("hw") is None:
+        outside = [f for f in _frames(error) if component_of(f.f_globals.get("__name__", "")) != "torch"]
+        if outside and Path(outside[-1].f_code.co_filename) == item.path:
+            return f"the test uses a GPU, which the marker hw has to say: {error}"
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    """The frames that an exception came through, outermost first."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def _asking(error: BaseException) -> FrameType | None:
+    """The innermost frame that did not only pass on what another one asked for."""
+    for frame in reversed([*_frames(error)]):
+        module = frame.f_globals.get("__name__", "")
+        passing = module in _PASSING_MODULES or module.startswith("importlib.")
+        if not passing and frame.f_code.co_name not in _PASSING_FUNCTIONS:
+            return frame
+    return None
+
+
+def _is_of_test(frame: FrameType, test_file: Path) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    own = (test_file.parent, area_of(test_file))
+    return module.partition(".")[0] == _PACKAGE or Path(frame.f_code.co_filename).parent in own
+
+
+def _not_installed(error: ImportError) -> str:
+    """Say which components an import failed for that are not installed; "" if there is none.
+
+    One that a remedy hides is installed: that its guard cannot import it is the remedy's doing.
+    """
+    if isinstance(error, ModuleNotFoundError):
+        named = [component for component in [component_of(error.name or "")] if component]
+    else:
+        words = re.findall(r"[\w-]+", str(error))
+        named = [name for name in COMPONENTS if name in words or name.replace("-", "_") in words]
+    installed = versions()
+    return "; ".join(missing(name for name in named if name not in installed).values())
+
+
+def _import(error: BaseException) -> str:
+    if not isinstance(error, ImportError):
+        return ""
+    found = _IMPORT.match(str(error))
+    if found:
+        return _of_component(found["module"], f"{found['module']}.{found['name']}")
+    return _of_component(error.name, error.name) if isinstance(error, ModuleNotFoundError) and error.name else ""
+
+
+def _attribute(error: BaseException) -> str:
+    if not isinstance(error, AttributeError):
+        return ""
+    if isinstance(error.obj, ModuleType):
+        return _of_component(error.obj.__name__, f"{error.obj.__name__}.{error.name}")
+    if isinstance(error.obj, type):
+        return _of_component(error.obj.__module__, f"{error.obj.__module__}.{error.obj.__qualname__}.{error.name}")
+    patched = _PATCHED.match(str(error))
+    return _of_component(patched["module"], f"{patched['module']}.{patched['name']}") if patched else ""
+
+
+def _call(error: BaseException, frame: FrameType) -> str:
+    """A function or class that takes other arguments: Python names it, the frame that calls it knows its module."""
+    found = _CALL.match(str(error)) if isinstance(error, TypeError) else None
+    if found is None:
+        return ""
+    names = found["function"].split(".")
+    for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
+        owner: Any = getattr(value, names[0], None) if isinstance(value, ModuleType) else value
+        name = getattr(owner, "__qualname__", None) or type(owner).__qualname__
+        if name in (names[0], found["function"]):
+            module = str(owner.__module__)
+            what = f"{module}.{found['function']} ({str(error).partition('() ')[2]})"
+            return _of_component(module, what)
+    return ""
+
+
+def _of_component(module: str, interface: str) -> str:
+    """Say that the component that the module belongs to has not the interface; "" if none that is installed has it."""
+    component = component_of(module)
+    if component is None or importlib.util.find_spec(module.partition(".")[0]) is None:
+        return ""
+    version = versions().get(component)
+    return f"drives {interface}, which {component} {version} has not" if version else ""
+
+
+def describe_of(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
+    """Describe what a test raised, and whether it is the test's: see ``pytest_rlregress.failures.verdicts.Outcome``."""
+    return {
+        **describe(excinfo),
+        "lacks": missing_interface(excinfo.value, item.path),
+        "mistake": mistake(excinfo.value, item),
+    }
+
+
+def describe(excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:
+    """Classes (most derived first), message and frames (``file:function``, outermost first) of an exception."""
+    try:
+        message = str(excinfo.value)
+    except Exception as error:
+        message = f"<str() of the exception raised {type(error).__name__}>"
+    return {
+        "exceptions": [f"{cls.__module__}.{cls.__qualname__}" for cls in excinfo.type.__mro__[:-1]],
+        "message": message,
+        "frames": [f"{Path(entry.path).as_posix()}:{entry.name}" for entry in excinfo.traceback],
+    }

@@ -1,0 +1,227 @@
+"""The verdicts, and the judge that comes to one from a test's outcome. Pure functions, no pytest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
+
+from pytest_rlregress.failures.silent import SilentFailure
+
+if TYPE_CHECKING:
+    from pytest_rlregress.failures.catalogue import Failure
+    from pytest_rlregress.failures.signatures import Signature
+
+
+_SILENT = f"{SilentFailure.__module__}.{SilentFailure.__qualname__}"
+
+
+class Rank(IntEnum):
+    """How bad a test's result is: a test got worse if its rank rose."""
+
+    NOTHING = -1  # nothing about the stack: a skip, an interrupted test
+    GOOD = 0
+    DOCUMENTED = 1
+    FAILING = 2
+
+
+class Verdict(StrEnum):
+    """What a test says about its failure on this stack, the gravest first.
+
+    Attributes:
+        letter: In pytest's progress line: capital where the verdict fails the run.
+        rank: For comparing two runs.
+        sentence: What it means.
+    """
+
+    letter: str
+    rank: Rank
+    sentence: str
+
+    def __new__(cls, word: str, letter: str = "", rank: Rank = Rank.NOTHING, sentence: str = "") -> Verdict:
+        """Make a string of the word, with what is known of it."""
+        verdict = str.__new__(cls, word)
+        verdict._value_, verdict.letter, verdict.rank, verdict.sentence = word, letter, rank, sentence
+        return verdict
+
+    CRASHED = "crashed", "K", Rank.FAILING, "the process died of a signal"
+    HUNG = "hung", "H", Rank.FAILING, "it did not end in time"
+    REGRESSED = "regressed", "G", Rank.FAILING, "the remedy does not work"
+    CHANGED = "changed", "C", Rank.FAILING, "it failed some other way than documented"
+    RETURNED = "returned", "B", Rank.FAILING, "declared absent since a release, yet it came out"
+    REPRODUCED = "reproduced", "r", Rank.DOCUMENTED, "the documented failure came out: it still happens here"
+    ABSENT = "absent", "a", Rank.GOOD, "the failing act did not fail"
+    HELD = "held", "h", Rank.GOOD, "the remedy works"
+    UNAVAILABLE = "unavailable", "u", Rank.NOTHING, "a component, an interface or the hardware is missing"
+    BLOCKED = "blocked", "b", Rank.NOTHING, "a component that it needs does not work here"
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails a run whatever the settings."""
+        return self.rank is Rank.FAILING
+
+
+_RANKS = {
+    **{verdict.value: verdict.rank for verdict in Verdict},
+    **dict.fromkeys(("passed", "xfailed", "xpassed"), Rank.GOOD),  # where xfail is strict, pytest's word is "failed"
+    **dict.fromkeys(("failed", "error"), Rank.FAILING),
+}
+
+
+def rank(word: str) -> Rank:
+    """The rank of a verdict, or of pytest's word for a test without one."""
+    return _RANKS.get(word, Rank.NOTHING)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a test, whichever way it ended.
+
+    Attributes:
+        kind: ``passed``, ``failed`` (an exception), ``skipped``, ``blocked`` (not run: a component that it needs is
+            broken), ``crashed`` (the process died) or ``hung``.
+        phase: ``setup`` or ``call``: where it ended.
+        exceptions: Dotted class names of the exception and of its bases, most derived first.
+        message: ``str(exception)``, the reason of a skip, or how the process died.
+        frames: ``file:function`` of the traceback or of the stack at death.
+        signal: Name of the signal the process died of, such as ``SIGFPE``.
+        log: What the process wrote to its log during the test.
+        lacks: The interface of the stack that the test drives and the installed version has not, as a sentence that
+            names both.
+        mistake: What is wrong with the test itself, as a sentence, such as a name that is not defined.
+    """
+
+    kind: str
+    phase: str = "call"
+    exceptions: tuple[str, ...] = ()
+    message: str = ""
+    frames: tuple[str, ...] = ()
+    signal: str | None = None
+    log: str = ""
+    lacks: str = ""
+    mistake: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, whether it fails the run, and a line that says why."""
+
+    verdict: Verdict
+    fails: bool
+    note: str = ""
+
+
+def judge(
+    side: str,
+    outcome: Outcome,
+    failure: Failure,
+    *,
+    expected: str = Verdict.REPRODUCED,
+    gone: str | None = None,
+    strict: bool = False,
+    promised: bool = False,
+) -> Judgement | None:
+    """Judge one test of a failure.
+
+    None where the test did not come as far as the act, or has a mistake of its own: that says nothing about the
+    failure, and stays an error of the test.
+
+    Args:
+        side: ``reproduces`` or ``guards``.
+        outcome: What came out of the test.
+        failure: The catalogue's entry: its signatures identify the documented failure.
+        expected: Verdict the catalogue expects of the reproduces side here: ``reproduced`` or ``absent``.
+        gone: The installed release since which the failure is declared absent, or None.
+        strict: Whether ``absent`` where ``reproduced`` was expected fails the run.
+        promised: Whether ``--hw`` promised that this test can run, so that a skip of a guard fails the run.
+    """
+    if outcome.kind == "blocked":
+        return Judgement(Verdict.BLOCKED, False, outcome.message)
+    if outcome.kind == "skipped":
+        return Judgement(Verdict.UNAVAILABLE, side == "guards" and promised, outcome.message)
+    documented = outcome.phase == "call" and bears(outcome, failure)
+    if outcome.lacks and not documented:
+        return Judgement(Verdict.UNAVAILABLE, False, outcome.lacks)
+    if outcome.kind != "passed" and not documented and (outcome.phase == "setup" or outcome.mistake):
+        return None
+    if side == "guards":
+        return _guards(outcome)
+    return _reproduces(outcome, failure, documented, expected, gone, strict)
+
+
+def bears(outcome: Outcome, failure: Failure) -> bool:
+    """Whether an outcome is a silent failure, or bears any of the signatures that a failure's tests are judged by."""
+    return _SILENT in outcome.exceptions or any(matches(signature, outcome) for signature in failure.judging)
+
+
+def matches(signature: Signature, outcome: Outcome) -> bool:
+    """Whether an outcome bears a documented signature: every key that the signature gives must match."""
+    return all(_compared(signature, outcome).values())
+
+
+def _compared(signature: Signature, outcome: Outcome) -> dict[str, bool]:
+    """Compare an outcome with a signature: whether it matches, by what the signature asks of it."""
+    wanted, found = signature.exception, {}
+    if signature.kind:
+        found["way it ended"] = signature.kind == outcome.kind
+    if wanted:
+        found["class"] = any(wanted in (name, name.rpartition(".")[2]) for name in outcome.exceptions)
+    if signature.message:
+        found["message"] = bool(signature.message.search(outcome.message))
+    if signature.signal:
+        found["signal"] = outcome.signal == signature.signal
+    if signature.log:
+        found["log"] = bool(signature.log.search(outcome.log))
+    if signature.frames:
+        found["stack"] = any(frame.search(seen) for frame in signature.frames for seen in outcome.frames)
+    return found
+
+
+def _nearest(outcome: Outcome, failure: Failure) -> str:
+    """Say which signature an outcome comes nearest to, and what does not match; "" if nothing of any matches."""
+    compared = [_compared(signature, outcome) for signature in failure.judging]
+    shares = [sum(found.values()) / len(found) for found in compared]
+    if not any(shares):
+        return ""
+    number = shares.index(max(shares))
+    same, other = ([what for what, fits in compared[number].items() if fits is wanted] for wanted in (True, False))
+    verb = "matches" if len(same) == 1 else "match"
+    negated = "does not" if len(other) == 1 else "do not"
+    return f"signature {number + 1}: the {_listed(same)} {verb}, the {_listed(other)} {negated}: "
+
+
+def _listed(words: list[str]) -> str:
+    return " and the ".join(words)
+
+
+def _guards(outcome: Outcome) -> Judgement:
+    if outcome.kind == "passed":
+        return Judgement(Verdict.HELD, False)
+    if outcome.kind in ("crashed", "hung"):
+        return Judgement(Verdict(outcome.kind), True, outcome.message)
+    return Judgement(Verdict.REGRESSED, True, first_line(outcome))
+
+
+def _reproduces(
+    outcome: Outcome, failure: Failure, documented: bool, expected: str, gone: str | None, strict: bool
+) -> Judgement:
+    if outcome.kind == "passed":
+        if expected == Verdict.ABSENT:
+            return Judgement(Verdict.ABSENT, False)
+        return Judgement(Verdict.ABSENT, strict, "the failing call did no harm, which was not expected on this stack")
+    if documented and gone:
+        return Judgement(Verdict.RETURNED, True, f"reproduced on {gone}")
+    if documented:
+        note = "" if expected == Verdict.REPRODUCED else "not expected on this stack"
+        return Judgement(Verdict.REPRODUCED, False, note)
+    if outcome.kind in ("crashed", "hung"):
+        return Judgement(Verdict(outcome.kind), True, outcome.message)
+    nearest = _nearest(outcome, failure) or "no documented signature: "
+    return Judgement(Verdict.CHANGED, True, nearest + first_line(outcome))
+
+
+def first_line(outcome: Outcome) -> str:
+    """Say in a line what came out: the exception's class and the first line of its message."""
+    name = outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else "failed"
+    line = next((line.strip() for line in outcome.message.splitlines() if line.strip()), "")
+    return f"{name}: {line}" if line else name
