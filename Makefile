@@ -5,7 +5,7 @@ UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
 
-.PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs lock bench dist clean
+.PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs site lock bench dist clean
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
@@ -43,10 +43,14 @@ lint: $(INSTALLED) ## ruff format and check, mypy strict, actionlint
 bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks
 
-docs: $(INSTALLED) ## docs/failures from the catalogue, docs/remedies.md from docstrings, docs/stacks.md from the records
+docs: $(INSTALLED) ## docs/failures from the catalogue, docs/stacks.md from the records
 	$(BIN)/python requirements/failure_pages.py
-	$(BIN)/python requirements/remedies_page.py > docs/remedies.md
 	$(BIN)/python requirements/stacks.py page
+
+site: ## docs/ as a static site with a search, in .site/site; a broken link fails it
+	$(UV) venv --quiet --allow-existing .site/venv
+	$(UV) pip install --quiet --python .site/venv --group site
+	.site/venv/bin/python requirements/build_site.py .site
 
 lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the versions
 	$(LOCK) --extra cpu --extra bisect --extra report --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \
@@ -60,7 +64,7 @@ dist: $(INSTALLED) ## the sdist and the wheel of a release, checked as the index
 	$(UV) tool run --quiet twine check --strict dist/*
 
 clean: ## remove the environments
-	rm -rf $(VENV) .matrix .mutants .stacks
+	rm -rf $(VENV) .matrix .mutants .site .stacks
 
 $(INSTALLED): pyproject.toml requirements/cpu.txt requirements/install.sh
 	requirements/install.sh $(VENV)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,9 @@ from pytest_rlregress.util.text import code_span
 #: What people looked into: the release of a change, and why a bad verdict is true.
 FINDINGS = stack_locks.LOCKS / "findings.toml"
 _NIGHTS = 10
+_EXPECTED = {"reproduced / held"}
+_UNTRIED = {"- / -", "unavailable / unavailable"}
+_ALIKE = {*_EXPECTED, *_UNTRIED, "unavailable / held"}
 _PACKAGES = ("pytest", "torch", "vllm", "transformers", "tensordict", "ray", "verl", "trl")
 _HEAD = """# What was seen on which stack
 
@@ -47,7 +50,17 @@ def shipped() -> str:
     stacks = shipped_stacks()
     about = [f"- [{one.name}](../requirements/stacks/{one.name}.txt): {one.about}" for one in stacks]
     releases = tomllib.loads(FINDINGS.read_text(encoding="utf-8"))["releases"]
-    return "\n".join([_HEAD, *about, "", *table(stacks, releases), "", *_explained(stacks, reasons())])
+    cells = {failure: {cell(one.record, failure) for one in stacks} for failure in catalogue.load([catalogue.SHIPPED])}
+    untried = [failure for failure in cells.keys() - releases.keys() if cells[failure] <= _UNTRIED]
+    alike = [failure for failure in cells.keys() - releases.keys() if _EXPECTED < cells[failure] | _UNTRIED <= _ALIKE]
+    rows = table(stacks, releases, left_out={*untried, *alike})
+    rows += ["", f"Reproduced, and the remedy held, on every stack that has what they need: {_linked(alike)}."]
+    rows += ["", f"Without a result, because they have no tests or no stack has what they need: {_linked(untried)}."]
+    return "\n".join([_HEAD, *about, "", *rows, "", *_explained(stacks, reasons())])
+
+
+def _linked(failures: Iterable[str]) -> str:
+    return ", ".join(f"[{one}](failures/{one}.md)" for one in sorted(failures))
 
 
 def shipped_stacks() -> list[RecordedStack]:
@@ -81,14 +94,24 @@ def read(lock_file: Path) -> RecordedStack:
     return RecordedStack(lock_file.stem, about, locks.read(lock_file), record)
 
 
-def table(stacks: Sequence[RecordedStack], releases: Mapping[str, Mapping[str, str]] | None = None) -> list[str]:
-    """The lines of the table: versions, then verdicts; with links into docs/, and the release of a change, if given."""
+def table(
+    stacks: Sequence[RecordedStack], releases: Mapping[str, str] | None = None, left_out: Set[str] = frozenset()
+) -> list[str]:
+    """Return the lines of the table: versions, then verdicts.
+
+    Args:
+        stacks: The columns.
+        releases: The release of a change, by failure; with them the failures link into docs/.
+        left_out: Failures without a row.
+    """
     rows = [["", *(stack.name for stack in stacks)], ["---"] * (len(stacks) + 1)]
     rows += [[package, *(_version(stack, package) for stack in stacks)] for package in _PACKAGES]
     for failure in catalogue.load([catalogue.SHIPPED]):
+        if failure in left_out:
+            continue
         name = failure if releases is None else f"[{failure}](failures/{failure}.md)"
         if releases and failure in releases:
-            name += "<br>[{text}](bisects/{report}.md)".format(**releases[failure])
+            name += f"<br>{releases[failure]}"
         rows.append([name, *(cell(stack.record, failure) for stack in stacks)])
     return [f"| {' | '.join(row)} |" for row in rows]
 

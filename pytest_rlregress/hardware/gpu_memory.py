@@ -16,7 +16,7 @@ from pytest_rlregress.hardware import nvml
 ALLOCATED_BYTES = 64 * 2**20
 # Kernels are loaded at first use and stay, which is why torch's own leak check (CudaMemoryLeakCheck) does not believe
 # the driver alone; the CUDA context itself comes with the first use and stays too: half a GiB, and more with NCCL and
-# FlashAttention. Nobody has measured all of that together, so the limit is wide; docs/card.md says how to.
+# FlashAttention. Nobody has measured all of that together, so the limit is wide; requirements/card.md says how to.
 LOADED_BYTES, CONTEXT_BYTES = 256 * 2**20, 2 * 2**30
 
 #: Seconds until memory is missed: the driver takes it back some time after it was freed or its process died.

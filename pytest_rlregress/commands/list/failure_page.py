@@ -16,11 +16,13 @@ _ISSUE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
 _HOLE = re.compile(r"\{\w*\}")
 _CHOICE = re.compile(r"\{([^{}|]+)\|[^{}]*\}")
 #: What one sees, in the order of the index.
-KINDS = ("Nothing: the numbers are wrong", "An error", "A process dies", "Nothing goes on", "A training step")
+KINDS = ("An error", "A process dies", "It hangs", "Silent", "A training step")
+#: Kinds that the index divides by the area of the failure.
+DIVIDED = ("An error", "Silent")
 
 INDEX_HEAD = """# Failures by what one sees
 
-A page each. `rlregress diagnose train.log` finds the page by the log.
+A page each. `rlregress diagnose train.log` finds the page by the log. *Silent*: nothing is printed, the numbers are wrong.
 """
 
 
@@ -55,13 +57,15 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
 
 
 def index(failures: Iterable[Failure]) -> str:
-    """Return the index of the pages: failures by what one sees, each with its first line."""
-    by_kind: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    """Return the index of the pages: failures by what one sees and by area, each with its first line."""
+    groups: dict[str, dict[str, list[str]]] = {kind: {} for kind in KINDS}
     for failure in failures:
         seen = next(iter([*_loud_lines(failure), *_silent_texts(failure.folder), *map(shown, failure.signatures)]), "")
         line = f"- [{failure.title}]({failure.id}.md)"
-        by_kind[_kind(failure)].append(f"{line}  \n  {code_span(seen)}" if seen else line)
-    parts = [f"## {kind}\n\n" + "\n".join(lines) for kind, lines in by_kind.items() if lines]
+        kind = _kind(failure)
+        heading = f"{kind}: {failure.area.replace('_', ' ')}" if kind in DIVIDED else kind
+        groups[kind].setdefault(heading, []).append(f"{line}<br>{code_span(seen)}" if seen else line)
+    parts = [f"## {heading}\n\n" + "\n".join(lines) for kind in groups.values() for heading, lines in kind.items()]
     return "\n\n".join([INDEX_HEAD.rstrip(), *parts]) + "\n"
 
 
@@ -96,12 +100,12 @@ def _text_of(argument: ast.expr) -> str:
 
 def _kind(failure: Failure) -> str:
     if _silent_texts(failure.folder) and not _loud_lines(failure):
-        return KINDS[0]
+        return KINDS[3]
     if not failure.signatures:
         return KINDS[4]
     if any(one.signal for one in failure.signatures):
-        return KINDS[2]
-    return KINDS[3] if any(one.kind == "hung" for one in failure.signatures) else KINDS[1]
+        return KINDS[1]
+    return KINDS[2] if any(one.kind == "hung" for one in failure.signatures) else KINDS[0]
 
 
 def _seen_lines(failure: Failure) -> list[str]:

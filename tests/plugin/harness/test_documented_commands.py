@@ -40,8 +40,8 @@ FILES = {
     "outputs/run.jsonl": "metrics/verl-sound.jsonl",
     "run.yaml": "configs/verl-h200-gspo-3b.yaml",
     "run.toml": "configs/prime-rl-h100-7b-lora.toml",
-    "monday.txt": "../docs/bisects/locks/older.txt",
-    "tuesday.txt": "../docs/bisects/locks/newer.txt",
+    "monday.txt": "locks/older.txt",
+    "tuesday.txt": "locks/newer.txt",
 }
 
 

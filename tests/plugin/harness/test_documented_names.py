@@ -1,4 +1,4 @@
-"""What can be found by name: the remedies' page, pydoc, and the import paths that docstrings and documents give."""
+"""What can be found by name: pydoc, and the import paths that docstrings and documents give."""
 
 from __future__ import annotations
 
@@ -13,30 +13,12 @@ import documents
 import pytest
 from installed import CHECKOUT, call
 
-from pytest_rlregress import remedies
 from pytest_rlregress.fixtures import declare
 
 PACKAGE = CHECKOUT / "pytest_rlregress"
 SOURCES = [path for folder in (PACKAGE, CHECKOUT / "fixtures", CHECKOUT / "scenarios") for path in folder.rglob("*.py")]
 #: What writing-a-scenario.md makes.
 MADE = "pytest_rlregress.remedies.checkpoints"
-
-
-def test_page_is_that_of_the_docstrings():
-    page = call(sys.executable, CHECKOUT / "requirements" / "remedies_page.py")
-    assert documents.text("remedies.md") == page, "run `make docs`"
-
-
-def public_remedies():
-    return {name: getattr(remedies, name) for name in vars(remedies) if not name.startswith("_")}
-
-
-def test_every_remedy_has_its_line():
-    text = documents.text("remedies.md")
-    described = set(re.findall(r"^\| `(\w+)[(`].*? \| \S.*\. \|", text, re.MULTILINE))
-    functions = {name for name, thing in public_remedies().items() if callable(thing)}
-    assert len(functions) > 80
-    assert functions - described == set()
 
 
 def test_pydoc_shows_functions_with_their_arguments():

@@ -25,7 +25,7 @@ from workflow_jobs import GH, Job, git, needs, workflow
 NIGHTLY = CHECKOUT / ".github/workflows/nightly-gpu.yml"
 SHIPPED = [
     NIGHTLY,
-    *(CHECKOUT / f".github/workflows/{name}.yml" for name in ("ci", "nightly-cpu", "release", "stacks")),
+    *(CHECKOUT / f".github/workflows/{name}.yml" for name in ("ci", "nightly-cpu", "release", "site", "stacks")),
 ]
 LINT = [sys.executable, CHECKOUT / "requirements/workflows.py"]
 PLATFORMS = [{"profile": "cpu", "runner": ["self-hosted"]}, {"profile": "h100", "runner": ["self-hosted", "h100"]}]
