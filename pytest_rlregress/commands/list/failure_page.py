@@ -22,7 +22,7 @@ DIVIDED = ("An error", "Silent")
 
 INDEX_HEAD = """# Failures by what one sees
 
-A page each. `rlregress diagnose train.log` finds the page by the log. *Silent*: nothing is printed, the numbers are wrong.
+A page each. `rlregress diagnose train.log` finds the page by the log. *Silent*: no error, the numbers are wrong.
 """
 
 
