@@ -18,7 +18,8 @@ test: $(INSTALLED) ## the harness' own tests: unit, plugin and the quick part of
 test-all: $(INSTALLED) ## all of them but those of a nightly
 	$(BIN)/pytest -n 2 -m "not nightly" $(ARGS)
 
-test-nightly: $(INSTALLED) ## what takes too long for a change: mutants, real bisects, long runs of trainers
+test-nightly: $(INSTALLED) ## what takes too long for a change: mutants, real bisects, S3, long runs of trainers
+	$(UV) pip install --quiet --python $(BIN)/python --constraint requirements/cpu.txt --group s3
 	$(BIN)/pytest -n 2 --rl-long -m "nightly or long" tests scenarios/training $(ARGS)
 
 test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main; ARGS="batch/ pad-is-eos" names areas and failures

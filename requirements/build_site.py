@@ -31,7 +31,7 @@ CONFIGURATION: dict[str, Any] = {
     "site_name": "pytest-rlregress",
     "theme": {
         "font": False,  # no request to another host
-        "features": ["navigation.indexes", "navigation.top", "search.highlight"],
+        "features": ["navigation.indexes", "navigation.top", "search.highlight", "content.code.copy"],
         "palette": [
             {"media": f"(prefers-color-scheme: {name})", "scheme": scheme, "toggle": {"icon": icon, "name": toggle}}
             for name, scheme, icon, toggle in (
@@ -40,7 +40,6 @@ CONFIGURATION: dict[str, Any] = {
             )
         ],
     },
-    "extra_css": ["site.css"],
     "markdown_extensions": [
         "tables",
         "md_in_html",
@@ -49,10 +48,6 @@ CONFIGURATION: dict[str, Any] = {
         {"toc": {"permalink": True, "slugify": {"object": "pymdownx.slugs.slugify", "kwds": {"case": "lower"}}}},
     ],
 }
-#: Error texts and output are read whole, also on a phone; a table without headings has no empty first row.
-STYLE = """.md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere }
-.md-typeset thead:not(:has(th:not(:empty))) { display: none }
-"""
 
 
 def pages() -> dict[Path, str]:
@@ -135,7 +130,6 @@ def build(folder: Path) -> int:
     """Write the site to ``folder``/site; returns the generator's exit code."""
     shutil.rmtree(folder / "pages", ignore_errors=True)
     stage(folder / "pages", repository())
-    (folder / "pages" / "site.css").write_text(STYLE)
     configuration = {**CONFIGURATION, "docs_dir": "pages", "site_dir": "site", "nav": navigation()}
     (folder / "mkdocs.yml").write_text(json.dumps(configuration))  # JSON is YAML
     return subprocess.run(

@@ -10,11 +10,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_rlregress.util.units import parse_memory, parse_seconds
+
+if TYPE_CHECKING:
+    from pytest_rlregress.records.remote import RemoteRecords
 
 #: The goldens that the package brings.
 GOLDENS = Path(__file__).parents[1] / "hardware_markers" / "goldens"
@@ -65,7 +68,7 @@ class Settings:
     inline: bool
     long: bool
     quick: bool
-    record_dir: Path | None
+    record_dir: Path | RemoteRecords | None
     update_goldens: bool
     goldens: Path
     scenarios: tuple[Path, ...]
@@ -113,6 +116,14 @@ def _folder(text: str, base: Path) -> Path:
     if not text.strip():
         raise ValueError("a folder, which is made if it is not there")
     return base / Path(text.strip()).expanduser()
+
+
+def _records(text: str, base: Path) -> Path | RemoteRecords:
+    if "://" not in text:
+        return _folder(text, base)
+    from pytest_rlregress.records.remote import RemoteRecords
+
+    return RemoteRecords(text.strip())
 
 
 def _assignments(text: str, _base: Path) -> dict[str, str]:
@@ -201,10 +212,10 @@ OPTIONS = (
     ),
     Option(
         "record_dir",
-        _folder,
+        _records,
         None,
-        "Write a record of the run to this folder: one JSON file in the Common Test Report Format, with the installed "
-        "stack, the hardware and the verdicts.",
+        "Write a record of the run to this folder, or below this URL (s3://bucket/nightly): one JSON file in the "
+        "Common Test Report Format, with the installed stack, the hardware and the verdicts.",
         takes="DIR",
     ),
     Option(

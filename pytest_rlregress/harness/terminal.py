@@ -48,8 +48,8 @@ class Terminal:
     def pytest_report_header(self) -> list[str]:
         """What is gone since the last recorded run; with ``--hw`` the machine, the profile of the run and the stack."""
         versions, machine = self._run.stack.versions, self._run.machine
-        if self._run.settings.record_dir:
-            last = next(find_last(self._run.settings.record_dir, self._run.profile_id), None)
+        if self._results.folder:
+            last = next(find_last(self._results.folder, self._run.profile_id), None)
             lost = list_gone(last[1], versions) if last else ""
             reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
             if lost:
@@ -152,14 +152,14 @@ class Terminal:
 
     def since_last(self) -> list[str]:
         """Tell what changed since the last record of this hardware, quick runs and whole ones apart."""
-        written = self._results.written
-        if written is None:
+        written, folder = self._results.written, self._results.folder
+        if written is None or folder is None:
             return []
         from pytest_rlregress.commands.report import text
         from pytest_rlregress.commands.report.history.store import open_history
         from pytest_rlregress.commands.report.judgement.comparison import compare
 
-        for path, record in find_last(written.parent, self._run.profile_id):
+        for path, record in find_last(folder, self._run.profile_id):
             if path != written and is_quick(record.results.extra.run.selection) == self._run.quick:
                 return text.since_last(compare(open_history([path, written]), path, [written]))
         return []

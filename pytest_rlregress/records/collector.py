@@ -24,6 +24,7 @@ class RunResults:
         stopped: Whether the run was ended before its end.
         problem: Why the run fails whatever its tests say; "" if it doesn't.
         written: The record, once it is written.
+        folder: Where the records of earlier runs are; None for a run that writes none.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -32,6 +33,7 @@ class RunResults:
         self.locations: dict[str, tuple[str, int | None]] = {}
         self.stopped, self.problem = False, ""
         self.written: Path | None = None
+        self.folder: Path | None = None
         self._reports: dict[str, list[entries.Report]] = {}
         self._files: dict[str, Path] = {}
         self._begun: set[str] = set()

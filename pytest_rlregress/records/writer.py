@@ -24,6 +24,7 @@ from pytest_rlregress.records import record_types, run_context
 from pytest_rlregress.records.collector import RunResults
 from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import JournalLine, Record, State
+from pytest_rlregress.records.remote import RemoteError, RemoteRecords
 from pytest_rlregress.util import files
 
 if TYPE_CHECKING:
@@ -31,29 +32,37 @@ if TYPE_CHECKING:
 
 
 class RecordWriter(RunResults):
-    """Collects the results of a run and writes them to a folder.
+    """Collects the results of a run and writes them to a folder, from which they are copied where a URL is named.
 
     Raises:
-        pytest.UsageError: Nothing can be written to the folder.
+        pytest.UsageError: Nothing can be written there.
     """
 
     _head: Record  # and these two from when the session starts
     _path: Path
     _journal: Journal | None = None
 
-    def __init__(self, config: pytest.Config, session: Session, folder: Path) -> None:
+    def __init__(self, config: pytest.Config, session: Session, place: Path | RemoteRecords) -> None:
         super().__init__(config)
+        self._remote = place if isinstance(place, RemoteRecords) else None
+        folder = place.unsent if isinstance(place, RemoteRecords) else place
+        self.folder = place.copies if isinstance(place, RemoteRecords) else place
         self._session, self._folder = session, folder
         self._start, self._clock = time.time(), time.monotonic()
         self._unwritten = ""
+        source = session.settings.source["record_dir"]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
+            if self._remote:
+                self._remote.begin_run(session.profile_id)
         except OSError as error:
             raise pytest.UsageError(
-                f"{session.settings.source['record_dir']}: no record can be written to {folder}: {error.strerror}. "
+                f"{source}: no record can be written to {folder}: {error.strerror}. "
                 "Allowed: a folder that is there or can be made."
             ) from None
+        except RemoteError as error:
+            raise pytest.UsageError(f"{source}: no record can be written there: {error}") from None
 
     @pytest.hookimpl(trylast=True)  # a run that another plugin refuses leaves no journal
     def pytest_sessionstart(self) -> None:
@@ -86,9 +95,10 @@ class RecordWriter(RunResults):
         if self._journal is not None and self._journal.problem:
             terminalreporter.write_line(f"the journal of the run could not be kept: {self._journal.problem}")
         if self._unwritten:
-            terminalreporter.write_line(f"FAILED: the record could not be written: {self._unwritten}", red=True)
+            terminalreporter.write_line(f"FAILED: {self._unwritten}", red=True)
         elif self.written:
-            terminalreporter.write_line(f"record: {self.written}")
+            copied = f"{self._remote.url}/{self._path.name}, here " if self._remote else ""
+            terminalreporter.write_line(f"record: {copied}{self.written}")
 
     def _write(self, session: pytest.Session, journal: Journal) -> None:
         unfinished = any(test.raw_status in ("pending", "interrupted") for test in self.tests.values())
@@ -99,11 +109,24 @@ class RecordWriter(RunResults):
             files.write_whole(self._path, json.dumps(msgspec.to_builtins(record), indent=1), sync=True)
             self.written = self._path
         except OSError as error:  # must not cost the summary too
-            self._unwritten = f"{self._path}: {error.strerror}"
+            self._unwritten = f"the record could not be written: {self._path}: {error.strerror}"
             if journal.path.exists():
                 self._unwritten += f"; {journal.path.name} holds what was kept of it"
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
         journal.close(keep=not self.written)
+        if self._remote and self.written:
+            self._send(session, self._remote)
+
+    def _send(self, session: pytest.Session, remote: RemoteRecords) -> None:
+        try:
+            remote.end_run()
+            self.written = remote.copies / self._path.name
+        except RemoteError as error:
+            self._unwritten = (
+                f"the record could not be copied: {error}. It is kept in {self._path}, and copied by the next run that "
+                "writes there"
+            )
+            session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
 
     def _now(self) -> int:
         """The time in ms since 1970, by a clock that is not set while tests run."""

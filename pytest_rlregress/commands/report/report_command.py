@@ -18,10 +18,11 @@ from pytest_rlregress.commands.report.judgement import comparison, night
 from pytest_rlregress.commands.report.judgement.comparison import RunComparison
 from pytest_rlregress.commands.report.judgement.facts import Night, night_of
 from pytest_rlregress.commands.report.judgement.kinds import Kind
+from pytest_rlregress.records.remote import RemoteError, find_here
 from pytest_rlregress.util.files import write_whole
 
 _PAGE = Path("report.html")
-_STDIN = _STDOUT = Path("-")
+_STDOUT = Path("-")
 _WORDS = "\n".join(f"  {kind:16} {kind.sentence}" for kind in Kind if kind is not Kind.STEADY)
 _MANUAL = f"""\
 examples:
@@ -57,11 +58,10 @@ def declare(commands: Any) -> None:
     parser.add_argument(
         "records",
         nargs="*",
-        type=Path,
         metavar="RECORDS",
-        help="folders of records (pytest --rl-record-dir), or records; - reads their names, one a line",
+        help="folders of records (pytest --rl-record-dir), their URLs, or records; - reads their names, one a line",
     )
-    parser.add_argument("--compare", nargs="+", type=Path, metavar="RECORD", help="BEFORE AFTER [AFTER …], no folders")
+    parser.add_argument("--compare", nargs="+", metavar="RECORD", help="BEFORE AFTER [AFTER …], no folders")
     parser.add_argument("--gate", action="store_true", help="exit with 1 if a verdict got worse and that repeats")
     parser.add_argument(
         "--night", type=_night, metavar="DATE", help="such as 2026-03-14, or today (default: of the newest record)"
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     """Report; returns the exit code."""
     try:
         return _compare(options) if options.compare else _report(options)
-    except (ReportError, HistoryError, OSError) as error:
+    except (ReportError, HistoryError, RemoteError, OSError) as error:
         print(f"rlregress report: {error}", file=sys.stderr)
         return 2
 
@@ -119,8 +119,8 @@ def _compare(options: argparse.Namespace) -> int:
             "--compare takes two records or more, BEFORE AFTER [AFTER …], and of the other options "
             "only --gate, --markdown and --json"
         )
-    before, *after = options.compare
-    history = open_history(options.compare)
+    before, *after = [path for record in options.compare for path in find_here(record)]
+    history = open_history([before, *after])
     try:
         found = comparison.compare(history, before, after)
     except ValueError as error:
@@ -129,12 +129,11 @@ def _compare(options: argparse.Namespace) -> int:
     return _gate(found.changes, options)
 
 
-def _sources(given: Sequence[Path]) -> Iterator[Path]:
-    for path in given:
-        if path == _STDIN:
-            yield from (Path(line) for line in sys.stdin.read().splitlines() if line)
-        else:
-            yield path
+def _sources(given: Sequence[str]) -> Iterator[Path]:
+    for source in given:
+        named = sys.stdin.read().splitlines() if source == "-" else [source]
+        for line in filter(None, named):
+            yield from find_here(line)
 
 
 def _judged(history: History, date: datetime.date | None, expect: Sequence[str]) -> Night:
