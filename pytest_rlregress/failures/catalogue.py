@@ -23,8 +23,10 @@ from pytest_rlregress.util.versions import parse_condition
 SHIPPED = Path(__file__).parents[1] / "scenarios"
 #: In the folder of each failure.
 ENTRY = "failure.toml"
-#: Says of a component that every version has the failure.
+#: Says of a component that every version has the failure, of a remedy that it is for every trainer.
 ANY = "any"
+#: The trainers that a remedy may have words of its own for, as texts call them.
+TRAINERS = {"verl": "verl", "trl": "TRL", "prime-rl": "prime-rl"}
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 #: A function of one's own: ``package.module:function``.
@@ -75,6 +77,7 @@ class Failure:
     Attributes:
         id: The name of its folder, with dashes.
         components: What its tests need, each with the versions in which the failure is known: ``<0.8``, or ``any``.
+        remedies: What to do, by trainer in its own keys, and for ``any``.
         subject: The function that its guards exercise: one of ``pytest_rlregress.remedies``, or
             ``package.module:function``. ``pytest_rlregress.harness.subjects.check`` looks it up.
         refuted: What was tried besides and did nothing, or not enough, or made it worse.
@@ -89,7 +92,7 @@ class Failure:
     seen_on: str
     components: Mapping[str, str]
     cause: str
-    remedy: str
+    remedies: Mapping[str, str]
     source: Path
     refuted: tuple[RefutedRemedy, ...] = ()
     seen: str = ""
@@ -107,6 +110,18 @@ class Failure:
         if self.gone(stack):
             return "absent"
         return next((w.verdict for w in self.expected_where if w.holds(profile, stack)), self.expected)
+
+    @property
+    def remedy(self) -> str:
+        """What to do, with every trainer."""
+        return self.remedy_with("")
+
+    def remedy_with(self, trainer: str) -> str:
+        """Return what to do with a trainer; with every one where it isn't known or nothing is said for it."""
+        parts = {name: text for name, text in self.remedies.items() if trainer and name in (trainer, ANY)}
+        return " ".join(
+            text if name == ANY else f"{TRAINERS[name]}: {text}" for name, text in (parts or self.remedies).items()
+        )
 
     @property
     def judging(self) -> tuple[Signature, ...]:
@@ -171,13 +186,26 @@ def _components(value: Any) -> dict[str, str]:
     return dict(value)
 
 
+def _remedies(value: Any) -> dict[str, str]:
+    allowed = f"a text, or a text for each of {', '.join((ANY, *TRAINERS))}"
+    texts = value if isinstance(value, dict) else {ANY: value}
+    if not texts or not texts.keys() <= {ANY, *TRAINERS}:
+        raise ValueError(allowed)
+    for text in texts.values():
+        toml_table.text(text)
+    return dict(texts)
+
+
 def is_subject(text: str) -> bool:
     """Return whether a text can name the function that guards exercise."""
     return text.isidentifier() or OWN_FUNCTION.fullmatch(text) is not None
 
 
 _VERDICT = toml_table.one_of("reproduced", "absent")
-_REQUIRED = dict.fromkeys(("title", "seen_on", "cause", "remedy"), toml_table.text) | {"components": _components}
+_REQUIRED = dict.fromkeys(("title", "seen_on", "cause"), toml_table.text) | {
+    "remedy": _remedies,
+    "components": _components,
+}
 _OPTIONAL = dict.fromkeys(("seen", "measured", "on_card"), toml_table.text) | {
     "fidelity": toml_table.one_of(*FIDELITIES),
     "subject": toml_table.rule(lambda value: isinstance(value, str) and is_subject(value), SUBJECT_ALLOWED),
@@ -220,6 +248,7 @@ def _failure(path: Path, text: str) -> Failure:
         refuted=tuple(refuted),
         expected_where=tuple(wheres),
         signatures=tuple(found),
+        remedies=values.pop("remedy"),
         **values,
     )
 

@@ -91,9 +91,10 @@ def _list_files(given: Sequence[Path], unread: list[str]) -> Iterator[Path]:
 
 
 def _as_text(diagnosis: Diagnosis, in_metrics: list[signs.MetricFinding], runs: list[Run]) -> str:
-    paragraphs = [_failure(finding) for finding in diagnosis.documented]
-    paragraphs += [_failure(finding, could_be=True) for finding in diagnosis.possible]
-    paragraphs += report.as_text(in_metrics, runs, diagnosis.failures)
+    trainer = diagnosis.search.trainer
+    paragraphs = [_failure(finding, trainer) for finding in diagnosis.documented]
+    paragraphs += [_failure(finding, trainer, could_be=True) for finding in diagnosis.possible]
+    paragraphs += report.as_text(in_metrics, runs, diagnosis.failures, trainer)
     if diagnosis.unknown:
         seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
         more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
@@ -111,13 +112,13 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[signs.MetricFinding], runs: 
     return "\n\n".join(paragraphs)
 
 
-def _failure(finding: LogFinding, *, could_be: bool = False) -> str:
+def _failure(finding: LogFinding, trainer: str, *, could_be: bool = False) -> str:
     failure = finding.failure
     assert failure is not None
     lines = [f"{'Could be ' * could_be}{failure.id}: {failure.title}", f"  {finding.places[0]}{_times(finding)}"]
     lines += [f"    {number:>7}  {_short(text)}" for number, text in finding.places[0].lines]
     told = [("would confirm it", text) for text in finding.confirm if could_be]
-    told += [("cause", failure.cause), ("remedy", failure.remedy)]
+    told += [("cause", failure.cause), ("remedy", failure.remedy_with(trainer))]
     for key, text in [*told, *(("does not help", str(one)) for one in failure.refuted)]:
         lines.append(textwrap.fill(f"  {key}: {text}", _WIDTH, subsequent_indent="    "))
     return "\n".join(lines)
@@ -136,10 +137,15 @@ def _short(text: str) -> str:
 
 
 def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
+    trainer = diagnosis.search.trainer
     return {
-        "documented": [_failure_as_json(finding, "certain") for finding in diagnosis.documented],
+        "trainer": trainer or None,
+        "documented": [
+            _failure_as_json(finding, trainer) | {"confidence": "certain"} for finding in diagnosis.documented
+        ],
         "possible": [
-            _failure_as_json(finding, "possible") | {"confirm": list(finding.confirm)} for finding in diagnosis.possible
+            _failure_as_json(finding, trainer) | {"confidence": "possible", "confirm": list(finding.confirm)}
+            for finding in diagnosis.possible
         ],
         "unknown": [{"what": finding.what} | _counted(finding) for finding in diagnosis.unknown],
         "unknown_left_out": diagnosis.left_out,
@@ -148,12 +154,12 @@ def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
     }
 
 
-def _failure_as_json(finding: LogFinding, confidence: str) -> dict[str, object]:
+def _failure_as_json(finding: LogFinding, trainer: str) -> dict[str, object]:
     failure = finding.failure
     assert failure is not None
-    texts = {key: getattr(failure, key) for key in ("id", "title", "cause", "remedy")}
+    texts = {key: getattr(failure, key) for key in ("id", "title", "cause")}
     refuted = [asdict(one) for one in failure.refuted]
-    return {**texts, "confidence": confidence, "refuted": refuted, **_counted(finding)}
+    return {**texts, "remedy": failure.remedy_with(trainer), "refuted": refuted, **_counted(finding)}
 
 
 def _counted(finding: LogFinding) -> dict[str, object]:

@@ -64,6 +64,8 @@ _ALWAYS = (
     b"build stopped",
     b" rollouts",
 )
+# What only the log of a run with this trainer has.
+_TRAINERS: dict[str, tuple[Example, ...]] = {name: (Example(f"{{printed_by_{name}}}"),) for name in ("verl", "trl")}
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Search:
         self._all = [SignatureCandidate(failure, one) for failure in failures for one in failure.signatures]
         self._anywhere: list[int] = []  # those that no text of a message tells
         by_anchor: dict[str, list[int]] = {}
-        by_clue: dict[bytes, list[tuple[Example, ...]]] = {}
+        clues = [*_TRAINERS.values()]
         texts = set(_ALWAYS)
         for number, candidate in enumerate(self._all):
             signature = candidate.signature
@@ -97,12 +99,21 @@ class Search:
                 self._anywhere.append(number)
             for anchor in filter(None, signature.anchors):
                 by_anchor.setdefault(anchor, []).append(number)
-            for anchor in {anchor for clue in signature.clues for anchor in clue.anchors}:
-                by_clue.setdefault(anchor.encode(), []).append(signature.clues)
+            clues.append(signature.clues)
+        by_clue: dict[bytes, list[tuple[Example, ...]]] = {}
+        for one in clues:
+            for anchor in {anchor for clue in one for anchor in clue.anchors}:
+                by_clue.setdefault(anchor.encode(), []).append(one)
         self._lines = BytesAhoCorasick(sorted(texts), implementation=Implementation.DFA)
         self._anchors, self._by_anchor = AhoCorasick(list(by_anchor)), list(by_anchor.values())
         self._clues, self._wanted = BytesAhoCorasick(list(by_clue)), list(by_clue.values())
         self.clues: set[tuple[Example, ...]] = set()
+
+    @property
+    def trainer(self) -> str:
+        """The trainer whose lines were found; "" where there are none, or those of several."""
+        found = [name for name, clues in _TRAINERS.items() if clues in self.clues]
+        return found[0] if len(found) == 1 else ""
 
     def find(self, block: bytes, start: int) -> list[int]:
         """Return where in a block, from ``start`` on, one of the texts is."""

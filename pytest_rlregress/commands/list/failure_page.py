@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.failures.catalogue import ANY, TRAINERS, Failure
 from pytest_rlregress.failures.fidelity import has_tests, in_words, marked_tests
 from pytest_rlregress.failures.signatures import Signature
 from pytest_rlregress.util.text import code_block, code_span
@@ -36,7 +36,10 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
     tested = has_tests(failure.folder)
     parts = [f"# {failure.title}", f"`{failure.id}`, one of the failures of *{failure.area.replace('_', ' ')}*."]
     parts += ["## What you see", *_seen_lines(failure)]
-    parts += ["## Why", _with_links(failure.cause), "## What to do", _with_links(failure.remedy)]
+    parts += ["## Why", _with_links(failure.cause), "## What to do"]
+    parts += [
+        _with_links(text if name == ANY else f"**{TRAINERS[name]}**: {text}") for name, text in failure.remedies.items()
+    ]
     if failure.subject:
         module, _, function = str(failure.subject_path).replace(":", ".").rpartition(".")
         parts += [code_block(f"from {module} import {function}", "python")]

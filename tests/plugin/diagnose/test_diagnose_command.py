@@ -73,6 +73,29 @@ def test_names_the_failure_where_it_stands(log, capsys):
     assert printed.endswith("1 documented failure\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "trainer", "keys"),
+    [
+        ('  File "/x/site-packages/verl/trainer/ppo/ray_trainer.py", line 9, in fit', "verl", ["verl: trainer.logger"]),
+        ("(WorkerDict pid=9) loading", "verl", ["verl: trainer.logger"]),
+        ('  File "/x/trl/trainer/grpo_trainer.py", line 9, in _generate', "trl", ["TRL: report_to"]),
+        ("{'loss': 0.1, 'frac_reward_zero_std': 0.0, 'epoch': 0.1}", "trl", ["TRL: report_to"]),
+        ("(WorkerDict pid=9) /x/trl/trainer/utils.py", None, ["verl: trainer.logger", "TRL: report_to"]),
+        ("pip install verl trl", None, ["verl: trainer.logger", "TRL: report_to"]),
+    ],
+)
+def test_the_remedy_is_in_the_keys_of_the_trainer_that_wrote_the_log(log, capsys, line, trainer, keys):
+    path = log(f"{line}\n" + (TRANSCRIPTS / "wandb-key-missing.log").read_text())
+    assert main(["diagnose", path]) == 1
+    printed = capsys.readouterr().out
+    told = [one for one in ("verl: trainer.logger", "TRL: report_to") if one in printed]
+    assert told == keys
+    main(["diagnose", "--json", path])
+    report = as_json(capsys)
+    assert report["trainer"] == trainer
+    assert keys[0] in report["documented"][0]["remedy"]
+
+
 def test_names_nothing_in_a_good_log(log, capsys):
     assert main(["diagnose", log("step 1\nstep 2\nErrors: 0\n")]) == 0
     assert capsys.readouterr().out == "no documented failures\n"

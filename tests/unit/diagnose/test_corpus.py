@@ -9,7 +9,9 @@ signatures were written with these in sight; ``looked_at_once`` was collected an
 from __future__ import annotations
 
 import io
+import re
 import tomllib
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +19,7 @@ from installed import TESTS
 
 from pytest_rlregress.commands.diagnose import reader
 from pytest_rlregress.commands.diagnose.findings import Diagnosis
+from pytest_rlregress.commands.diagnose.search import Search
 from pytest_rlregress.failures import catalogue
 
 #: Of ``looked_at_once``, the least share of its failures that are named, of those that are named or could be it, and of
@@ -79,6 +82,20 @@ def test_look_alikes(shipped):
     logs = [log for path in sorted((TESTS / "look_alikes").glob("*.toml")) for log in logs_in(path, "log")]
     assert {log.resembles for log in logs} <= set(shipped)
     assert differing(logs, shipped) == ""
+
+
+def test_the_trainer_is_told_only_by_lines_that_it_alone_prints(shipped):
+    paths = [*TESTS.glob("look_alikes/*.toml"), *(one.folder / "logs.toml" for one in shipped.values())]
+    logs = [log for path in paths if path.exists() for log in tomllib.loads(path.read_text())["log"]]
+    told = Counter()
+    for log in logs:
+        if thread := re.search(r"/(verl|trl)/(?:issues|pull)/", log["source"]):
+            search = Search(())
+            search.look_for_clues(log["text"].encode())
+            told[thread[1], search.trainer] += 1
+    assert told["verl", "verl"] >= 30
+    assert told["trl", "trl"] >= 6
+    assert told["verl", "trl"] == told["trl", "verl"] == 0
 
 
 @pytest.mark.slow

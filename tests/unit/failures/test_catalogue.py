@@ -43,6 +43,11 @@ def read(tmp_path, text):
             GOOD.replace("verl =", "verlll ="),
             "key 'components': {'verlll': '<0.9'} is not allowed; allowed: a table of torch, vllm",
         ),
+        (
+            GOOD.replace("remedy =", "remedy.openrlhf ="),
+            "key 'remedy': {'openrlhf': 'r'} is not allowed; allowed: a text, or a text for each of any, verl, trl",
+        ),
+        (GOOD.replace("remedy =", "remedy.verl =").replace('"r"', '""'), "key 'remedy': {'verl': ''} is not allowed"),
         (GOOD + 'expected = "gone"\n', "key 'expected': 'gone' is not allowed; allowed: reproduced, absent"),
         (
             GOOD.replace('"<0.9"', '"5"'),
@@ -190,6 +195,17 @@ def test_what_does_not_help_is_listed(tmp_path, capsys):
     cli.main([*asked, "--markdown"])
     page = "## What does not help\n\n- Downgrade grpcio: nothing changes.\n- Start again: it comes back.\n"
     assert page in capsys.readouterr().out
+
+
+def test_a_remedy_is_told_in_the_keys_of_the_trainer_that_is_asked_for(tmp_path):
+    keys = {"any": "Take less.", "verl": "data.n=1.", "trl": "n=1."}
+    text = "".join(f'remedy.{name} = "{one}"\n' for name, one in keys.items())
+    failure = read(tmp_path, GOOD.replace('remedy = "r"\n', text))["short-column"]
+    assert failure.remedy == "Take less. verl: data.n=1. TRL: n=1."
+    assert failure.remedy_with("verl") == "Take less. verl: data.n=1."
+    assert failure.remedy_with("prime-rl") == "Take less."
+    only = read(tmp_path, GOOD.replace("remedy =", "remedy.verl ="))["short-column"]
+    assert only.remedy_with("trl") == only.remedy == "verl: r"
 
 
 def test_a_file_for_several_failures_is_refused(tmp_path):

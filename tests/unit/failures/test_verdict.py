@@ -20,7 +20,7 @@ FAILURE = Failure(
     seen_on="H20",
     components={},
     cause="c",
-    remedy="r",
+    remedies={"any": "r"},
     source=Path("short_column/failure.toml"),
     signatures=(
         Signature(exception="AssertionError", message=Example("column '{name}' of {number} rows")),

@@ -14,7 +14,9 @@ _WIDTH = 100
 _VALUES = 6
 
 
-def as_text(found: Sequence[MetricFinding], runs: Iterable[Run], failures: Iterable[Failure]) -> list[str]:
+def as_text(
+    found: Sequence[MetricFinding], runs: Iterable[Run], failures: Iterable[Failure], trainer: str
+) -> list[str]:
     """Return the paragraphs on metrics; none where no log has any."""
     read = [run for run in runs if run.steps]
     if not read:
@@ -23,7 +25,7 @@ def as_text(found: Sequence[MetricFinding], runs: Iterable[Run], failures: Itera
     if not found:
         return [_wrapped("In the metrics: ", f"no sign of a documented failure; read were {logs}", indent="")]
     catalogue = {failure.id: failure for failure in failures}
-    return [_wrapped("In the metrics: ", logs, indent=""), *(_finding(one, catalogue) for one in found)]
+    return [_wrapped("In the metrics: ", logs, indent=""), *(_finding(one, catalogue, trainer) for one in found)]
 
 
 def _steps(run: Run) -> str:
@@ -32,7 +34,7 @@ def _steps(run: Run) -> str:
     return f"{run.steps} step{'s' * (run.steps != 1)}, {run.first} to {run.last}"
 
 
-def _finding(one: MetricFinding, catalogue: dict[str, Failure]) -> str:
+def _finding(one: MetricFinding, catalogue: dict[str, Failure], trainer: str) -> str:
     known = [catalogue[name] for name in one.text["ids"] if name in catalogue]
     certain = one.is_certain
     lines = [f"{'Could be ' * (not certain)}{failure.id}: {failure.title}" for failure in known]
@@ -43,7 +45,8 @@ def _finding(one: MetricFinding, catalogue: dict[str, Failure]) -> str:
         _wrapped("  means: ", one.text["means"]),
     ]
     if certain:
-        lines += [_wrapped(f"  {key}: ", getattr(failure, key)) for failure in known for key in ("cause", "remedy")]
+        for failure in known:
+            lines += [_wrapped("  cause: ", failure.cause), _wrapped("  remedy: ", failure.remedy_with(trainer))]
     return "\n".join([*lines, _wrapped("  would confirm it: ", one.text["confirm"])])
 
 
