@@ -40,7 +40,7 @@ def main(file: str, words: list[str]) -> None:
     del sys.modules["stops"], sys.path[0]  # the command may have modules of the same names
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, _AfterImport())
-    sys.addaudithook(_refuse)
+    sys.addaudithook(_watch)
     try:
         _run(words)
         error = "the command ended"
@@ -55,8 +55,8 @@ def main(file: str, words: list[str]) -> None:
     stops.end(error=error)
 
 
-def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    """Refuse, as an audit hook, to start, to connect and to write."""
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note, as an audit hook, what is read, and refuse to start, to connect and to write."""
     if event.startswith(_STARTS):
         raise PermissionError(f"{event} before the configuration is composed: preflight doesn't allow it")
     writes = event == "open" and ({*str(arguments[1])} & {*"wax+"} or arguments[2] & (os.O_WRONLY | os.O_RDWR))
@@ -64,6 +64,8 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         path = os.path.abspath(os.fsdecode(arguments[0]))
         if not path.startswith(("/dev/", f"{stops.folder()}/")):
             raise PermissionError(f"{path} written before the configuration is composed: preflight doesn't allow it")
+    elif event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
+        stops.read.add(os.path.abspath(os.fsdecode(arguments[0])))
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -97,12 +99,14 @@ def _run(words: list[str]) -> None:
     name, rest = Path(words[0]).name, words[1:]
     if name == "trl":
         stops.answer["program"] = f"trl {rest[0]}"
-        return _start(f"trl.scripts.{rest[0]}", True, rest[1:])
+        return _start(f"trl.scripts.{rest[0]}", True, rest[1:], is_safe=True)
     if name == "accelerate":
         rest = ["-m", "accelerate.commands.launch", *rest[1:]]
     elif name == "torchrun":
         rest = ["-m", "torch.distributed.run", *rest]
+    is_safe = False
     while rest and rest[0].startswith("-") and rest[0] != "-m":
+        is_safe = is_safe or rest[0] == "-P"
         rest = rest[2 if rest[0] in ("-W", "-X") else 1 :]
     is_module = rest[:1] == ["-m"]
     target, *arguments = rest[is_module:]
@@ -113,13 +117,15 @@ def _run(words: list[str]) -> None:
         stops.note_launcher(options)
         return _start(options.training_script, options.module, options.training_script_args)
     stops.note_launcher(argparse.Namespace(num_processes=1))
-    return _start(target, is_module, arguments)
+    return _start(target, is_module, arguments, is_safe)
 
 
-def _start(target: str, is_module: bool, arguments: list[str]) -> None:
+def _start(target: str, is_module: bool, arguments: list[str], is_safe: bool = False) -> None:
+    """Run a module or a script; with ``is_safe``, as with Python's -P, nothing is imported from where it is run."""
     stops.answer.setdefault("program", target)
     sys.argv = [target, *arguments]
-    sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(target)))
+    if not is_safe:
+        sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(target)))
     if is_module:
         runpy.run_module(target, run_name="__main__", alter_sys=True)
     else:

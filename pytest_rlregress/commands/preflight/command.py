@@ -28,6 +28,8 @@ _OVERRIDE = re.compile(rf"\+{{0,2}}{_KEY}=.*|~{_KEY}(?:=.*)?", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _WRAPPERS = ("env", "nohup", "exec", "time")
 _STARTS_PYTHON = re.compile(r"python[\d.]*|trl|accelerate|torchrun|\S+\.py")
+#: Runs a command up to its configuration, in the command's interpreter.
+CHILD = Path(__file__).with_name("child.py")
 SECONDS = 300.0  # in which a stack is imported, also from a slow disk
 
 
@@ -125,7 +127,7 @@ def ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence[
         return {"error": f"there is no {[*interpreter, words[0]][0]}", "not_importable": True}
     with TemporaryDirectory(prefix="rlregress-") as folder:
         answer = Path(folder, "answer.json")
-        command = [*interpreter, str(Path(__file__).with_name("child.py")), str(answer), *words]
+        command = [*interpreter, str(CHILD), str(answer), *words]
         log = Path(folder, "log")
         with log.open("wb") as output:
             process = subprocess.Popen(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from pytest_rlregress.commands.preflight.command import ask
+from pytest_rlregress.commands.preflight.kept_answers import ask_installed
 from pytest_rlregress.commands.preflight.known_keys import KEYS, VALUES
 
 # Tables of verl's that are handed on to something else, whatever is in them.
@@ -99,18 +96,15 @@ def schema_of_tree(trainer: str, tree: Mapping[str, Any]) -> Schema:
     if trainer == "verl":
         strategy = tree.get("actor_rollout_ref", {}).get("actor", {}).get("strategy")
         engine = tree.get("model_engine") or (strategy if strategy in _ENGINES else "dp")
-        answer = _ask_here("python", "-m", "verl.trainer.main_ppo", f"model_engine={engine}")
+        answer = ask_installed(
+            f"verl-{engine}", "python", "-P", "-m", "verl.trainer.main_ppo", f"model_engine={engine}"
+        )
     elif tree.keys() & _OF_GRPO:
-        answer = _ask_here("trl", "grpo")
+        answer = ask_installed("trl-grpo", "trl", "grpo")
     else:
         return known_schema(trainer, "which of TRL's methods this is for, its command says: -- trl METHOD --config …")
     error = answer.get("error")
     return known_schema(trainer, f"{trainer} can't be asked here ({error})") if error else schema_of_answer(answer)
-
-
-@cache
-def _ask_here(*words: str) -> dict[str, Any]:
-    return ask(words, os.environ, [sys.executable])
 
 
 def known_schema(trainer: str, why: str = "") -> Schema:

@@ -53,6 +53,7 @@ _TEXTS = {
 }
 
 answer: dict[str, Any] = {"refused": []}
+read: set[str] = set()  # files and folders
 _answer_file = Path()
 _environ = dict(os.environ)
 _of_file: dict[str, Any] = {}  # what TRL's parser is given by the file of --config
@@ -75,9 +76,16 @@ def end(**found: Any) -> None:
     """Write the answer and end the process, without what the command does when it ends."""
     _show_environment()
     changed = {name: text for name, text in os.environ.items() if _environ.get(name) != text}
-    text = json.dumps({**answer, **found, "environ": changed}, default=_plain)
+    text = json.dumps({**answer, **found, "environ": changed, "read": sorted(_read_paths())}, default=_plain)
     _answer_file.write_text(text, encoding="utf-8")
     os._exit(0)
+
+
+def _read_paths() -> set[str]:
+    """Return the files and folders that decide what is imported and composed: sources, not what is compiled of them."""
+    modules = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
+    found = {*read, *filter(None, modules), *sys.path}
+    return {one for one in found if not one.startswith((folder(), "/proc/", "/sys/", "/dev/")) and one[-4:] != ".pyc"}
 
 
 def note_launcher(options: argparse.Namespace) -> None:
