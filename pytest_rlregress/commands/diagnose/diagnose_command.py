@@ -6,7 +6,6 @@ import argparse
 import json
 import shlex
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,8 +17,8 @@ from pytest_rlregress.commands.diagnose.metrics import metric_files, report, sig
 from pytest_rlregress.commands.diagnose.metrics.series import Run
 from pytest_rlregress.commands.diagnose.metrics.text import MetricText
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.util.text import wrapped
 
-_WIDTH = 100
 # Of its own: a script that asks whether something documented happened gets no answer from what may be something else.
 _COULD_BE = 3
 
@@ -120,7 +119,7 @@ def _failure(finding: LogFinding, trainer: str, *, could_be: bool = False) -> st
     told = [("would confirm it", text) for text in finding.confirm if could_be]
     told += [("cause", failure.cause), ("remedy", failure.remedy_with(trainer))]
     for key, text in [*told, *(("does not help", str(one)) for one in failure.refuted)]:
-        lines.append(textwrap.fill(f"  {key}: {text}", _WIDTH, subsequent_indent="    "))
+        lines += wrapped(f"  {key}: {text}", rest="    ")
     return "\n".join(lines)
 
 

@@ -1,20 +1,25 @@
-"""Name the documented failures that an event or an outcome shows, by the signatures that judge tests too."""
+"""Put the lines of a log together to events, and name the failures that these show, by the signatures of the tests."""
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_rlregress.commands.diagnose.assembler import Assembler
-from pytest_rlregress.commands.diagnose.events import Chain, Event
+from pytest_rlregress.commands.diagnose.events import Chain, Crashes, Event
 from pytest_rlregress.commands.diagnose.patterns import ERROR_LEVELS, LONGEST, QUIET_LEVELS, is_report
 from pytest_rlregress.commands.diagnose.reader import relevant_lines
 from pytest_rlregress.commands.diagnose.search import Search
+from pytest_rlregress.commands.diagnose.tracebacks import Tracebacks
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.signatures import Example, Signature
 from pytest_rlregress.failures.verdicts import Outcome, matches
 from pytest_rlregress.logs.lines import Line
+
+_CONTEXT_LINES = 60
+# Where hundreds of ranks print one traceback line by line, so many lines of source are passed over between two frames.
+_BRIDGED_LINES = 1000
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,56 @@ def _name(fits: list[tuple[Fit, ...]], text: bytes, search: Search) -> list[Fail
     fits += [fit_event(event, search) for chain in chains for event in chain]
     named = sorted((one for some in fits for one in answers(some, search.clues)), key=lambda one: -one.specificity)
     return list({one.failure.id: one.failure for one in named}.values())
+
+
+class Assembler:
+    """Makes chains of events out of the lines of a log.
+
+    Args:
+        hinted: Whether a line has a part of a message that is an event by itself.
+        is_event: Whether a line, wrapped over those that follow it, is an event by its message alone.
+    """
+
+    def __init__(self, hinted: Callable[[Line], bool], is_event: Callable[[tuple[Line, ...]], bool]) -> None:
+        self._tracebacks = Tracebacks(hinted, is_event, self._emit)
+        self._crashes = Crashes(self._emit)
+        self._context: deque[Line] = deque(maxlen=_CONTEXT_LINES)
+        self._number = self._seen = 0
+        self._waiting: deque[tuple[int, Chain]] = deque()  # for the context that follows
+
+    def feed(self, line: Line) -> Iterator[Chain]:
+        """Take a line."""
+        passed_over = line.number - self._number - 1
+        if passed_over > 0:
+            yield from self._end(keeps_named=passed_over <= _BRIDGED_LINES)
+        self._number = line.number
+        if line.bar:
+            return
+        self._seen += 1
+        self._context.append(line)
+        others = self._tracebacks
+        if not self._crashes.take(line, others.is_open(line), others.has_message(line)):
+            self._tracebacks.take(line)
+        while self._waiting and self._waiting[0][0] <= self._seen:
+            yield self._with_context(self._waiting.popleft()[1])
+
+    def end(self) -> Iterator[Chain]:
+        """End what is open: nothing follows."""
+        yield from self._end()
+
+    def _end(self, keeps_named: bool = False) -> Iterator[Chain]:
+        self._tracebacks.end(keeps_named)
+        self._crashes.end()
+        while self._waiting:
+            yield self._with_context(self._waiting.popleft()[1])
+        self._context.clear()
+
+    def _emit(self, chain: list[Event]) -> None:
+        self._waiting.append((self._seen + _CONTEXT_LINES // 2, tuple(chain)))
+
+    def _with_context(self, chain: Chain) -> Chain:
+        log = "\n".join(line.printed for line in self._context)
+        return tuple(replace(event, outcome=replace(event.outcome, log=log)) for event in chain)
 
 
 def read(lines: Iterable[Line], search: Search) -> Iterator[Chain]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
 
 from pytest_rlregress.commands.diagnose.metrics.series import Run
 from pytest_rlregress.commands.diagnose.metrics.signs import MetricFinding, number
 from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.util.text import wrapped
 
-_WIDTH = 100
 _VALUES = 6
 
 
@@ -72,4 +71,4 @@ def _some(pairs: list[tuple[int, float]]) -> list[tuple[int, float]]:
 
 
 def _wrapped(key: str, text: str, indent: str = "    ") -> str:
-    return textwrap.fill(key + text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapped(key + text, rest=indent))

@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_rlregress.commands.diagnose.metrics.names import LARGE_GAP, NAMES, UPDATES_ONCE_A_STEP
-from pytest_rlregress.commands.diagnose.metrics.series import Run, Series
+from pytest_rlregress.commands.diagnose.metrics.series import LARGE_GAP, NAMES, UPDATES_ONCE_A_STEP, Run, Series
 
 #: From how many steps on "at all steps" is no chance of the first batches.
 ALWAYS = 10

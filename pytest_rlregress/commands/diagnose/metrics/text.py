@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pytest_rlregress.commands.diagnose.metrics.names import STEPS, known
-from pytest_rlregress.commands.diagnose.metrics.series import Run
+from pytest_rlregress.commands.diagnose.metrics.series import STEPS, Run, known
 
 _NUMBER = rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 # numpy 2 prints its own class around a number.
