@@ -8,10 +8,9 @@ In the order of a bisect:
 ``one_package``     which release of one package
 ``two_locks``       which of many changed packages, then which release of each
 ``revisions``       which commit of a checkout
-``ordered``         the search among releases or commits in their order
 ``checkout``        commits as candidates: installed, and seen to be what is imported
 ``worktree``        git, in a worktree of its own
-``follow``          the test that is good at one end and bad at the other, at each candidate
+``follow``          the test that is good at one end and bad at the other, and where between them it flips
 ``build_answer``    the answer, from what was found
 ``answer``          its parts
 ``rendering``       the answer, told in sentences and sections

@@ -10,8 +10,8 @@ from pytest_rlregress.commands.bisect.answer import Answer
 from pytest_rlregress.commands.bisect.needs import LacksPackages
 from pytest_rlregress.commands.bisect.rendering import tell
 from pytest_rlregress.commands.trials.context import open_context
+from pytest_rlregress.commands.trials.document import run_request
 from pytest_rlregress.commands.trials.progress import Progress
-from pytest_rlregress.commands.trials.run_request import run_request
 from pytest_rlregress.commands.trials.trial import RequestError
 from pytest_rlregress.records import reader
 

@@ -1,16 +1,20 @@
-"""Find the test that is good at one end and bad at the other, and follow it by its failure at the bad end."""
+"""Find the test that is good at one end and bad at the other, and the place between them where it flips."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pytest_rlregress.commands.bisect.answer import Endpoint, NotFound
+from pytest_rlregress.commands.bisect.answer import Culprit, Endpoint, NotFound
+from pytest_rlregress.commands.trials import search
 from pytest_rlregress.commands.trials.failure_comparison import describe, find_observation
-from pytest_rlregress.commands.trials.progress import Progress, ProgressWindow
+from pytest_rlregress.commands.trials.progress import Progress
 from pytest_rlregress.commands.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
-from pytest_rlregress.commands.trials.summaries import TrialSummary, summarize_tests, summarize_trial
+from pytest_rlregress.commands.trials.search import NotMonotone
+from pytest_rlregress.commands.trials.summaries import TrialSummary, Untested, summarize_tests, summarize_trial
 from pytest_rlregress.commands.trials.trial import GOOD_VERDICTS, Observation, State, Trial
+from pytest_rlregress.stack.locks import Lock, differences
+from pytest_rlregress.util.text import plural
 
 
 class NoAnswer(Exception):
@@ -45,13 +49,14 @@ class FollowedTest:
         flip: The test, and its failure at the bad end.
         labels: The two ends in words.
         runner: Where candidates are tried.
+        progress: Told of every trial.
     """
 
     def __init__(
         self, flip: FlippingTest, good: Candidate, bad: Candidate, runner: TrialRunner, progress: Progress
     ) -> None:
         self.flip, self.runner, self.labels = flip, runner, (good.label, bad.label)
-        self._good, self._bad, self._progress = good, bad, progress
+        self._good, self._bad, self.progress = good, bad, progress
 
     def classify(self, candidate: Candidate) -> TrialResult | None:
         """Say whether a candidate is good or bad; None before it was tried."""
@@ -61,14 +66,14 @@ class FollowedTest:
     def _classify(self, trial: Trial) -> TrialResult:
         return classify_trial(trial, self.flip.test, self.flip.bad, self.flip.hardware)
 
-    def try_(self, candidate: Candidate, window: Callable[[State], ProgressWindow | None]) -> TrialResult:
-        """Try a candidate, and report what came out and what is left to try given that."""
+    def try_(self, candidate: Candidate) -> TrialResult:
+        """Try a candidate, and report what came out."""
         known = self.runner.find_trial(candidate) is not None
         trial = self.runner.try_(candidate)
         found = self._classify(trial)
         if not known:
             row = summarize_trial(trial, self.flip.test, found.state, found.reason)
-            self._progress.report_trial(row, window(found.state), moved=trial.moved)
+            self.progress.report_trial(row, moved=trial.moved)
         return found
 
     def describe_at(self, candidate: Candidate, point: Endpoint) -> Endpoint:
@@ -206,3 +211,84 @@ def describe_end(candidate: Candidate, trial: Trial | None) -> Endpoint:
         others = [f"{one.test}: {describe(one)}" for one in found[1:]]
         text = "\n".join([*[f"{found[0].test}:"] * bool(others), found[0].text or found[0].outcome.message, *others])
     return Endpoint(candidate.label, verdict=verdict, text=text)
+
+
+@dataclass(frozen=True)
+class OrderedCandidates:
+    """Candidates from the good end to the bad end.
+
+    Attributes:
+        name: The package.
+        candidates: All that may be tried.
+        points: The label, date and title of each.
+        repaired: Whether the bad end is the older one.
+    """
+
+    name: str
+    candidates: tuple[Candidate, ...]
+    points: tuple[Endpoint, ...]
+    repaired: bool
+
+    def find(self, point: Endpoint) -> Candidate:
+        """Find the candidate of a point."""
+        return self.candidates[[one.label for one in self.points].index(point.label)]
+
+
+def find_first_bad(among: OrderedCandidates, followed: FollowedTest) -> Culprit:
+    """Try candidates until the place is found where the test flips; both ends were tried.
+
+    Raises:
+        NoAnswer: A good candidate comes after a bad one.
+    """
+    inside = _classify_all(among, followed)[1:-1]
+    if inside and not any(inside):
+        most = f"at most {plural(len(inside).bit_length(), 'trial')}, if all can be tested"
+        followed.progress.say(f"{plural(len(inside), 'candidate')} between the ends: {most}")
+    while True:
+        states = [None if one is None else one.state for one in _classify_all(among, followed)]
+        try:
+            step = search.next_candidate(states)
+        except NotMonotone as error:
+            first, second = (among.candidates[at].label for at in (error.bad, error.good))
+            raise NoAnswer(NotFound("not monotone", first, second)) from None
+        if isinstance(step, search.Window):
+            return _make_culprit(among, followed, step)
+        followed.try_(among.candidates[step])
+
+
+def _classify_all(among: OrderedCandidates, followed: FollowedTest) -> list[TrialResult | None]:
+    return [followed.classify(candidate) for candidate in among.candidates]
+
+
+def _make_culprit(among: OrderedCandidates, followed: FollowedTest, found: search.Window) -> Culprit:
+    results = _classify_all(among, followed)
+    inside = range(found.last_good + 1, found.first_bad)
+    ends = found.last_good, found.first_bad
+    last, first = (followed.describe_at(among.candidates[at], among.points[at]) for at in ends)
+    trials = (followed.runner.find_trial(among.candidates[at]) for at in ends)
+    before, after = (trial.lock if trial is not None else None for trial in trials)
+
+    def list_untested(places: Iterable[int]) -> tuple[Untested, ...]:
+        return tuple(
+            Untested(f"{among.points[at].label} {among.points[at].title}".strip(), one.reason)
+            for at in places
+            if (one := results[at]) is not None and one.state is State.UNKNOWN
+        )
+
+    return Culprit(
+        among.name,
+        last,
+        first,
+        among.repaired,
+        between=list_untested(inside),
+        moved=_list_moved(before, after, among.name),
+        from_base=_list_moved(among.candidates[0].base, after, among.name),
+        skipped=list_untested(at for at in range(len(results)) if at not in inside),
+    )
+
+
+def _list_moved(before: Lock | None, after: Lock | None, name: str) -> tuple[str, ...]:
+    """List what differs between two locks beside the package under bisect."""
+    if before is None or after is None:
+        return ()
+    return tuple(str(one) for one in differences(before, after) if one.name != name)

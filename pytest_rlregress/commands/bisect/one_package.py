@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from pytest_rlregress.commands.bisect import build_answer, ordered
+from pytest_rlregress.commands.bisect import build_answer, follow
 from pytest_rlregress.commands.bisect.answer import Answer, Culprit, Endpoint
-from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, follow_test
+from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates, follow_test
 from pytest_rlregress.commands.bisect.needs import check_nothing_lacks, find_needs
-from pytest_rlregress.commands.bisect.ordered import OrderedCandidates
 from pytest_rlregress.commands.environments import contents, releases
 from pytest_rlregress.commands.environments.contents import EnvironmentContents
 from pytest_rlregress.commands.environments.index_settings import IndexProblem
@@ -99,7 +98,7 @@ def find_first_bad(context: TrialContext, among: OrderedCandidates, followed: Fo
     Raises:
         NoAnswer: A good release comes after a bad one.
     """
-    culprit = ordered.find_first_bad(among, followed)
+    culprit = follow.find_first_bad(among, followed)
     labels = [point.label for point in among.points]
     flip = slice(labels.index(culprit.last_good.label), labels.index(culprit.first_bad.label) + 1)
     left_out = releases.list_left_out(context.environments.find_release, among.name, labels[flip], context.options.pre)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_rlregress.commands.bisect import build_answer, ordered, worktree
+from pytest_rlregress.commands.bisect import build_answer, follow, worktree
 from pytest_rlregress.commands.bisect.answer import Answer, Endpoint, NotFound
 from pytest_rlregress.commands.bisect.checkout import Commits, open_commits
-from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, follow_test
+from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates, follow_test
 from pytest_rlregress.commands.bisect.needs import check_nothing_lacks, find_needs
-from pytest_rlregress.commands.bisect.ordered import OrderedCandidates
 from pytest_rlregress.commands.bisect.worktree import BUILD_FILES
 from pytest_rlregress.commands.environments import contents
 from pytest_rlregress.commands.environments.contents import Needs
@@ -44,7 +43,7 @@ def bisect(context: TrialContext) -> Answer:
             try:
                 followed = follow_test(good, bad, runner, context.progress)
                 among = list_candidates(commits, followed)
-                culprit = ordered.find_first_bad(among, followed)
+                culprit = follow.find_first_bad(among, followed)
             except NoAnswer as error:
                 check_nothing_lacks(context, held, runner.trials.values())
                 return build_answer.build_not_found(context, error.why, ends, runner, held)
@@ -81,7 +80,7 @@ def list_candidates(commits: Commits, followed: FollowedTest) -> OrderedCandidat
     line = [older, *worktree.list_commits(commits.path, f"{older.id}..{newer.id}")]
     if apart:
         line.insert(0, good)
-        if followed.try_(commits.candidate(base), lambda _: None).state is State.BAD:
+        if followed.try_(commits.candidate(base)).state is State.BAD:
             older_label, repaired_label = (commits.candidate(one).label for one in (base, good))
             reason = (
                 f"{older_label}, which both ends come from, is bad too: the failure was repaired on the way to "

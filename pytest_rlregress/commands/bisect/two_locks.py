@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from importlib import metadata
 
 from pytest_rlregress.commands.bisect import build_answer, one_package
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit
-from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, follow_test
-from pytest_rlregress.commands.bisect.ordered import OrderedCandidates
+from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates, follow_test
 from pytest_rlregress.commands.environments import contents, requirements
 from pytest_rlregress.commands.environments.contents import EnvironmentContents
 from pytest_rlregress.commands.environments.index_settings import IndexProblem
 from pytest_rlregress.commands.environments.requirements import Requirements
-from pytest_rlregress.commands.trials import progress, pytest_run, search
+from pytest_rlregress.commands.trials import pytest_run, search
 from pytest_rlregress.commands.trials.context import TrialContext, refuse_shadowed
-from pytest_rlregress.commands.trials.progress import ProgressWindow
 from pytest_rlregress.commands.trials.search import MinimalSet, Units
 from pytest_rlregress.commands.trials.trial import RequestError, State
 from pytest_rlregress.commands.trials.upgrades import LockChanges, Upgrades, group_upgrades
@@ -71,18 +67,7 @@ def find_minimal_set(upgrades: Upgrades, followed: FollowedTest) -> MinimalSet:
         step = search.next_set(upgrades.units.order, upgrades.units.needs, states)
         if isinstance(step, MinimalSet):
             return step
-        found = followed.try_(upgrades.candidate(step.subset), partial(_window, upgrades, states, step.subset))
-        states[step.subset] = found.state
-
-
-def _window(upgrades: Upgrades, states: Mapping[Units, State], subset: Units, state: State) -> ProgressWindow:
-    """Which packages are still suspected once a set of units has been tried."""
-    known = {**states, subset: state}
-    bad = min((units for units, seen in known.items() if seen is State.BAD), key=len)
-    good = max((units for units, seen in known.items() if seen is State.GOOD and units < bad), key=len)
-    suspects = bad - good
-    names = sorted(name for unit in suspects for name in upgrades.units.members[unit])
-    return ProgressWindow(progress.join_some(names), len(suspects), (len(suspects) - 1).bit_length() + 1)
+        states[step.subset] = followed.try_(upgrades.candidate(step.subset)).state
 
 
 def _make_changed_set(upgrades: Upgrades, found: MinimalSet) -> ChangedSet:
@@ -127,7 +112,7 @@ def _find_release(
     )
     if releases is None:
         return None
-    ends = [followed.try_(releases.candidates[at], lambda _: None).state for at in (0, -1)]
+    ends = [followed.try_(releases.candidates[at]).state for at in (0, -1)]
     if ends != [State.GOOD, State.BAD]:
         return None
     try:

@@ -11,7 +11,6 @@
 ``upgrades``            what changed between two locks, in the smallest units that can be moved
 ``progress``            one line for every trial while it goes on
 ``summaries``           what an answer says of trials
-``document``            an answer that is told: as text, Markdown and JSON
+``document``            an answer that is told: as text, Markdown and JSON; or why there is none
 ``text``                what all of these show: redacted, quoted, counted
-``run_request``         prints and writes the answer, or says why there is none
 """

@@ -74,11 +74,6 @@ def next_candidate(states: Sequence[State | None]) -> int | Window:
     return run[(len(run) - 1) // 2]
 
 
-def estimate_runs(states: Sequence[State | None]) -> int:
-    """Estimate how many more candidates will be tried: the most there can be if none of them is unknown."""
-    return sum(map(len, _find_untried(states, *find_window(states)))).bit_length()
-
-
 def find_window(states: Sequence[State | None]) -> tuple[int, int]:
     """Find the last good candidate and the first bad one, as far as is known; raises as ``next_candidate`` does."""
     if not states or states[0] is not State.GOOD or states[-1] is not State.BAD:

@@ -6,10 +6,9 @@ import enum
 import json
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -52,7 +51,6 @@ class Observation:
         failure: Id of the documented failure whose side it is, or "".
         side: ``reproduces``, ``guards`` or "".
         named: Ids of the documented failures that what came out looks like.
-        measured: What a training step measured in it: docs/record.md; empty for any other test.
     """
 
     test: str
@@ -62,7 +60,6 @@ class Observation:
     failure: str = ""
     side: str = ""
     named: tuple[str, ...] = ()
-    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _observe(test: RecordedTest, outcome: Outcome) -> Observation:
@@ -74,7 +71,7 @@ def _observe(test: RecordedTest, outcome: Outcome) -> Observation:
         verdict = "failed"
     text = "" if verdict in GOOD_VERDICTS else test.trace
     named = tuple(filter(None, extra.named.split(",")))
-    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named, extra.measured)
+    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named)
 
 
 class TrialRun(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):

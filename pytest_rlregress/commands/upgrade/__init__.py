@@ -6,13 +6,10 @@ In the order of a preview:
 ``preview``          the upgrade is planned, built, tried; the answer
 ``plan``             what is asked for, and what moves
 ``resolution``       resolves it; who forbids what cannot be installed here
-``tries``            a set of upgrades tried, and compared with the environment as it is
+``tries``            sets of upgrades tried, and compared with the environment as it is; the largest that is safe
 ``comparison``       what the tests say before and after: pure
-``step``             what the training step measured before and after
-``stepwise``         the largest set that makes nothing worse
 ``growth``           which set to try next: pure
-``answer``           the answer's parts
-``rendering``        the answer, told in sentences and sections
+``answer``           the answer's parts, told in sentences and sections
 
 How environments are built and tests run in them is in ``pytest_rlregress.commands.trials``,
 as for ``rlregress bisect``.

@@ -1,12 +1,27 @@
-"""What a preview of an upgrade found: what moves, what the tests say with it, and whether it is safe."""
+"""What a preview of an upgrade found: what moves, what the tests say with it; told in sentences and sections."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pytest_rlregress.commands.trials.document import (
+    MANY,
+    Document,
+    Section,
+    excerpt,
+    join_names,
+    list_lines,
+    list_trials,
+    list_where,
+    one_line,
+    tabulate,
+    unbroken,
+)
 from pytest_rlregress.commands.trials.summaries import RunContext, TrialSummary
-from pytest_rlregress.commands.upgrade.comparison import VerdictChange
-from pytest_rlregress.commands.upgrade.step import StepNumber
+from pytest_rlregress.commands.trials.text import quote_command
+from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
+from pytest_rlregress.util.text import plural
 
 
 @dataclass(frozen=True)
@@ -52,7 +67,6 @@ class UpgradeAnswer:
         changes: The tests that say something else with it, by documented failure and side.
         gone: Documented failures that are reproduced here and not with it: their workarounds may go.
         unchanged: How many tests say the same of the stack.
-        step: What the training steps measured.
         safe_set: With --stepwise, where all of it is not safe.
         run_context: Where it was tried; None where nothing would change.
         tried: Every trial.
@@ -72,7 +86,6 @@ class UpgradeAnswer:
     changes: tuple[VerdictChange, ...] = ()
     gone: tuple[str, ...] = ()
     unchanged: int = 0
-    step: tuple[StepNumber, ...] = ()
     safe_set: SafeSet | None = None
     run_context: RunContext | None = None
     tried: tuple[TrialSummary, ...] = ()
@@ -83,3 +96,126 @@ class UpgradeAnswer:
     def exit_code(self) -> int:
         """0 safe, 1 not safe or with a step back."""
         return 0 if self.safe else 1
+
+
+_FORMAT = 3
+_SHOWN = 3  # of what gets worse, in the sentence that answers
+_MEANS = {
+    Effect.BROKEN: "not safe: what it needs does not work",
+    Effect.WORSE: "not safe: worse",
+    Effect.BAD_BEFORE: "bad here already",
+    Effect.LOST: "can no longer be driven",
+    Effect.BETTER: "repaired",
+    Effect.ABSENT: "absent in some tests",
+    Effect.GAINED: "can be driven now",
+}
+
+
+def tell(answer: UpgradeAnswer) -> Document:
+    """Tell what a preview found."""
+    title, sentences, sections = f"upgrade {answer.asked}", [*_headline(answer)], [*_list_sections(answer)]
+    return Document(title, sentences, sections, answer, _FORMAT, answer.exit_code)
+
+
+# -- the answer in sentences ------------------------------------------------------------------------------------------
+
+
+def _headline(answer: UpgradeAnswer) -> Iterator[str]:
+    """Say what stays, what is bad already, then whether it is safe, then what can no longer be told."""
+    yield from (f"{unbroken(one)}." for one in answer.stays)
+    if answer.run_context is None:
+        asks = f"what {one_line(answer.asked)} asks for is what is installed"
+        yield "Nothing would change." if answer.stays else f"Nothing would change: {asks}."
+        return
+    before = _names(answer.changes, Effect.BAD_BEFORE)
+    if before:
+        yield f"Bad here already, and not counted: {join_names(before)}."
+    worse = answer.trouble or any(one.effect.forbids for one in answer.changes)
+    yield _describe_unsafe(answer) if worse else _describe_safe(answer)
+    if answer.back and not (worse and answer.safe_set):
+        moves = f": {join_names(answer.instead)}" if answer.instead else " nothing moves: stay as it is here"
+        yield f"With --stepwise, {_describe_set(answer)}." if answer.safe_set else f"Without a step back{moves}."
+    lost = _names(answer.changes, Effect.LOST)
+    if lost:
+        yield f"Coverage is lost, as tests can no longer be driven: {join_names(lost)}."
+    if answer.output:
+        yield f"The lock is in {one_line(answer.output)}."
+
+
+def _names(changes: Sequence[VerdictChange], effect: Effect) -> list[str]:
+    return list(dict.fromkeys(one.name for one in changes if one.effect is effect))
+
+
+def _describe_safe(answer: UpgradeAnswer) -> str:
+    count = len(answer.gone)
+    words = f"and {plural(count, 'workaround')} may go: {join_names(answer.gone)}"
+    count_moved = len(answer.asked_for) + len(answer.moved_along)
+    moved = f"{plural(count_moved, 'package')} {'moves' if count_moved == 1 else 'move'}"
+    same = f"{moved}, {plural(answer.unchanged, 'test')} unchanged"
+    if answer.back:
+        return f"{', '.join(answer.back)}; beside that nothing gets worse{f', {words}' if count else ''} ({same})."
+    return f"Safe, {words} ({same})." if count else f"Safe ({same})."
+
+
+def _describe_unsafe(answer: UpgradeAnswer) -> str:
+    worse = list(dict.fromkeys(_describe_worse(one) for one in answer.changes if one.effect.forbids))
+    more = f" and {len(worse) - _SHOWN} more" if len(worse) > _SHOWN else ""
+    why = ", ".join(worse[:_SHOWN]) + more
+    if answer.trouble:
+        why = f"the tests could not be run with all of it, {one_line(answer.trouble)}"
+    back = "".join(f"{one}. " for one in answer.back)
+    return f"{back}Not safe: {why}; {_describe_set(answer)}."
+
+
+def _describe_worse(change: VerdictChange) -> str:
+    if change.effect is Effect.BROKEN:
+        return one_line(change.reason or f"{change.name} {change.verdict}")
+    return f"{one_line(change.name)} {change.verdict}"
+
+
+def _describe_set(answer: UpgradeAnswer) -> str:
+    found = answer.safe_set
+    if found is None:
+        return "--stepwise finds the largest safe set"
+    if not found.kept:
+        return "no part of it is safe"
+    count = plural(len(answer.asked_for) + len(answer.moved_along), "upgrade")
+    left = [line for one in found.left_out for line in one.upgrade]
+    return f"the largest safe set is {len(found.kept)} of {count}, without {join_names(left)}"
+
+
+# -- all else ---------------------------------------------------------------------------------------------------------
+
+
+def _list_sections(answer: UpgradeAnswer) -> Iterator[Section]:
+    if answer.run_context is None:
+        return
+    if answer.changes:
+        rows = [
+            (one.name, one.side, one.before, one.after, _explain(one, answer), _reason(one)) for one in answer.changes
+        ]
+        yield Section("What the tests say", tabulate(rows, ("test", "side", "here", "with it", "means", "")))
+    if found := answer.safe_set:
+        if found.kept:
+            kept = list_lines(map(one_line, found.kept))
+            yield Section("The largest safe set", kept, folded=len(found.kept) > MANY)
+        lines = [f"{', '.join(map(one_line, one.upgrade))}: {one_line(one.reason)}" for one in found.left_out]
+        yield Section("Left out of it, and what keeps it out", list_lines(lines))
+    moves = [(line, "asked for") for line in answer.asked_for] + [(line, "moves along") for line in answer.moved_along]
+    yield Section("What moves", tabulate(moves, ("upgrade", "")), folded=len(moves) > MANY)
+    yield Section("To ask again", quote_command(answer.command), language="sh")
+    for one in answer.changes:
+        if one.text:
+            yield Section(f"What came out with it: {one.name}", excerpt(one.text), folded=True)
+    yield list_where("Where", answer.run_context)
+    yield list_trials(answer.tried, answer.seconds)
+
+
+def _reason(change: VerdictChange) -> str:
+    return "" if change.reason == change.verdict else change.reason
+
+
+def _explain(change: VerdictChange, answer: UpgradeAnswer) -> str:
+    if change.effect is Effect.ABSENT and change.name in answer.gone:
+        return "workaround may go"
+    return _MEANS[change.effect]

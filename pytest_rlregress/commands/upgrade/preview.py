@@ -22,9 +22,7 @@ from pytest_rlregress.commands.upgrade import comparison
 from pytest_rlregress.commands.upgrade.answer import UpgradeAnswer
 from pytest_rlregress.commands.upgrade.comparison import Effect
 from pytest_rlregress.commands.upgrade.plan import UpgradePlan, list_steps_back, make_plan, split_words
-from pytest_rlregress.commands.upgrade.step import compare_steps
-from pytest_rlregress.commands.upgrade.stepwise import GrownSet, grow
-from pytest_rlregress.commands.upgrade.tries import Baseline, Tried
+from pytest_rlregress.commands.upgrade.tries import Baseline, GrownSet, Tried, grow
 from pytest_rlregress.failures.catalogue import CatalogueError
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util.files import write_whole
@@ -133,7 +131,6 @@ def _build_answer(
         changes=comparison.summarize_effects(whole.effects),
         gone=comparison.list_gone(whole.effects),
         unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
-        step=compare_steps(baseline.trial, whole.trial) if whole.trial is not None else (),
         safe_set=grown.safe_set if grown is not None else None,
         run_context=RunContext.here(baseline.hardware),
         tried=tuple(baseline.rows),

@@ -1,15 +1,22 @@
-"""Try sets of upgrades, and compare each with the environment as it is."""
+"""Try sets of upgrades, compare each with the environment as it is, and find the largest that makes nothing worse."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from pytest_rlregress.commands.trials.progress import Progress, ProgressWindow
+from pytest_rlregress.commands.trials.progress import Progress
 from pytest_rlregress.commands.trials.runner import Candidate, TrialRunner
+from pytest_rlregress.commands.trials.search import NONE, Units
 from pytest_rlregress.commands.trials.summaries import TrialSummary, summarize_tests
 from pytest_rlregress.commands.trials.trial import RequestError, State, Trial
+from pytest_rlregress.commands.trials.upgrades import Upgrades
 from pytest_rlregress.commands.upgrade import comparison
+from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet
 from pytest_rlregress.commands.upgrade.comparison import TestEffect, VerdictChange
+from pytest_rlregress.commands.upgrade.growth import LargestSet, next_growth
+from pytest_rlregress.commands.upgrade.plan import list_steps_back
+from pytest_rlregress.stack.locks import Lock
 
 
 @dataclass(frozen=True)
@@ -55,14 +62,14 @@ class Baseline:
             raise RequestError(f"the tests cannot be run here: {trouble}")
         if not comparison.is_driven(comparison.compare_trials(self.trial, self.trial), after=False):
             raise RequestError("none of the tests can be driven here: there is nothing to compare")
-        self._report(self.trial, State.GOOD, "", known, None)
+        self._report(self.trial, State.GOOD, "", known)
 
     @property
     def hardware(self) -> str:
         """The profile and the devices, in words."""
         return self.trial.runs[0].hardware
 
-    def compare(self, candidate: Candidate, window: ProgressWindow | None = None) -> Tried:
+    def compare(self, candidate: Candidate) -> Tried:
         """Try a set of upgrades, once, and compare it with the environment as it is.
 
         Raises:
@@ -73,7 +80,7 @@ class Baseline:
         trial = self._runner.try_(candidate)
         tried = self._judge(trial)
         if not seen:
-            self._report(trial, tried.state, tried.reason, known, window)
+            self._report(trial, tried.state, tried.reason, known)
         return tried
 
     def _judge(self, trial: Trial) -> Tried:
@@ -91,11 +98,11 @@ class Baseline:
             trouble = "none of the tests can be driven there"
         return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, effects, trial)
 
-    def _report(self, trial: Trial, state: State, reason: str, known: bool, window: ProgressWindow | None) -> None:
+    def _report(self, trial: Trial, state: State, reason: str, known: bool) -> None:
         row = summarize_tests(trial, state, reason)
         self.rows.append(row)
         if not known:
-            self._progress.report_trial(row, window)
+            self._progress.report_trial(row)
 
 
 def describe_change(change: VerdictChange) -> str:
@@ -103,3 +110,59 @@ def describe_change(change: VerdictChange) -> str:
     side = f" ({change.side})" if change.side else ""
     reason = f": {change.reason}" if change.reason and change.reason != change.verdict else ""
     return f"{change.name}{side}: {change.before} -> {change.after}{reason}"
+
+
+@dataclass(frozen=True)
+class GrownSet:
+    """The largest set of upgrades that makes nothing worse.
+
+    Attributes:
+        safe_set: The set.
+        lock: This environment with it.
+    """
+
+    safe_set: SafeSet
+    lock: Lock
+
+
+def grow(upgrades: Upgrades, asked: Collection[str], baseline: Baseline) -> GrownSet:
+    """Try sets of upgrades until the largest one is found that makes nothing worse.
+
+    Args:
+        upgrades: What moves, in the smallest units that can be moved.
+        asked: The packages that were asked for; all others move only with those that need them.
+        baseline: The environment as it is.
+
+    Raises:
+        NoSpace: The disk is full.
+    """
+    order = [unit for unit in upgrades.units.order if not set(asked).isdisjoint(upgrades.units.members[unit])]
+    needs = {unit: upgrades.units.needs[unit] & set(order) for unit in order}
+    tried: dict[Units, Tried] = {}
+    while True:
+        states = {NONE: State.GOOD, **{subset: one.state for subset, one in tried.items()}}
+        step = next_growth(order, needs, states)
+        if isinstance(step, LargestSet):
+            return _describe(upgrades, step, tried)
+        back = list_steps_back(upgrades.locks.by_name[name] for name in upgrades.names(step.subset))
+        if back:
+            tried[step.subset] = Tried(State.BAD, ", ".join(back))
+            continue
+        tried[step.subset] = baseline.compare(upgrades.candidate(step.subset))
+
+
+def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried]) -> GrownSet:
+    changes = upgrades.locks.by_name
+
+    def describe(unit: str) -> tuple[str, ...]:
+        return tuple(str(changes[name]) for name in upgrades.units.members[unit])
+
+    def explain(because: Units | str) -> str:
+        if isinstance(because, str):
+            return f"needs {' and '.join(describe(because))}"
+        one = tried[because]
+        return one.reason if one.state is State.BAD else f"could not be tested: {one.reason}"
+
+    kept = upgrades.names(found.kept)
+    left_out = tuple(LeftOut(describe(unit), explain(because)) for unit, because in sorted(found.left_out.items()))
+    return GrownSet(SafeSet(tuple(str(changes[name]) for name in kept), left_out), upgrades.locks.apply(kept))

@@ -34,7 +34,7 @@ def declare(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
     parser = commands.add_parser(
         "upgrade",
-        description="Say before an upgrade what it would change: verdicts, workarounds, what can be tested, numbers.",
+        description="Say before an upgrade what it would change: verdicts, workarounds, what can be tested.",
         epilog=_MANUAL,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -70,8 +70,8 @@ def declare(commands: Any) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Preview the upgrade, print the answer; returns the exit code."""
     # All that it takes: not for those who ask for another command.
-    from pytest_rlregress.commands.trials.run_request import run_request
+    from pytest_rlregress.commands.trials.document import run_request
+    from pytest_rlregress.commands.upgrade.answer import tell
     from pytest_rlregress.commands.upgrade.preview import preview_upgrade
-    from pytest_rlregress.commands.upgrade.rendering import tell
 
     return run_request(asked, lambda progress: tell(preview_upgrade(asked, progress)))

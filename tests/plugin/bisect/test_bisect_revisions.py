@@ -13,7 +13,7 @@ import psutil
 import pytest
 from made_trials import make_run
 
-from pytest_rlregress.commands.bisect import checkout, ordered, revisions, worktree
+from pytest_rlregress.commands.bisect import checkout, follow, revisions, worktree
 from pytest_rlregress.commands.bisect.checkout import open_commits
 from pytest_rlregress.commands.bisect.follow import NoAnswer, follow_test
 from pytest_rlregress.commands.bisect.worktree import WorktreeError
@@ -167,7 +167,7 @@ class Bisect:
             runner = TrialRunner(commits, known, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
             followed = follow_test(*ends, runner, progress)
-            culprit = ordered.find_first_bad(revisions.list_candidates(commits, followed), followed)
+            culprit = follow.find_first_bad(revisions.list_candidates(commits, followed), followed)
             return replace(culprit, details=revisions.list_details(commits, culprit.first_bad.label))
 
     def quickly(self, python, request, **_):

@@ -48,7 +48,7 @@ def test_what_was_added_is_there_again_in_its_order(path):
     write(path, OTHER)
     assert read(path) == [TRIED, OTHER]
     (seen,) = read(path)[0].runs[0].observations.values()
-    assert seen == Observation(**{**vars(OBSERVATION), "measured": {}})
+    assert seen == OBSERVATION
     write(path, OTHER, fresh=True)
     assert read(path) == [OTHER]
 

@@ -189,21 +189,6 @@ def test_ends_that_were_not_proven(ends):
         search.next_candidate(states_of(ends))
 
 
-def test_runs_left():
-    assert [search.estimate_runs(states_of(known)) for known in ("GB", "G?B", "G.B", "G..B", "G......B")] == [
-        0,
-        0,
-        1,
-        2,
-        3,
-    ]
-    for count in range(2, 40):
-        states = [GOOD, *[None] * (count - 2), BAD]
-        assert search.estimate_runs(states) == max(
-            len(probes(search.next_candidate, row(count, boundary, ()))[0]) for boundary in range(1, count)
-        )
-
-
 # --- The culprits among units that changed at once.
 
 

@@ -11,10 +11,8 @@ from markdown_it import MarkdownIt
 from pytest_rlregress.commands.trials.document import to_json, to_markdown, to_text
 from pytest_rlregress.commands.trials.summaries import RunContext, TrialSummary
 from pytest_rlregress.commands.trials.trial import State
-from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
+from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer, tell
 from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
-from pytest_rlregress.commands.upgrade.rendering import tell
-from pytest_rlregress.commands.upgrade.step import StepNumber
 
 
 def change(name, effect, verdict="regressed", reason="", side="guards"):
@@ -118,12 +116,10 @@ def test_the_answer_in_sentences(answer, expected):
 
 
 def test_sections_hold_what_moves_what_the_tests_say_and_what_keeps_an_upgrade_out():
-    step = (StepNumber("seconds a step", 0.31, 0.62),)
-    text = to_text(tell(replace(UNSAFE, safe_set=SET, step=step)))
+    text = to_text(tell(replace(UNSAFE, safe_set=SET)))
     for line in (
         "max-tokens-overflow  guards  held 1  regressed 1  not safe: worse  ValueError: too large",
         "vllm 0.31.0 -> 0.32.0: max-tokens-overflow: held -> regressed",
-        "seconds a step  0.31  0.62",
         "torch 2.13.0 -> 2.14.0  moves along",
         "rlregress upgrade vllm==0.32.0",
         "E  what came out",
@@ -133,7 +129,7 @@ def test_sections_hold_what_moves_what_the_tests_say_and_what_keeps_an_upgrade_o
 
 def test_json_has_the_format_and_words_for_effects():
     found = json.loads(json.dumps(to_json(tell(replace(UNSAFE, safe_set=SET)))))
-    assert found["format"] == 2
+    assert found["format"] == 3
     assert found["changes"][0]["effect"] == "worse"
     assert found["safe_set"]["left_out"][0]["upgrade"] == ["vllm 0.31.0 -> 0.32.0"]
 

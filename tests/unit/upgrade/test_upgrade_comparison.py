@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 from contextlib import contextmanager
-from dataclasses import asdict
 
 import pytest
-from made_goldens import KEY, RECORDED, but
 from made_trials import make_run
 from msgspec.structs import replace
 
@@ -17,7 +15,6 @@ from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.commands.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.commands.trials.trial import Observation, RequestError, State, Trial, TrialFolder
 from pytest_rlregress.commands.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
-from pytest_rlregress.commands.upgrade.step import compare_steps
 from pytest_rlregress.commands.upgrade.tries import Baseline
 from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
 from pytest_rlregress.stack.locks import Lock
@@ -25,10 +22,10 @@ from pytest_rlregress.stack.locks import Lock
 TEST = "rollout/test_x.py::test_y"
 
 
-def seen(verdict, test=TEST, failure="overflow", side="guards", message="it broke", measured=None):
+def seen(verdict, test=TEST, failure="overflow", side="guards", message="it broke"):
     kinds = {"held": "passed", "absent": "passed", "passed": "passed", "unavailable": "skipped", "blocked": "skipped"}
     outcome = Outcome(kinds.get(verdict, "failed"), message=message)
-    return Observation(test, outcome, verdict, "E  it broke", failure, side, measured=measured or {})
+    return Observation(test, outcome, verdict, "E  it broke", failure, side)
 
 
 def trial(*observations, hardware="cpu", **more):
@@ -206,29 +203,3 @@ def test_what_a_set_of_upgrades_is(after, state, reason, tmp_path):
 def test_without_a_run_here_there_is_nothing_to_compare(before, why, tmp_path):
     with pytest.raises(RequestError, match=why), baseline_of(tmp_path, before):
         pass
-
-
-# -- the training step ------------------------------------------------------------------------------------------------
-
-GOLDEN_TEST = "training/test_golden.py::test_numbers"
-
-
-def measured(runs, test=GOLDEN_TEST):
-    return seen("held", test, "golden", measured={"key": asdict(KEY), "runs": runs})
-
-
-def test_numbers_before_and_after_of_each_step():
-    trl = [{**one, "step": "trl-step"} for one in RECORDED]
-    far = [{**one, "step": "trl-step"} for one in but(up=100.0)]
-    before = trial((measured(RECORDED), measured(trl, "test_trl")))
-    after = trial((measured(but(step_seconds=[0.9] * 6)), measured(far, "test_trl")))
-    numbers = {one.name: (one.before, one.after) for one in compare_steps(before, after)}
-    assert numbers["seconds a step"] == (0.3, 0.9)
-    assert numbers["loss of the last step"] == (6.0, 6.0)
-    assert numbers["trl-step: loss of the last step"] == (6.0, 106.0)
-
-
-def test_only_tests_that_measured_in_both_are_compared():
-    assert compare_steps(trial(measured(RECORDED)), trial(seen("unavailable", GOLDEN_TEST))) == ()
-    assert compare_steps(trial(measured(RECORDED)), trial(measured(RECORDED, "training/test_other.py::test_o"))) == ()
-    assert compare_steps(trial(measured(RECORDED)), Trial("nothing", trouble="no wheel")) == ()
