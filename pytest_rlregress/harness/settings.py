@@ -10,14 +10,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from pytest_rlregress.util.files import check_url
 from pytest_rlregress.util.units import parse_memory, parse_seconds
-
-if TYPE_CHECKING:
-    from pytest_rlregress.records.remote import RemoteRecords
 
 #: The goldens that the package brings.
 GOLDENS = Path(__file__).parents[1] / "hardware_markers" / "goldens"
@@ -68,7 +66,7 @@ class Settings:
     inline: bool
     long: bool
     quick: bool
-    record_dir: Path | RemoteRecords | None
+    record_dir: Path | str | None
     update_goldens: bool
     goldens: Path
     scenarios: tuple[Path, ...]
@@ -118,12 +116,11 @@ def _folder(text: str, base: Path) -> Path:
     return base / Path(text.strip()).expanduser()
 
 
-def _records(text: str, base: Path) -> Path | RemoteRecords:
+def _records(text: str, base: Path) -> Path | str:
     if "://" not in text:
         return _folder(text, base)
-    from pytest_rlregress.records.remote import RemoteRecords
-
-    return RemoteRecords(text.strip())
+    check_url(text)
+    return text.strip()
 
 
 def _assignments(text: str, _base: Path) -> dict[str, str]:

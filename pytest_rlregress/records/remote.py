@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from pytest_rlregress.records.reader import JOURNAL, RecordError, is_journal, read
 from pytest_rlregress.util import cache
-from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.files import check_url, write_whole
 
 #: Records of a hardware profile that a run fetches to compare with: the last one may be of a quick run.
 _LAST = 5
@@ -59,8 +59,7 @@ class RemoteRecords:
     """
 
     def __init__(self, url: str) -> None:
-        if urlsplit(url).password:
-            raise ValueError("a URL without a password: give it to the storage's client by its environment")
+        check_url(url)
         self.url = url.rstrip("/")
         self.copies = cache.folder() / "records" / quote(self.url, safe="")
         self.unsent = self.copies / "unsent"

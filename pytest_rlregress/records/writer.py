@@ -42,11 +42,11 @@ class RecordWriter(RunResults):
     _path: Path
     _journal: Journal | None = None
 
-    def __init__(self, config: pytest.Config, session: Session, place: Path | RemoteRecords) -> None:
+    def __init__(self, config: pytest.Config, session: Session, place: Path | str) -> None:
         super().__init__(config)
-        self._remote = place if isinstance(place, RemoteRecords) else None
-        folder = place.unsent if isinstance(place, RemoteRecords) else place
-        self.folder = place.copies if isinstance(place, RemoteRecords) else place
+        self._remote = RemoteRecords(place) if isinstance(place, str) else None
+        folder = self._remote.unsent if self._remote else Path(place)
+        self.folder = self._remote.copies if self._remote else folder
         self._session, self._folder = session, folder
         self._start, self._clock = time.time(), time.monotonic()
         self._unwritten = ""

@@ -10,6 +10,13 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+
+def check_url(url: str) -> None:
+    """Raise a ValueError, which says what is allowed, if a URL holds a password: a record would hold it too."""
+    if urlsplit(url).password:
+        raise ValueError("a URL without a password: give it to the storage's client by its environment")
 
 
 @contextmanager
