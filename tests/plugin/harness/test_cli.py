@@ -22,7 +22,8 @@ def test_list_names_every_failure_with_its_remedy(capsys):
     for failure in catalogue.load([catalogue.SHIPPED]).values():
         assert f"{failure.id}: {failure.title}" in words
         assert " ".join(failure.remedy.split())[:30] in words
-    assert all(len(line) <= 100 for line in printed.splitlines())
+    # a trainer's key with its whole path is one word, however long
+    assert all(len(line) <= 100 for line in printed.splitlines() if " " in line.strip())
 
 
 def test_list_as_json(capsys):
