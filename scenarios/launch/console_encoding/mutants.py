@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from mutants import broken, mutant
 from pytest_rlregress.remedies.launch import utf8_environment
-
-
-def run_as(monkeypatch, changed):
-    """Have subprocess.run do what ``changed(command, keywords)`` makes of a call."""
-    run = subprocess.run
-
-    def patched(command, **keywords):
-        command, keywords = changed(command, keywords)
-        return run(command, **keywords)
-
-    monkeypatch.setattr(subprocess, "run", patched)
+from pytest_rlregress.scenarios.launch.mutants import run_as
 
 
 @broken(only="check-mark-gbk")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from mutants import broken, mutant
 from pytest_rlregress.remedies.launch import check_finished
+from pytest_rlregress.scenarios.launch.mutants import run_as
 
 
 @broken(only="test_what_did_not_start")
@@ -17,17 +16,6 @@ def trusts_the_exit_code(returncode, log, step_pattern):
 @broken(only="first_finished_step")
 def any_line_will_do(returncode, log, step_pattern):
     check_finished(returncode, log, "")
-
-
-def run_as(monkeypatch, changed):
-    """Have subprocess.run do what ``changed(command, keywords)`` makes of a call."""
-    run = subprocess.run
-
-    def patched(command, **keywords):
-        command, keywords = changed(command, keywords)
-        return run(command, **keywords)
-
-    monkeypatch.setattr(subprocess, "run", patched)
 
 
 @mutant("absent", only="another_interpreter")
