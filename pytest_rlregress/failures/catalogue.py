@@ -268,14 +268,18 @@ def declare(parser: Any) -> None:
 class Catalogue(dict[str, Failure]):
     """Failures by id."""
 
-    def find(self, failure_id: str, asked_by: str) -> Failure:
-        """Return the failure of that id.
+    def find(self, name: str, asked_by: str) -> Failure:
+        """Return the failure of that id, which may follow the name of its area: ``batch/mask-length-drift``.
 
         Raises:
-            CatalogueError: Unknown id, with the closest known ones.
+            CatalogueError: Unknown id, with the closest known ones; or another area's.
         """
+        area, _, failure_id = name.rpartition("/")
         if failure_id in self:
-            return self[failure_id]
+            found = self[failure_id]
+            if area and found.area != area:
+                raise CatalogueError(f"{asked_by}: {failure_id} is in {found.area}/, not in {area}/")
+            return found
         close = [known for known in self if failure_id in known] or get_close_matches(failure_id, self, cutoff=0.0)
         raise CatalogueError(
             f"{asked_by}: failure id {failure_id!r} is not in the catalogue. Did you mean {' or '.join(close[:3])}? "

@@ -26,7 +26,7 @@ class ScenarioWarning(pytest.PytestWarning):
 
 
 def adopt(items: list[pytest.Item], session: Session) -> list[pytest.Item]:
-    """Find out what the collected tests are; take from them, and return, those that a quick run leaves out.
+    """Find out what the collected tests are; take from them, and return, those that weren't asked for.
 
     Raises:
         UsageError: A marker that says what is not allowed.
@@ -34,9 +34,11 @@ def adopt(items: list[pytest.Item], session: Session) -> list[pytest.Item]:
     for test in describe_all(items, session):
         if test.side is not None:
             test.item.extra_keyword_matches.add(test.side.failure.id)  # -k takes it as it is printed
-    kept = set(items)
-    if session.quick and not session.is_child:
-        kept = _choose_quick([item for item in items if not _is_left_out(item, session)])
+    if session.is_child:
+        return []
+    kept = {item for item in items if _is_chosen(item, session)}
+    if session.quick:
+        kept = _choose_quick([item for item in items if item in kept and not _is_left_out(item, session)])
     return _keep(items, kept)
 
 
@@ -106,6 +108,15 @@ def _group_of(item: pytest.Item) -> ChildGroup | None:
 def _may_end_process(item: pytest.Item) -> bool:
     test = find(item)
     return test is not None and test.side is not None and test.side.may_end_process
+
+
+def _is_chosen(item: pytest.Item, session: Session) -> bool:
+    """Return whether a test is of the failures and needs one of the components that the run is limited to."""
+    test, components = find(item), session.settings.component
+    failure = test.side.failure if test and test.side else None
+    if session.chosen and failure not in session.chosen:
+        return False
+    return not components or (test is not None and any(name in test.may_touch for name in components))
 
 
 def _is_left_out(item: pytest.Item, session: Session) -> bool:

@@ -15,6 +15,8 @@ import pytest
 from pytest_rlregress import hardware, stack
 from pytest_rlregress.containment import CHANNEL, Limits
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.catalogue import Failure
+from pytest_rlregress.failures.fidelity import has_tests
 from pytest_rlregress.harness import OPENED, collection, settings, subjects
 
 T = TypeVar("T")
@@ -63,6 +65,18 @@ class Session:
     def catalogue(self) -> catalogue.Catalogue:
         """Every documented failure: the shipped ones and those of ini ``rlregress_scenarios``."""
         return usage(lambda: catalogue.load([catalogue.SHIPPED, *self.settings.scenarios]))
+
+    @cached_property
+    def chosen(self) -> list[Failure]:
+        """The failures that ``--rl-failure`` names."""
+        source = self.settings.source["failure"]
+        found = usage(lambda: [self.catalogue.find(name, source) for name in self.settings.failure])
+        for failure in found:
+            if _folder_of_tests(failure) is None:
+                raise pytest.UsageError(
+                    f"{source}: {failure.id} has no tests. Find it in a log: rlregress diagnose LOG"
+                )
+        return found
 
     @cached_property
     def profiles(self) -> dict[str, hardware.Profile]:
@@ -138,7 +152,7 @@ class Session:
                 f"{self.settings.source['require']} requires {', '.join(self.settings.require)}, but "
                 + "; ".join(missing.values())
             )
-        _ = self.catalogue
+        _ = self.chosen
         if self.settings.hw:
             _ = self.profile
             if self.profile.id == "cpu":
@@ -191,7 +205,13 @@ class Session:
                 else ["tests", *map(str, sorted(Path().glob("test_*.py"))[:3])]
             )
             self.passed_over = [place for place in places if Path(place).exists()]
-            self._config.args[:] = [str(path) for path in (catalogue.SHIPPED, *self.settings.scenarios)]
+            folders = [*map(_folder_of_tests, self.chosen)] or [catalogue.SHIPPED, *self.settings.scenarios]
+            self._config.args[:] = map(str, folders)
+
+
+def _folder_of_tests(failure: Failure) -> Path | None:
+    """Return where a failure's tests are: its folder, or the one above, which it shares; None if it has no tests."""
+    return next((folder for folder in (failure.folder, failure.folder.parent) if has_tests(folder)), None)
 
 
 def _go_on_after_sigterm() -> None:

@@ -29,6 +29,7 @@ class Option:
         parse: Makes the value out of a text and the folder that paths in it are relative to; a ``ValueError`` says
             what is allowed.
         takes: What its flag on the command line takes, empty for a switch; None: it has no flag.
+        repeatable: Whether the flag may be given several times: the same as one list with commas.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Option:
     default: Any
     help: str
     takes: str | None = None
+    repeatable: bool = False
 
     @property
     def flag(self) -> str:
@@ -66,6 +68,8 @@ class Settings:
     inline: bool
     long: bool
     quick: bool
+    failure: tuple[str, ...]
+    component: tuple[str, ...]
     record_dir: Path | str | None
     update_goldens: bool
     goldens: Path
@@ -91,6 +95,13 @@ def _boolean(text: str, _base: Path) -> bool:
     if word not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
         raise ValueError("one of true, false, yes, no, on, off, 1, 0")
     return word in ("true", "yes", "on", "1")
+
+
+def _ids(text: str, _base: Path) -> tuple[str, ...]:
+    ids = tuple(text.replace(",", " ").split())
+    if not ids:
+        raise ValueError("ids of failures, separated by commas, such as double-bos,mask-length-drift")
+    return ids
 
 
 def _components(text: str, _base: Path) -> tuple[str, ...]:
@@ -159,6 +170,7 @@ OPTIONS = (
         (),
         "Components that must be installed, e.g. vllm,ray: missing ones are an error instead of 'unavailable'.",
         takes="LIST",
+        repeatable=True,
     ),
     Option(
         "timeout",
@@ -208,6 +220,23 @@ OPTIONS = (
         takes="",
     ),
     Option(
+        "failure",
+        _ids,
+        (),
+        "Run only the tests of these failures, named by their ids (rlregress list --brief). Implies --hw=auto.",
+        takes="IDS",
+        repeatable=True,
+    ),
+    Option(
+        "component",
+        _components,
+        (),
+        "Run only the tests that need one of these components, e.g. vllm,ray, or whose failure is known in one. "
+        "Implies --hw=auto.",
+        takes="LIST",
+        repeatable=True,
+    ),
+    Option(
         "record_dir",
         _records,
         None,
@@ -246,7 +275,8 @@ def declare(parser: pytest.Parser) -> None:
     for option in OPTIONS:
         text = f"{option.help} [also: environment {option.env}]"
         if option.takes:
-            group.addoption(option.flag, dest=option.key, metavar=option.takes, help=option.help)
+            action = "append" if option.repeatable else "store"
+            group.addoption(option.flag, dest=option.key, action=action, metavar=option.takes, help=option.help)
         elif option.takes is not None:
             group.addoption(option.flag, dest=option.key, action="store_const", const="true", help=option.help)
         parser.addini(option.key, text, type="string", default="")
@@ -259,6 +289,10 @@ def resolve(config: pytest.Config) -> Settings:
         pytest.UsageError: A value that is not allowed, naming its source and what is allowed.
     """
     found = {option.name: resolve_one(config, option.name) for option in OPTIONS}
+    for chooses in ("failure", "component"):
+        value, source = found[chooses]
+        if value and found["hw"][0] is None:
+            found["hw"] = "auto", source
     values: dict[str, Any] = {name: value for name, (value, _) in found.items()}
     return Settings(**values, source={name: source for name, (_, source) in found.items()})
 
@@ -278,6 +312,7 @@ def resolve_one(config: pytest.Config, name: str) -> tuple[Any, str]:
     )
     for text, source, base in candidates:
         if text is not None:
+            text = ",".join(text) if isinstance(text, list) else text
             try:
                 return option.parse(text, Path(base)), source
             except ValueError as allowed:

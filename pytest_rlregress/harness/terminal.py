@@ -99,7 +99,8 @@ class Terminal:
 
     def _is_empty_hardware_run(self) -> bool:
         """Return whether the run was to prove something about hardware and no hardware test executed."""
-        asked = self._run.settings.hw is not None and not self._config.option.collectonly
+        settings = self._run.settings
+        asked = settings.hw is not None and not settings.failure and not self._config.option.collectonly
         return asked and self._run.profile.id != "cpu" and not any(test.extra.hardware for test in self._tests)
 
     @property

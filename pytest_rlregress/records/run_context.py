@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_rlregress.harness.session import Session
 
 #: Settings that choose tests or say where records go: profile and arguments tell of them.
-_TOLD_ELSEWHERE = ("hw", "long", "quick", "record_dir", "update_goldens")
+_TOLD_ELSEWHERE = ("hw", "long", "quick", "failure", "component", "record_dir", "update_goldens")
 
 
 def found(session: Session, config: pytest.Config) -> RunExtra:
@@ -57,6 +57,8 @@ def find_selection(session: Session, config: pytest.Config) -> list[str]:
     asked = {"--rl-long": session.settings.long, "--rl-quick": session.quick}
     asked |= {flag: config.getoption(flag, False) for flag in ("--lf", "--sw")}
     found = [flag for flag, given in asked.items() if given]
+    found += [f"--rl-failure {name}" for name in session.settings.failure]
+    found += [f"--rl-component {name}" for name in session.settings.component]
     for flag in ("-k", "-m", "--deselect", "--ignore", "--ignore-glob"):
         values = config.getoption(flag, None) or ()
         found += [f"{flag} {value}" for value in ([values] if isinstance(values, str) else values)]

@@ -46,7 +46,7 @@ def page(failure: Failure, stacks: Sequence[tuple[str, str]] = ()) -> str:
     if failure.refuted:
         parts += ["## What does not help", "\n".join(f"- {_with_links(str(one))}" for one in failure.refuted)]
     parts += ["## Since when, and where", "\n".join(f"- {fact}" for fact in _versions(failure))]
-    check = f"pytest --hw=cpu -k {failure.id}" if tested else "rlregress diagnose train.log"
+    check = f"pytest --hw=cpu --rl-failure {failure.id}" if tested else "rlregress diagnose train.log"
     parts += ["## Is it here?", code_block(check, "sh")]
     if not tested:
         parts += ["It has no tests: it is known by its lines in a log."]
@@ -63,7 +63,7 @@ def index(failures: Iterable[Failure]) -> str:
     """Return the index of the pages: failures by what one sees and by area, each with its first line."""
     groups: dict[str, dict[str, list[str]]] = {kind: {} for kind in KINDS}
     for failure in failures:
-        seen = next(iter([*_loud_lines(failure), *_silent_texts(failure.folder), *map(shown, failure.signatures)]), "")
+        seen = next(iter([*_loud_lines(failure), *silent_texts(failure.folder), *map(shown, failure.signatures)]), "")
         line = f"- [{failure.title}]({failure.id}.md)"
         kind = _kind(failure)
         heading = f"{kind}: {failure.area.replace('_', ' ')}" if kind in DIVIDED else kind
@@ -80,7 +80,7 @@ def shown(signature: Signature) -> str:
     return ": ".join(filter(None, (signature.signal, signature.exception, line)))
 
 
-def _silent_texts(folder: Path) -> list[str]:
+def silent_texts(folder: Path) -> list[str]:
     """Return what the tests of a silent failure say of it, with … for what they measure."""
     calls = [
         node
@@ -102,7 +102,7 @@ def _text_of(argument: ast.expr) -> str:
 
 
 def _kind(failure: Failure) -> str:
-    if _silent_texts(failure.folder) and not _loud_lines(failure):
+    if silent_texts(failure.folder) and not _loud_lines(failure):
         return KINDS[3]
     if not failure.signatures:
         return KINDS[4]
@@ -113,7 +113,7 @@ def _kind(failure: Failure) -> str:
 
 def _seen_lines(failure: Failure) -> list[str]:
     loud = _loud_lines(failure)
-    silent = _silent_texts(failure.folder)
+    silent = silent_texts(failure.folder)
     parts = []
     if silent:
         parts += ["Nothing: no error, no warning. What its tests measure:", code_block("\n".join(silent))]

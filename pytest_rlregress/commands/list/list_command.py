@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from pytest_rlregress.commands.list.failure_page import page
+from pytest_rlregress.commands.list.failure_page import page, shown, silent_texts
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.fidelity import has_tests, in_words, marked_tests
 from pytest_rlregress.stack import Stack
@@ -38,7 +38,11 @@ def declare(commands: Any) -> None:
         description="Print every documented failure: where it was seen, what is expected of it on the installed stack, "
         "its cause and its remedy.",
     )
-    parser.add_argument("word", nargs="*", help="only the failures with this id, or whose text has this word")
+    parser.add_argument(
+        "word",
+        nargs="*",
+        help="only the failure with this id, or those with this word in their text, components or error lines",
+    )
     catalogue.declare(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--brief", action="store_true", help="a line a failure: id and title")
@@ -80,17 +84,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _find(known: catalogue.Catalogue, word: str) -> list[catalogue.Failure]:
-    """Return the failure of that id, or those whose id, title, cause or remedy has the word.
+    """Return the failure of that id, or those that have the word in what a person may search by.
 
     Raises:
         CatalogueError: There is none.
     """
-    having = [
-        failure
-        for failure in known.values()
-        if word.lower() in " ".join((failure.id, failure.title, failure.cause, failure.remedy)).lower()
-    ]
+    having = [failure for failure in known.values() if word.lower() in _searched(failure).lower()]
     return [known[word]] if word in known else having or [known.find(word, "rlregress list")]
+
+
+def _searched(failure: catalogue.Failure) -> str:
+    return " ".join(
+        [
+            *(failure.id, failure.title, failure.cause, failure.remedy, *failure.components),
+            *map(shown, failure.signatures),
+            *silent_texts(failure.folder),
+        ]
+    )
 
 
 def _texts(value: Any) -> list[str]:

@@ -145,7 +145,7 @@ def _say(failure_id: str, error: error_text.ErrorText, paths: Iterable[Path], na
     else:
         print("rlregress diagnose does not name it in this text: look at the signature.")
     print(f"Write what says {skeleton.MARK!r}, the act first, until it is REPRODUCED and HELD:")
-    print(f"  pytest --hw=cpu -k {failure_id}")
+    print(f"  pytest --hw=cpu --rl-failure {failure_id}")
 
 
 def _short(headline: str) -> str:

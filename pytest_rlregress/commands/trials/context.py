@@ -147,11 +147,7 @@ def _make_request(tests: Sequence[str], options: argparse.Namespace, known: cata
 def _find_failure(test: str, command: str, known: catalogue.Catalogue) -> str:
     if "::" in test or test.endswith(".py"):
         raise RequestError(f"no such test: {test}: there is no file {_path_of(test)}")
-    folder, _, failure_id = test.rpartition("/")
-    failure = known.find(failure_id, f"rlregress {command}")
-    if folder and failure.area != folder:
-        raise RequestError(f"{failure.id} is in {failure.area}/, not in {folder}/")
-    return failure.id
+    return known.find(test, f"rlregress {command}").id
 
 
 def refuse_shadowed(packages: Iterable[str]) -> None:

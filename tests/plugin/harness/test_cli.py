@@ -50,6 +50,12 @@ def test_list_of_a_word(capsys):
     assert 1 < len(lines) < 20
 
 
+@pytest.mark.parametrize("word", ["tensordict", "size of tensor a"])
+def test_list_finds_components_and_error_texts(capsys, word):
+    assert main(["list", "--brief", word]) == 0
+    assert capsys.readouterr().out
+
+
 def test_the_command_alone_prints_its_help(capsys):
     with pytest.raises(SystemExit, match="2"):
         main([])

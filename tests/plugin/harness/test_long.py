@@ -133,3 +133,37 @@ def test_what_asks_for_the_long_tests_is_no_quick_run(sides):
     result = sides("--rl-quick", "--rl-long", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["*test_act?2?*"])
     result.stdout.no_fnmatch_line(QUICK)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "tests"),
+    [
+        (["--rl-failure=engines-only"], {"test_engine"}),
+        (
+            ["--rl-failure=engines-only", "--rl-failure=mine/ours", "--rl-component=vllm"],
+            {"test_engine", "test_remedy_in_an_engine"},
+        ),
+        (["--rl-component=vllm"], {"test_engine", "test_remedy_in_an_engine"}),
+    ],
+)
+def test_runs_the_tests_of_a_failure_or_component(sides, chosen, tests):
+    result = sides("--collect-only", "-qq", "--verbosity=-1", *chosen)
+    assert {line.partition("::")[2] for line in result.outlines if "::" in line} == tests
+
+
+def test_collects_the_folders_of_the_failures_alone(pytester):
+    result = pytester.runpytest_inprocess("--rl-failure=double-bos,pad-is-eos", "--collect-only", "-q")
+    files = {line.partition("::")[0].rpartition("/")[2] for line in result.outlines if "::" in line}
+    assert files == {"test_double_bos.py", "test_pad_is_eos.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mask-length-drfit", "failure id 'mask-length-drfit' * Did you mean mask-length-drift"),
+        ("union-batch-size", "union-batch-size has no tests. Find it in a log: rlregress diagnose"),
+    ],
+)
+def test_refuses_a_failure_that_cannot_be_run(pytester, name, said):
+    result = pytester.runpytest_inprocess("--rl-failure", name)
+    result.stderr.fnmatch_lines([f"*--rl-failure: {said}*"])

@@ -299,6 +299,8 @@ VALUES = {
     "inline": ("true", "false", "false"),
     "long": ("true", "false", "false"),
     "quick": ("true", "false", "false"),
+    "failure": ("a", "b,c", "d e"),
+    "component": ("vllm", "ray,trl", "torch"),
     "record_dir": ("a", "b", "c"),
     "update_goldens": ("true", "false", "false"),
     "goldens": ("a", "b", "c"),

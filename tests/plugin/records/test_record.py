@@ -335,6 +335,7 @@ def test_the_processor_is_the_one_that_is_here():
         (["--last-failed"], {}, ["--lf"]),
         ([], {"RLREGRESS_LONG": "yes"}, ["--rl-long"]),
         (["--rl-quick", "--sw"], {}, ["--rl-quick", "--sw"]),
+        (["--rl-failure=double-bos", "--rl-component=vllm"], {}, ["--rl-failure double-bos", "--rl-component vllm"]),
     ],
 )
 def test_a_record_says_what_chose_its_tests(pytester, monkeypatch, arguments, variables, selection):
