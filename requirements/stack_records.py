@@ -55,7 +55,7 @@ def shorten(path: Path) -> ShortRecord:
     """Read the record of a run.
 
     Raises:
-        RecordError: It is none.
+        RecordError: The file isn't a record.
         ValueError: The run did not end by itself.
     """
     results = reader.read(path).results

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def lock(names: list[str]) -> bool:
-    """Resolve the locks anew."""
+    """Resolve the locks again."""
     stack_locks.LOCKS.mkdir(exist_ok=True)
     for request in stack_locks.REQUESTS:
         if request.name in names:

@@ -94,7 +94,7 @@ _WITHOUT = [word for name in ("anyio", "hydra_pytest", "hypothesispytest", "rand
 @pytest.fixture
 def run(pytester, monkeypatch):
     """Run pytest on test files in a process of its own: ``run("body", "--opt")`` or ``run({"name": "body"}, …)``."""
-    # Bytecode is kept, or every one of these processes compiles the harness anew.
+    # Bytecode is kept, or every one of these processes compiles the harness again.
     for name in ("PYTHONDONTWRITEBYTECODE", "RLREGRESS_HW", "RLREGRESS_TIMEOUT", "RLREGRESS_REQUIRE", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
 

@@ -32,7 +32,7 @@ def environment(folder):
     """Python of a fresh environment that sees the installed stack behind its own packages, as a user's would."""
     call(sys.executable, "-m", "venv", "--without-pip", folder)
     site = next(folder.glob("lib/python*/site-packages"))
-    # Not through an editable install's own .pth: only what lies in the folder itself is seen.
+    # Not through an editable install's own .pth: only what is in the folder itself is seen.
     (site / "stack.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin" / "python"
 

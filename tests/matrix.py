@@ -26,7 +26,7 @@ class Run:
     def __init__(self, folder: Path, *options: str) -> None:
         self._folder, self._mark, self._end = folder, uuid.uuid4().hex, ExitStack()
         self._temporary = self._end.enter_context(short_folder())
-        # Bytecode is kept, or every process compiles the harness anew.
+        # Bytecode is kept, or every process compiles the harness again.
         environment = {**os.environ, MARK: self._mark, "TMPDIR": str(self._temporary), "PYTHONDONTWRITEBYTECODE": ""}
         environment["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}-inductor"  # a cache is to stay
         junit = f"--junitxml={folder}-junit.xml"
@@ -66,7 +66,7 @@ class Run:
 
 
 def end(*runs: Run) -> tuple[Run, ...]:
-    """Wait for runs that were begun at the same time; only then is what lies in shared memory of none of them."""
+    """Wait for runs that were begun at the same time; only then does nothing in shared memory belong to them."""
     for run in runs:
         run.wait()
     for run in runs:

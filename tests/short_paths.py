@@ -1,4 +1,4 @@
-"""Temporary folders whose paths are short: Unix sockets lie below, and the path of one may have 107 bytes."""
+"""Temporary folders whose paths are short: Unix sockets are below, and the path of one may have 107 bytes."""
 
 from __future__ import annotations
 

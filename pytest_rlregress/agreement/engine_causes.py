@@ -107,7 +107,7 @@ class _CauseSearch:
         return engine.logprobs(self.sequences())
 
     def generate(self, sampling: Sampling) -> tuple[list[list[int]], list[list[float]]]:
-        """Completions anew: ids, and what the engine says of them."""
+        """Generate the completions again: ids, and what the engine says of them."""
         options = {key: value for key, value in vars(sampling).items() if value != getattr(Sampling(), key)}
         room = self.engine.max_model_len
         pairs = zip(self.known.prompts, self.known.completions, strict=True)
@@ -225,7 +225,7 @@ class _CauseSearch:
         if stale:
             self.add(
                 "prefix-cache",
-                "generated anew after reset_prefix_cache()",
+                "generated again after reset_prefix_cache()",
                 "the engine's prefix cache is of other weights",
                 "reset it after each update of weights or adapters, or give each policy a cache_salt",
                 after.gap,
@@ -233,7 +233,7 @@ class _CauseSearch:
             return after
         self.add(
             "not-of-this-engine",
-            "generated anew",
+            "generated again",
             "the engine is right now; the numbers are of other weights, of a stale cache that is gone, of sampling "
             "parameters that are not said here, or were changed on the way",
             "generate after the last update, and say every sampling parameter",

@@ -34,7 +34,7 @@ def engine_weights(llm: LLM) -> dict[str, torch.Tensor]:
     if not hasattr(llm, "apply_model"):
         import vllm
 
-        raise InterfaceMissing(f"drives LLM.apply_model, which vllm {vllm.__version__} has not")
+        raise InterfaceMissing(f"needs LLM.apply_model, which vllm {vllm.__version__} doesn't have")
     found = llm.apply_model(weights_of)
     if len(found) != 1:
         raise NotImplementedError(f"the engine has {len(found)} workers: of one rank only")

@@ -14,7 +14,7 @@ from pytest_rlregress.audit.findings import Finding, Place, found_rows, found_to
 if TYPE_CHECKING:
     import torch
 
-#: In nats, above all rounding: a probability of more than 1.01 is none, and one of less than 0.99 is no certainty.
+#: In nats, above all rounding: a probability can't be more than 1.01, and one below 0.99 isn't certainty.
 _ONE_PERCENT = 0.01
 #: As many zeros in a row, or a whole response of them: a model that is as sure as that of so many tokens is rare.
 _ZEROS = 16

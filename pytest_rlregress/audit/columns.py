@@ -46,7 +46,7 @@ _ONLY = {
 
 
 def trainer_of(columns: Collection[str]) -> str:
-    """The trainer whose names most of the columns have; empty where it is none."""
+    """The trainer whose names most of the columns have; empty if there is no such trainer."""
     count = {trainer: len({*names} & {*columns}) for trainer, names in _ONLY.items()}
     best = max(count, key=lambda trainer: count[trainer])
     return best if count[best] else ""
@@ -129,7 +129,7 @@ def checked_kind(name: str, column: str, value: Any, dims: tuple[int, ...], whol
     """See that a tensor has so many dimensions, and whole numbers where it must.
 
     Raises:
-        BatchError: It has not.
+        BatchError: It doesn't.
     """
     if getattr(value, "is_nested", False):
         raise BatchError(f"the column {column} is a nested tensor; pad it: torch.nested.to_padded_tensor")

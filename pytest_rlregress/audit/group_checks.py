@@ -33,7 +33,7 @@ def group_sizes(groups: Mapping[Hashable, Sequence[int]], column: str = "uid") -
         "group-size",
         column,
         list(odd),
-        f"a group has not the {usual} rows that most have: samples were lost, or rows carry another prompt's id. The "
+        f"a group doesn't have the usual {usual} rows: samples were lost, or rows carry another prompt's id. The "
         "baseline of a group of one is its own reward",
         "fill groups up or drop them whole before advantages are made; give each prompt's samples one id",
         lambda row: Place(row, None, f"{_group_of(odd[row])} has {len(odd[row])}"),
@@ -50,7 +50,7 @@ def group_spread(
         column,
         list(same),
         "every row of the group has the same reward: its advantages are 0, or noise that a small divisor blows up",
-        "filter such prompts or sample them anew (DAPO's dynamic sampling); if it is every group, look at the reward "
+        "filter such prompts or sample them again (DAPO's dynamic sampling); if it is every group, look at the reward "
         "function first: one that fails gives 0 to all",
         lambda row: Place(row, None, f"all of {_group_of(same[row])} have {rewards[row]:g}"),
     )

@@ -137,7 +137,7 @@ class Child:
     def _listen(
         self, until: str, limits: Limits, receive: Receive, what: str, instruction: list[Any] | None
     ) -> Death | None:
-        """Give an instruction (an empty one is none) and take in all ``until`` it is done, or how the child ended."""
+        """Give an instruction (skip an empty one) and take in all ``until`` it is done, or how the child ended."""
         self._begun, self._memory, self._reported = time.monotonic(), post_mortem.memory(), self.size()
         deadline = self._begun + limits.seconds
         sources: list[Any] = [self._connection, self._status]

@@ -90,7 +90,7 @@ def options(config: pytest.Config, basetemp: Path) -> dict[str, bytes]:
     own["plugins"] = list({name.removeprefix("no:"): name for name in own.get("plugins") or ()}.values())
     own["pythonwarnings"] = [*(own.get("pythonwarnings") or ()), _IMPORTED_BEFORE]
     own["basetemp"] = basetemp
-    # Else both would be looked for from the test files, which may lie in another project, or in site-packages.
+    # Else both would be looked for from the test files, which may be in another project, or in site-packages.
     own["rootdir"] = str(config.rootpath)
     own["inifilename"] = config.inipath and str(config.inipath)
     pickled = {}

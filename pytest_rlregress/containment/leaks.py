@@ -246,7 +246,7 @@ class Leaks:
             kinds = Counter(re.sub(r":?\[\d+\]$", "", target) for target in opened)
             named = [f"{count} {kind}" for kind, count in kinds.most_common()]
             words["descriptors"] = f"{len(opened)} file descriptors: {_list(named)}"
-        # Another program of this user may have made an entry: it has it mapped then, and this one's processes have not.
+        # Another program of this user may have made an entry: it has it mapped then, and this one's processes don't.
         holders = shared_memory.holders(seen.shared) if seen.shared else {}
         blamed = (entry for entry, pids in holders.items() if not pids or pids & set(ours))
         # One that its own program has just removed is nobody's any more.

@@ -247,7 +247,7 @@ class Pool:
         return base / f"contained-{self._numbered}"
 
     def _file(self, kind: str) -> Path:
-        return self._folder.path / f"{kind}{uuid.uuid4().hex[:6]}"  # short: Unix sockets lie below
+        return self._folder.path / f"{kind}{uuid.uuid4().hex[:6]}"  # short: Unix sockets are below
 
 
 def _environment(folder: Path) -> dict[str, str]:

@@ -166,7 +166,7 @@ def _by_name(parse: Callable[[Any], object], *, conditions: bool) -> toml_table.
                 parse(text)
             except (ValueError, TypeError) as problem:
                 needed = f", it takes {problem}" if conditions else ""
-                raise ValueError(f"a table such as {example}; {name}: {text!r} is none{needed}") from None
+                raise ValueError(f"a table such as {example}; {name}: {text!r} isn't one{needed}") from None
         return dict(value)
 
     return read

@@ -9,7 +9,7 @@ from pathlib import Path
 #: What each word means; a test has one of them.
 FIDELITIES = {
     "real": "the documented component itself does the failing act",
-    "stand-in": "something else takes the place of the documented component, or of a part that the machine has not",
+    "stand-in": "something else takes the place of the documented component, or of a part the machine doesn't have",
     "injected": "the test puts the fault in",
 }
 #: Shown of a test whose failure does not say, as entries outside of this package need not.
@@ -20,7 +20,7 @@ SIDES = ("reproduces", "guards")
 
 
 class FidelityError(ValueError):
-    """A test's marker has a word that is none; the message names those that are."""
+    """A test's marker has an unknown fidelity; the message lists those that are allowed."""
 
 
 def of_test(of_failure: str, marked: str | None = None, stand_ins: str = "") -> str:

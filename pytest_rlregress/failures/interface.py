@@ -1,4 +1,4 @@
-"""What is no verdict about a failure: a test that drives what the stack has not, or that has a mistake of its own."""
+"""Outcomes that aren't verdicts: a test needs an interface the stack doesn't have, or has a mistake of its own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DidNotAct(Exception):
 
 
 def missing_interface(error: BaseException, test_file: Path) -> str:
-    """Name what a test lacks: an interface that the installed version of a component has not, or a whole component.
+    """Name what a test lacks: an interface the installed version of a component doesn't have, or a whole component.
 
     A component is lacking whoever imports it: transformers' Trainer asks for accelerate, which it does not require.
     Such is a module, a function or class of one, or an argument of theirs, that the harness or the test's own file
@@ -143,12 +143,12 @@ def _call(error: BaseException, frame: FrameType) -> str:
 
 
 def _of_component(module: str, interface: str) -> str:
-    """Say that the component that the module belongs to has not the interface; "" if none that is installed has it."""
+    """Say that the module's component doesn't have the interface; "" if no installed component has it."""
     component = component_of(module)
     if component is None or importlib.util.find_spec(module.partition(".")[0]) is None:
         return ""
     version = versions().get(component)
-    return f"drives {interface}, which {component} {version} has not" if version else ""
+    return f"needs {interface}, which {component} {version} doesn't have" if version else ""
 
 
 def describe_of(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException]) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class Outcome:
         frames: ``file:function`` of the traceback or of the stack at death.
         signal: Name of the signal the process died of, such as ``SIGFPE``.
         log: What the process wrote to its log during the test.
-        lacks: The interface of the stack that the test drives and the installed version has not, as a sentence that
+        lacks: The interface that the test needs and the installed version doesn't have, as a sentence that
             names both.
         mistake: What is wrong with the test itself, as a sentence, such as a name that is not defined.
     """

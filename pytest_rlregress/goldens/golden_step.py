@@ -45,7 +45,7 @@ def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[st
 
     Raises:
         AssertionError: The numbers differ, each way in a line.
-        GoldenError: The golden's file is none.
+        GoldenError: The file isn't a golden.
     """
     run = session.find(item.config)
     folder, new = run.settings.goldens, run.settings.update_goldens
@@ -105,7 +105,7 @@ def measure(step: RecordableStep, key: Key, runs: Sequence[Run], say: Callable[[
 
 
 def _again(step: RecordableStep, variant: str, *, sound: bool) -> Run:
-    """Run it anew, from weights that are not altered."""
+    """Run it again, from weights that are not altered."""
     return step.run(variant, alter=lambda _: None, sound=sound)
 
 

@@ -94,7 +94,7 @@ class Recording:
         try:
             before = find(folder, golden.step, golden.key)
         except GoldenError as error:
-            before, changes = None, [f"in place of what was none: {error}"]
+            before, changes = None, [f"in place of an unreadable golden: {error}"]
         else:
             changes = changed(before, golden) if before else []
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ _AGREEMENT = ("agreement", "disagreement_before", "disagreement_after", "log_ppl
 
 
 def read_numbers(tests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[str, float]:
-    """The numbers of one run of pytest, by name; one that was not measured, or is none, is left out.
+    """The numbers of one run of pytest, by name; one that was not measured, or isn't a number, is left out.
 
     Each step's are those of a test of the goldens, if one measured, else of the first test that did: of its main
     variant, else of its first. ``step_seconds`` and ``tokens_per_second`` are medians over the steps, ``loss`` is of

@@ -53,7 +53,7 @@ def _patterns(value: Any) -> tuple[str, ...]:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"regular expressions; {pattern!r} is none: {error}") from None
+            raise ValueError(f"regular expressions; {pattern!r} isn't one: {error}") from None
     return tuple(value)
 
 

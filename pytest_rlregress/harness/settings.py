@@ -117,7 +117,7 @@ def _folders(text: str, base: Path) -> tuple[Path, ...]:
     folders = tuple(base / line.strip() for line in text.replace(os.pathsep, "\n").splitlines() if line.strip())
     for folder in folders:
         if not folder.is_dir():
-            raise ValueError(f"existing folders, one a line, relative to {base}; {folder} is none")
+            raise ValueError(f"existing folders, one a line, relative to {base}; {folder} isn't a folder")
     return folders
 
 

@@ -79,7 +79,7 @@ def _properties(reports: Reports) -> HarnessProperties:
 
 
 def _object(text: object) -> dict[str, Any]:
-    """Parse a JSON object, empty if it is none; what is no finite number becomes null."""
+    """Parse a JSON object, empty if it isn't one; NaN and infinity become null."""
     try:
         return msgspec.convert(json.loads(str(text), parse_constant=lambda _: None), dict[str, Any])
     except ValueError:  # another plugin's

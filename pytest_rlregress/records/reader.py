@@ -34,7 +34,7 @@ def flipped(good: Path, bad: Path) -> list[tuple[RecordedTest, RecordedTest]]:
     """Find the tests that are in both records and went from good to bad: each before and after, in the later's order.
 
     Raises:
-        RecordError: One of them is none.
+        RecordError: One of the files isn't a record.
     """
     before, after = ({test.name: test for test in read(path).results.tests} for path in (good, bad))
     pairs = ((before[name], test) for name, test in after.items() if name in before)
@@ -45,7 +45,7 @@ def lock(path: Path) -> Lock:
     """Read the lock of a record: what was installed where it was made.
 
     Raises:
-        RecordError: It is none.
+        RecordError: The file isn't a record.
         LockError: What it names is no complete set of packages.
     """
     return locks.of_lines(enumerate(read(path).results.extra.stack.requirements, 1), str(path), path.parent)

@@ -189,7 +189,7 @@ def cuda_arch_list(capability: tuple[int, int]) -> str:
 
 
 def hide_trl_from_verl() -> str | None:
-    """Let verl in this process go on as if TRL were not installed, where TRL has not the class that verl takes from it.
+    """Hide TRL from verl in this process, if TRL doesn't have the class that verl takes from it.
 
     verl needs the class for critics with a value head alone, and imports it for every actor. To be called in each
     process of verl: in a module that ``VERL_USE_EXTERNAL_MODULES`` names, say. Others still import TRL.

@@ -50,7 +50,7 @@ def module_not_found(
         folder: Where it is started, which comes first on its path of modules.
 
     Returns:
-        A sentence that names the interpreter and what it has not, and the package that hides an installed one.
+        A sentence that names the interpreter and what it doesn't have, and the package that hides an installed one.
     """
     python = shutil.which(interpreter, path=environ.get("PATH", os.defpath))
     if not python:

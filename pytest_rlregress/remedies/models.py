@@ -142,7 +142,7 @@ def download_verified(
 
     Files that are right are not downloaded twice, in a later call neither. One that is not right is deleted, so that
     nothing loads part of a shard. Nothing is taken from the client's cache, where nobody looks at hashes. A shard whose
-    transfer breaks off begins anew where the client keeps no part of it (huggingface_hub 1.33; 0.36 goes on where it
+    transfer breaks off starts over where the client keeps no part of it (huggingface_hub 1.33; 0.36 goes on where it
     was).
 
     Args:

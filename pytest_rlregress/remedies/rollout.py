@@ -96,7 +96,7 @@ def reload_weights(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> Non
 
         if not hasattr(module, "GptOssRoutedExperts"):
             raise InterfaceMissing(
-                f"drives {module.__name__}.GptOssRoutedExperts, which vllm {vllm.__version__} has not: it loads no "
+                f"needs {module.__name__}.GptOssRoutedExperts, which vllm {vllm.__version__} doesn't have: it loads no "
                 "single expert, and would keep the old experts of a gpt-oss without a word. Use vLLM 0.31 or later, or "
                 "start a new engine from a checkpoint with the new weights"
             )
@@ -142,7 +142,7 @@ def reload_by_worker(llm: LLM, weights: Iterable[tuple[str, torch.Tensor]]) -> N
         if "weights_iterator" not in str(error):
             raise
         raise InterfaceMissing(
-            f"drives reload_weights(weights_iterator=…) of the worker, which vllm {vllm.__version__} has not"
+            f"needs reload_weights(weights_iterator=…) of the worker, which vllm {vllm.__version__} doesn't have"
         ) from error
 
 

@@ -74,7 +74,7 @@ def next_prompt(
 def rows_of_turns(turns: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[MaskedCompletion]:
     """Make the rows to train on of a conversation's turns: one row for as long as each prompt goes on from the last.
 
-    A template that rewrites earlier turns, or a prompt that was encoded anew, begins another row. So each sampled
+    A template that rewrites earlier turns, or a prompt that was encoded again, begins another row. So each sampled
     token is trained on once, behind just the tokens that it was sampled behind.
 
     Args:

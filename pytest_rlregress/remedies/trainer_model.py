@@ -134,7 +134,7 @@ def float32_masters(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
     Gradients are taken from the weights and cleared there by ``zero_grad``; what a schedule sets in ``param_groups``
     counts. ``state_dict`` holds the copies too, and ``load_state_dict`` takes them up again. A weight that something
-    else wrote, as loading a checkpoint does, is copied anew.
+    else wrote, as loading a checkpoint does, is copied again.
 
     Args:
         optimizer: Over the model's parameters, before its first step; changed in place. Weights that are float32

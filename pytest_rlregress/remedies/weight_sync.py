@@ -134,7 +134,7 @@ def merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def forget_cached_prefixes(llm: LLM) -> None:
-    """Make the engine compute every prompt anew: to be called after each update of its weights.
+    """Make the engine compute every prompt again: call it after each update of its weights.
 
     Requests that are running are computed again from their first token, with the new weights, and go on: the tokens
     they have stay. By itself vLLM resets nothing while a request runs, and only its log says so.
@@ -186,7 +186,7 @@ async def send_weights_answered(sender: Any, weights: Iterable[tuple[str, torch.
 
     Raises:
         RuntimeError: The receiver closed the connection, which is seen at once, or gave no answer in time; the message
-            has the socket's name, which has replica and rank. The engine then has a part of the weights: start it anew.
+            has the socket's name, which has replica and rank. The engine then has a part of the weights: restart it.
     """
     import time
 
@@ -227,7 +227,7 @@ async def send_weights_answered(sender: Any, weights: Iterable[tuple[str, torch.
 
 
 def run_socket(handle: str, run: str) -> str:
-    """Give a Unix socket a name of this run alone: verl's has the number of a Ray job, which each cluster counts anew.
+    """Give a Unix socket a name of this run alone: verl's has the number of a Ray job, and each cluster counts from 1.
 
     To be called at both ends: by the trainer for ``sender.zmq_handle``, by ``_get_zmq_handle`` of a worker extension.
 

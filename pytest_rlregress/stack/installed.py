@@ -16,11 +16,11 @@ from pytest_rlregress.util.versions import parse_condition
 
 
 class StackError(Exception):
-    """A component that is unknown, or a version condition that is none."""
+    """A component is unknown, or a version condition isn't valid."""
 
 
 class InterfaceMissing(RuntimeError):
-    """A test drives what the installed version of a component has not: the message names both."""
+    """A test needs an interface that the installed version of a component doesn't have: the message names both."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Stack:
         Pre-releases count as versions. This is what the metadata says, not what a process has loaded.
 
         Raises:
-            StackError: The specifier is none.
+            StackError: The specifier isn't valid.
         """
         try:
             condition = parse_condition(specifier)
@@ -149,7 +149,7 @@ def component_of(module: str) -> str | None:
 def missing(components: Iterable[str]) -> dict[str, str]:
     """Return the components that cannot be imported here, each with a sentence saying so and how to install it.
 
-    Nothing is imported, but the packages that a submodule lies in.
+    Only a submodule's parent packages are imported.
 
     Args:
         components: Components, parts of theirs (``PARTS``), or operating systems (``SYSTEMS``).
@@ -169,7 +169,7 @@ def missing(components: Iterable[str]) -> dict[str, str]:
         about = COMPONENTS[name]
         try:
             spec = importlib.util.find_spec(about.module)
-        except ModuleNotFoundError:  # of the package that it lies in
+        except ModuleNotFoundError:  # the parent package is missing
             spec = None
         if spec is None:
             reasons[name] = f"{name} is not installed: {about.install}"

@@ -146,7 +146,7 @@ def become_subreaper() -> None:
 def allow_tracing() -> None:
     """Let any process of this user read this process' stacks where ptrace_scope is 1; elsewhere it changes nothing.
 
-    With that setting of Yama (Ubuntu's default) only an ancestor may, and py-spy is none. Survives exec; a forked
+    With that setting of Yama (Ubuntu's default) only an ancestor may, and py-spy isn't one. Survives exec; a forked
     process must ask again: https://docs.kernel.org/admin-guide/LSM/Yama.html
     """
     _prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)

@@ -13,7 +13,7 @@ FOLDER = Path("/dev/shm")
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """A file in ``/dev/shm``. One that was removed and made anew is another one; one that was written to is not."""
+    """A file in ``/dev/shm``. A file that was deleted and recreated counts as new; a modified file does not."""
 
     name: str
     inode: int

@@ -13,7 +13,7 @@ def parse_seconds(value: object) -> float:
     """Read a time limit: a positive number of seconds; ``inf`` for none.
 
     Raises:
-        ValueError: It is none; the message says what is allowed.
+        ValueError: The text isn't one; the message says what is allowed.
     """
     try:
         number = float(str(value))
@@ -28,7 +28,7 @@ def parse_memory(value: object) -> int:
     """Read a limit on memory with its unit, such as ``4GiB`` or ``500 MB``, in bytes.
 
     Raises:
-        ValueError: It is none; the message says what is allowed.
+        ValueError: The text isn't one; the message says what is allowed.
     """
     size = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})\s*", str(value))
     if size is None or not float(size[1]):

@@ -9,7 +9,7 @@ def parse_condition(value: object) -> SpecifierSet:
     """Read a condition on a version, such as ``<0.9`` or ``>=0.8,<0.9``.
 
     Raises:
-        ValueError: It is none; the message says what is allowed.
+        ValueError: The text isn't one; the message says what is allowed.
     """
     text = str(value).strip()
     try:

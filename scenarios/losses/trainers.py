@@ -12,7 +12,7 @@ def core_algos():
     try:
         from verl.trainer.ppo import core_algos
     except ModuleNotFoundError as error:  # orjson, which verl 0.9.1 imports and does not require
-        raise InterfaceMissing(f"drives verl.trainer.ppo.core_algos, which cannot be imported here: {error}") from error
+        raise InterfaceMissing(f"needs verl.trainer.ppo.core_algos, which cannot be imported here: {error}") from error
     return core_algos
 
 
@@ -60,9 +60,7 @@ def trl_grpo_loss(qwen, folder, **settings):
     try:
         from trl import GRPOConfig, GRPOTrainer
     except (ImportError, RuntimeError) as error:  # it imports vLLM, of which it knows some releases
-        raise InterfaceMissing(
-            f"drives GRPOTrainer, which trl {trl.__version__} cannot import here: {error}"
-        ) from error
+        raise InterfaceMissing(f"needs GRPOTrainer, which trl {trl.__version__} cannot import here: {error}") from error
 
     config = GRPOConfig(
         output_dir=str(folder),

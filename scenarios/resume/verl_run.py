@@ -109,5 +109,5 @@ def _verl() -> tuple[Any, Any]:
             from verl.trainer.ppo.ray_trainer import RayPPOTrainer as PPOTrainer
     except ModuleNotFoundError as error:
         installed = f"verl {version('verl')}"
-        raise InterfaceMissing(f"drives the trainer of {installed}, which needs the module {error.name}") from error
+        raise InterfaceMissing(f"needs the trainer of {installed}, which needs the module {error.name}") from error
     return PPOTrainer, FSDPCheckpointManager

@@ -33,14 +33,16 @@ def trainer(
     except RuntimeError as error:  # TRL 0.2x wraps the ImportError: 0.26 wants what vLLM 0.13 has no more
         if not isinstance(error.__cause__, ImportError):
             raise
-        raise InterfaceMissing(f"drives GRPOTrainer: trl {versions().get('trl')}: {error.__cause__}") from error
+        raise InterfaceMissing(f"needs GRPOTrainer: trl {versions().get('trl')}: {error.__cause__}") from error
     arguments = GRPOConfig(
         str(folder), use_cpu=True, bf16=False, report_to="none", per_device_train_batch_size=group,
         num_generations=group, max_completion_length=max_completion_length, mask_truncated_completions=True,
     )  # fmt: skip
     missing = sorted(others.keys() - inspect.signature(GRPOTrainer).parameters)
     if missing:
-        raise InterfaceMissing(f"gives GRPOTrainer {', '.join(missing)}, which trl {versions().get('trl')} has not")
+        raise InterfaceMissing(
+            f"gives GRPOTrainer {', '.join(missing)}, which trl {versions().get('trl')} doesn't have"
+        )
     return GRPOTrainer(
         str(directory),
         reward_funcs=reward,
@@ -70,7 +72,9 @@ def scored(trainer: Any, completions: Sequence[Sequence[int]]) -> dict[str, Any]
 def multiplied(trainer: Any, prompt: Sequence[Any]) -> list[tuple[list[int], list[int]]]:
     """Of both rows that it makes of one prompt, and takes the loss of, the ids and the mask it multiplies by."""
     if getattr(trainer, "rollout_func", None) is not None and "env_mask" not in inspect.getsource(type(trainer)):
-        raise InterfaceMissing(f"gives GRPOTrainer the mask of a rollout, which trl {versions().get('trl')} has not")
+        raise InterfaceMissing(
+            f"gives GRPOTrainer the mask of a rollout, which trl {versions().get('trl')} doesn't have"
+        )
     batch = trainer._generate_and_score_completions([{"prompt": copy.deepcopy(prompt)} for _ in range(2)])
     trainer.compute_loss(trainer.model, batch)
     mask = batch["completion_mask"] * batch["tool_mask"]

@@ -44,7 +44,7 @@ def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, vllm_version: str) ->
         if error.name != MODULE:
             raise
         version = metadata.version("verl")
-        raise InterfaceMissing(f"drives verl's BucketedWeightSender, which verl {version} has not") from None
+        raise InterfaceMissing(f"needs verl's BucketedWeightSender, which verl {version} doesn't have") from None
     nothing = SimpleNamespace(**dict.fromkeys(("synchronize", "empty_cache", "ipc_collect"), lambda: None))
     monkeypatch.setattr(module, "get_torch_device", lambda: nothing)
     monkeypatch.setattr(module, "is_support_ipc", lambda: False, raising=False)  # verl 0.8 does not ask

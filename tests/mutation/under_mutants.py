@@ -160,7 +160,7 @@ class UnderMutants:
         self._run(item, item.session)
 
     def _run_under(self, name: str, item: pytest.Item, after: pytest.Collector | None, limit: float) -> bool:
-        """Run a test under a mutant, and say whether it did not fail; a limit of 0 is none."""
+        """Run a test under a mutant, and say whether it did not fail; 0 means no limit."""
 
         def too_long(number: int, frame: object) -> None:
             raise MutantTakesTooLong(f"not done in {limit:.0f} s")

@@ -48,7 +48,7 @@ def _find_answer(options: argparse.Namespace, progress: Progress) -> Answer:
             try:
                 return ways[chosen[0]][0](context)
             except LacksPackages as lacking:
-                progress.say(f"at an end the test also needs {lacking}, which is installed here: tried anew with that")
+                progress.say(f"at an end the test also needs {lacking}, which is installed here: tried again with that")
         options = argparse.Namespace(**{**vars(options), "fresh": False})  # what it needs is kept
 
 

@@ -49,10 +49,10 @@ class Commit:
 
 
 def find_checkout(folder: Path) -> Checkout:
-    """Find the checkout that a folder lies in.
+    """Find the checkout that a folder is in.
 
     Raises:
-        WorktreeError: It lies in none, or git is missing.
+        WorktreeError: The folder isn't in a checkout, or git is missing.
     """
     if not folder.is_dir():
         raise WorktreeError(f"--repo {folder}: no such folder")

@@ -1,4 +1,4 @@
-"""Rules of preflight about names: keys that the trainer has not, and values that it does not take."""
+"""Rules of preflight about names: keys that the trainer doesn't have, and values that it doesn't take."""
 
 from __future__ import annotations
 

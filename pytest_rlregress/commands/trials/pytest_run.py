@@ -65,7 +65,7 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
     """Run tests in an environment, from the current folder.
 
     Args:
-        python: The environment's interpreter, where it lies in the environment: ``<environment>/bin/python``.
+        python: The environment's interpreter, where the environment has one: ``<environment>/bin/python``.
         request: The tests.
         timeout: Seconds for the whole run. A test has its own limit, ``--rl-timeout``.
         say: Takes a line of progress.
@@ -149,7 +149,7 @@ def _variables(binaries: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "RLREGRESS_RECORD_DIR")}
     if binaries.parent != Path(sys.prefix) and kept.get("PYTHONDONTWRITEBYTECODE"):
         del kept["PYTHONDONTWRITEBYTECODE"]
-        # Else every run compiles the environment's packages anew. Beside the user's own files there is still none.
+        # Else every run compiles the environment's packages again. Beside the user's own files there is still none.
         kept.setdefault("PYTHONPYCACHEPREFIX", str(binaries.parent / "bytecode"))
     path = os.pathsep.join([str(binaries), *filter(None, [kept.get("PATH")])])
     return {**kept, "VIRTUAL_ENV": str(binaries.parent), "PATH": path}

@@ -163,7 +163,7 @@ def _minimize(
 def _find_smaller(sets: Collection[Units], states: Mapping[Units, State]) -> Units | NextSet | None:
     """Find the first of these sets that is bad, or that has to be tried to know."""
     untried = [one for one in sets if one not in states]
-    # A part of a good one is hardly bad. Those come last: trying them anew for every smaller set would be waste.
+    # A part of a good one is hardly bad. Those come last: trying them again for every smaller set would be waste.
     untried.sort(key=lambda one: any(state is State.GOOD and one <= more for more, state in states.items()))
     bad = (one for one in sets if states.get(one) is State.BAD)
     return next(bad, NextSet(untried[0]) if untried else None)

@@ -42,7 +42,7 @@ def _is_shown(character: str) -> bool:
 
 
 def quote_command(command: Sequence[str]) -> str:
-    """Write a command as it is typed into a shell, without credentials; what lies in the home folder by ``~``."""
+    """Write a command as it is typed into a shell, without credentials; the home folder as ``~``."""
     return " ".join(map(_quote_word, command))
 
 

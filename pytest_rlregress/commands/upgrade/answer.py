@@ -65,7 +65,7 @@ class UpgradeAnswer:
         stays: The packages whose newest release cannot be installed here, each with who forbids it.
         trouble: Why the tests could not be run with all of it, where a smaller set was looked for; else "".
         changes: The tests that say something else with it, by documented failure and side.
-        gone: Documented failures that are reproduced here and not with it: their workarounds may go.
+        gone: Documented failures that are reproduced here and not with it: their workarounds can be removed.
         unchanged: How many tests say the same of the stack.
         safe_set: With --stepwise, where all of it is not safe.
         run_context: Where it was tried; None where nothing would change.
@@ -148,7 +148,7 @@ def _names(changes: Sequence[VerdictChange], effect: Effect) -> list[str]:
 
 def _describe_safe(answer: UpgradeAnswer) -> str:
     count = len(answer.gone)
-    words = f"and {plural(count, 'workaround')} may go: {join_names(answer.gone)}"
+    words = f"and {plural(count, 'workaround')} can be removed: {join_names(answer.gone)}"
     count_moved = len(answer.asked_for) + len(answer.moved_along)
     moved = f"{plural(count_moved, 'package')} {'moves' if count_moved == 1 else 'move'}"
     same = f"{moved}, {plural(answer.unchanged, 'test')} unchanged"
@@ -217,5 +217,5 @@ def _reason(change: VerdictChange) -> str:
 
 def _explain(change: VerdictChange, answer: UpgradeAnswer) -> str:
     if change.effect is Effect.ABSENT and change.name in answer.gone:
-        return "workaround may go"
+        return "workaround can be removed"
     return _MEANS[change.effect]

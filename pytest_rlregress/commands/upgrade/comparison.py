@@ -124,7 +124,7 @@ def summarize_effects(effects: Sequence[TestEffect]) -> tuple[VerdictChange, ...
 
 
 def list_gone(effects: Iterable[TestEffect]) -> tuple[str, ...]:
-    """List the documented failures that were reproduced before and in no test after: their workarounds may go."""
+    """List the failures that were reproduced before and in no test after: their workarounds can be removed."""
     sides: dict[str, list[TestEffect]] = {}
     for one in effects:
         if one.failure and one.side == "reproduces":

@@ -97,7 +97,7 @@ def explain_stays(context: TrialContext, here: Lock, after: Lock, pins: Pins, fr
 
 
 def explain_conflict(context: TrialContext, here: Lock, pins: Pins) -> str:
-    """Say in a sentence which package cannot be installed and who forbids it, and in another what may go back."""
+    """Say in a sentence which package cannot be installed and why, and in another which package could be downgraded."""
     context.progress.say("the upgrade cannot be resolved; looking for what forbids it")
     named = [(name, _find_forbidding(context, here, pins, name)) for name in pins.wanted]
     found = [f"{name} {pins.wanted[name]} cannot be installed here{why}" for name, why in named if why]
@@ -166,7 +166,7 @@ def goes_back(change: PackageChange) -> bool:
 
 
 def _is_older(one: str, other: str) -> bool:
-    """Return whether a version is older than another one; False where one is none."""
+    """Return whether a version is older than another one; False if one isn't a version."""
     with suppress(InvalidVersion):
         return Version(one) < Version(other)
     return False

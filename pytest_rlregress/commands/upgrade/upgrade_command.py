@@ -53,7 +53,11 @@ def declare(commands: Any) -> None:
         "--requirements", type=Path, metavar="FILE", help="conditions on versions that a project of yours has"
     )
     upgrade.add_argument(
-        "--may-downgrade", action="append", default=[], metavar="PACKAGE", help="this one may go back, if it must"
+        "--may-downgrade",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="this package may be downgraded if nothing else is possible",
     )
     upgrade.add_argument("--pre", action="store_true", help="a PACKAGE without a version may become a pre-release")
     trials = parser.add_argument_group("tests")

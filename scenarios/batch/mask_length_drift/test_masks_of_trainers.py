@@ -12,7 +12,7 @@ from pytest_rlregress.scenarios.tokens import grpo
 from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
 from pytest_rlregress.stack import InterfaceMissing
 
-# R1-distill's generation prompt opens a <think> that its rendering of an assistant's turn has not.
+# R1-distill's generation prompt opens a <think> that its rendering of an assistant's turn doesn't have.
 TEMPLATE = "deepseek-r1-distill"
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "Lisbon"}}\n</tool_call>'
 PROMPT, _ = conversation("", "How big is Lisbon?")
@@ -103,7 +103,7 @@ def reward(completions, **columns):
 @pytest.mark.needs("trl-trainer", "datasets")
 @pytest.mark.reproduces("mask-length-drift", expected="absent")
 def test_trl_tool_call(tiny_qwen, tmp_path):
-    """A call that the policy spelt letter by letter is fewer tokens if it is rendered anew."""
+    """A call that the policy spelt letter by letter is fewer tokens if it is rendered again."""
     import torch
 
     pytest.importorskip("jmespath")
@@ -126,7 +126,7 @@ def test_trl_tool_call(tiny_qwen, tmp_path):
     except AttributeError as error:  # transformers 5.23 asks for another attribute than the one TRL sets
         if "response_template" not in str(error):
             raise
-        raise InterfaceMissing(f"drives TRL's tool calls, which transformers does not parse here: {error}") from error
+        raise InterfaceMissing(f"needs TRL's tool calls, which transformers does not parse here: {error}") from error
     for ids, mask in trained:
         check_trained("TRL's GRPOTrainer", ids, mask, [*sampled[0], *sampled[1]])
 

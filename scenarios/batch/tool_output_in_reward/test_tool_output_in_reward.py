@@ -57,7 +57,7 @@ def naive(tokenizer, compute_score=None):
     try:
         from verl.workers.reward_manager import NaiveRewardManager
     except ModuleNotFoundError as error:  # orjson, which verl 0.9.1 imports and does not require
-        raise InterfaceMissing(f"drives verl.workers.reward_manager, which cannot be imported here: {error}") from error
+        raise InterfaceMissing(f"needs verl.workers.reward_manager, which cannot be imported here: {error}") from error
     return NaiveRewardManager(tokenizer, num_examine=0, compute_score=compute_score)
 
 

@@ -136,7 +136,7 @@ def test_what_moves_nothing_goes_in(environment, subject, capfd):
 
 
 def broken_requirements(names):
-    """What these installed distributions require of installed ones and have not; what is left out breaks nothing."""
+    """What these installed distributions require of installed ones and don't have; what is left out breaks nothing."""
     installed = {}
     for distribution in metadata.distributions():
         installed.setdefault(canonicalize_name(distribution.metadata["Name"] or ""), distribution)

@@ -1,4 +1,4 @@
-"""verl's configuration and TRL's refuse a key where they do not have it: a place elsewhere is none here."""
+"""verl's configuration and TRL's refuse a key where they do not have it: the other place does not count."""
 
 from __future__ import annotations
 

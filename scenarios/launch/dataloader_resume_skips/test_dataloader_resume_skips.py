@@ -85,7 +85,7 @@ def test_shorter_data_set(length):
 )
 @settings(EXAMPLES, max_examples=40)
 def test_every_row_comes_once(subject, shuffled, steps, batch_sizes, length):
-    """Also with another batch size after the resume, and where the data set was read anew, keys in another order."""
+    """Also with another batch size after the resume, and where the data set was read again, keys in another order."""
     before = data_loader(rows(range(length)), shuffled, batch_sizes[0])
     came, state = interrupted(before, steps, subject(before))
     after = data_loader([dict(reversed(row.items())) for row in rows(range(length))], shuffled, batch_sizes[1], seed=2)

@@ -11,7 +11,7 @@ MAX_TOKENS = 16
 
 
 def told_no_length(batch):
-    """verl's default: loss_scale_factor is none."""
+    """verl's default: loss_scale_factor is null."""
     return {}
 
 

@@ -41,7 +41,7 @@ def profile(monkeypatch, model, share, free_before, free_after, **cache):
     from vllm.v1.worker.gpu_worker import Worker
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    # Eager: with CUDA graphs it would ask the model runner, which is none, for their memory.
+    # Eager: with CUDA graphs it would ask the stand-in model runner for their memory.
     asked = EngineArgs(model=str(model), max_model_len=128, gpu_memory_utilization=share, enforce_eager=True, **cache)
     worker = Worker(
         asked.create_engine_config(), local_rank=0, rank=0, distributed_init_method="", is_driver_worker=True

@@ -83,7 +83,7 @@ def test_newest_that_is_there(subject, tiny_model, tmp_path, monkeypatch, change
 
 @pytest.mark.guards("resume-from-scratch")
 def test_first_run(subject, tmp_path):
-    """What only resembles a checkpoint is none."""
+    """A folder that only resembles a checkpoint does not count."""
     assert subject(tmp_path / "not-made-yet") is None
     for name in ("global_step_", "global_step_5.tmp", "old_global_step_5", "checkpoint-best"):
         (tmp_path / name).mkdir()

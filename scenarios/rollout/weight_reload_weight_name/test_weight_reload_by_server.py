@@ -49,8 +49,8 @@ def server(running, tiny_qwen, monkeypatch):
     except RuntimeError as error:
         if "argument 'weights_path'" not in running.log():
             raise
-        missing = "drives reload_weights(weights_path=…) of the worker"
-        raise InterfaceMissing(f"{missing}, which vllm {versions()['vllm']} has not") from error
+        missing = "needs reload_weights(weights_path=…) of the worker"
+        raise InterfaceMissing(f"{missing}, which vllm {versions()['vllm']} doesn't have") from error
     return running
 
 

@@ -41,7 +41,7 @@ def leak(model, logits_of):
 @pytest.mark.reproduces("gdn-state-leaks-across-pack")
 @pytest.mark.parametrize("kind", RECURRENT)
 def test_packed_as_an_attention_model_is(kind):
-    """Positions begin anew, no mask, no cache."""
+    """Positions start at 0 again, no mask, no cache."""
     off, allowed = leak(built(kind), packed_logits)
     if not off <= allowed:
         silent(f"packed behind another, a sample is {off:.2g} nats off what it is alone")

@@ -1,4 +1,4 @@
-"""Samples packed into one row attend to each other, although their positions begin anew: no error, other numbers."""
+"""Samples packed into one row attend to each other, although their positions start at 0: no error, other numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_as_alone(model, found):
 
 
 def packed(ones_mask=False):
-    """A packed row as transformers documents it: one row of ids, and positions that begin anew with each sample."""
+    """A packed row as transformers documents it: one row of ids, and positions that start at 0 with each sample."""
     import torch
 
     row = {"input_ids": torch.tensor([IDS])}

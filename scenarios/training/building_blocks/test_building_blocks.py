@@ -71,7 +71,7 @@ def test_verl_adds_the_divergence():
 
 @pytest.mark.needs("verl")
 def test_verl_stops_what_got_three_times_likelier_and_is_worse():
-    """The second bound of a dual clip, which GRPO's paper has not; all other tokens are as ours."""
+    """The second bound of a dual clip, which GRPO's paper doesn't have; all other tokens are as ours."""
     import torch
 
     batch = off_policy(1.5)
@@ -97,7 +97,7 @@ def test_verl_divergence(name):
     try:
         found = trainers.core_algos().kl_penalty(batch.log_probs, far, name)
     except NotImplementedError:  # verl 0.7 describes "+", and then knows no such name
-        raise InterfaceMissing(f"drives kl_penalty(…, {name!r}), which verl {versions()['verl']} has not") from None
+        raise InterfaceMissing(f"needs kl_penalty(…, {name!r}), which verl {versions()['verl']} doesn't have") from None
     assert expected.max() > 10 > expected.min(), "nothing is on both sides of the bound"
     torch.testing.assert_close(found.detach(), expected.detach().clamp(max=10), **CLOSE)
     slope = gradient(found.sum(), batch)

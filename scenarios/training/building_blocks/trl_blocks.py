@@ -18,11 +18,11 @@ def bias_correction(wanted):
     try:
         from trl import GRPOConfig
     except (ImportError, RuntimeError) as error:  # as in trl_grpo_loss
-        raise InterfaceMissing(f"drives GRPOConfig, which trl {trl.__version__} cannot import here: {error}") from error
+        raise InterfaceMissing(f"needs GRPOConfig, which trl {trl.__version__} cannot import here: {error}") from error
     if "use_bias_correction_kl" in GRPOConfig.__dataclass_fields__:
         return {"use_bias_correction_kl": wanted}
     if wanted:
-        raise InterfaceMissing(f"drives GRPOConfig.use_bias_correction_kl, which trl {trl.__version__} has not")
+        raise InterfaceMissing(f"needs GRPOConfig.use_bias_correction_kl, which trl {trl.__version__} doesn't have")
     return {}
 
 

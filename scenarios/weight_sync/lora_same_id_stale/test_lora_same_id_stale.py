@@ -53,7 +53,7 @@ def test_cached_prompt(vllm_lora, policies, tmp_path, way):
     from vllm.lora.request import LoRARequest
 
     if way == "in-place" and not hasattr(LoRARequest, "load_inplace"):
-        raise InterfaceMissing(f"drives LoRARequest(load_inplace=True), which vllm {versions()['vllm']} has not")
+        raise InterfaceMissing(f"needs LoRARequest(load_inplace=True), which vllm {versions()['vllm']} doesn't have")
     number = next(UNUSED)
     name, later = f"policy {number}", next(UNUSED)
     check_serves(vllm_lora, policies[0], LoRARequest(name, number, saved(policies[0], tmp_path)))

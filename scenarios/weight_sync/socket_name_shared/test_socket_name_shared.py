@@ -34,7 +34,7 @@ def handle_of(monkeypatch, tmp_path, stack):
     try:
         from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
     except ImportError as error:
-        raise InterfaceMissing(f"drives the worker of {verl}, which does not load beside {vllm}: {error}") from None
+        raise InterfaceMissing(f"needs the worker of {verl}, which does not load beside {vllm}: {error}") from None
 
     # Ray counts its jobs in each cluster from 1 on: the first is 01000000 in all of them. That name is for real runs.
     monkeypatch.setenv("VERL_RAY_JOB_ID", f"{os.getpid():08x}")
@@ -45,7 +45,7 @@ def handle_of(monkeypatch, tmp_path, stack):
         try:
             made.append(vLLMColocateWorkerExtension._get_zmq_handle(worker))
         except AttributeError:  # by the GPU's own name
-            raise InterfaceMissing(f"drives verl's socket of a Ray job, which {verl} has not") from None
+            raise InterfaceMissing(f"needs verl's socket of a Ray job, which {verl} doesn't have") from None
         return made[-1]
 
     yield handle_of

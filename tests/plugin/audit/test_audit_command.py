@@ -90,7 +90,7 @@ def test_json(audit, good):
 
 
 def test_pieces_are_one_batch(audit, good, monkeypatch):
-    """Rows and groups that lie in different pieces; the same is found as in one."""
+    """Rows and groups in different pieces: the same is found as in one."""
     good["rollout_log_probs"][5, 3] = float("nan")
     good["token_level_scores"][4:] = (good["token_level_scores"][4:] > 0).float()
     whole = audit(good, "--json")

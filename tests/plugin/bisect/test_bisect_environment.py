@@ -21,7 +21,7 @@ from pytest_rlregress.commands.environments.uv import NoSpace, NoUv, Unbuildable
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock, differences
 
-# A build backend without requirements: waits as long as a file named "wait" lies beside the distributions.
+# A build backend without requirements: waits as long as a file named "wait" is beside the distributions.
 _BACKEND = """
 import pathlib, time, zipfile
 def build_wheel(folder, *_):

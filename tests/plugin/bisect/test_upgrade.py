@@ -141,7 +141,7 @@ def environments(bench):
 def test_safe_and_a_workaround_may_go(bench):
     rc, out, said, answer = bench.ask("tool==2", *MINE, "--output=safe.txt")
     assert rc == 0, out + said
-    assert out.startswith("Safe, and 1 workaround may go: tool-fails (1 package moves, 3 tests unchanged).")
+    assert out.startswith("Safe, and 1 workaround can be removed: tool-fails (1 package moves, 3 tests unchanged).")
     assert effects(answer) == {("tool-fails", "reproduces"): "absent"}
     assert answer["asked_for"] == ["tool 1 -> 2"]
     before, after = bench.user.text.splitlines(), (bench.folder / "safe.txt").read_text().splitlines()

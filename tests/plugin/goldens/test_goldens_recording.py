@@ -109,7 +109,7 @@ def test_recording_again_says_what_changed(checkout, run):
     assert read(path).runs[0]["loss"] == but(up=0.03)[0]["loss"]
     path.write_text("{")
     again = run({}, *RECORD)
-    again.stdout.fnmatch_lines(["recorded: *", "in place of what was none:*"])
+    again.stdout.fnmatch_lines(["recorded: *", "in place of an unreadable golden:*"])
     unchanged = run({}, *RECORD)
     unchanged.stdout.fnmatch_lines(["recorded: *", "its numbers agree with those of the one before (*"])
 

@@ -33,10 +33,10 @@ H100S = [card(0), card(1), card(2)]
         ("0,7,1", [0], "CUDA_VISIBLE_DEVICES='0,7,1': '7' is none of the 3 GPUs, and CUDA reads no further"),
         ("0,1,0", [], "names '0' twice"),
         ("GPU-1aaa", [1], ""),
-        ("GPU-9", [], "'GPU-9' is none"),
-        ("GPU-", [], "'GPU-' is none"),  # ambiguous
-        ("GPU-0aaa,1", [0], "'1' is none"),  # of one kind
-        ("GPU-0aaa, GPU-1aaa", [0], "' GPU-1aaa' is none"),  # torch and CUDA take no blank there
+        ("GPU-9", [], "'GPU-9' is none of"),
+        ("GPU-", [], "'GPU-' is none of"),  # ambiguous
+        ("GPU-0aaa,1", [0], "'1' is none of"),  # of one kind
+        ("GPU-0aaa, GPU-1aaa", [0], "' GPU-1aaa' is none of"),  # torch and CUDA take no blank there
     ],
 )
 def test_entries(setting, indices, note):

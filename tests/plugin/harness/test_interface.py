@@ -1,4 +1,4 @@
-"""What a test asks of the stack and the installed version has not, told from what fails inside of the stack."""
+"""Interfaces that a test needs and the installed version doesn't have are told from failures inside the stack."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def raised_by(tmp_path, monkeypatch, body):
 def test_what_the_test_asks_for_is_named_with_the_version(trl, tmp_path, monkeypatch, how):
     body, interface = DRIVEN[how]
     said = missing_interface(*raised_by(tmp_path, monkeypatch, body))
-    assert said.startswith(f"drives {interface}")
-    assert said.endswith(", which trl 1.16.0 has not")
+    assert said.startswith(f"needs {interface}")
+    assert said.endswith(", which trl 1.16.0 doesn't have")
 
 
 @pytest.mark.parametrize("how", NOT_DRIVEN)

@@ -222,7 +222,7 @@ def test_the_pack_has_what_the_image_lacks(tmp_path, monkeypatch):
     path = f"{tmp_path}:{os.environ['PATH']}"
     said = call("pack", "parts", "vllm-0.26", "image", script=checkout / "requirements" / "card.sh", PATH=path)
     assert "vllm==0.26.0\n" in Path("asked").read_text()
-    # What is preferred: the image's versions, and the lock's of what it has not.
+    # What is preferred: the image's versions, and the lock's for the rest.
     assert set(Path("preferred").read_text().split()) == {
         "torch==2.11.0", "huggingface-hub==1.33.0", "numpy==2.5.2", "ray==2.60.0",
     }  # fmt: skip

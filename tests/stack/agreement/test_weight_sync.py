@@ -170,5 +170,5 @@ def test_a_parameter_without_a_known_name_is_named():
         engine_weights(engine_of(renaming))
     with pytest.raises(NotImplementedError, match="2 workers"):
         engine_weights(engine_of(torch.nn.Module(), workers=2))
-    with pytest.raises(InterfaceMissing, match=r"LLM\.apply_model, which vllm [\d.]+ has not"):
+    with pytest.raises(InterfaceMissing, match=r"LLM\.apply_model, which vllm [\d.]+ doesn't have"):
         engine_weights(SimpleNamespace())

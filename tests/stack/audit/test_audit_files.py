@@ -230,7 +230,7 @@ def test_the_malicious_pickles_would_have_been_executed(tmp_path):
 
 
 def test_a_name_of_the_table_does_not_bring_its_attributes():
-    """A dotted name reaches through what was found first, which the table has not."""
+    """A dotted name reaches through what was found first, which the table doesn't have."""
     data = b"\x80\x04\x8c\x0everl.protocol\x8c\x14DataProto.__class__\x93."
     with pytest.raises(pickles.PickleError):
         pickles.read(memoryview(data))

@@ -164,7 +164,7 @@ def test_library_versions(tmp_path):
     lib.mkdir(parents=True)
     assert stack.library_version(lib / "libcublas.so.12") is None
     install(tmp_path, "nvidia-cublas-cu12", "12.1.3.1")
-    install(tmp_path, "nvidia-cublas-cu11", "11.11.3.6")  # both may lie in the same folder
+    install(tmp_path, "nvidia-cublas-cu11", "11.11.3.6")  # both may be in the same folder
     assert stack.library_version(lib / "libcublas.so.12") == "12.1.3.1"
     assert stack.library_version(lib / "libcublasLt.so.11") == "11.11.3.6"
     assert stack.library_version(tmp_path / "nvidia" / "nccl" / "lib" / "libnccl.so.2") is None

@@ -72,7 +72,7 @@ def test_a_verl_without_platforms(tmp_path, monkeypatch):
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(__import__("sys").modules, "verl", raising=False)
-    with pytest.raises(InterfaceMissing, match=r"verl\.plugin\.platform, which verl [\d.]+ has not"):
+    with pytest.raises(InterfaceMissing, match=r"verl\.plugin\.platform, which verl [\d.]+ doesn't have"):
         verl_step.check_interface("legacy")
 
 

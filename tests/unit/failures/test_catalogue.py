@@ -51,15 +51,15 @@ def read(tmp_path, text):
         (GOOD + 'expected = "gone"\n', "key 'expected': 'gone' is not allowed; allowed: reproduced, absent"),
         (
             GOOD.replace('"<0.9"', '"5"'),
-            "verl: '5' is none, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
+            "verl: '5' isn't one, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
         ),
         (
             GOOD.replace('"<0.9"', "5"),
-            "verl: 5 is none, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
+            "verl: 5 isn't one, it takes a condition such as '<0.9', '==5.*' or '>=5', or 'any'",
         ),
         (
             GOOD + 'absent_since = { verl = "soon" }\n',
-            "allowed: a table such as { verl = \"0.9\" }; verl: 'soon' is none",
+            "allowed: a table such as { verl = \"0.9\" }; verl: 'soon' isn't one",
         ),
         (
             GOOD + SIGNATURE.replace("x", "{y}").replace("[[", 'where = { y = "(" }\n[[', 1),

@@ -191,7 +191,7 @@ def test_the_shipped_goldens_can_be_read(path):
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
 def test_the_limits_of_shipped_goldens_limit(path):
-    """A limit that another rollout is within is none; what engine and trainer differ by is as small in any rollout."""
+    """A limit that another rollout meets proves nothing: what engine and trainer differ by is always as small."""
     golden = read(path)
     same, other = golden.tolerances["same"], golden.tolerances["other"]
     assert set(same) == set(other) == set(numbers_of(golden.runs[0]))

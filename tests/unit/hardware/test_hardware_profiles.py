@@ -58,7 +58,7 @@ def test_budgets_are_sound(profile):
         ),
         ('"9.0"', "9.0", r"'capability': 9.0 is not allowed; allowed: a text such as \"9.0\""),
         ('"bf16"', '"bf61"', r"'features': \['bf61', 'fp8'\] is not allowed; allowed: a list from bf16, fp8, fp4"),
-        ("HBM3", "HBM[3", r"regular expressions; 'NVIDIA H100 80GB HBM\[3' is none: unterminated"),
+        ("HBM3", "HBM[3", r"regular expressions; 'NVIDIA H100 80GB HBM\[3' isn't one: unterminated"),
         ("samples_per_prompt = 2", "samples_per_prompt = 1", r"at least 2 \(a group\)"),
         (
             "max_model_len = 512",

@@ -98,7 +98,7 @@ NIGHTS = {
         [Event("bad", 0, GUARD.name, "blocked", until=1)], 2, ("cpu",), compared=True
     ),
     "compared: good again": Told([Event("bad", 0, GUARD.name, until=1)], 2, ("cpu",), compared=True),
-    "compared: reruns that are none": Told(
+    "compared: reruns with no result": Told(
         [Event("bad", 1, GUARD.name), Event("upgrade", 2, "vllm", "0.32.0")], 3, ("cpu",), compared=True
     ),
 }

@@ -68,7 +68,7 @@ def headline(answer):
         (SAFE, "Safe (2 packages move, 50 tests unchanged)."),
         (
             replace(SAFE, gone=("a", "b"), changes=(change("a", Effect.ABSENT, "absent"),)),
-            "Safe, and 2 workarounds may go: a, b (2 packages move, 50 tests unchanged).",
+            "Safe, and 2 workarounds can be removed: a, b (2 packages move, 50 tests unchanged).",
         ),
         (
             replace(SAFE, changes=(change("c", Effect.BAD_BEFORE), change("d", Effect.LOST, "unavailable"))),

@@ -65,7 +65,7 @@ def of(path: Path) -> list[Path]:
 
 
 def _checkpoint(path: Path) -> float:
-    """The number of the checkpoint that a trainer state lies in; what lies in none is of the end."""
+    """Return the number of the checkpoint that has a trainer state; one outside of any is of the end."""
     number = path.parent.name.removeprefix("checkpoint-")
     return int(number) if number.isdigit() else float("inf")
 

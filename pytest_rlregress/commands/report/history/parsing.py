@@ -44,7 +44,7 @@ def parse(path: Path) -> ParsedFile:
     """Read a record, or the journal of a run.
 
     Raises:
-        RecordError: It is none, or not whole; the message names the file.
+        RecordError: The file isn't a record or is incomplete; the message names it.
     """
     record = reader.read(path)
     tests, extra, hardware = record.results.tests, record.results.extra, record.results.extra.hardware

@@ -16,7 +16,7 @@ class HistoryError(ValueError):
 
 
 def find(sources: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
-    """Every record and journal, once however many links lead to it, and the files that are none.
+    """Every record and journal, once however many links lead to it, and the files that aren't records.
 
     Folders are searched with the folders in them, but not what is hidden; there a file is asked for by how its name
     ends, ``.json`` or ``.partial.jsonl``. A file that is named itself is taken as it is.

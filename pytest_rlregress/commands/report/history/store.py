@@ -1,4 +1,4 @@
-"""The history of runs: the records and journals in folders, read anew each time."""
+"""The history of runs: the records and journals in folders, read again each time."""
 
 from __future__ import annotations
 

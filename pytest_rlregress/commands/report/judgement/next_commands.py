@@ -65,7 +65,7 @@ def again(run: RecordedRun, tests: Sequence[str]) -> tuple[str, ...]:
 
 
 def near(path: Path) -> str:
-    """Shorten a path that lies in the current folder."""
+    """Shorten a path inside the current folder."""
     found = path.absolute()
     return os.path.relpath(found) if found.is_relative_to(Path.cwd()) else str(found)
 
