@@ -8,6 +8,7 @@ from pytest_rlregress.stack.installed import (
     Stack,
     StackError,
     component_of,
+    distributions,
     missing,
     versions,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "Stack",
     "StackError",
     "component_of",
+    "distributions",
     "libraries_in",
     "library_version",
     "missing",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -126,10 +127,16 @@ class Stack:
         return next((name for mark, name in others.items() if mark in build), "CUDA")
 
 
+def distributions() -> Iterator[metadata.Distribution]:
+    """Find what is installed; not what setuptools brings along in a folder that it adds to the path when imported."""
+    folders = [folder for folder in sys.path if Path(folder).name != "_vendor"]
+    return iter(metadata.distributions(path=folders))
+
+
 def versions() -> dict[str, str]:
     """Return the version of every installed distribution, and of every component that one of them provides."""
     found: dict[str, str] = {}
-    for distribution in metadata.distributions():
+    for distribution in distributions():
         head = distribution.metadata  # parsed each time it is asked for
         if head["Name"]:  # a half-removed distribution has none
             found.setdefault(canonicalize_name(head["Name"]), head["Version"])  # the first on the path is imported

@@ -16,6 +16,8 @@ from urllib.parse import unquote, urlparse
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from pytest_rlregress.stack.installed import distributions
+
 
 class LockError(ValueError):
     """A file that is no complete set of packages: the message names file and line, and what is allowed."""
@@ -72,10 +74,10 @@ def differences(before: Lock, after: Lock) -> list[PackageChange]:
     return [change for change in changes if change.before != change.after]
 
 
-def installed(distributions: Iterable[metadata.Distribution] | None = None) -> Lock:
-    """Return the lock of this process' environment, or of the distributions of another one."""
+def installed() -> Lock:
+    """Return the lock of this process' environment."""
     lines: dict[str, str] = {}
-    for distribution in metadata.distributions() if distributions is None else distributions:
+    for distribution in distributions():
         name = distribution.metadata["Name"]
         if name:  # a half-removed distribution has none; the first on the path is what is imported
             lines.setdefault(canonicalize_name(name), _line(name, distribution))

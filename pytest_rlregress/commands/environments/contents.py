@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.commands.environments import requirements
-from pytest_rlregress.stack import COMPONENTS, locks
+from pytest_rlregress.stack import COMPONENTS, distributions, locks
 from pytest_rlregress.stack.locks import Lock
 
 #: The harness itself: what tries a candidate is the same everywhere.
@@ -55,7 +55,7 @@ def select_contents(package: str, needs: Needs, editable: Sequence[Path] = ()) -
         needs: What the tests need.
         editable: Folders of projects that are installed editable, whatever is installed of them here.
     """
-    lock, requires = add_projects(locks.installed(), editable), requirements.read_requirements(metadata.distributions())
+    lock, requires = add_projects(locks.installed(), editable), requirements.read_requirements()
     if needs.packages is None or not _editables(lock) <= requires.keys():  # what a new project needs is not known
         return EnvironmentContents(lock, requires)
     roots = {canonicalize_name(package), *_own_requirements(), *needs.packages, *_editables(lock)}
@@ -69,7 +69,7 @@ def select_contents(package: str, needs: Needs, editable: Sequence[Path] = ()) -
 def complete_lock(lock: Lock, editable: Sequence[Path] = ()) -> Lock:
     """Add to a lock that someone else wrote this harness, what it needs and the lock lacks, and these projects."""
     here = locks.installed()
-    missing = requirements.find_dependencies({HARNESS}, requirements.read_requirements(metadata.distributions())) - {
+    missing = requirements.find_dependencies({HARNESS}, requirements.read_requirements()) - {
         *lock.lines,
         HARNESS,
     }
@@ -99,7 +99,7 @@ def find_providers(files: Collection[str]) -> set[str]:
     """
     found: set[str] = {
         canonicalize_name(distribution.metadata["Name"] or "")
-        for distribution in metadata.distributions()
+        for distribution in distributions()
         if any(str(distribution.locate_file(file)) in files for file in _list_modules(distribution))
     }
     return found - requirements.find_dependencies(_own_requirements(), requirements.read_requirements())

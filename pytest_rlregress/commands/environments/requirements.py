@@ -11,6 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
+from pytest_rlregress.stack import distributions
 from pytest_rlregress.stack.locks import PackageChange
 
 #: The requirements of each package, by its normalised name, whose markers hold for this Python and platform. Those of
@@ -32,10 +33,10 @@ class UpgradeUnits(NamedTuple):
     members: dict[str, tuple[str, ...]]
 
 
-def read_requirements(distributions: Iterable[metadata.Distribution] | None = None) -> Requirements:
+def read_requirements(found: Iterable[metadata.Distribution] | None = None) -> Requirements:
     """Read the requirements of the distributions of this environment, or of another one."""
     requirements: dict[str, list[Requirement]] = {}
-    for distribution in metadata.distributions() if distributions is None else distributions:
+    for distribution in distributions() if found is None else found:
         name = distribution.metadata["Name"]
         if name and canonicalize_name(name) not in requirements:  # the first on the path is what is imported
             requirements[canonicalize_name(name)] = _parse(distribution.requires or ())

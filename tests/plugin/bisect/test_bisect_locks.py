@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
@@ -94,3 +95,16 @@ def test_a_digest_stands_for_the_set_and_not_for_its_order():
     assert one.having({"b": "b==2"}).digest == one.digest
     assert one.version("b") == "2"
     assert one.version("c") is None
+
+
+def test_what_setuptools_brings_along_is_not_installed():
+    script = """
+        from pytest_rlregress import stack
+        from pytest_rlregress.commands.environments import requirements
+        from pytest_rlregress.stack import locks
+        before = locks.installed(), stack.versions(), requirements.read_requirements()
+        import setuptools, sys
+        assert any("_vendor" in folder for folder in sys.path), "setuptools no longer does so: this test can be removed"
+        assert before == (locks.installed(), stack.versions(), requirements.read_requirements())
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
