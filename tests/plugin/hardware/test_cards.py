@@ -74,7 +74,7 @@ def test_a_card_is_known_by_its_name(run, cards):
     cards(h200())
     run("", "--hw=list").stdout.fnmatch_lines(["*[*] h200*"])
     result = run(TESTS, "--hw=auto", "test_it.py")
-    result.stdout.fnmatch_lines(["hardware: h200 of NVIDIA H200*140*"])
+    result.stdout.fnmatch_lines(["hardware: h200 (NVIDIA H200 *140*"])
 
 
 def test_another_card_than_asked_for_is_refused(run, cards):
@@ -123,10 +123,18 @@ def test_cards_that_are_hidden_are_not_used(run, cards, monkeypatch):
 
 def test_a_run_on_the_cpu_hides_the_cards(run, cards):
     cards(h200())
-    hidden = "\n@pytest.mark.isolated\ndef test_hidden(): assert os.environ['CUDA_VISIBLE_DEVICES'] == ''"
-    result = run(TESTS + hidden, "--hw=cpu", "test_it.py")
-    result.assert_outcomes(passed=2, skipped=3)
-    result.stdout.fnmatch_lines(["hardware: cpu of NVIDIA H200*"])
+    body = """
+import os, pytest
+
+@pytest.mark.isolated
+def test_hidden(): assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+@pytest.mark.hw("h200")
+def test_other(): assert 0, "runs on an H200 only"
+"""
+    result = run(body, "--hw=cpu", "test_it.py")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["hardware: cpu (NVIDIA H200*"])
 
 
 def test_an_engine_for_a_card_is_not_blamed_on_the_cpu(run, cards, monkeypatch):
@@ -141,12 +149,13 @@ def test_an_engine_for_a_card_is_not_blamed_on_the_cpu(run, cards, monkeypatch):
         "test_it": """
             import pytest
             @pytest.mark.guards("fork-after-cuda")
+            @pytest.mark.needs("vllm")
             def test_engine(): assert 0, "it does not start"
             """,
     }
     result = run(files, "--hw=cpu", "test_it.py")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["    vllm: built for CUDA, this run is --hw=cpu"])
+    result.stdout.fnmatch_lines(["Not tried, 1 test, for want of: vllm for a CPU (1)."])
     run({}, "--hw=h200", "test_it.py").stdout.fnmatch_lines(["*it does not start*"])
 
 

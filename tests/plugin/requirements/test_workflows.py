@@ -239,7 +239,7 @@ def test_nights(card, tmp_path):
     ((verb, text),) = nights.tonight(bad, again)
     assert verb == "create"
     assert "Regression on cpu" in text
-    assert "test&#95;that&#95;flips" in text
+    assert "`test_it.py::test_that_flips` passed -> failed" in text
     assert f"{nights.github['GITHUB_SERVER_URL']}/some/where/actions/runs/42" in text
     assert nights.report.outputs["issue"] == "7"
     (bisect,) = json.loads(nights.report.outputs["bisects"])
