@@ -137,9 +137,9 @@ def judged(pytester, monkeypatch):
     """Run a test file with the leak check, under a reaper; what leaks is waited for less long than for users."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
-    def judged(body, grace=0.2, conftest=_WITH_LEAKS, reaper="reaper=os.getppid()"):
+    def judged(body, grace=0.2, conftest=_WITH_LEAKS, reaper="reaper=os.getppid()", more=""):
         conftest = conftest.replace("reaper=os.getppid()", reaper)
-        pytester.makeconftest(f"{conftest}\nleaks.GRACE_SECONDS = {grace}")
+        pytester.makeconftest(f"{conftest}\nleaks.GRACE_SECONDS = {grace}\n{more}")
         pytester.makepyfile(test_it=f"import os, subprocess, sys, pytest\n{inspect.cleandoc(body)}\n")
         return pytester.run(sys.executable, "-c", _REAPER)
 

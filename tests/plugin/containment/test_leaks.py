@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,19 @@ MIB = 2**20
 
 @pytest.fixture
 def shared_memory():
-    """A path in shared memory that nothing has yet."""
-    path = Path("/dev/shm") / f"rlr-test-{secrets.token_hex(8)}"
-    yield path
-    for left in path.parent.glob(f"{path.name}*"):
-        left.unlink()
+    """A path that nothing has yet, in a folder of shared memory that only this test's run looks at."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="rlr-test-") as folder:
+        yield Path(folder) / "file"
+
+
+def looks_at(path):
+    """What makes a run take a path's folder for all of the shared memory, and wait for it no longer than for the rest."""
+    return f"""
+from pathlib import Path
+from pytest_rlregress.util import shared_memory
+shared_memory.FOLDER = Path({str(path.parent)!r})
+leaks._NOBODYS_SECONDS = 0.2
+"""
 
 
 def test_what_leaves_nothing_passes(judged, shared_memory):
@@ -51,6 +59,7 @@ def test_what_leaves_nothing_passes(judged, shared_memory):
             pass
         """,
         grace=5,
+        more=looks_at(shared_memory),
     )
     result.assert_outcomes(passed=3)
 
@@ -228,7 +237,8 @@ def test_fixture_of_a_wider_scope_is_blamed_once_it_ended(judged, shared_memory)
 
         def test_skipped_last():
             pytest.skip("a fixture is blamed all the same")
-        """
+        """,
+        more=looks_at(shared_memory),
     )
     result.assert_outcomes(passed=3, skipped=1, errors=2)
     result.stdout.fnmatch_lines(
@@ -269,7 +279,6 @@ def test_descriptors_are_counted_by_what_they_are(judged):
     )
 
 
-@pytest.mark.slow  # a file that nobody holds is blamed on whatever contained test another worker ends meanwhile
 def test_shared_memory_that_may_be_ours(judged, shared_memory):
     result = judged(
         f"""
@@ -294,7 +303,8 @@ def test_shared_memory_that_may_be_ours(judged, shared_memory):
 
         def test_bare():
             pass
-        """
+        """,
+        more=looks_at(shared_memory),
     )
     result.assert_outcomes(passed=4, errors=3)
     for name in ("nobody", "this_process", "a_child"):
@@ -314,7 +324,8 @@ def test_shared_memory_of_another_program_is_not_blamed(judged, shared_memory, t
                 open("{go}", "w").write("\\n")
                 open("{gone}").read()
                 assert os.path.exists("{shared_memory}")
-            """
+            """,
+            more=looks_at(shared_memory),
         ).assert_outcomes(passed=1)
     finally:
         os.killpg(other.pid, signal.SIGKILL)
