@@ -113,7 +113,7 @@ class _PrintVersion(argparse.Action):
 
 
 def _scenarios_here() -> list[Path]:
-    """The folders that pytest would take scenarios from, for a command that was given none.
+    """Return the folders that pytest would take scenarios from, for a command that was given none.
 
     pytest takes its time to import: it is asked only where the environment or a file that may be its ini file names
     them.

@@ -15,7 +15,7 @@ It takes and gives plain values: of a run, a documented failure and a verdict it
 
 What they look at:
 
-``interface``         inside the child: whether what a test raised is no verdict about a failure
+``interface``         inside the child: whether what a test raised isn't a verdict about a failure
 ``stacks``            Python and native stacks of a process and its descendants
 ``post_mortem``       of a dead process: its native libraries, whether memory ran out
 ``leftovers``         the session's temporary folder, and shared memory that nobody needs any more

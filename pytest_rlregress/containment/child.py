@@ -180,7 +180,7 @@ class Child:
                 return self._end(*breach)
 
     def _breach(self, limits: Limits, deadline: float, what: str) -> tuple[str, str] | None:
-        """The limit that is broken now, if any: the kind of death and why."""
+        """Return the limit that is broken now, if any: the kind of death and why."""
         if time.monotonic() >= deadline:
             return "hung", f"{what} after {limits.seconds:g} s"
         quotation = self.logs.stalled(limits.stall)
@@ -194,7 +194,7 @@ class Child:
         return None
 
     def _crash(self) -> Death:
-        """The child is dead: what it died of."""
+        """Return what the dead child died of."""
         name, message = how_it_ended((self._exit or {})["exit"])
         if name == "SIGKILL":
             message += f"\n{post_mortem.killed(self._memory)}"
@@ -223,7 +223,7 @@ class Child:
         return Death(kind, name, message, self.output(self._reported), told, time.monotonic() - self._begun)
 
     def _left(self) -> dict[str, str]:
-        """The processes that the supervisor has killed, with their names."""
+        """Return the processes that the supervisor has killed, with their names."""
         left: dict[str, str] = (self._exit or {}).get("left", {})
         return left
 

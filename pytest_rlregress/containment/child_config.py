@@ -116,7 +116,7 @@ def plugin_modules(config: pytest.Config) -> tuple[str, ...]:
 
 
 def workerinput(config: pytest.Config) -> dict[str, Any]:
-    """What makes a child look like one of xdist's workers: plugins that write files leave that to the session then."""
+    """Make a child look like one of xdist's workers, so that plugins leave writing files to the session."""
     found = dict(getattr(config, "workerinput", {}))
     found.setdefault("workerid", "master")
     found.setdefault("workercount", 1)
@@ -131,7 +131,7 @@ _COVERAGE_OPTIONS = ("run:branch", "run:source", "run:source_pkgs", "run:include
 
 
 def coverage() -> Coverage | None:
-    """The measurement that runs in this process, started by pytest-cov or ``coverage run``; None for none."""
+    """Return the measurement that runs in this process, started by pytest-cov or ``coverage run``; None for none."""
     module = sys.modules.get("coverage")
     current: Any = module.Coverage.current() if module else None
     if current is None:
@@ -148,7 +148,7 @@ def coverage() -> Coverage | None:
 
 
 def configured(given: Mapping[str, Any], files: Iterable[str], markers: Iterable[str], without: Iterable[str]) -> Any:
-    """A config with these options, its plugins loaded.
+    """Return a config with these options, its plugins loaded.
 
     Args:
         given: Values of options.

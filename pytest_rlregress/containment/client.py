@@ -75,12 +75,12 @@ class WarmServer:
         return self._ready
 
     def safe(self, say: Callable[[str], None]) -> bool:
-        """Whether forking from here is safe: one thread, no CUDA."""
+        """Return whether forking from here is safe: one thread, no CUDA."""
         ready = self.ready(say)
         return ready["threads"] == 1 and not ready["cuda"]
 
     def gone(self) -> bool:
-        """Whether the server died after it had been ready: somebody killed it, another one will do."""
+        """Return whether the server died after it had been ready: somebody killed it, another one will do."""
         return self._ready is not None and self._process.poll() is not None
 
     def fork(self, order: Order, log: Path, echo: bool) -> Child:

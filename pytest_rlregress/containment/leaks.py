@@ -56,7 +56,7 @@ class Resources:
         return any(target == gpu_memory.CUDA for _, target in self.descriptors)
 
     def minus(self, other: Resources) -> Resources:
-        """What is here and not in ``other``; of memory the difference."""
+        """Subtract what is in ``other``; of memory the difference."""
         return Resources(
             self.processes - other.processes,
             self.descriptors - other.descriptors,
@@ -65,7 +65,7 @@ class Resources:
         )
 
     def plus(self, other: Resources) -> Resources:
-        """What is in either; of memory the sum."""
+        """Join with what is in ``more``; of memory the sum."""
         return Resources(
             self.processes | other.processes,
             self.descriptors | other.descriptors,
@@ -192,7 +192,7 @@ class Leaks:
         return frozenset().union(*(fixture.seen.processes for fixture in [*self._set_up.values(), *self._ended]))
 
     def _settled(self, passed: bool) -> list[str]:
-        """A line for the test, and for each fixture that ended, which left something, after time to go."""
+        """Return a line for the test, and for each fixture that ended, which left something, after time to go."""
         left = self._left(passed)
         if left:
             gc.collect()
@@ -207,7 +207,7 @@ class Leaks:
         return [f"{who}leaked {'; '.join(kinds.values())}" for who, kinds in left.items()]
 
     def _left(self, passed: bool) -> dict[str, dict[str, str]]:
-        """Who left what: by the one to blame (empty for the test) and by kind, in words."""
+        """Describe what is left: by the one to blame (empty for the test) and by kind."""
         now = self._look()
         blamed = {}
         for fixture in self._ended:

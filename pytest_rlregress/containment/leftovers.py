@@ -113,7 +113,7 @@ class SharedMemoryWatch:
         self._made |= {entry for entry, pids in shared_memory.holders(new, ours).items() if pids}
 
     def left(self) -> frozenset[shared_memory.Entry]:
-        """What the descendants made that is there still."""
+        """Find what the descendants made and left there."""
         return shared_memory.files() & self._made
 
     def remove(self) -> None:

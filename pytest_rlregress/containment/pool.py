@@ -68,7 +68,7 @@ class Pool:
         self.groups_file = self._folder.path / "groups.json"
 
     def warm(self, modules: tuple[str, ...]) -> WarmServer:
-        """The server that imports ``modules``, importing since the first call; a new one if somebody killed it."""
+        """Return the server that imports ``modules`` since the first call; a new one if somebody killed it."""
         # Loading pytest's plugins is most of what a child without a stack would cost.
         return self._server(modules, child_config.plugin_modules(self._config))
 
@@ -83,7 +83,7 @@ class Pool:
         return WarmServer(modules, environment, self._file("server"), (*self._preload, *plugins))
 
     def child(self, group: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
-        """The living child of ``group``, forked now if there is none.
+        """Return the living child of ``group``, forked now if there is none.
 
         Args:
             group: What the tests in the child share.
@@ -191,7 +191,7 @@ class Pool:
         self._folder.remove()
 
     def _forkable(self, modules: tuple[str, ...]) -> WarmServer:
-        """The warm server, or one that has imported nothing where forking from the warm one is not possible."""
+        """Return the warm server, or one that has imported nothing where forking from the warm one is not possible."""
         try:
             if self.warm(modules).safe(self._say):
                 return self._servers[modules]
@@ -207,7 +207,7 @@ class Pool:
         return bare
 
     def _visible_gpus(self, count: int) -> dict[str, str]:
-        """The variables that show a child the GPUs this process has locked, which are ``count`` at least."""
+        """Return the variables that show a child the GPUs this process has locked, which are ``count`` at least."""
         if not self._gpus or not count:
             return {}
         if self._lock is not None and len(self._lock.uuids) < count:
@@ -238,7 +238,7 @@ class Pool:
         )
 
     def _basetemp(self, folder: Path) -> Path:
-        """A folder for what a child's tests make in ``tmp_path``: pytest's own keeping rules hold for it."""
+        """Return a folder for what a child's tests make in ``tmp_path``: pytest's own keeping rules hold for it."""
         factory: Any = getattr(self._config, "_tmp_path_factory", None)
         if factory is None:  # -p no:tmpdir
             return folder / "tmp"

@@ -56,7 +56,7 @@ def libraries(maps: str) -> str:
 
 
 def _version(family: str, path: Path) -> str:
-    """The version that a file's name tells, or the metadata beside its package; empty where neither does."""
+    """Return the version that a file's name tells, or the metadata beside its package; empty where neither does."""
     with contextlib.suppress(OSError):  # the environment may be gone
         if family not in _CORES:
             return stack.library_version(path) or ""

@@ -28,13 +28,13 @@ _STACK = re.compile(r"^(Fatal Python error: |Thread 0x|Current thread 0x)", re.M
 
 
 def decides(report: pytest.TestReport) -> bool:
-    """Whether a report is the one that carries its test's verdict."""
+    """Return whether a report is the one that carries its test's verdict."""
     whole = not is_subtest(report)
     return whole and (report.when == "call" or (report.when == "setup" and not report.passed))
 
 
 def is_subtest(report: pytest.TestReport) -> bool:
-    """Whether a report is of a part of a test: pytest 9's fixture ``subtests``, ``unittest``'s ``subTest``."""
+    """Return whether a report is of a part of a test: pytest 9's fixture ``subtests``, ``unittest``'s ``subTest``."""
     return hasattr(report, "context")
 
 
@@ -83,7 +83,7 @@ class ChildMessages:
 
 
 def received(config: pytest.Config, data: object) -> pytest.TestReport:
-    """A report that was sent as JSON, which made lists of its tuples."""
+    """Return a report that was sent as JSON, which made lists of its tuples."""
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     report.user_properties = [(name, value) for name, value in report.user_properties]
     if isinstance(report.longrepr, list):
@@ -92,7 +92,7 @@ def received(config: pytest.Config, data: object) -> pytest.TestReport:
 
 
 def warning(name: str, text: str, filename: str, lineno: int) -> warnings.WarningMessage:
-    """A warning from a child, without importing the module that its category comes from."""
+    """Return a warning from a child, without importing the module that its category comes from."""
     category: Any = getattr(builtins, name.removeprefix("builtins."), None)
     if category is None:
         category, text = UserWarning, f"{name}: {text}"
@@ -139,7 +139,7 @@ def died(item: pytest.Item, messages: ChildMessages, death: Death | None) -> pyt
 
 
 def describe_death(death: Death) -> tuple[str, str]:
-    """All that is known of a death as one text, and apart from it the output of which that has the last lines."""
+    """Describe a death in one text, with the last lines of its output; return the whole output beside it."""
     found = _STACK.search(death.log)
     output, stack = (death.log[: found.start()], death.log[found.start() :]) if found else (death.log, "")
     last = "\n".join(output.splitlines()[-_LAST_LINES:])  # such as what abort() was called for
@@ -160,7 +160,7 @@ def drop_start_up(report: pytest.TestReport) -> None:
 
 
 def fold_subtests(reports: Sequence[pytest.TestReport], *, judged: bool) -> list[pytest.TestReport]:
-    """The reports of a test in which a failed part fails the whole.
+    """Return the reports of a test in which a failed part fails the whole.
 
     Args:
         reports: All of one test, its parts' before its own.
@@ -193,7 +193,7 @@ def add_to_text(report: pytest.TestReport, sections: Sequence[tuple[str, str]]) 
 
 
 def _failure(item: pytest.Item, text: str) -> object:
-    """A text as the failure of a test, of which summaries show the first line: on CI they do not cut what they show."""
+    """Make a test's failure of a text. Summaries show its first line, and on CI they don't cut it."""
     try:
         pytest.fail(text, pytrace=False)
     except pytest.fail.Exception as failure:

@@ -68,7 +68,7 @@ def stacks(pid: int, seconds: float = 20.0, reaper: int | None = None) -> str:
 
 
 def _family(pid: int, reaper: int | None) -> list[_Process]:
-    """The process and its descendants: the test first, Python before others, idle Ray workers last of those."""
+    """Return the process and its descendants: the test first, Python before others, idle Ray workers last of those."""
     try:
         root = psutil.Process(pid)
         every = [root, *(psutil.Process(reaper) if reaper else root).children(recursive=True)]
@@ -96,7 +96,7 @@ def _look(process: psutil.Process) -> _Process | None:
 
 
 def _waits(pid: int) -> str:
-    """The kernel function that a process waits in, or else the number of its system call."""
+    """Return the kernel function that a process waits in, or else the number of its system call."""
     channel = text_or_nothing(f"/proc/{pid}/wchan")
     call = text_or_nothing(f"/proc/{pid}/syscall").partition(" ")[0]
     return channel if channel != "0" else f"system call {call}" if call.isdecimal() else ""
@@ -116,7 +116,7 @@ def _header(group: list[_Process], test: int) -> str:
 
 
 def _body(process: _Process, deadline: float, share: float) -> str | None:
-    """The stacks of one process as text; None when the time is over."""
+    """Return the stacks of one process as text; None when the time is over."""
     if process.state.startswith("zombie"):
         return ""
     if time.monotonic() >= deadline:
@@ -143,7 +143,7 @@ def _python(pid: int, deadline: float, share: float) -> str:
 
 
 def _ask(command: list[str], seconds: float) -> tuple[str, str]:
-    """What py-spy says, and what kept it from saying it: one of the two may be empty."""
+    """Run py-spy: return what it says, and its error; one of the two may be empty."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=seconds
@@ -168,7 +168,7 @@ def _no_permission() -> str:
 
 
 def _threads(dump: list[dict[str, Any]]) -> str:
-    """The threads in py-spy's JSON, those that tell most first, of more than 300 lines the first."""
+    """Return the threads in py-spy's JSON, those that tell most first, of more than 300 lines the first."""
     lines = []
     for thread in sorted(dump, key=_rank):
         state = ("active" if thread["active"] else "idle") + (", holds the GIL" if thread["owns_gil"] else "")
@@ -182,7 +182,7 @@ def _threads(dump: list[dict[str, Any]]) -> str:
 
 
 def _rank(thread: dict[str, Any]) -> int:
-    """How little a thread tells: the main one and who holds the GIL most, a library's that waits least."""
+    """Rank a thread by how little it tells: the main one and the GIL's holder first, a library's that waits last."""
     if thread["os_thread_id"] == thread["pid"] or thread["owns_gil"]:
         return 0
     own = any(frame["module"] is None and _is_own(frame["filename"]) for frame in thread["frames"])
@@ -196,5 +196,5 @@ def _frame(frame: dict[str, Any]) -> str:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file is neither the standard library's nor an installed package's."""
+    """Return whether a file is neither the standard library's nor an installed package's."""
     return not re.search(r"(site|dist)-packages/|/lib/python\d|^<frozen", file)

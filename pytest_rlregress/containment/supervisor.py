@@ -91,7 +91,7 @@ def supervise(status: socket.socket, log: int, run: Callable[[int], None]) -> No
 
 
 def _fault_socket() -> tuple[socket.socket, socket.socket]:
-    """What faulthandler writes into: so small that a dying process waits there until its memory map has been read."""
+    """Make the socket for faulthandler: so small that a dying process waits until its memory map has been read."""
     ours, theirs = socket.socketpair()
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the system's smallest: a stack takes many writes more
     if sys.platform == "linux":

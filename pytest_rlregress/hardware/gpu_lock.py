@@ -127,7 +127,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _holder(path: Path) -> str:
-    """Who has locked a file; empty for nobody."""
+    """Describe who has locked a file; empty for nobody."""
     try:
         file = os.open(path, os.O_RDWR)
     except FileNotFoundError:

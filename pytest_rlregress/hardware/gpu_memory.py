@@ -109,5 +109,5 @@ def holders(driver: Any, device: Any) -> dict[int, int]:
 
 
 def size_of(count: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes for people."""
     return f"{count / 2**20:.0f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"

@@ -70,7 +70,7 @@ def select(hw: str, machine: Machine, profiles: Mapping[str, Profile]) -> Profil
     if hw != "auto" and hw not in profiles:
         close = difflib.get_close_matches(hw, profiles, n=3)
         hint = f"Did you mean {' or '.join(close)}? " if close else ""
-        raise HardwareError(f"--hw={hw} is no hardware profile. {hint}Allowed: auto, list, {', '.join(profiles)}.")
+        raise HardwareError(f"--hw={hw} isn't a hardware profile. {hint}Allowed: auto, list, {', '.join(profiles)}.")
     if hw != "auto" and profiles[hw].is_cpu:
         return profiles[hw]
     found = match(machine, profiles)

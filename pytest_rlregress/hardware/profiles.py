@@ -99,7 +99,7 @@ def load_profiles(extra_dirs: Sequence[Path] = ()) -> dict[str, Profile]:
     for folder in (SHIPPED, *extra_dirs):
         files = sorted(folder.glob("*.toml"))
         if not files:
-            raise HardwareError(f"rlregress_hardware: {folder} is no folder with hardware profiles (*.toml).")
+            raise HardwareError(f"rlregress_hardware: {folder} isn't a folder with hardware profiles (*.toml).")
         for file in files:
             profile = read_profile(file)
             if profile.id in profiles:

@@ -30,7 +30,7 @@ def watch(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, 
 
 @contextmanager
 def warnings_shown(path: Path) -> Iterator[None]:
-    """Show the warnings of a shipped scenario, where the run's filters make errors of them: they are no verdict."""
+    """Show the warnings of a shipped scenario, where the run's filters make errors of them: they aren't verdicts."""
     if all(action != "error" for action, *_ in warnings.filters) or not is_shipped(path):
         yield
         return

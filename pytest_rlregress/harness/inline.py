@@ -30,7 +30,7 @@ def is_asked_for(session: pytest.Session) -> bool:
     """Return whether an option needs the contained tests that are selected in pytest's own process.
 
     Raises:
-        pytest.UsageError: An option that does not reach into children and is no debugger's.
+        pytest.UsageError: An option that does not reach into children and isn't a debugger's.
     """
     config, tests = session.config, contained(session)
     given = [name for name, where in {**_DEBUGGERS, **_SHOW_SET_UP}.items() if config.getoption(where, False)]

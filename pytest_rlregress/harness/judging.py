@@ -41,12 +41,12 @@ class Ran:
     stopped: Outcome | None = None
 
     def outcome(self, report: pytest.TestReport) -> Outcome:
-        """What the report that decides the test amounts to."""
+        """Return the outcome that the deciding report amounts to."""
         return self.stopped or outcome_of(report, self.death, self.diagnostics)
 
 
 def outcome_of(report: pytest.TestReport, death: Death | None, diagnostics: Diagnostics = NO_DIAGNOSTICS) -> Outcome:
-    """The outcome that a report, and the end of its process, amount to.
+    """Return the outcome that a report, and the end of its process, amount to.
 
     Args:
         report: The report that decides the test.
@@ -93,7 +93,7 @@ def conclude(test: ContainedTest, outcome: Outcome, report: pytest.TestReport, s
 
 
 def is_documented(test: ContainedTest, outcome: Outcome) -> bool:
-    """Whether an outcome bears a signature of the failure that a test is about."""
+    """Return whether an outcome bears a signature of the failure that a test is about."""
     return test.side is not None and bears(outcome, test.side.failure)
 
 
@@ -126,7 +126,7 @@ def _judge(test: ContainedTest, side: Side, outcome: Outcome, report: pytest.Tes
 
 
 def _entry(failure: Failure) -> tuple[str, str]:
-    """A titled text for a failed test that bears a documented signature."""
+    """Return a titled text for a failed test that bears a documented signature."""
     lines = [failure.title, f"seen on: {failure.seen_on}", f"cause: {failure.cause}", f"remedy: {failure.remedy}"]
     return f"this looks like {failure.id}", "\n".join(lines)
 

@@ -62,7 +62,7 @@ class RunProgress:
         self._running[nodeid] = time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add a part of a test, if it is no component's check, to what the test took."""
+        """Add a part of a test, if it isn't a component's check, to what the test took."""
         if report.nodeid in self._running:
             self._took[report.nodeid] = self._took.get(report.nodeid, 0.0) + report.duration
 

@@ -125,7 +125,7 @@ class Protocol:
             time.sleep(delay)
 
     def _following(self, test: ContainedTest, nextitem: pytest.Item | None) -> str | None:
-        """The next test in the same child, None for none, "" where xdist has not said yet what comes next."""
+        """Return the next test in the same child, None for none, "" where xdist has not said yet what comes next."""
         if test.group.alone:
             return None
         items = test.item.session.items

@@ -9,7 +9,7 @@ import pytest
 
 
 def reruns_of(item: pytest.Item) -> tuple[int, float]:
-    """How often a failed test may run again, and the seconds to wait before: what pytest-rerunfailures was told.
+    """Return how often a failed test may run again and the seconds to wait before, as pytest-rerunfailures was told.
 
     Never for the reproduces side: a documented failure that goes away the second time would count as repaired.
     """
@@ -20,7 +20,7 @@ def reruns_of(item: pytest.Item) -> tuple[int, float]:
 
 
 def wanted(item: pytest.Item, report: pytest.TestReport) -> bool:
-    """Whether a failure is one that is to be tried again: not one that --only-rerun or --rerun-except leaves out."""
+    """Return whether a failure is to be tried again: not if --only-rerun or --rerun-except leaves it out."""
     if not report.failed or hasattr(report, "wasxfail"):
         return False
     crash: Any = getattr(report.longrepr, "reprcrash", None)

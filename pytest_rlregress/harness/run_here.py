@@ -16,7 +16,7 @@ def scenario_folders() -> tuple[Path, ...]:
     """Return the folders with scenarios that a run would have, of the environment or the ini file that pytest finds.
 
     Raises:
-        UsageError: pytest cannot read the ini file, which it has said on standard error, or one is no folder.
+        UsageError: pytest cannot read the ini file, which it has said on standard error, or one isn't a folder.
     """
     reader = _Reader()
     overrides = [part for name in _NOT_OF_A_READING for part in ("-o", f"{name}=")]

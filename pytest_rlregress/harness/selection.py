@@ -120,7 +120,7 @@ def _is_chosen(item: pytest.Item, session: Session) -> bool:
 
 
 def _is_left_out(item: pytest.Item, session: Session) -> bool:
-    """Whether a test is marked long: a contained one, for the marker on others is their own suite's."""
+    """Return whether a test is marked long: a contained one, for the marker on others is their own suite's."""
     asked_for = session.settings.long or session.is_child
     return not asked_for and item.get_closest_marker("long") is not None and find(item) is not None
 
@@ -154,7 +154,7 @@ def _keep(items: list[pytest.Item], kept: set[pytest.Item]) -> list[pytest.Item]
 
 
 def _is_named_in(folder: Path, failure_id: str) -> bool:
-    """Whether a file there or one folder below says the id: not every run collects every file."""
+    """Return whether a file there or one folder below says the id: not every run collects every file."""
     files = (path for pattern in ("*.py", "*/*.py") for path in folder.glob(pattern))
     return any(failure_id.encode() in path.read_bytes() for path in files)
 

@@ -175,7 +175,7 @@ def _how_it_ended(returncode: int) -> str:
 def main(questions: str) -> None:
     """Answer each question with a line of JSON: the error, "" for none. Ends the process, never returns."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a module prints when it is imported is no answer
+    os.dup2(2, 1)  # what a module prints when it is imported isn't an answer
     for subject, replaced in json.loads(questions):
         problem = ""
         try:

@@ -172,7 +172,7 @@ def missing(components: Iterable[str]) -> dict[str, str]:
             continue
         if name not in COMPONENTS:
             allowed = ", ".join([*COMPONENTS, *PARTS, *SYSTEMS])
-            raise StackError(f"{name!r} is no component of the stack and no system. Allowed: {allowed}.")
+            raise StackError(f"{name!r} isn't a component of the stack or a system. Allowed: {allowed}.")
         about = COMPONENTS[name]
         try:
             spec = importlib.util.find_spec(about.module)

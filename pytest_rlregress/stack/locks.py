@@ -20,7 +20,7 @@ from pytest_rlregress.stack.installed import distributions
 
 
 class LockError(ValueError):
-    """A file that is no complete set of packages: the message names file and line, and what is allowed."""
+    """A file that isn't a complete set of packages: the message names file and line, and what is allowed."""
 
 
 @dataclass(frozen=True)

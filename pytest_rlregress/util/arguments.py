@@ -15,14 +15,14 @@ T = TypeVar("T")
 def count(text: str) -> int:
     """Read a number from 1 on."""
     if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a number from 1 on")
     return int(text)
 
 
 def folder(text: str) -> Path:
     """Read the path of a folder that exists."""
     if not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is no folder here")
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a folder here")
     return Path(text)
 
 

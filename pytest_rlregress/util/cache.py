@@ -7,6 +7,6 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """The cache folder: environment ``RLREGRESS_CACHE_DIR``, else the user's own; it need not exist yet."""
+    """Return the cache folder: environment ``RLREGRESS_CACHE_DIR``, else the user's own; it need not exist yet."""
     own = os.environ.get("RLREGRESS_CACHE_DIR")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlregress"

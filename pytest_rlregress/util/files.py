@@ -21,7 +21,7 @@ def check_url(url: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """A path beside this one for its new content, which takes its place at the end; after an exception it is removed.
+    """Give a path for a file's new content, which takes its place at the end; after an exception it is removed.
 
     The file is whole or as it was, whoever else writes it at the same time.
     """
@@ -84,7 +84,7 @@ def append_json(file: int, values: Iterable[object]) -> None:
 
 
 def json_lines(content: bytes) -> Iterator[Any]:
-    """The values of a file of lines of JSON. A last line that lacks its end was cut off, and is left out.
+    """Yield the values of a file of lines of JSON. A last line that lacks its end was cut off, and is left out.
 
     Raises:
         ValueError: A line is damaged: says which.
@@ -97,7 +97,7 @@ def json_lines(content: bytes) -> Iterator[Any]:
 
 
 def text_or_nothing(file: str | Path) -> str:
-    """A file's text without the space around it; empty where it cannot be read."""
+    """Return a file's text without the space around it; empty where it cannot be read."""
     try:
         return Path(file).read_text(errors="replace").strip()
     except OSError:

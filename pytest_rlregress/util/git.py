@@ -62,7 +62,7 @@ def reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def environ() -> dict[str, str]:
-    """The environment for git: its words in English, and no other repository than the folder's."""
+    """Return the environment for git: its words in English, and no other repository than the folder's."""
     return {name: value for name, value in os.environ.items() if name not in _of_a_repository()} | {
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
@@ -71,6 +71,6 @@ def environ() -> dict[str, str]:
 
 @functools.cache
 def _of_a_repository() -> frozenset[str]:
-    """The variables that point git to one repository: set where this is started from one of its hooks."""
+    """Return the variables that point git to one repository: set where this is started from one of its hooks."""
     asked = subprocess.run(["git", "rev-parse", "--local-env-vars"], capture_output=True, text=True, check=True)
     return frozenset(asked.stdout.split())

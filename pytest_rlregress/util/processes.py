@@ -35,7 +35,7 @@ class Process(NamedTuple):
 
 
 def descendants(pid: int, but: Collection[Process] = ()) -> frozenset[Process]:
-    """The living descendants of a process, without this one, nor those in ``but`` and what descends from them."""
+    """Return the living descendants of a process, without this one, those in ``but``, and what descends from them."""
     found: dict[int, Process] = {}
     below = _children(pid)
     while below:
@@ -48,7 +48,7 @@ def descendants(pid: int, but: Collection[Process] = ()) -> frozenset[Process]:
 
 
 def living(pid: int) -> Process | None:
-    """The process of that id, unless it is dead and waits to be collected."""
+    """Return the process of that id, unless it is dead and waits to be collected."""
     with suppress(OSError):
         # The name, in parentheses, may have any character in it.
         state, *numbers = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
@@ -69,7 +69,7 @@ def _children(pid: int) -> list[int]:
 
 
 def read(file: str) -> bytes:
-    """A file of /proc: a cluster of Ray has 400 threads to look at, which takes thrice as long through ``open``.
+    """Return a file of /proc: a cluster of Ray has 400 threads to look at, which takes thrice as long through ``open``.
 
     Raises:
         OSError: The process is gone, or another user's.
@@ -89,7 +89,7 @@ def own_memory(pid: int) -> int:
 
 
 def command(pid: int) -> str:
-    """A process' command line, its program by name; empty for one that is gone."""
+    """Return a process' command line, its program by name; empty for one that is gone."""
     with suppress(OSError):
         # A process that has given itself a title leaves empty arguments behind.
         program, *arguments = read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
@@ -98,7 +98,7 @@ def command(pid: int) -> str:
 
 
 def is_housekeeper(pid: int) -> bool:
-    """Whether a process is one that a library starts once and keeps."""
+    """Return whether a process is one that a library starts once and keeps."""
     found = _HOUSEKEEPERS.search(command(pid))
     if found is None or "forkserver" not in found[0]:
         return found is not None
@@ -109,7 +109,7 @@ def is_housekeeper(pid: int) -> bool:
 
 
 def python_command(code: str, *arguments: str) -> list[str]:
-    """The command line that runs Python code with this process' import path and these arguments."""
+    """Return the command line that runs Python code with this process' import path and these arguments."""
     # Until it has the path, not from the current folder: that may hold a json.py.
     boot = "import sys; sys.path[:] = filter(None, sys.path); import json; sys.path[:] = json.loads(sys.argv.pop(1)); "
     return [sys.executable, "-X", "faulthandler", "-c", boot + code, json.dumps(sys.path), *arguments]

@@ -43,7 +43,7 @@ def files() -> frozenset[Entry]:
 
 
 def holders(entries: Collection[Entry], pids: Collection[int] | None = None) -> dict[Entry, set[int]]:
-    """The processes, of ``pids`` or of all this user's, that have each entry mapped or open."""
+    """Return the processes, of ``pids`` or of all this user's, that have each entry mapped or open."""
     found: dict[Entry, set[int]] = {entry: set() for entry in entries}
     if pids is None:
         pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
@@ -57,7 +57,7 @@ def holders(entries: Collection[Entry], pids: Collection[int] | None = None) -> 
 
 
 def _inodes(process: Path) -> Iterator[int]:
-    """Those of the shared memory that a process has mapped or open: a semaphore's file has another name by then."""
+    """Yield the inodes in shared memory that a process has mapped or open: a semaphore's file was renamed by then."""
     for line in (process / "maps").read_text(errors="replace").splitlines():
         if str(FOLDER) in line:
             yield int(line.split(maxsplit=5)[4])

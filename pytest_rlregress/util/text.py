@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 def on_one_line(text: str) -> str:
-    """A message without the line breaks that its writer wrapped it with."""
+    """Return a message without the line breaks that its writer wrapped it with."""
     return " ".join(text.split())
 
 
@@ -31,13 +31,13 @@ def checked_lines(checked: Iterable[str], not_checked: Iterable[tuple[str, str]]
 
 
 def code_span(text: str) -> str:
-    """A text as Markdown's code, whatever backticks are in it; GitHub makes no link, mention or formula of it."""
+    """Write a text as Markdown's code, whatever backticks it has; GitHub makes no link, mention or formula of it."""
     fence, space = "`" * (_backticks(text) + 1), " " * ("`" in (text[:1], text[-1:]))
     return text and f"{fence}{space}{text}{space}{fence}"
 
 
 def code_block(text: str, language: str = "") -> str:
-    """A text as a block of Markdown's code, whatever backticks are in it."""
+    """Return a text as a block of Markdown's code, whatever backticks are in it."""
     fence = "`" * max(3, _backticks(text) + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
@@ -47,7 +47,7 @@ def _backticks(text: str) -> int:
 
 
 def without_markup(text: str) -> str:
-    """A text that Markdown shows as it is: its signs as HTML's entities, which mean nothing anywhere."""
+    """Return a text that Markdown shows as it is: its signs as HTML's entities, which mean nothing anywhere."""
     return re.sub(r"[!-+.:-@\[-`{-~]", lambda sign: f"&#{ord(sign[0])};", text)
 
 
@@ -62,7 +62,7 @@ def clean(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text from outside as Markdown's code, on one line; plain words and names stay as they are."""
+    """Return a text from outside as Markdown's code, on one line; plain words and names stay as they are."""
     text = clean(text)
     return text if re.fullmatch(r"[\w .,+=-]*", text) else code_span(text)
 

@@ -84,7 +84,7 @@ def _resources(options: argparse.Namespace) -> list[JobResources]:
     for hardware in options.hw:
         if hardware not in profiles:
             raise HardwareError(
-                f"--hw={hardware} is no hardware profile. Allowed: {', '.join(profiles)}, and those in the folders of "
+                f"--hw={hardware} isn't a hardware profile. Allowed: {', '.join(profiles)}, those in the folders of "
                 "--hardware."
             )
     return [cluster.resources_for(profiles[hardware], options.gpus) for hardware in options.hw]

@@ -187,7 +187,7 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["--good-lock=none.txt", "--bad-lock=none.txt", "test_thing.py"], "none.txt: cannot be read"),
         (["--from-record=none", "--to-record=none"], "none: cannot be read"),
         (["--revisions=a..b", "--repo=.", "test_thing.py"], "no git checkout"),
-        (["thing", "--good=1.0", "--bad=1.8", "--repeat=0", "test_thing.py"], "'0' is no number from 1 on"),
+        (["thing", "--good=1.0", "--bad=1.8", "--repeat=0", "test_thing.py"], "'0' isn't a number from 1 on"),
         (["thing", "--good=1.0", "--bad=1.8", "--timeout=no", "test_thing.py"], "--timeout: .*a positive number"),
         (["thing", "--good=1.0", "--bad=1.8", "--pytest=-k 'one", "test_thing.py"], "No closing quotation"),
         (

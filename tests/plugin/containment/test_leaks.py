@@ -23,7 +23,7 @@ def shared_memory():
 
 
 def looks_at(path):
-    """What makes a run take a path's folder for all of the shared memory, and wait for it no longer than for the rest."""
+    """Make a run take a path's folder for all of the shared memory, and wait no longer for it than for the rest."""
     return f"""
 from pathlib import Path
 from pytest_rlregress.util import shared_memory

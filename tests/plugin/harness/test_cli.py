@@ -141,7 +141,7 @@ def test_ini_file_that_cannot_be_read(project, name, text, words):
 def test_folder_that_is_none():
     done = rlregress("list", "--scenarios", "no/such/folder")
     assert done.returncode == 2
-    assert "'no/such/folder' is no folder here" in done.stderr
+    assert "'no/such/folder' isn't a folder here" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["list", "--help"], ["preflight", "--help"]])

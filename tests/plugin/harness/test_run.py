@@ -194,7 +194,7 @@ def test_hardware_not_here_is_a_usage_error(run):
 def test_unknown_hardware_names_the_known(run):
     result = run("def test_it(): pass", "--hw=h1000")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--hw=h1000 is no hardware profile. Did you mean h100*"])
+    result.stderr.fnmatch_lines(["*--hw=h1000 isn't a hardware profile. Did you mean h100*"])
 
 
 def test_list_prints_every_profile(run):

@@ -411,7 +411,7 @@ def _main(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--hw=h1000"], "--hw=h1000 is no hardware profile. Allowed: a100, "),
+        (["--hw=h1000"], "--hw=h1000 isn't a hardware profile. Allowed: a100, "),
         (["--hw=mine", "--hardware=TMP/hw"], 'what Ray calls this card is not known: add ray_accelerator = "NAME" to '),
         (["--hw=cpu", "--working-dir=TMP/none"], "--working-dir: TMP/none is no folder"),
         (["--hw=cpu", "--record-dir=TMP/hw/mine.toml"], "no record can be written to TMP/hw/mine.toml: File exists"),
@@ -438,7 +438,7 @@ def test_bad_input(tmp_path, capsys, arguments, message):
         (["--hw=cpu"], "the following arguments are required: --record-dir"),
         (["--hw=,", "--record-dir=x"], "',' names no hardware"),
         (["--hw=cpu", "--record-dir=x", "--ray-address=head:6379"], "'head:6379' is not the address of a dashboard"),
-        (["--hw=cpu", "--record-dir=x", "--gpus=0"], "'0' is no number from 1 on"),
+        (["--hw=cpu", "--record-dir=x", "--gpus=0"], "'0' isn't a number from 1 on"),
         (["--hw=cpu", "--record-dir=x", "--timeout=0"], "Allowed: a positive number of seconds"),
         (["--hw=cpu", "--record-dir=x", "-k", "one"], "unrecognized arguments: -k"),
     ],

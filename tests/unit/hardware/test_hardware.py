@@ -137,7 +137,7 @@ def test_auto():
         (
             "h10",
             H100,
-            "--hw=h10 is no hardware profile. Did you mean h100 or h20? Allowed: auto, list, a100, a6000, b200, cpu, "
+            "--hw=h10 isn't a hardware profile. Did you mean h100 or h20? Allowed: auto, list, a100, a6000, b200, cpu, "
             "h100, h20, h200, l4, rtx-5070-ti, rtx-pro-6000-blackwell.",
         ),
     ],
