@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from pytest_rlregress.fixtures.step_key import Key, key_of_step
-from pytest_rlregress.fixtures.step_measurements import MINIATURE, Run, run_of
+from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_measurements import MINIATURE, Run
 
 if TYPE_CHECKING:
     from pytest_rlregress.fixtures.ray_cluster import Cluster
@@ -92,7 +92,7 @@ class RecordableMiniature:
     @property
     def key(self) -> Key:
         """What the engine runs on."""
-        return key_of_step(self.step)
+        return self.step.key
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -108,9 +108,7 @@ class RecordableMiniature:
         level, _, prompts = variant.partition(", ")
         changes: dict[str, Any] = {"level": level, "prompt_kind": prompts or "text"}
         settings = replace(self.step.settings, **changes, seed=self.step.settings.seed + seed)
-        step = replace(
-            self.step, settings=settings, ran=lambda settings, records: found.append(run_of(settings, records))
-        )
+        step = replace(self.step, settings=settings, note=lambda key, run: found.append(run))
         records = step.run(self.steps, alter or (lambda _: None))
         if sound:
             check(records, self.steps, settings.logprob_tolerance)

@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_rlregress.fixtures import trl_measurements
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.fixtures.step_measurements import Run
 from pytest_rlregress.fixtures.step_record import check
-from pytest_rlregress.fixtures.trl_measurements import NAME
-from pytest_rlregress.fixtures.trl_step import TrlRun, TrlStep
+from pytest_rlregress.fixtures.trl_step import NAME, TrlRun, TrlStep, kept_as
 from pytest_rlregress.goldens.recordable import Alter, Repeats, altered
 
 #: A run takes about 15 s on two cores.
@@ -24,7 +22,7 @@ class RecordableTrl:
     """TRL's step with its engine in the same process; each run has an engine of its own.
 
     Attributes:
-        kept: Runs that tests made, by ``trl_measurements.kept_as``.
+        kept: Runs that tests made, by ``trl_step.kept_as``.
         tolerance: Largest disagreement of engine and trainer in a sound run, in nats.
     """
 
@@ -39,7 +37,7 @@ class RecordableTrl:
     @property
     def key(self) -> Key:
         """What the engine ran on."""
-        return trl_measurements.key_of_run(self.kept[trl_measurements.kept_as(self.variants[0], self.steps)])
+        return self.kept[kept_as(self.variants[0], self.steps)].key
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -48,8 +46,8 @@ class RecordableTrl:
 
     def run(self, variant: str, *, seed: int = 0, alter: Alter | None = None, sound: bool = False) -> Run:
         """As RecordableStep says."""
-        aside = replace(self.step, ran=lambda run: None)
-        name = trl_measurements.kept_as(variant, self.steps)
+        aside = replace(self.step, note=lambda key, run: None, kept={})
+        name = kept_as(variant, self.steps)
         if alter or seed:
             with altered(aside.model, alter) as model:
                 run = replace(aside, model=model).run(self.steps, variant, seed=seed)
@@ -58,7 +56,7 @@ class RecordableTrl:
             self.kept[name] = run
         if sound:
             check(run.records, self.steps, self.tolerance, compared="mean" if not run.stand_ins else "max")
-        return trl_measurements.run_of(run)
+        return run.measured
 
     @contextmanager
     def fresh(self) -> Iterator[RecordableTrl]:

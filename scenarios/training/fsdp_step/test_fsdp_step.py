@@ -14,11 +14,9 @@ LORA = pytest.param({"lora_rank": 8}, id="lora")
 
 
 def steps_agree(fsdp_step, steps=2, **settings):
-    from dataclasses import replace
+    from pytest_rlregress.fixtures.step_record import check
 
-    from pytest_rlregress.fixtures.fsdp_record import check
-
-    check(fsdp_step.run(steps, **settings), steps, replace(fsdp_step.settings, **settings))
+    check(fsdp_step.run(steps, **settings), steps, fsdp_step.settings.step.logprob_tolerance)
 
 
 @pytest.mark.parametrize("trained", [ALL, LORA])

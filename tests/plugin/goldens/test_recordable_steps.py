@@ -8,9 +8,9 @@ from dataclasses import replace
 import needs
 import pytest
 
+from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.fixtures.step_record import StepRecord
-from pytest_rlregress.fixtures.trl_measurements import kept_as
-from pytest_rlregress.fixtures.trl_step import TrlRun
+from pytest_rlregress.fixtures.trl_step import TrlRun, kept_as
 from pytest_rlregress.goldens.golden import read
 from pytest_rlregress.goldens.golden_step import perturbation
 from pytest_rlregress.goldens.recordable import altered
@@ -19,8 +19,8 @@ from pytest_rlregress.goldens.recordable_trl import RecordableTrl
 RECORD = StepRecord(
     number=1, loss=0.5, grad_norm=1.0, rewards=((0.0, 1.0),), disagreement_mean=1e-7, seconds=2.0, sampled="ab"
 )
-ABOUT = {"engine": "vllm 0.31.0", "attention": "CPU_ATTN", "dtype": "float32"}
-RUN = TrlRun("colocate", ("a platform",), (RECORD,), ABOUT, plain=True)
+KEY = Key("a CPU", "2.13", "vllm 0.31", "CPU_ATTN", "float32")
+RUN = TrlRun("colocate", ("a platform",), (RECORD,), KEY)
 
 
 class Trl:

@@ -250,13 +250,14 @@ def killed_between_micro_batches():
     ids=lambda value: value.__name__ if callable(value) else "",
 )
 def test_fault_is_seen(fsdp_step, fault, steps, settings, message):
-    from pytest_rlregress.fixtures.fsdp_record import check
+    from pytest_rlregress.fixtures.step_record import check
 
     records = fsdp_step.run(steps, prepare=fault, **settings)
+    tolerance = fsdp_step.settings.step.logprob_tolerance
     if steps > 1:
-        check(records[:-1], steps - 1, fsdp_step.settings)
+        check(records[:-1], steps - 1, tolerance)
     with pytest.raises(AssertionError) as raised:
-        check(records[-1:], 1, fsdp_step.settings)
+        check(records[-1:], 1, tolerance)
     assert re.search(message, str(raised.value))
 
 

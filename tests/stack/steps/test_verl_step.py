@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from installed import TESTS
 
-from pytest_rlregress.fixtures import step_properties, step_record, verl_process, verl_record, verl_settings, verl_step
+from pytest_rlregress.fixtures import step_properties, verl_process, verl_record, verl_settings, verl_step
 from pytest_rlregress.fixtures.step_record import StepSettings
 from pytest_rlregress.stack import InterfaceMissing
 from pytest_rlregress.util import processes
@@ -31,7 +31,7 @@ def long_run(test):
 
 def made_run(*numbers, left=(), measured=MEASURED):
     unseen = dict.fromkeys(step_properties.PROPERTIES, "made here")
-    steps = tuple(step_record.StepRecord(number=number, not_seen=unseen, measured=measured) for number in numbers)
+    steps = tuple(verl_record.VerlRecord(number=number, not_seen=unseen, measured=measured) for number in numbers)
     return verl_record.VerlRun(steps, left, 70.0)
 
 
@@ -99,7 +99,7 @@ def trainer():
 def find_red(record):
     """Return the properties of a step that do not hold."""
     limits = step_properties.StepLimits(TOLERANCE)
-    seen = {name: one for name, one in verl_record.PROPERTIES.items() if name not in record.not_seen}
+    seen = {name: one for name, one in record.properties.items() if name not in record.not_seen}
     return {
         name
         for name, (fields, check) in seen.items()
