@@ -148,19 +148,22 @@ time.sleep(60)
 def test_sockets_of_another_run_of_verl_are_left_alone(tmp_path):
     names = [Path(f"/tmp/rl-colocate-zmq-test{os.getpid()}-{whose}.sock") for whose in ("ours", "theirs")]
     with ExitStack() as stack:
-        ours = subprocess.Popen(["sleep", "60"])
-        trainer = verl_process.TrainerProcess(tmp_path, ours)
-        bound = [subprocess.Popen([sys.executable, "-c", BINDS, str(n)], stdout=subprocess.PIPE) for n in names]
-        for process in (ours, *bound):
+        bind = [sys.executable, "-c", BINDS]
+        theirs = subprocess.Popen([*bind, str(names[1])], stdout=subprocess.PIPE)
+        before = processes.descendants(os.getpid())
+        main, ours = subprocess.Popen(["sleep", "60"]), subprocess.Popen([*bind, str(names[0])], stdout=subprocess.PIPE)
+        trainer = verl_process.TrainerProcess(tmp_path, main, _before=before)
+        bound = [ours, theirs]
+        for process in (main, *bound):
             stack.callback(process.wait)
             stack.callback(process.kill)
         for process, name in zip(bound, names, strict=True):
             stack.callback(name.unlink, missing_ok=True)
             assert process.stdout.readline() == b"bound\n"
-        trainer._family[processes.living(bound[0].pid)] = "ray::WorkerDict"
         trainer._look()
-        bound[0].kill()
-        bound[0].wait()
+        for process in (main, ours):
+            process.kill()
+            process.wait()
         assert trainer.left() == [str(names[0])]
         trainer.end()
         assert [name.exists() for name in names] == [False, True]
