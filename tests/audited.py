@@ -78,27 +78,6 @@ def as_openrlhf(batch, shifted=False):
     }
 
 
-def as_lists(batch):
-    """The same batch as columns of lists without padding, as a parquet file has them."""
-    prompt = batch["prompts"].shape[1]
-    kept = {
-        "prompt": batch["attention_mask"][:, :prompt].bool(),
-        "response": batch["attention_mask"][:, prompt:].bool(),
-    }
-
-    def lists(name, part):
-        return [row[keep].tolist() for row, keep in zip(batch[name], kept[part], strict=True)]
-
-    return {
-        "prompt_ids": lists("prompts", "prompt"),
-        "completion_ids": lists("responses", "response"),
-        "logprobs": lists("rollout_log_probs", "response"),
-        "old_per_token_logps": lists("old_log_probs", "response"),
-        "reward": batch["token_level_scores"].sum(dim=1).tolist(),
-        "advantage": batch["advantages"][:, 0].tolist(),
-    }
-
-
 def last(batch, row):
     """The last token of a row's response, and of the whole row."""
     token = int(batch["response_mask"][row].sum()) - 1

@@ -8,35 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.audit.columns import LOG_PROBS, OF_RESPONSES, checked_kind, needs_masks
 from pytest_rlregress.audit.columns import BatchError as BatchError
-from pytest_rlregress.audit.findings import Finding, Place, found_rows
+from pytest_rlregress.audit.findings import Finding, found_rows
 
 if TYPE_CHECKING:
     import torch
 
 _IDS = ("input_ids", "prompts", "responses", "position_ids")
 _LENGTHS = "keep one number for each token of the response in every column, and cut or pad all of them together"
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Rows of differing length, without padding: the values of all rows, and how many each row has."""
-
-    values: torch.Tensor
-    lengths: torch.Tensor
-
-    def padded(self, width: int, left: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """Padded with 0 to ``(rows, width)``, and a mask of what is no padding; what is longer is cut."""
-        import torch
-
-        at = torch.arange(width)
-        mask = at < self.lengths[:, None]
-        source = (self.lengths.cumsum(0) - self.lengths)[:, None] + at
-        found = self.values.new_zeros(mask.shape)
-        found[mask] = self.values[source[mask]]
-        if left:
-            back = (at - (width - self.lengths.clamp(max=width))[:, None]) % max(width, 1)
-            found, mask = found.gather(1, back), mask.gather(1, back)
-        return found, mask
 
 
 @dataclass
@@ -70,7 +48,7 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
     """Bring rows into this form.
 
     Args:
-        values: Tensors, ``Ragged`` or lists, by the names used here.
+        values: Tensors by the names used here.
         names: What the batch calls each of them.
 
     Raises:
@@ -79,7 +57,6 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
     import torch
 
     parts = dict(values)
-    findings = _pad(parts, names)
     _check_kinds(parts, names)
     if "completion_mask" in parts:  # TRL: padding and end, of the completion alone; what tools said is apart
         completion = parts.pop("completion_mask").bool()
@@ -105,7 +82,7 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
         prompts = parts.get("prompts")
         whole = prompts is not None and prompts.shape[1] + responses.shape[1] == attention.shape[1]
         ids = _joined(prompts if whole else None, responses)
-    findings += _widths(parts, names, width, mask, attention, responses, ids)
+    findings = _widths(parts, names, width, mask, attention, responses, ids)
     if mask.shape[1] != width:
         mask = mask.new_zeros(len(mask), width)
     attended = attention[:, -width:] if attention.shape[1] >= width else mask
@@ -115,8 +92,6 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
         responses = None
     if responses is None and ids is not None:
         responses = ids[:, -width:]
-    if "own_lengths" in parts:
-        mask = mask & parts.pop("own_lengths")
     return TokenRows(ids, attention, responses, attended, mask, parts, findings)
 
 
@@ -167,47 +142,9 @@ def _widths(
     ]
 
 
-def _pad(parts: dict[str, Any], names: Mapping[str, str]) -> list[Finding]:
-    """Pad ragged columns in place; the lengths are the masks. Rows whose columns differ are findings."""
-    for name in ("input_ids", "attention_mask", "position_ids"):  # of prompt and response in one: not padded apart
-        if isinstance(parts.get(name), Ragged):
-            del parts[name]
-    ragged = {name: value for name, value in parts.items() if isinstance(value, Ragged)}
-    if not ragged:
-        return []
-    lead = next(
-        (name for name in ("responses", "completion_mask", "response_mask", *OF_RESPONSES) if name in ragged), ""
-    )
-    findings: list[Finding] = []
-    for name in ("prompts", "prompt_mask"):
-        if name in ragged:
-            width = int(ragged[name].lengths.max())
-            parts[name], is_token = ragged[name].padded(width, left=True)
-            parts.setdefault("prompt_mask", is_token)
-    if not lead:
-        return findings
-    lengths, width = ragged[lead].lengths, int(ragged[lead].lengths.max())
-    enough = None
-    for name in [name for name in ragged if name not in ("prompts", "prompt_mask")]:
-        parts[name], is_token = ragged[name].padded(width)
-        enough = is_token if enough is None else enough & is_token
-        own = ragged[name].lengths
-        findings += found_rows(
-            "lengths",
-            names[name],
-            (own != lengths).nonzero()[:, 0].tolist(),
-            f"has not as many tokens as {names[lead]} in its row",
-            _LENGTHS,
-            lambda row, own=own: Place(row, None, f"{int(own[row])}, and {int(lengths[row])} in {names[lead]}"),  # type: ignore[misc]
-        )
-    parts["own_lengths"] = enough
-    parts.setdefault("completion_mask", ragged[lead].padded(width)[1])
-    return findings
-
-
 def _check_kinds(parts: dict[str, Any], names: Mapping[str, str]) -> None:
     for name, value in parts.items():
-        if not hasattr(value, "dim") or name in ("uid", "own_lengths"):
+        if not hasattr(value, "dim") or name == "uid":
             continue
         dims = {"rewards": (1, 2), "advantages": (1, 2), "position_ids": (2, 3)}.get(name, (2,))
         checked_kind(name, names.get(name, name), value, dims, name in _IDS)

@@ -15,7 +15,7 @@ class BatchError(Exception):
 #: The columns by the names used here (verl's, where it has one), and what verl, TRL and OpenRLHF call them.
 NAMES: dict[str, tuple[str, ...]] = {
     "input_ids": ("input_ids", "sequences"),
-    "prompts": ("prompts", "prompt_ids", "prompt"),
+    "prompts": ("prompts", "prompt_ids", "prompt", "input"),
     "responses": ("responses", "completion_ids"),
     "attention_mask": ("attention_mask",),
     "prompt_mask": ("prompt_mask",),
@@ -28,7 +28,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "ref_log_prob": ("ref_log_prob", "ref_per_token_logps", "base_action_log_probs"),
     "token_level_scores": ("token_level_scores", "rm_scores"),
     "token_level_rewards": ("token_level_rewards",),
-    "rewards": ("rewards", "reward"),
+    "rewards": ("rewards", "reward", "score"),
     "advantages": ("advantages", "advantage"),
     "returns": ("returns",),
     "values": ("values",),

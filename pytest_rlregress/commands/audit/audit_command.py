@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.audit import columns, formats, model_gap, rendering
+from pytest_rlregress.audit import columns, files, model_gap, rendering
 from pytest_rlregress.audit.batch import BatchError
 from pytest_rlregress.audit.rules import CHECKS
-from pytest_rlregress.audit.tables import BatchTable
 from pytest_rlregress.audit.whole import Audit, AuditReport, has_tokens
 from pytest_rlregress.util.arguments import count
 from pytest_rlregress.util.text import wrapped
 
 _DESCRIPTION = (
     "Check a batch that a trainer dumped: masks, log-probabilities, rewards, groups, positions. It may be "
-    f"{formats.FORMATS}. A pickle is read, and never executed."
+    f"{files.FORMATS}. A pickle is read, and never executed."
 )
 _EXIT = "The exit code is 1 if there is a finding, 0 if there is none, 2 for bad input."
 _EPILOG = """\
@@ -67,7 +66,10 @@ def declare(commands: Any) -> None:
         help="so many rows of the whole batch go through the model (default 16)",
     )
     parser.add_argument(
-        "--temperature", type=float, metavar="T", help="that was sampled at; default: what the batch says, else 1"
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="for --model: the temperature that the rollout sampled with; default: the one in verl's meta_info, else 1",
     )
     parser.add_argument(
         "--skip",
@@ -105,17 +107,17 @@ def _audit(options: argparse.Namespace) -> tuple[AuditReport, dict[str, str]]:
             f"it cannot be read: torch, which the checks are made with, is not installed here ({error}): "
             "pip install torch, or run it in the trainer's environment"
         ) from error
-    table = formats.open_table(options.batch)
-    found = columns.find_columns(table.rows, dict(options.map))
-    rows = columns.same_rows(found, table.rows)
-    if has_tokens(found) and not table.ragged:
-        columns.needs_masks(found, table.rows)
-    audit = Audit(found, options.eos or _ends(table, options.model), set(options.skip) & CHECKS.keys())
+    batch = files.open_batch(options.batch)
+    found = columns.find_columns(batch.rows, dict(options.map))
+    rows = columns.same_rows(found, batch.rows)
+    if has_tokens(found):
+        columns.needs_masks(found, batch.rows)
+    audit = Audit(found, options.eos or _ends(batch, options.model), set(options.skip) & CHECKS.keys())
     kept: list[model_gap.SampledRow] = []
     wanted = {number * rows // options.model_rows for number in range(options.model_rows)}
     progress = _Progress(rows)
     read = 0
-    for piece in _on_one_thread(table.pieces(found)):
+    for piece in _on_one_thread(batch.pieces(found)):
         tokens = audit.add(piece)
         if options.model and tokens:
             kept += model_gap.sampled_rows(tokens, read, wanted)
@@ -123,10 +125,10 @@ def _audit(options: argparse.Namespace) -> tuple[AuditReport, dict[str, str]]:
         progress.say(read)
     report = audit.report()
     if options.model and "gap" not in options.skip:
-        said = table.meta.get("temperature")
+        said = batch.meta.get("temperature")
         temperature = options.temperature or (said if isinstance(said, int | float) and said > 0 else 1.0)
         model_gap.add(report, kept, found, options.model, temperature)
-    return report, {"form": table.form, "trainer": columns.trainer_of(found.values())}
+    return report, {"form": batch.form, "trainer": columns.trainer_of(found.values())}
 
 
 def _on_one_thread(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -141,9 +143,9 @@ def _on_one_thread(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]
         torch.set_num_threads(before)
 
 
-def _ends(table: BatchTable, model: Path | None) -> list[int]:
+def _ends(batch: files.BatchFile, model: Path | None) -> list[int]:
     """End tokens that the batch itself names, as verl's ``meta_info`` does, or its model."""
-    said = table.meta.get("eos_token_id")
+    said = batch.meta.get("eos_token_id")
     found = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]
     return found or (model_gap.end_tokens(model) if model else [])
 

@@ -69,7 +69,10 @@ def declare(commands: Any) -> None:
     )
     parser.add_argument("--prompt-tokens", type=int, metavar="N", help="the longest prompt, in the engine's tokens")
     parser.add_argument(
-        "--installed", action="store_true", help="what is installed here is what the run will have, though not the GPU"
+        "--installed",
+        action="store_true",
+        help="also check the packages that are installed here, as in the run's container image; without it they are "
+        "checked only on a machine that has the GPU of --hw",
     )
     parser.add_argument("--json", action="store_true", help="as a JSON object")
     parser.set_defaults(run=run)

@@ -95,33 +95,9 @@ def test_pieces_are_one_batch(audit, good, monkeypatch):
     good["token_level_scores"][4:] = (good["token_level_scores"][4:] > 0).float()
     whole = audit(good, "--json")
     for size in (1, 3000):
-        monkeypatch.setattr("pytest_rlregress.audit.tables.PIECE_BYTES", size)
+        monkeypatch.setattr("pytest_rlregress.audit.files.PIECE_BYTES", size)
         assert audit(good, "--json") == whole
     assert [one["check"] for one in json.loads(whole[1])["findings"]] == ["not-a-number", "group-spread"]
-
-
-@pytest.mark.parametrize("piece", [1, 10**9])
-def test_parquet_of_lists(audit, good, tmp_path, monkeypatch, piece):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr("pytest_rlregress.audit.tables.PIECE_BYTES", piece)
-    path = tmp_path / "batch.parquet"
-    lists = audited.as_lists(good)
-    parquet.write_table(pa.table(lists), path)
-    code, out, _ = audit(path.name)
-    assert code == 0, out
-    assert "batch.parquet (parquet, names of TRL), 8 rows" in out
-    lists["logprobs"][6].pop()
-    lists["old_per_token_logps"][3][2] = float("inf")
-    parquet.write_table(pa.table(lists), path)
-    code, out, _ = audit(path, "--json")
-    findings = json.loads(out)["findings"]
-    assert [(one["check"], one["column"], one["places"][0]["row"], one["places"][0]["token"]) for one in findings] == [
-        ("lengths", "logprobs", 6, None),
-        ("not-a-number", "old_per_token_logps", 3, 2),
-    ]
-    width = len(lists["completion_ids"][6])
-    assert findings[0]["places"][0]["text"] == f"{width - 1}, and {width} in completion_ids"
 
 
 def test_parquet_of_texts_as_trl_logs_completions(audit, tmp_path):
@@ -138,6 +114,15 @@ def test_parquet_of_texts_as_trl_logs_completions(audit, tmp_path):
     assert "there are no tokens in it" in out
 
 
+def test_texts_and_scores_as_verl_logs_them(audit, tmp_path):
+    rows = [{"input": f"{row // 4}", "output": "1", "score": float(row == 5), "step": 1} for row in range(8)]
+    (tmp_path / "1.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, out, _ = audit(tmp_path / "1.jsonl")
+    assert code == 1
+    assert "group-spread: score, 1 row" in out
+    assert "row 0: all of the group of rows 0-3 have 0" in out
+
+
 @pytest.mark.parametrize("columns", [{"response_mask"}, {"input_ids"}, {"completion_ids"}])
 def test_columns_that_are_no_numbers(audit, good, tmp_path, columns):
     """Lists of lists, which nobody padded: there is no mask among what can be read."""
@@ -145,16 +130,6 @@ def test_columns_that_are_no_numbers(audit, good, tmp_path, columns):
     code, _, err = audit(changed | ({"completion_ids": ["a"] * 8} if columns == {"completion_ids"} else {}))
     assert (code == 2) == (columns == {"response_mask"}), err
     assert code in (0, 2)
-
-
-def test_parquet_of_whole_rows(audit, good, tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    whole = {name: [row.tolist() for row in good[name]] for name in ("input_ids", "attention_mask")}
-    parquet.write_table(pa.table(whole), tmp_path / "batch.parquet")
-    code, _, err = audit("batch.parquet")
-    assert code == 2
-    assert "it has no response_mask" in " ".join(err.split())
 
 
 def test_names_of_ones_own(audit, good):
@@ -240,14 +215,14 @@ def test_only_torch_is_needed(good, tmp_path):
 def test_ctrl_c(good, tmp_path):
     torch.save({name: value for name, value in good.items() if name != "uid"}, tmp_path / "batch.pt")
     script = (
-        "import os, signal, sys; from pytest_rlregress.audit import tables; tables.PIECE_BYTES = 1\n"
-        "pieces = tables.TensorTable.pieces\n"
+        "import os, signal, sys; from pytest_rlregress.audit import files; files.PIECE_BYTES = 1\n"
+        "pieces = files.BatchFile.pieces\n"
         "def slow(self, columns):\n"
         "    for piece in pieces(self, columns):\n"
         "        yield piece\n"
         "        print('begun', flush=True)\n"
         "        signal.pause()\n"
-        "tables.TensorTable.pieces = slow\n"
+        "files.BatchFile.pieces = slow\n"
         "from pytest_rlregress.cli import main; sys.exit(main(['audit', 'batch.pt']))"
     )
     process = subprocess.Popen(
@@ -262,7 +237,7 @@ def test_ctrl_c(good, tmp_path):
 def test_progress_is_said_where_it_takes_long(audit, good, monkeypatch):
     clock = iter(range(0, 1000, 4))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr("pytest_rlregress.audit.tables.PIECE_BYTES", 1)
+    monkeypatch.setattr("pytest_rlregress.audit.files.PIECE_BYTES", 1)
     code, _, err = audit(good)
     assert code == 0
     assert "rlregress audit: 3 of 8 rows\n" in err
