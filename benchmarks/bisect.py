@@ -27,7 +27,7 @@ def main() -> None:
 
     from uv import find_uv_bin
 
-    from pytest_rlregress.commands.environments import index_settings, requirements
+    from pytest_rlregress.commands.environments import indexes, requirements
     from pytest_rlregress.commands.environments.environment import Environments
     from pytest_rlregress.stack import locks
 
@@ -35,7 +35,7 @@ def main() -> None:
     needed = requirements.find_dependencies(ROOTS, asked)
     base = locks.Lock({name: line for name, line in installed.lines.items() if name in needed})
     asked = {name: asked[name] for name in base.lines if name in asked}
-    settings = index_settings.read_settings(os.environ)
+    settings = indexes.read_settings(os.environ)
     variables = {**os.environ, **settings}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
 

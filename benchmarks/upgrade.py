@@ -25,9 +25,9 @@ def main() -> None:
     """Time both and print the median of the ratios."""
     from uv import find_uv_bin
 
-    from pytest_rlregress.commands.environments import index_settings
+    from pytest_rlregress.commands.environments import indexes
 
-    variables = {**os.environ, **index_settings.read_settings(os.environ)}
+    variables = {**os.environ, **indexes.read_settings(os.environ)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "test_nothing.py").write_text(TEST)

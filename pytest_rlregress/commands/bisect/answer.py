@@ -1,10 +1,27 @@
-"""The answer of a bisect: what was asked, where the test flips, and every trial."""
+"""The answer of a bisect: what was asked, where the test flips, every trial; told in sentences and in sections."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_rlregress.commands.trials.summaries import RunContext, TrialSummary, Untested
+from pytest_rlregress.commands.trials.document import (
+    MANY,
+    Document,
+    Section,
+    excerpt,
+    join_names,
+    list_lines,
+    list_trials,
+    list_where,
+    one_line,
+    quote_command,
+    tabulate,
+    unbroken,
+    whole,
+)
+from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary, Untested
+from pytest_rlregress.util.text import plural
 
 
 @dataclass(frozen=True)
@@ -170,3 +187,155 @@ class Answer:
             return 1
         undecided = self.changed is not None and self.changed.undecided
         return 3 if undecided or any(culprit.between for culprit in self.culprits) else 0
+
+
+_FORMAT = 2
+_WHY_NOT = {
+    "fails at both": "The failure shows at both ends, {first} and {second}: no upgrade between them brought it.",
+    "passes at both": "The failure shows at neither end, {first} nor {second}: name a bad end at which it does.",
+    "swapped": "The ends are swapped: the failure shows at {first}, given as good, and not at {second}, given as bad. "
+    "Exchange them{command}.",
+    "flaky end": "An end has to give the same every time, and {first} does not: {reason}.",
+    "untested end": "An end has to be tested before anything between can be, and {first} could not be: {reason}.",
+    "not monotone": "It flips more than once: {first} is bad and {second}, nearer to the bad end, is good again"
+    "{because}. Ask with ends between which it flips once.",
+}
+
+
+def tell(answer: Answer) -> Document:
+    """Tell what a bisect found."""
+    headline = (
+        [_explain_not_found(answer, answer.not_found)]
+        if answer.not_found
+        else [*_describe_set(answer.changed), *map(_describe_flip, answer.culprits)]
+    )
+    return Document(answer.request.test, headline, [*_list_sections(answer)], answer, _FORMAT, answer.exit_code)
+
+
+# -- the answer in sentences ------------------------------------------------------------------------------------------
+
+
+def _explain_not_found(answer: Answer, found: NotFound) -> str:
+    reason = unbroken(found.reason.removeprefix("flaky: ").rstrip(". \n"))
+    if any(end.conflict and end.label == found.first for end in answer.ends):
+        reason = "its environment cannot be built, for what is said below"
+    return _WHY_NOT[found.kind].format(
+        first=one_line(found.first),
+        second=one_line(found.second),
+        reason=reason,
+        because=f" ({unbroken(found.reason)})" if found.reason else "",
+        command=f": {one_line(quote_command(found.command))}" if found.command else "",
+    )
+
+
+def _describe_set(changed: ChangedSet | None) -> Iterator[str]:
+    if changed is None:
+        return
+    enough = "1 is enough" if len(changed.minimal) == 1 else f"{len(changed.minimal)} together are enough"
+    along = f"{len(changed.moved_along)} that must move along, and " if changed.moved_along else ""
+    seen = f"seen failing with {along}the rest as at the good end"
+    more = "" if changed.proven else "; it was not seen good without each of them"
+    yield f"Of {plural(changed.changed, 'changed package')} {enough}: {join_names(changed.minimal)} ({seen}{more})."
+    for group in changed.undecided:
+        yield f"Not told apart, as what lies between them could not be tested: {join_names(group)}."
+
+
+def _describe_flip(culprit: Culprit) -> str:
+    older, newer, word, last = culprit.last_good, culprit.first_bad, "Broke", "good"
+    if culprit.repaired:
+        older, newer, word, last = newer, older, "Repaired", "bad"
+    old, new = (f"{one_line(one.label)}{f' ({unbroken(one.date)})' if one.date else ''}" for one in (older, newer))
+    where = f"{word} in {one_line(culprit.name)}"
+    if culprit.between:
+        untested = plural(len(culprit.between), "candidate")
+        return f"{where} after {old}, in {new} at the latest; {untested} between could not be tested."
+    return f"{where} {new}; last {last}: {old}."
+
+
+# -- all else ---------------------------------------------------------------------------------------------------------
+
+
+def _list_sections(answer: Answer) -> Iterator[Section]:
+    """All but the headline, in the order of how likely it is wanted."""
+    points = _list_endpoints(answer)
+    yield Section("Where it flips" if answer.culprits else "The ends", _tabulate_points(points))
+    if answer.not_found:
+        yield from _show_points(points)
+        if answer.not_found.advice:
+            yield Section("What may help", list_lines(map(unbroken, answer.not_found.advice)))
+    for culprit in answer.culprits:
+        yield from _list_about(culprit)
+    for title, tests in (
+        ("Flips at the same place", answer.also_flip),
+        ("Flips between the ends, elsewhere", answer.flip_elsewhere),
+    ):
+        if tests:
+            yield Section(title, list_lines(map(one_line, tests)), folded=len(tests) > MANY)
+    if changed := answer.changed:
+        lines = [one_line(one) for one in changed.minimal]
+        lines += [f"needed by these: {one_line(one)}" for one in changed.moved_along]
+        lines += [f"can only be moved together: {join_names(group)}" for group in changed.groups]
+        yield Section(f"What it takes, of {plural(changed.changed, 'changed package')}", list_lines(lines))
+    yield Section("To reproduce", quote_command(answer.command), language="sh")
+    if documented := answer.request.documented:
+        facts = {"What": documented.title, "Cause": documented.cause, "Remedy": documented.remedy}
+        lines = [f"{key}: {unbroken(text)}" for key, text in facts.items()]
+        yield Section(f"Documented as {documented.id}", list_lines(lines))
+    yield list_where("Where, and what was held fixed", answer.run_context)
+    if answer.run_context.left_out:
+        left_out = list_lines(map(one_line, answer.run_context.left_out))
+        yield Section("Left out of the environments", left_out, folded=True)
+    if not answer.not_found:
+        yield from _show_points(points)
+    yield list_trials(answer.tried, answer.seconds)
+
+
+def _list_endpoints(answer: Answer) -> list[tuple[str, str, Endpoint]]:
+    """The places worth a line of their own: what each is, its name, and what was seen there."""
+    found = [
+        (role, f"{culprit.name} {one.label}", one)
+        for culprit in answer.culprits
+        for role, one in (("last good", culprit.last_good), ("first bad", culprit.first_bad))
+    ]
+    named = {at for _, at, _ in found}
+    good, bad = (
+        [] if one.label in named else [(role, one.label, one)]
+        for role, one in zip(("good end", "bad end"), answer.ends, strict=True)
+    )
+    return [*good, *found, *bad]
+
+
+def _tabulate_points(points: Sequence[tuple[str, str, Endpoint]]) -> str:
+    """Tabulate the places; without the column of the dates where none is known."""
+    head = ("", "at", "date", "verdict", "")
+    rows = [(role, at, one.date or "", one.verdict, one.title) for role, at, one in points]
+    if any(one.date for _, _, one in points):
+        return tabulate(rows, head)
+    return tabulate([(role, at, *rest) for role, at, _, *rest in rows], ("", "at", "verdict", ""))
+
+
+def _show_points(points: Sequence[tuple[str, str, Endpoint]]) -> Iterator[Section]:
+    """What came out at each place; what came out at several, at the first of them."""
+    shown: dict[str, str] = {}
+    for role, at, one in points:
+        if one.conflict:
+            yield Section(f"Why {at}, the {role}, could not be tried", whole(one.conflict))
+        if one.text:
+            text = f"the same as at {one_line(shown[one.text])}" if one.text in shown else excerpt(one.text)
+            yield Section(f"What came out at {at}, the {role}", text, folded=True)
+            shown.setdefault(one.text, at)
+
+
+def _list_about(culprit: Culprit) -> Iterator[Section]:
+    """What else there is to know about where it flips."""
+    for title, skipped in (("between the two, not tested", culprit.between), ("not tested", culprit.skipped)):
+        if skipped:
+            lines = [f"{one_line(one.label)}: {unbroken(one.reason)}" for one in skipped]
+            yield Section(f"{culprit.name}: {title}", list_lines(lines), folded=len(lines) > MANY)
+    with_it, from_base = "moved from last good to first bad", "differs at first bad from what is held fixed"
+    for title, moved in ((with_it, culprit.moved), (from_base, culprit.from_base)):
+        if moved:
+            yield Section(f"{culprit.name}: {title}", "\n".join(map(one_line, moved)), folded=len(moved) > MANY)
+    for title, text in culprit.details:
+        if text:
+            yield Section(f"{culprit.name}: {title}", excerpt(text), folded=True)

@@ -78,8 +78,7 @@ def _environments(group: Any) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Bisect, print the answer; returns the exit code."""
-    from pytest_rlregress.commands.bisect import (
-        dispatch,  # all that it takes: not for those who ask for another command
-    )
+    # All that it takes: not for those who ask for another command.
+    from pytest_rlregress.commands.bisect import kinds
 
-    return dispatch.run_bisect(asked)
+    return kinds.run_bisect(asked)

@@ -19,8 +19,7 @@ from pytest_rlregress.commands.environments.contents import EnvironmentContents,
 from pytest_rlregress.commands.trials.context import TrialContext
 from pytest_rlregress.commands.trials.failure_comparison import list_documented
 from pytest_rlregress.commands.trials.runner import Candidate, TrialRunner
-from pytest_rlregress.commands.trials.summaries import RunContext
-from pytest_rlregress.commands.trials.trial import Trial
+from pytest_rlregress.commands.trials.trial import RunContext, Trial
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.text import plural
 

@@ -1,4 +1,4 @@
-"""The commits of a checkout as candidates, installed one after the other into one environment."""
+"""Bisect the commits of a checkout, installed one after the other into one environment."""
 
 from __future__ import annotations
 
@@ -14,13 +14,21 @@ from pathlib import Path, PurePosixPath
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.bisect import worktree
-from pytest_rlregress.commands.bisect.worktree import BUILD_FILES, Checkout, Commit, WorktreeError
-from pytest_rlregress.commands.environments.contents import EnvironmentContents
+from pytest_rlregress.commands.bisect import follow, worktree
+from pytest_rlregress.commands.bisect.answer import Answer, Endpoint, NotFound
+from pytest_rlregress.commands.bisect.build_answer import build_command, build_found, build_not_found
+from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates, follow_test
+from pytest_rlregress.commands.bisect.needs import check_nothing_lacks, find_needs
+from pytest_rlregress.commands.bisect.worktree import BUILD_FILES, Checkout, Commit
+from pytest_rlregress.commands.environments import RequestError, contents
+from pytest_rlregress.commands.environments.contents import EnvironmentContents, Needs
 from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
+from pytest_rlregress.commands.trials.context import TrialContext
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.commands.trials.runner import Builder, Candidate
+from pytest_rlregress.commands.trials.trial import State
+from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError, project_name
 from pytest_rlregress.util.git import git
 
@@ -126,7 +134,7 @@ class Commits:
 
         Raises:
             Unbuildable: It cannot be installed at that commit, or something else would be imported.
-            NoSpace: The disk is full.
+            RequestError: The disk is full.
         """
         worktree.check_out(self.path, lock.lines[self.name].rpartition("@")[2])
         environment = self._environments.build(self._lock)
@@ -164,7 +172,7 @@ def open_commits(
         folder: Where the worktree goes.
 
     Raises:
-        WorktreeError: No checkout, an unknown revision, …: one sentence.
+        RequestError: No checkout, an unknown revision, …: one sentence.
     """
     found = worktree.find_checkout(repo)
     ends = worktree.find_ends(found, revisions)
@@ -185,7 +193,7 @@ def find_project_name(folder: Path, installer: Installer) -> str:
     """Find the name of the project in a folder: from its pyproject.toml, else from its build, which uv asks.
 
     Raises:
-        WorktreeError: The build does not say it.
+        RequestError: The build does not say it.
     """
     with suppress(LockError):
         return project_name(folder)
@@ -194,7 +202,7 @@ def find_project_name(folder: Path, installer: Installer) -> str:
     try:
         written, _ = installer.pip("looking", "compile", "requirements.in", *style, files=files)
     except Unbuildable as error:
-        raise WorktreeError(f"--repo: {', '.join(BUILD_FILES)} do not say the project's name: {error}") from None
+        raise RequestError(f"--repo: {', '.join(BUILD_FILES)} do not say the project's name: {error}") from None
     (project,) = tomllib.loads(written)["packages"]
     return canonicalize_name(project["name"])
 
@@ -228,3 +236,95 @@ def _find_origins(python: Path, names: list[str], *options: str) -> dict[str, st
     command = [str(python), *options, "-c", _ORIGINS]
     asked = subprocess.run(command, input=json.dumps(names), env=environ, capture_output=True, text=True, check=True)
     return {name: place for name, place in json.loads(asked.stdout).items() if place}
+
+
+def bisect_commits(context: TrialContext) -> Answer:
+    """Find which commit of a checkout, between two revisions, made the test fail.
+
+    Raises:
+        GitError: No checkout, an unknown revision, …
+        LacksPackages: The tests missed some at an end that are installed here.
+    """
+    options = context.options
+    with open_commits(
+        options.repo,
+        options.revisions,
+        request=context.request,
+        held=lambda name: contents.select_contents(name, _find_needs(context, name), options.with_editable),
+        environments=context.environments,
+        installer=Installer(context.settings, options.no_network, context.progress.say),
+        folder=options.cache_dir / "worktrees",
+    ) as commits:
+        ends = good, bad = commits.candidate(commits.good), commits.candidate(commits.bad)
+        held = commits.held
+        key = {"checkout": str(commits.top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
+        with context.runner(key, commits, commits.request) as runner, commits.working_folder():
+            try:
+                followed = follow_test(good, bad, runner, context.progress)
+                among = list_candidates(commits, followed)
+                culprit = follow.find_first_bad(among, followed)
+            except NoAnswer as error:
+                check_nothing_lacks(context, held, runner.trials.values())
+                return build_not_found(context, error.why, ends, runner, held)
+            last, first = culprit.last_good, culprit.first_bad
+            ends_now = f"{last.label}..{first.label}"
+            return build_found(
+                context,
+                followed,
+                held,
+                build_command(context, "--revisions", ends_now, "--repo", str(options.repo)),
+                culprits=[replace(culprit, details=list_details(commits, first.label))],
+                edge=(among.find(last), among.find(first)),
+                days=(commits.good.day, commits.bad.day),
+            )
+
+
+def _find_needs(context: TrialContext, name: str) -> Needs:
+    """What the tests need; all of this environment where it is not known what the project itself needs."""
+    return find_needs(context) if name in locks.installed().lines else Needs()
+
+
+def list_candidates(commits: Commits, followed: FollowedTest) -> OrderedCandidates:
+    """List the commits from the good end to the bad end, of a merge only the side merged into; both ends were tried.
+
+    Where the ends are on two branches, the commit that both come from is tried first.
+
+    Raises:
+        NoAnswer: That one is bad.
+    """
+    good, bad = commits.good, commits.bad
+    base = worktree.find_merge_base(commits.path, good, bad)
+    repaired, apart = base == bad, base not in (good, bad)
+    older, newer = (bad, good) if repaired else (base, bad)
+    line = [older, *worktree.list_commits(commits.path, f"{older.id}..{newer.id}")]
+    if apart:
+        line.insert(0, good)
+        if followed.try_(commits.candidate(base)).state is State.BAD:
+            older_label, repaired_label = (commits.candidate(one).label for one in (base, good))
+            reason = (
+                f"{older_label}, which both ends come from, is bad too: the failure was repaired on the way to "
+                f"{repaired_label}"
+            )
+            raise NoAnswer(NotFound("not monotone", older_label, repaired_label, reason))
+    if repaired:
+        line.reverse()
+    return OrderedCandidates(
+        commits.name,
+        tuple(map(commits.candidate, line)),
+        tuple(Endpoint(one.short, one.day, title=one.subject) for one in line),
+        repaired,
+    )
+
+
+def list_details(commits: Commits, at: str) -> tuple[tuple[str, str], ...]:
+    """List what else is known of the commit where the test flips."""
+    path = commits.path
+    merged = git(path, "rev-list", "--parents", "--max-count=1", at).count(" ") > 1
+    return (
+        ("files changed", worktree.show_changes(path, at, "--stat=100", "--stat-count=30").strip("\n")),
+        (
+            "requirements changed",
+            worktree.show_changes(path, at, "--unified=0", "--", *BUILD_FILES, "requirements*.txt"),
+        ),
+        ("a merge, and how to go into it", f"--revisions {at}^1..{at}^2" if merged else ""),
+    )

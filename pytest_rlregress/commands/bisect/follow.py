@@ -11,8 +11,16 @@ from pytest_rlregress.commands.trials.failure_comparison import describe, find_o
 from pytest_rlregress.commands.trials.progress import Progress
 from pytest_rlregress.commands.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
 from pytest_rlregress.commands.trials.search import NotMonotone
-from pytest_rlregress.commands.trials.summaries import TrialSummary, Untested, summarize_tests, summarize_trial
-from pytest_rlregress.commands.trials.trial import GOOD_VERDICTS, Observation, State, Trial
+from pytest_rlregress.commands.trials.trial import (
+    GOOD_VERDICTS,
+    Observation,
+    State,
+    Trial,
+    TrialSummary,
+    Untested,
+    summarize_tests,
+    summarize_trial,
+)
 from pytest_rlregress.stack.locks import Lock, differences
 from pytest_rlregress.util.text import plural
 

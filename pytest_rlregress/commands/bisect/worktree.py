@@ -10,15 +10,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.util import files
 from pytest_rlregress.util.git import GitError, git
 
 #: What an installation is made from.
 BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
-
-
-class WorktreeError(GitError):
-    """Something cannot be done with a checkout: one sentence that says what, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +49,16 @@ def find_checkout(folder: Path) -> Checkout:
     """Find the checkout that a folder is in.
 
     Raises:
-        WorktreeError: The folder isn't in a checkout, or git is missing.
+        RequestError: The folder isn't in a checkout, or git is missing.
     """
     if not folder.is_dir():
-        raise WorktreeError(f"--repo {folder}: no such folder")
+        raise RequestError(f"--repo {folder}: no such folder")
     try:
         top = Path(git(folder, "rev-parse", "--show-toplevel"))
     except GitError as error:
         if shutil.which("git") is None:
-            raise WorktreeError(f"{error}: --revisions needs it") from None
-        raise WorktreeError(f"--repo {folder}: no git checkout with files ({error})") from None
+            raise RequestError(f"{error}: --revisions needs it") from None
+        raise RequestError(f"--repo {folder}: no git checkout with files ({error})") from None
     return Checkout(top, folder.resolve().relative_to(top.resolve()))
 
 
@@ -69,15 +66,15 @@ def find_ends(found: Checkout, revisions: str) -> tuple[Commit, Commit]:
     """Find the good and the bad commit of ``GOODREV..BADREV``.
 
     Raises:
-        WorktreeError: It is not of that form, or names an unknown revision, one commit twice, or two without common
+        RequestError: It is not of that form, or names an unknown revision, one commit twice, or two without common
             history.
     """
     good, dots, bad = revisions.partition("..")
     if not (good and dots and bad) or good.startswith("-") or bad.startswith((".", "-")) or ".." in bad:
-        raise WorktreeError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
+        raise RequestError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
     first, second = _find_commit(found.top, good), _find_commit(found.top, bad)
     if first == second:
-        raise WorktreeError(f"--revisions {revisions}: both are {first.short}, so that nothing changed between them")
+        raise RequestError(f"--revisions {revisions}: both are {first.short}, so that nothing changed between them")
     find_merge_base(found.top, first, second)
     return first, second
 
@@ -86,7 +83,7 @@ def _find_commit(top: Path, revision: str) -> Commit:
     try:
         git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     except GitError:
-        raise WorktreeError(f"--revisions: {top} has no revision {revision!r}{_hint_shallow(top)}") from None
+        raise RequestError(f"--revisions: {top} has no revision {revision!r}{_hint_shallow(top)}") from None
     (found,) = list_commits(top, "--max-count=1", revision)
     return found
 
@@ -100,12 +97,12 @@ def find_merge_base(top: Path, one: Commit, other: Commit) -> Commit:
     """Find the commit that two others come from: one of these where it is an ancestor of the other.
 
     Raises:
-        WorktreeError: There is none.
+        RequestError: There is none.
     """
     try:
         return _find_commit(top, git(top, "merge-base", one.id, other.id))
     except GitError:
-        raise WorktreeError(
+        raise RequestError(
             f"--revisions {one.short}..{other.short}: they have no common history in {top}{_hint_shallow(top)}"
         ) from None
 
@@ -131,14 +128,14 @@ def open_worktree(found: Checkout, folder: Path, commit: str) -> Generator[Path]
     removed first.
 
     Raises:
-        WorktreeError: Another process has it, or git cannot make it.
+        RequestError: Another process has it, or git cannot make it.
     """
     name = f"{found.top.name}-{hashlib.sha256(os.fsencode(found.top)).hexdigest()[:8]}"
     path = folder.resolve() / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f"{name}.lock"), "w") as lock:
         if not files.lock(lock.fileno()):
-            raise WorktreeError(f"{found.top}: another bisect of it is running; wait for its end or stop it")
+            raise RequestError(f"{found.top}: another bisect of it is running; wait for its end or stop it")
         _remove(found.top, path)
         try:
             git(found.top, "worktree", "add", "--detach", str(path), commit)

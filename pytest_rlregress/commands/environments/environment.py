@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pytest_rlregress.commands.environments import resolver
-from pytest_rlregress.commands.environments.releases import Release
+from pytest_rlregress.commands.environments.indexes import Release
 from pytest_rlregress.commands.environments.requirements import Requirements
 from pytest_rlregress.commands.environments.uv import Installer, Unbuildable, report_full_disk
 from pytest_rlregress.stack.locks import Lock
@@ -62,7 +62,7 @@ class Environments:
         say: Told of what takes longer.
 
     Raises:
-        NoUv: uv is not installed.
+        RequestError: uv is not installed.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Environments:
 
         Raises:
             Unbuildable: There is no such set: the message is the resolver's reason.
-            NoSpace: The disk is full.
+            RequestError: The disk is full.
         """
         lines = resolver.pin_versions(base, wanted)
         if exact:
@@ -173,7 +173,7 @@ class Environments:
 
         Raises:
             Unbuildable: It cannot be installed: the message is uv's reason.
-            NoSpace: The disk is full.
+            RequestError: The disk is full.
         """
         with report_full_disk():
             path, held = self._held = self._held or self._find_free()

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pytest_rlregress.commands.environments.index_settings import hide_credentials
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.util.processes import descendants
 from pytest_rlregress.util.text import on_one_line
 
@@ -45,14 +45,6 @@ class Unbuildable(Exception):
         self.text = text
 
 
-class NoSpace(Exception):
-    """The disk is full: the message says which, and what to do."""
-
-
-class NoUv(Exception):
-    """There is no uv: the message says how to get it."""
-
-
 class Installer:
     """Runs uv.
 
@@ -62,7 +54,7 @@ class Installer:
         say: Told of what takes longer.
 
     Raises:
-        NoUv: uv is not installed.
+        RequestError: uv is not installed.
     """
 
     def __init__(self, settings: Mapping[str, str], offline: bool, say: Callable[[str], None]) -> None:
@@ -91,7 +83,7 @@ class Installer:
 
         Raises:
             Unbuildable: uv ended with an error.
-            NoSpace: The disk is full.
+            RequestError: The disk is full.
             KeyboardInterrupt: It was interrupted.
         """
         with report_full_disk(), TemporaryDirectory(prefix="rlregress-") as name:
@@ -153,7 +145,7 @@ class Installer:
         if uv.returncode in (-2, 130):  # SIGINT, as a signal and as uv tells of it
             raise KeyboardInterrupt
         if _DISK_FULL.search(output):
-            raise NoSpace(f"No space left on the disk: {summarize_error(output)}. {_ADVICE}")
+            raise RequestError(f"No space left on the disk: {summarize_error(output)}. {_ADVICE}")
         if uv.returncode:
             raise Unbuildable(summarize_error(output) or f"uv ended with exit code {uv.returncode}", output)
         return output
@@ -173,7 +165,7 @@ def summarize_error(output: str) -> str:
     error = re.search(r"^error: (.*)", output, re.MULTILINE | re.DOTALL)
     text = re.split(r"\n\s*\[std(?:out|err)\]|\n\s*hint: ", error[1] if error else output)[0]
     text = re.sub(r"^\s*cause: ", "\0", text, flags=re.MULTILINE)
-    causes = [hide_credentials(on_one_line(cause)) for cause in text.split("\0")]
+    causes = [re.sub(r"(?<=//)[^/]*@", "", on_one_line(cause)) for cause in text.split("\0")]
     if causes[0].startswith("No solution found") and len(causes) > 1:
         del causes[0]
     return ": ".join(causes).rstrip(".")
@@ -191,13 +183,13 @@ def list_conflicts(output: str) -> list[str]:
 
 @contextmanager
 def report_full_disk() -> Iterator[None]:
-    """Raise NoSpace where the disk is full."""
+    """Raise RequestError where the disk is full."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise NoSpace(f"No space left on the disk: {error}. {_ADVICE}") from None
+        raise RequestError(f"No space left on the disk: {error}. {_ADVICE}") from None
 
 
 def _terminate(uv: subprocess.Popen[str]) -> None:
@@ -218,5 +210,5 @@ def _find_uv() -> str:
     except (ImportError, FileNotFoundError):
         found = shutil.which("uv")
     if found is None:
-        raise NoUv("uv is needed to build environments, and is not installed here: pip install uv")
+        raise RequestError("uv is needed to build environments, and is not installed here: pip install uv")
     return found

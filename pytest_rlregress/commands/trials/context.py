@@ -8,7 +8,8 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,15 +19,18 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.environments import index_settings
+from pytest_rlregress.commands.environments import RequestError, indexes
 from pytest_rlregress.commands.environments.environment import Environments
+from pytest_rlregress.commands.trials.document import Document, to_json, to_markdown, to_text
 from pytest_rlregress.commands.trials.progress import Progress
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.commands.trials.runner import Builder, TrialRunner
-from pytest_rlregress.commands.trials.trial import FORMAT, RequestError, TrialFolder
+from pytest_rlregress.commands.trials.trial import FORMAT, TrialFolder
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.stack.locks import Lock, LockError
+from pytest_rlregress.util.git import GitError
 
 # Folders that many distributions and projects have, and that say nothing of whose code is imported.
 _NOBODYS_MODULES = {"__pycache__", "benchmarks", "docs", "examples", "scripts", "test", "tests", "tools"}
@@ -95,6 +99,33 @@ class TrialContext:
             yield runner
 
 
+def run_request(options: argparse.Namespace, find: Callable[[Progress], Document]) -> int:
+    """Find the answer, print it and write it; returns the exit code.
+
+    Raises:
+        CatalogueError: There is no such failure.
+    """
+    progress = Progress()
+    try:
+        for path in filter(None, (options.markdown, options.json)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        answer = find(progress)
+        progress.set_activity("")
+        print(to_text(answer))
+        if options.markdown is not None:
+            options.markdown.write_text(to_markdown(answer), encoding="utf-8")
+        if options.json is not None:
+            options.json.write_text(json.dumps(to_json(answer), indent=2) + "\n", encoding="utf-8")
+    except (RequestError, LockError, RecordError, GitError, OSError) as error:
+        progress.set_activity("")
+        print(f"rlregress {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        progress.report_stop(["rlregress", *options.arguments])
+        return 130
+    return answer.exit_code
+
+
 @contextmanager
 def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Progress) -> Iterator[TrialContext]:
     """Make the context of trials of these tests: documented failures, files, folders and node ids.
@@ -102,12 +133,12 @@ def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Pr
     Raises:
         RequestError: There is no such test.
         CatalogueError: There is no such failure.
-        IndexProblem: pip's or uv's configuration cannot be read.
-        NoUv: uv is not installed.
+        RequestError: pip's or uv's configuration cannot be read.
+        RequestError: uv is not installed.
     """
     known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
     request = _make_request(tests, options, known)
-    settings = index_settings.read_settings(os.environ)
+    settings = indexes.read_settings(os.environ)
     environments = Environments(
         options.cache_dir / "environments",
         settings=settings,

@@ -6,24 +6,18 @@ markup. Nothing of it is shown before ``redact``: no credentials of an index, no
 
 from __future__ import annotations
 
-import argparse
 import html
-import json
-import sys
+import os
+import re
+import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
-from pytest_rlregress.commands.environments.index_settings import IndexProblem
-from pytest_rlregress.commands.environments.uv import NoSpace, NoUv
-from pytest_rlregress.commands.trials.progress import Progress
-from pytest_rlregress.commands.trials.summaries import RunContext, TrialSummary
-from pytest_rlregress.commands.trials.text import redact
-from pytest_rlregress.commands.trials.trial import RequestError
-from pytest_rlregress.records.reader import RecordError
-from pytest_rlregress.stack.locks import LockError
-from pytest_rlregress.util.git import GitError
+from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary
+from pytest_rlregress.logs.ansi import stripped
 from pytest_rlregress.util.text import code_block, code_span, plural
 from pytest_rlregress.util.units import format_duration
 
@@ -165,32 +159,49 @@ def _fill(line: str) -> str:
     return textwrap.fill(line, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-#: What keeps a command from its answer, each with a sentence that says why.
-PROBLEMS = (RequestError, LockError, IndexProblem, RecordError, GitError, NoSpace, NoUv, OSError)
+_CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
 
 
-def run_request(options: argparse.Namespace, find: Callable[[Progress], Document]) -> int:
-    """Find the answer, print it and write it; returns the exit code.
+def redact(text: str) -> str:
+    """Make a text fit to be shown to anyone: no credentials in URLs, no control characters, paths as seen from here.
 
-    Raises:
-        CatalogueError: There is no such failure.
+    Those below the current folder are relative to it; of others the home folder is ``~``.
     """
-    progress = Progress()
-    try:
-        for path in filter(None, (options.markdown, options.json)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        answer = find(progress)
-        progress.set_activity("")
-        print(to_text(answer))
-        if options.markdown is not None:
-            options.markdown.write_text(to_markdown(answer), encoding="utf-8")
-        if options.json is not None:
-            options.json.write_text(json.dumps(to_json(answer), indent=2) + "\n", encoding="utf-8")
-    except PROBLEMS as error:
-        progress.set_activity("")
-        print(f"rlregress {options.command}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        progress.report_stop(["rlregress", *options.arguments])
-        return 130
-    return answer.exit_code
+    text = stripped(text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = "".join(character if _is_shown(character) else "\ufffd" for character in text)
+    return _find_home().sub("~", _find_here().sub("", _CREDENTIALS.sub("://***@", text)))
+
+
+def _find_here() -> re.Pattern[str]:
+    folder = os.getcwd().rstrip("/")
+    return re.compile(rf"(?<![\w.~/-]){re.escape(folder)}/(?=\w)" if folder else "(?!)")
+
+
+def _find_home() -> re.Pattern[str]:
+    home = os.path.expanduser("~")
+    folders = {folder.rstrip("/") for folder in (home, os.path.realpath(home))} - {"", "~"}
+    return re.compile(rf"(?<![\w.~-])(?:{'|'.join(map(re.escape, folders))})(?![\w.-])" if folders else "(?!)")
+
+
+def _is_shown(character: str) -> bool:
+    if character in "\n\t":
+        return True
+    turns = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"  # the direction of what follows
+    return not turns and unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp")
+
+
+def quote_command(command: Sequence[str]) -> str:
+    """Write a command as it is typed into a shell, without credentials; the home folder as ``~``."""
+    return " ".join(map(_quote_word, command))
+
+
+def _quote_word(word: str) -> str:
+    first, *inside = (_quote_part(redact(part)) for part in _find_home().split(word))
+    if not inside:
+        return first or "''"
+    return '"$HOME"'.join([first, *inside]) if first else "~" + '"$HOME"'.join(inside)
+
+
+def _quote_part(part: str) -> str:
+    rest = part.removeprefix("/")  # a slash after ~ has to be seen
+    return part[: len(part) - len(rest)] + (rest and shlex.quote(rest))

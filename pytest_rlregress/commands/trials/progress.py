@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from pytest_rlregress.commands.trials.summaries import TrialSummary
-from pytest_rlregress.commands.trials.text import quote_command, redact
-from pytest_rlregress.commands.trials.trial import State
+from pytest_rlregress.commands.trials.document import quote_command, redact
+from pytest_rlregress.commands.trials.trial import State, TrialSummary
 from pytest_rlregress.util.text import plural
 from pytest_rlregress.util.units import format_duration
 

@@ -3,12 +3,9 @@
 In the order of a preview:
 
 ``upgrade_command``  the options, and what the exit codes mean
-``preview``          the upgrade is planned, built, tried; the answer
-``plan``             what is asked for, and what moves
-``resolution``       resolves it; who forbids what cannot be installed here
-``tries``            sets of upgrades tried, and compared with the environment as it is; the largest that is safe
+``preview``          the upgrade is planned, built, tried; the largest safe set; the answer
+``plan``             what is asked for, what moves; who forbids what cannot be installed here
 ``comparison``       what the tests say before and after: pure
-``growth``           which set to try next: pure
 ``answer``           the answer's parts, told in sentences and sections
 
 How environments are built and tests run in them is in ``pytest_rlregress.commands.trials``,

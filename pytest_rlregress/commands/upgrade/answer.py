@@ -15,11 +15,11 @@ from pytest_rlregress.commands.trials.document import (
     list_trials,
     list_where,
     one_line,
+    quote_command,
     tabulate,
     unbroken,
 )
-from pytest_rlregress.commands.trials.summaries import RunContext, TrialSummary
-from pytest_rlregress.commands.trials.text import quote_command
+from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary
 from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
 from pytest_rlregress.util.text import plural
 

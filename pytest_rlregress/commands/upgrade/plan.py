@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
-from pytest_rlregress.commands.environments import requirements, resolver
+from pytest_rlregress.commands.environments import RequestError, requirements, resolver
 from pytest_rlregress.commands.environments.contents import HARNESS
-from pytest_rlregress.commands.environments.index_settings import IndexProblem
-from pytest_rlregress.commands.environments.releases import find_newest, find_release
+from pytest_rlregress.commands.environments.indexes import find_newest, find_release
 from pytest_rlregress.commands.environments.requirements import Requirements
 from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.trials.context import TrialContext
-from pytest_rlregress.commands.trials.trial import RequestError
-from pytest_rlregress.commands.trials.upgrades import LockChanges
-from pytest_rlregress.commands.upgrade import resolution
+from pytest_rlregress.commands.trials.runner import LockChanges
 from pytest_rlregress.stack import COMPONENTS, locks
-from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
+from pytest_rlregress.stack.locks import Lock, LockError, PackageChange, differences
 from pytest_rlregress.util.text import on_one_line
 
 _TRAINERS_AND_ENGINES = {
@@ -98,7 +97,7 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
 
     Raises:
         RequestError: It cannot be resolved: who forbids it.
-        IndexProblem: A version is not on the index, or that cannot be asked.
+        RequestError: A version is not on the index, or that cannot be asked.
         LockError: The file of requirements cannot be read.
     """
     options, here = context.options, locks.installed()
@@ -108,11 +107,11 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
     newest = frozenset(resolver.list_movable(here, requires) - {HARNESS} if options.all else ())
     free = {canonicalize_name(one.name): one for one in packages if find_exact(one.specifier) is None}
     allowed = _read_allowed(options.may_downgrade, here)
-    floors = resolution.find_floors(here, wanted.keys() | allowed)
-    pins = resolution.Pins(wanted, newest - wanted.keys(), conditions, floors, requires)
+    floors = find_floors(here, wanted.keys() | allowed)
+    pins = Pins(wanted, newest - wanted.keys(), conditions, floors, requires)
     stays: tuple[str, ...] = ()
     try:
-        after = resolution.resolve(context, here, pins)
+        after = resolve(context, here, pins)
     except Unbuildable as error:
         if "No solution found" not in error.text:  # no network, a damaged wheel
             raise RequestError(f"the upgrade could not be resolved: {error}") from None
@@ -121,30 +120,28 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
             wanted={name: version for name, version in wanted.items() if name not in free},
             newest=newest | free.keys(),
             conditions=(*conditions, *map(str, free.values())),
-            floors=resolution.find_floors(here, (wanted.keys() - free.keys()) | allowed),
+            floors=find_floors(here, (wanted.keys() - free.keys()) | allowed),
         )
         try:
             if not free:
                 raise
-            after = resolution.resolve(context, here, looser)
+            after = resolve(context, here, looser)
         except Unbuildable:
-            raise RequestError(resolution.explain_conflict(context, here, pins)) from None
-        stays = resolution.explain_stays(context, here, after, pins, free)
+            raise RequestError(explain_conflict(context, here, pins)) from None
+        stays = explain_stays(context, here, after, pins, free)
     changes = LockChanges(here, after, ("as it is here", "with all upgrades"))
     instead: tuple[str, ...] = ()
     if list_steps_back(changes.by_name.values()):
-        instead = resolution.find_instead(
-            context, here, replace(pins, floors=resolution.find_floors(here, allowed - _TRAINERS_AND_ENGINES))
-        )
+        instead = find_instead(context, here, replace(pins, floors=find_floors(here, allowed - _TRAINERS_AND_ENGINES)))
     return UpgradePlan(changes, requires, wanted.keys(), stays, instead)
 
 
 def list_steps_back(changes: Iterable[PackageChange]) -> tuple[str, ...]:
     """List the trainers and engines that are taken back, each with how far: what takes one back is not called safe."""
     return tuple(
-        f"{one.name} goes back from {resolution.read_version(one.before)} to {resolution.read_version(one.after)}"
+        f"{one.name} goes back from {read_version(one.before)} to {read_version(one.after)}"
         for one in changes
-        if one.name in _TRAINERS_AND_ENGINES and resolution.goes_back(one)
+        if one.name in _TRAINERS_AND_ENGINES and goes_back(one)
     )
 
 
@@ -179,8 +176,8 @@ def _find_version(context: TrialContext, here: Lock, wanted: Requirement) -> tup
         if exact:
             return name, find_release(find, name, "version", exact).version
         return name, find_newest(find, name, str(wanted.specifier), options.pre).version
-    except IndexProblem as error:
-        raise IndexProblem(f"{name}: {error}") from None
+    except RequestError as error:
+        raise RequestError(f"{name}: {error}") from None
 
 
 def _read_allowed(names: Iterable[str], here: Lock) -> frozenset[str]:
@@ -189,3 +186,164 @@ def _read_allowed(names: Iterable[str], here: Lock) -> frozenset[str]:
     if unknown:
         raise RequestError(f"--may-downgrade {', '.join(sorted(unknown))}: not installed here")
     return allowed
+
+
+@dataclass(frozen=True)
+class Pins:
+    """All that a resolution has to respect.
+
+    Attributes:
+        wanted: Version by name.
+        newest: Packages that are moved to the newest version that all else allows.
+        conditions: Of the user: lines of a requirements file.
+        floors: Packages that may not go back behind their version here.
+        requires: What the packages of this environment require of each other.
+    """
+
+    wanted: Mapping[str, str]
+    newest: frozenset[str]
+    conditions: tuple[str, ...]
+    floors: frozenset[str]
+    requires: Requirements
+
+
+def find_floors(here: Lock, free: Collection[str]) -> frozenset[str]:
+    """Find the packages that may not go back: those from an index that are not free to."""
+    indexed = {name for name, line in here.lines.items() if line.startswith(f"{name}==") and "+" not in line}
+    return frozenset(indexed - set(free))
+
+
+def resolve(context: TrialContext, here: Lock, pins: Pins) -> Lock:
+    """Resolve an upgrade; a pre-release that nobody allowed or named is taken only where nothing else can be."""
+    floors = [f"{name}>={here.version(name)}" for name in sorted(pins.floors)]
+    conditions = [*pins.conditions, *floors]
+
+    def resolve_once() -> Lock:
+        return context.environments.resolve(here, pins.wanted, pins.requires, newest=pins.newest, conditions=conditions)
+
+    lock = resolve_once()
+    while not context.options.pre and (more := _exclude_prereleases(here, lock, pins)):
+        conditions += more
+        try:
+            lock = resolve_once()
+        except Unbuildable:
+            break
+    return lock
+
+
+def _exclude_prereleases(here: Lock, lock: Lock, pins: Pins) -> list[str]:
+    """List the conditions that exclude the pre-releases that a lock moves to, but for the wanted ones."""
+    found = []
+    for one in differences(here, lock):
+        before, after = read_version(one.before), read_version(one.after)
+        if one.name not in pins.wanted and _is_prerelease(after):
+            stays = _is_prerelease(before)
+            found.append(f"{one.name}=={before}" if stays else f"{one.name}<{Version(after).base_version}")
+    return found
+
+
+def _is_prerelease(version: str) -> bool:
+    with suppress(InvalidVersion):
+        return Version(version).is_prerelease
+    return False
+
+
+def find_instead(context: TrialContext, here: Lock, pins: Pins) -> tuple[str, ...]:
+    """Find the newest of what was asked for that takes no trainer and no engine back; nothing where that is to stay."""
+    with suppress(Unbuildable):
+        lock = resolve(context, here, replace(pins, wanted={}, newest=pins.newest | pins.wanted.keys()))
+        return tuple(map(str, differences(here, lock)))
+    return ()
+
+
+def explain_stays(context: TrialContext, here: Lock, after: Lock, pins: Pins, free: Iterable[str]) -> tuple[str, ...]:
+    """Say of each package that stays behind its newest release who forbids that."""
+    found = []
+    for name in free:
+        version = after.version(name) or "0"
+        if Version(version) < Version(pins.wanted[name]):
+            moved = "goes to" if after.lines[name] != here.lines[name] else "stays at"
+            why = _find_forbidding(context, here, pins, name)
+            found.append(f"{name} {moved} {version}: {pins.wanted[name]} cannot be installed here{why}")
+    return tuple(found)
+
+
+def explain_conflict(context: TrialContext, here: Lock, pins: Pins) -> str:
+    """Say in a sentence which package cannot be installed and why, and in another which package could be downgraded."""
+    context.progress.say("the upgrade cannot be resolved; looking for what forbids it")
+    named = [(name, _find_forbidding(context, here, pins, name)) for name in pins.wanted]
+    found = [f"{name} {pins.wanted[name]} cannot be installed here{why}" for name, why in named if why]
+    words = " and ".join(f"{name} {version}" for name, version in pins.wanted.items())
+    text = "; ".join(found) or f"{words or 'all of this'} cannot be installed here with all else that is asked for"
+    with suppress(Unbuildable):
+        lock = resolve(context, here, replace(pins, floors=frozenset()))
+        back = [one for one in differences(here, lock) if one.name in pins.floors and goes_back(one)]
+        allowed = " ".join(f"--may-downgrade {one.name}" for one in back)
+        text += f". It can with {allowed} ({', '.join(map(str, back))})" if back else ""
+    return text
+
+
+def _find_forbidding(context: TrialContext, here: Lock, pins: Pins, name: str) -> str:
+    """Say who forbids a release, as ``: numba 0.66 requires numpy<2.5``; "" where no single package does.
+
+    What requires another version of it; else what requires another version of something that the release itself needs,
+    and cannot be installed beside it.
+    """
+    wanted, version = f"{name}=={pins.wanted[name]}", pins.wanted[name]
+    versions = {other: here.version(other) or "" for other in here.lines}
+    others = {other: some for other, some in pins.requires.items() if other != name}
+    unmet = _find_broken(others, versions, {**versions, name: version})
+    if unmet:
+        return _describe_forbidding(here, unmet)
+    try:
+        needed = context.environments.compile([wanted])
+    except Unbuildable as error:
+        return f": {error}"
+    lines = {other: line.partition("==")[2] for other, line in needed.items()}
+    for other, some in _find_broken(others, versions, {**versions, **lines}).items():
+        try:
+            context.environments.compile([wanted, here.lines[other]])
+        except Unbuildable:
+            return _describe_forbidding(here, {other: some})
+    older = [other for other in pins.floors & lines.keys() if _is_older(lines[other], versions[other])]
+    if older:
+        listed = (f"{other} {lines[other]}, and {other} {versions[other]} is installed" for other in sorted(older))
+        return f": it needs {'; '.join(listed)}"
+    if pins.conditions:
+        try:
+            context.environments.compile([wanted], pins.conditions)
+        except Unbuildable:
+            return f": {context.options.requirements} forbids it"
+    return ""
+
+
+def _find_broken(
+    requires: Requirements, before: Mapping[str, str], after: Mapping[str, str]
+) -> dict[str, list[Requirement]]:
+    """Find by package the requirements that were met and no longer are."""
+    known = requirements.find_unmet(before, requires)
+    unmet = requirements.find_unmet(after, requires)
+    new = {name: [one for one in some if one not in known.get(name, ())] for name, some in unmet.items()}
+    return {name: some for name, some in new.items() if some}
+
+
+def _describe_forbidding(here: Lock, unmet: Mapping[str, Sequence[Requirement]]) -> str:
+    listed = [f"{name} {here.version(name)} requires {', '.join(map(str, some))}" for name, some in unmet.items()]
+    return f": {'; '.join(listed)}"
+
+
+def goes_back(change: PackageChange) -> bool:
+    """Return whether a package goes back to an older version."""
+    return _is_older(read_version(change.after), read_version(change.before))
+
+
+def _is_older(one: str, other: str) -> bool:
+    """Return whether a version is older than another one; False if one isn't a version."""
+    with suppress(InvalidVersion):
+        return Version(one) < Version(other)
+    return False
+
+
+def read_version(line: str | None) -> str:
+    """Read the version of a line of a lock; "" where it names none."""
+    return (line or "").partition("==")[2]

@@ -74,7 +74,7 @@ def declare(commands: Any) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Preview the upgrade, print the answer; returns the exit code."""
     # All that it takes: not for those who ask for another command.
-    from pytest_rlregress.commands.trials.document import run_request
+    from pytest_rlregress.commands.trials.context import run_request
     from pytest_rlregress.commands.upgrade.answer import tell
     from pytest_rlregress.commands.upgrade.preview import preview_upgrade
 

@@ -20,7 +20,8 @@ from made_trials import make_run
 from markdown_it import MarkdownIt
 from renderings import compare_with_file
 
-from pytest_rlregress.commands.bisect import build_answer, rendering
+from pytest_rlregress.commands.bisect import answer as bisect_answer
+from pytest_rlregress.commands.bisect import build_answer
 from pytest_rlregress.commands.bisect.answer import (
     Answer,
     BisectRequest,
@@ -29,16 +30,21 @@ from pytest_rlregress.commands.bisect.answer import (
     DocumentedFailure,
     Endpoint,
     NotFound,
+    tell,
 )
-from pytest_rlregress.commands.bisect.rendering import tell
 from pytest_rlregress.commands.environments.contents import EnvironmentContents
 from pytest_rlregress.commands.trials import document
-from pytest_rlregress.commands.trials import text as answer_text
-from pytest_rlregress.commands.trials.document import to_json, to_markdown, to_text
+from pytest_rlregress.commands.trials.document import quote_command, redact, to_json, to_markdown, to_text
 from pytest_rlregress.commands.trials.progress import Progress, join_some
-from pytest_rlregress.commands.trials.summaries import RunContext, TrialSummary, Untested, summarize_trial
-from pytest_rlregress.commands.trials.text import quote_command, redact
-from pytest_rlregress.commands.trials.trial import Observation, State, Trial
+from pytest_rlregress.commands.trials.trial import (
+    Observation,
+    RunContext,
+    State,
+    Trial,
+    TrialSummary,
+    Untested,
+    summarize_trial,
+)
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock
@@ -202,7 +208,7 @@ def test_the_summary_is_what_the_text_begins_with(name):
 
 
 def test_every_kind_of_no_answer_has_its_sentence():
-    assert {answer.not_found.kind for answer in NOT_FOUND.values()} == set(rendering._WHY_NOT)
+    assert {answer.not_found.kind for answer in NOT_FOUND.values()} == set(bisect_answer._WHY_NOT)
 
 
 @pytest.mark.parametrize(
@@ -410,7 +416,7 @@ def test_no_credentials_and_no_home_folder(text, monkeypatch):
 @pytest.mark.parametrize("name", ["_CREDENTIALS", "_find_home"])
 def test_what_tells_a_secret_is_caught(name, monkeypatch):
     nothing = re.compile("(?!)")
-    monkeypatch.setattr(answer_text, name, nothing if name == "_CREDENTIALS" else lambda: nothing)
+    monkeypatch.setattr(document, name, nothing if name == "_CREDENTIALS" else lambda: nothing)
     assert any(told(monkeypatch, text) == list(RENDERERS) for text in SECRETS)
 
 

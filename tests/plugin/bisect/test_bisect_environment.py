@@ -15,9 +15,9 @@ import psutil
 import pytest
 from packaging.requirements import Requirement
 
-from pytest_rlregress.commands.environments import uv
+from pytest_rlregress.commands.environments import RequestError, uv
 from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments.uv import NoSpace, NoUv, Unbuildable
+from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock, differences
 
@@ -432,15 +432,15 @@ _BUILD = """
 import sys
 from pathlib import Path
 from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments.uv import NoSpace
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.stack.locks import Lock
 folder, index, *lines = sys.argv[1:]
 settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": index}
 here = Environments(Path(folder), settings=settings, offline=True, say=lambda text: print(text, flush=True))
 try:
     print(here.build(Lock({line.split("==")[0]: line for line in lines})).reused)
-except NoSpace as error:
-    print("NoSpace", error)
+except RequestError as error:
+    print("RequestError", error)
     print(sorted(path.name for path in Path(folder).glob("*/rlregress-complete")))
 """
 
@@ -516,7 +516,7 @@ def test_a_full_disk_stops_and_leaves_nothing_that_would_be_trusted(index, start
         pytest.skip("no mount of a small disk allowed here")
     process = start("big==1.0", before=[*space, f'{mount} && exec "$@"', "sh"], folder=small)
     told = process.communicate(timeout=30)[0].splitlines()
-    assert told[-2].startswith("NoSpace No space left on the disk: ")
+    assert told[-2].startswith("RequestError No space left on the disk: ")
     assert told[-1] == "[]"
 
 
@@ -561,7 +561,7 @@ error: Failed to download `model==1.0`
 def test_without_uv_there_is_a_way_to_get_it(environments, monkeypatch):
     monkeypatch.setitem(sys.modules, "uv", None)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(NoUv, match="pip install uv"):
+    with pytest.raises(RequestError, match="pip install uv"):
         environments()
 
 
@@ -576,4 +576,4 @@ def test_what_takes_long_is_told(index, environments, monkeypatch):
 
 
 def test_no_space_is_no_unbuildable():
-    assert not issubclass(NoSpace, Unbuildable)
+    assert not issubclass(RequestError, Unbuildable)

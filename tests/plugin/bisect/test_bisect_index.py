@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments.index_settings import IndexProblem
-from pytest_rlregress.commands.environments.releases import (
+from pytest_rlregress.commands.environments.indexes import (
     Release,
     find_newest,
     find_release,
@@ -98,7 +98,7 @@ def test_candidates_go_from_the_good_end_to_the_bad_end(find, good, bad, pre, ex
     ],
 )
 def test_refuses_an_end_that_cannot_be_installed(find, good, bad, says):
-    with pytest.raises(IndexProblem, match=says) as problem:
+    with pytest.raises(RequestError, match=says) as problem:
         list_candidates(find, "app", good, bad, pre=False)
     assert "\n" not in str(problem.value)
 
@@ -115,9 +115,9 @@ def test_the_newest_release_is_one_that_can_be_installed(find):
     assert find_newest(find, "app", "", pre=False).version == "1.6+cpu"
     assert find_newest(find, "app", "<1.3", pre=False).version == "1.0"
     assert find_newest(find, "app", "<1.3", pre=True).version == "1.2rc1"
-    with pytest.raises(IndexProblem, match=r"no release is >=1\.7: .*newest that can be installed here: 1\.6\+cpu"):
+    with pytest.raises(RequestError, match=r"no release is >=1\.7: .*newest that can be installed here: 1\.6\+cpu"):
         find_newest(find, "app", ">=1.7", pre=False)
-    with pytest.raises(IndexProblem, match=r"apq was not found .*Check the name"):
+    with pytest.raises(RequestError, match=r"apq was not found .*Check the name"):
         find_newest(find, "apq", "", pre=False)
 
 
@@ -165,7 +165,7 @@ def test_a_release_has_the_day_of_its_upload_and_later_questions_cost_no_request
     ]
     port, seen = serve("app", {"meta": {"api-version": "1.1"}, "name": "app", "files": files})
     find = ask(f"http://me:hunter2@127.0.0.1:{port}/simple")
-    with contextlib.suppress(IndexProblem):  # the wheels themselves are not there
+    with contextlib.suppress(RequestError):  # the wheels themselves are not there
         find_release(find, "app", "version", "3.0")
     asked = len(seen)
     expected = [Release("1.0", "2025-03-01"), Release("2.0", "2025-03-02"), Release("3.0", "2025-03-03")]
@@ -180,7 +180,7 @@ def test_an_index_that_cannot_be_reached(ask):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and not listened to, so that nobody else can either
         find = ask(f"http://me:hunter2@127.0.0.1:{taken.getsockname()[1]}/simple")
-        with pytest.raises(IndexProblem, match=r"127\.0\.0\.1:\d+.*Check the network and the settings") as problem:
+        with pytest.raises(RequestError, match=r"127\.0\.0\.1:\d+.*Check the network and the settings") as problem:
             find_newest(find, "app", "", pre=False)
     assert "hunter2" not in str(problem.value)
     assert "\n" not in str(problem.value)

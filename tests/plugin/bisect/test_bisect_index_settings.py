@@ -9,8 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from pytest_rlregress.commands.environments import index_settings
-from pytest_rlregress.commands.environments.index_settings import IndexProblem
+from pytest_rlregress.commands.environments import RequestError, indexes
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 
 
@@ -45,7 +44,7 @@ find-links = ~/wheels https://d.example/flat.html
 
 def test_the_settings_of_pip(home):
     write, environ = home
-    settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
+    settings = indexes.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
     url = "https://me:hunter2@a.example/simple"
     assert settings == {
         "UV_DEFAULT_INDEX": url,
@@ -59,10 +58,10 @@ def test_the_settings_of_pip(home):
 def test_pips_variables_go_before_its_files(home):
     write, environ = home
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "PIP_EXTRA_INDEX_URL": "https://e.example/simple"}
-    settings = index_settings.read_settings(environ)
+    settings = indexes.read_settings(environ)
     assert settings["UV_INDEX"] == "https://e.example/simple"
     assert settings["UV_DEFAULT_INDEX"] == "https://me:hunter2@a.example/simple"
-    without = index_settings.read_settings({**environ, "PIP_NO_INDEX": "1"})
+    without = indexes.read_settings({**environ, "PIP_NO_INDEX": "1"})
     assert without["UV_DEFAULT_INDEX"] == "file:///nonexistent"
 
 
@@ -72,27 +71,27 @@ def test_the_nearest_file_of_pip_counts(home, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     for path in (".pip", ".config/pip"):
         write(f"{path}/pip.conf", f"[global]\nindex-url = https://{path[1:4]}.example/simple\n")
-    assert index_settings.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://con.example/simple"
+    assert indexes.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://con.example/simple"
     (tmp_path / "pip.conf").write_text("[global]\nindex_url = https://site.example/simple\n")
-    assert index_settings.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://site.example/simple"
-    settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": named})
+    assert indexes.read_settings(environ)["UV_DEFAULT_INDEX"] == "https://site.example/simple"
+    settings = indexes.read_settings({**environ, "PIP_CONFIG_FILE": named})
     assert settings["UV_DEFAULT_INDEX"] == "https://none.example/simple"
 
 
 def test_nothing_configured_is_the_public_index(home):
     _, environ = home
-    assert index_settings.read_settings({**environ, "PIP_CONFIG_FILE": os.devnull}) == {}
+    assert indexes.read_settings({**environ, "PIP_CONFIG_FILE": os.devnull}) == {}
 
 
 def test_of_what_uv_has_itself_pips_is_not_handed_to_it(home):
     write, environ = home
     write(".config/uv/uv.toml", 'index-url = "https://file.example/simple"\n')
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)}
-    from_file = index_settings.read_settings(environ)
+    from_file = indexes.read_settings(environ)
     assert from_file == {"UV_FIND_LINKS": "https://d.example/flat.html", "SSL_CERT_FILE": "/a.pem"}
     environ |= {"UV_FIND_LINKS": "/x y", "SSL_CERT_FILE": "/uv.pem"}
-    assert index_settings.read_settings(environ) == {}
-    alone = index_settings.read_settings({**environ, "UV_NO_CONFIG": "1"})
+    assert indexes.read_settings(environ) == {}
+    alone = indexes.read_settings({**environ, "UV_NO_CONFIG": "1"})
     assert alone["UV_DEFAULT_INDEX"] == "https://me:hunter2@a.example/simple"
 
 
@@ -110,7 +109,7 @@ def test_of_what_uv_has_itself_pips_is_not_handed_to_it(home):
 def test_what_the_file_of_uv_configures(home, text, known):
     write, environ = home
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "UV_CONFIG_FILE": write("mine.toml", text)}
-    given = index_settings.read_settings(environ)
+    given = indexes.read_settings(environ)
     left = {"indexes": "UV_DEFAULT_INDEX", "find-links": "UV_FIND_LINKS"}
     assert {one for one, variable in left.items() if variable not in given} == known
 
@@ -118,8 +117,8 @@ def test_what_the_file_of_uv_configures(home, text, known):
 @pytest.mark.parametrize("variable", ["PIP_CONFIG_FILE", "UV_CONFIG_FILE"])
 def test_a_configuration_that_cannot_be_read(home, variable):
     write, environ = home
-    with pytest.raises(IndexProblem, match=r"odd\.conf: no configuration that (pip|uv) could read: "):
-        index_settings.read_settings({**environ, variable: write("odd.conf", "nonsense")})
+    with pytest.raises(RequestError, match=r"odd\.conf: no configuration that (pip|uv) could read: "):
+        indexes.read_settings({**environ, variable: write("odd.conf", "nonsense")})
 
 
 @pytest.fixture
@@ -153,13 +152,11 @@ def test_uv_resolves_from_what_pip_is_configured_with(home, places, tmp_path):
     write, environ = home
     one, two, folder = places
     text = f"[global]\nindex-url = {two}\nextra-index-url = {one}\nfind-links = {folder} /not/there\n"
-    settings = index_settings.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", text)})
+    settings = indexes.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", text)})
     assert resolved(tmp_path, HOME=environ["HOME"], **settings) == ["app==2.0", "dep==3.0"]
     # Untold, it knows nothing of that.
     assert "app==2.0" not in resolved(tmp_path, HOME=environ["HOME"])
-    no_index = index_settings.read_settings(
-        {**environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{folder} {one[7:]}/app"}
-    )
+    no_index = indexes.read_settings({**environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{folder} {one[7:]}/app"})
     assert resolved(tmp_path, HOME=environ["HOME"], **no_index) == ["app==1.0", "dep==3.0"]
 
 
@@ -169,7 +166,7 @@ def test_uv_and_we_read_its_own_settings_alike(home, places, tmp_path):
     text = f'find-links = ["{folder}"]\n[[index]]\nurl = "{one}"\n[[index]]\nurl = "{two}"\ndefault = true\n'
     write(".config/uv/uv.toml", text)
     for variables, expected in (({}, "1.0"), ({"UV_INDEX": two}, "2.0")):
-        settings = index_settings.read_settings({**environ, **variables})
+        settings = indexes.read_settings({**environ, **variables})
         assert settings == {}
         assert resolved(tmp_path, HOME=environ["HOME"], **variables) == [f"app=={expected}", "dep==3.0"]
 
@@ -183,7 +180,7 @@ def test_pip_looks_where_we_do(home, places, tmp_path):
         "pip.conf", f"[global]\nindex-url = {one}\nfind-links = /g\n[install]\nfind-links =\n  {folder}\n"
     )
     environ |= {"PIP_EXTRA_INDEX_URL": two}
-    settings = index_settings.read_settings(environ)
+    settings = indexes.read_settings(environ)
     said = ran(sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--dry-run", "app", **environ)
     assert f"Looking in indexes: {one}, {two}" in said
     assert f"Looking in links: {folder}" in said

@@ -13,10 +13,10 @@ import psutil
 import pytest
 from made_trials import make_run
 
-from pytest_rlregress.commands.bisect import checkout, follow, revisions, worktree
+from pytest_rlregress.commands.bisect import checkout, follow, worktree
 from pytest_rlregress.commands.bisect.checkout import open_commits
 from pytest_rlregress.commands.bisect.follow import NoAnswer, follow_test
-from pytest_rlregress.commands.bisect.worktree import WorktreeError
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.contents import EnvironmentContents
 from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.uv import Installer
@@ -167,8 +167,8 @@ class Bisect:
             runner = TrialRunner(commits, known, commits.request, **how)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
             followed = follow_test(*ends, runner, progress)
-            culprit = follow.find_first_bad(revisions.list_candidates(commits, followed), followed)
-            return replace(culprit, details=revisions.list_details(commits, culprit.first_bad.label))
+            culprit = follow.find_first_bad(checkout.list_candidates(commits, followed), followed)
+            return replace(culprit, details=checkout.list_details(commits, culprit.first_bad.label))
 
     def quickly(self, python, request, **_):
         """Instead of pytest: what a test comes to, without the seconds that its start takes."""
@@ -306,21 +306,21 @@ def test_what_is_imported_from_elsewhere_says_nothing_about_a_commit(quick, repo
     ],
 )
 def test_bad_revisions_are_told(repository, spec, reason):
-    with pytest.raises(WorktreeError, match=reason):
+    with pytest.raises(RequestError, match=reason):
         worktree.find_ends(worktree.find_checkout(repository), spec)
 
 
 def test_a_bad_checkout_is_told(repository, tmp_path, monkeypatch):
-    with pytest.raises(WorktreeError, match=r"--repo .*/missing: no such folder"):
+    with pytest.raises(RequestError, match=r"--repo .*/missing: no such folder"):
         worktree.find_checkout(tmp_path / "missing")
-    with pytest.raises(WorktreeError, match=r"no git checkout .*not a git repository"):
+    with pytest.raises(RequestError, match=r"no git checkout .*not a git repository"):
         worktree.find_checkout(tmp_path)
     _git("clone", "-q", "--depth=1", f"file://{repository}", str(tmp_path / "shallow"))
-    with pytest.raises(WorktreeError, match=r"no revision '7'; it is a shallow clone: git fetch --unshallow"):
+    with pytest.raises(RequestError, match=r"no revision '7'; it is a shallow clone: git fetch --unshallow"):
         worktree.find_ends(worktree.find_checkout(tmp_path / "shallow"), "7..main")
     git._of_a_repository.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(WorktreeError, match="git was not found on the PATH"):
+    with pytest.raises(RequestError, match="git was not found on the PATH"):
         worktree.find_checkout(repository)
 
 
@@ -339,7 +339,7 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
         path = Path(other.stdout.readline().strip())
         found = worktree.find_checkout(repository)
         with (
-            pytest.raises(WorktreeError, match="another bisect of it is running"),
+            pytest.raises(RequestError, match="another bisect of it is running"),
             worktree.open_worktree(found, folder, "1"),
         ):
             pass
@@ -386,7 +386,7 @@ def test_a_project_s_name_is_in_its_file_or_comes_from_its_build(tmp_path, pypro
 def test_a_project_whose_build_fails_is_told(tmp_path):
     (tmp_path / "pyproject.toml").write_text(PYPROJECT.partition("[project]")[0])
     (tmp_path / "backend.py").write_text("def build_editable(*_): raise SystemExit('no name')")
-    with pytest.raises(WorktreeError, match="do not say the project's name: "):
+    with pytest.raises(RequestError, match="do not say the project's name: "):
         checkout.find_project_name(tmp_path, Installer({}, True, lambda _: None))
 
 

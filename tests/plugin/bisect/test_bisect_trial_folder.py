@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_trials import make_run
 
-from pytest_rlregress.commands.trials.trial import Observation, RequestError, Trial, TrialFolder
+from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.commands.trials.trial import Observation, Trial, TrialFolder
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.stack.locks import Lock

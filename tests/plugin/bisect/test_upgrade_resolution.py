@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.upgrade import resolution
+from pytest_rlregress.commands.upgrade import plan
 from pytest_rlregress.scenarios.dependencies.wheel_index import wheel
 from pytest_rlregress.stack.locks import Lock
 
@@ -35,6 +35,6 @@ def test_all_takes_a_pre_release_only_where_that_is_allowed(tmp_path, monkeypatc
     environments = Environments(tmp_path / "environments", settings=settings, offline=True)
     context = SimpleNamespace(environments=environments, options=SimpleNamespace(pre=pre))
     requires = {name: tuple(map(Requirement, RELEASES[name][HERE.version(name)])) for name in HERE.lines}
-    pins = resolution.Pins({}, frozenset(HERE.lines), (), resolution.find_floors(HERE, ()), requires)
-    found = resolution.resolve(context, HERE, pins)
+    pins = plan.Pins({}, frozenset(HERE.lines), (), plan.find_floors(HERE, ()), requires)
+    found = plan.resolve(context, HERE, pins)
     assert {name: found.version(name) for name in found.lines if found.lines[name] != HERE.lines[name]} == moved

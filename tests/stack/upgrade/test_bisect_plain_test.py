@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.environments.index_settings import IndexProblem, read_settings
-from pytest_rlregress.commands.environments.releases import find_newest
+from pytest_rlregress.commands.environments.indexes import find_newest, read_settings
 
 pytestmark = pytest.mark.nightly
 TEST = """
@@ -40,7 +40,7 @@ def ask(tmp_path):
     try:
         environments = Environments(tmp_path / "none", settings=read_settings(os.environ))
         find_newest(environments.find_release, "transformers", "", pre=False)
-    except IndexProblem as error:
+    except RequestError as error:
         pytest.skip(f"unavailable: {error}")
 
     def run(marker):

@@ -10,12 +10,13 @@ import pytest
 from made_trials import make_run
 from msgspec.structs import replace
 
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.trials.progress import Progress
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.commands.trials.runner import Candidate, TrialRunner
-from pytest_rlregress.commands.trials.trial import Observation, RequestError, State, Trial, TrialFolder
+from pytest_rlregress.commands.trials.trial import Observation, State, Trial, TrialFolder
 from pytest_rlregress.commands.upgrade.comparison import Effect, compare_trials, is_driven, list_gone, summarize_effects
-from pytest_rlregress.commands.upgrade.tries import Baseline
+from pytest_rlregress.commands.upgrade.preview import Baseline
 from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
 from pytest_rlregress.stack.locks import Lock
 

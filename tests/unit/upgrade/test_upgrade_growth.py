@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_rlregress.commands.trials.search import NextSet
+from pytest_rlregress.commands.trials import search
+from pytest_rlregress.commands.trials.search import LargestSet, NextSet, next_growth
 from pytest_rlregress.commands.trials.trial import State
-from pytest_rlregress.commands.upgrade import growth
-from pytest_rlregress.commands.upgrade.growth import LargestSet, next_growth
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
@@ -185,9 +184,9 @@ def test_broken_searches_are_caught(broken):
 
 
 def test_a_slow_search_is_over_the_bound(monkeypatch):
-    halve = growth.search.next_candidate
+    halve = search.next_candidate
     one_by_one = lambda states: states.index(None) if None in states else halve(states)  # noqa: E731
-    monkeypatch.setattr(growth.search, "next_candidate", one_by_one)
+    monkeypatch.setattr(search, "next_candidate", one_by_one)
     order = tuple(f"u{number:02}" for number in range(16))
     found, states = grow(order, {}, excluding({order[-1]}))
     assert found.left_out.keys() == {order[-1]}

@@ -6,9 +6,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from pytest_rlregress.commands.environments import resolver
-from pytest_rlregress.commands.trials.trial import RequestError
-from pytest_rlregress.commands.upgrade import plan, resolution
+from pytest_rlregress.commands.environments import RequestError, resolver
+from pytest_rlregress.commands.upgrade import plan
 from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
 
 # -- a project's conditions -------------------------------------------------------------------------------------------
@@ -28,7 +27,7 @@ def test_a_requirements_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_only_a_package_from_an_index_has_a_floor():
     here = Lock({"mine": "-e /x", "thing": "thing==2.0", "torch": "torch==2.13.0+cpu", "free": "free==1"})
-    assert resolution.find_floors(here, {"free"}) == {"thing"}
+    assert plan.find_floors(here, {"free"}) == {"thing"}
 
 
 @pytest.mark.parametrize(

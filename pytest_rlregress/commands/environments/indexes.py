@@ -1,4 +1,4 @@
-"""Hand to uv where packages come from: pip's configuration, where uv has none of its own."""
+"""Where packages come from: hand uv what pip is configured with, and ask uv which releases there are."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from pytest_rlregress.commands.environments import RequestError
+from pytest_rlregress.commands.environments.uv import Unbuildable
 
 # A setting by the name that pip.conf has for it: its values.
 _Found = dict[str, list[str]]
@@ -23,15 +30,6 @@ _UV_VARIABLES = {
 }
 
 
-class IndexProblem(Exception):
-    """Packages cannot be looked up: a sentence that says why, where that was set, and what to do."""
-
-
-def hide_credentials(text: str) -> str:
-    """Take the credentials out of a URL, or of a message with URLs in it."""
-    return re.sub(r"(?<=//)[^/]*@", "", text)
-
-
 def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Read what pip is configured with, in variables or files, as variables by which uv uses the same.
 
@@ -39,7 +37,7 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
     other's extras is what nobody configured. So are the links.
 
     Raises:
-        IndexProblem: A file of theirs cannot be read.
+        RequestError: A file of theirs cannot be read.
     """
     found, known = _read_pip(environ), {*_list_known_to_uv(environ)}
     variables = {} if "indexes" in known else _choose_indexes(found)
@@ -91,7 +89,7 @@ def _read_uv_toml(file: Path) -> list[dict[str, Any]]:
         whole: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
         return [whole, dict(whole.get("pip", {}))]
     except (OSError, ValueError, TypeError) as error:
-        raise IndexProblem(f"{file}: no configuration that uv could read: {error}") from None
+        raise RequestError(f"{file}: no configuration that uv could read: {error}") from None
 
 
 def _read_pip(environ: Mapping[str, str]) -> _Found:
@@ -102,7 +100,7 @@ def _read_pip(environ: Mapping[str, str]) -> _Found:
         try:
             parser.read_string(file.read_text(encoding="utf-8"), str(file))
         except (OSError, ValueError, configparser.Error) as error:
-            raise IndexProblem(f"{file}: no configuration that pip could read: {error}") from None
+            raise RequestError(f"{file}: no configuration that pip could read: {error}") from None
         for section in sections.keys() & set(parser.sections()):
             for key, value in parser.items(section):
                 sections[section].setdefault(key.replace("_", "-"), value)
@@ -153,3 +151,125 @@ def _make_absolute(key: str, value: str) -> str:
     if key not in ("index-url", "extra-index-url", "find-links") or "://" in value:
         return value
     return os.path.abspath(os.path.expanduser(value))
+
+
+#: Finds the newest release that meets a requirement, ``find("torch<2.13", pre=False)``; raises Unbuildable.
+Find = Callable[..., "Release"]
+
+
+@dataclass(frozen=True)
+class Release:
+    """A released version that can be installed here.
+
+    Attributes:
+        version: In its normal form.
+        date: The day its first file was uploaded, as ``2025-01-31``, or None where no index says.
+    """
+
+    version: str
+    date: str | None = None
+
+
+def list_candidates(find: Find, package: str, good: str, bad: str, pre: bool) -> list[Release]:
+    """List the candidates, from the good end to the bad end, which may be the older one; both are part of it.
+
+    But for the ends yanked releases are left out, those that cannot be installed here, and pre-releases unless ``pre``.
+    A release is one candidate, however many builds with a label (``+cpu``) it has.
+
+    Raises:
+        RequestError: An end is not on an index or cannot be installed here, or both are the same.
+    """
+    ends = [find_release(find, package, f"the {word} end", text) for word, text in (("good", good), ("bad", bad))]
+    older, newer = sorted(ends, key=lambda one: Version(one.version))
+    if older.version == newer.version:
+        raise RequestError(f"the good end and the bad end are the same release, {older.version}")
+    found = [newer]
+    first, last = _public(older), _public(newer)
+    with suppress(Unbuildable):
+        while last != first:
+            one = find(f"{package}>={first},<={last},!={last}", pre=pre)
+            last = _public(one)
+            if last != first:
+                found.append(Release(last, one.date))
+    found.append(older)
+    return found if ends[0] == newer else found[::-1]
+
+
+def list_left_out(find: Find, package: str, known: Sequence[str], pre: bool) -> list[tuple[str, str]]:
+    """List the releases between two versions that cannot be installed here or are yanked, each with the reason.
+
+    Args:
+        find: Asks uv.
+        package: Its name.
+        known: The two versions, and those between them that were candidates.
+        pre: Whether pre-releases count.
+    """
+    low, *between, high = sorted(map(Version, known))
+    conditions = [f">{low.public}", f"<{high.public}", *(f"!={one.public}" for one in between)]
+    try:
+        find(f"{package}{','.join(conditions)}", pre=pre)
+    except Unbuildable as error:
+        named = {Version(text) for text in re.findall(rf"{re.escape(package)}==([\w.!+]*\w)", error.text)}
+        return [
+            (str(one), _explain_left_out(find, package, one))
+            for one in sorted(named - set(between))
+            if low < one < high and (pre or not one.is_prerelease)
+        ]
+    return []
+
+
+def _explain_left_out(find: Find, package: str, version: Version) -> str:
+    try:
+        find(f"{package}=={version}", pre=True)
+    except Unbuildable as error:
+        return str(error)
+    return "yanked"
+
+
+def find_newest(find: Find, package: str, wanted: str, pre: bool) -> Release:
+    """Find the newest release of the wanted versions that can be installed here.
+
+    Raises:
+        RequestError: There is none.
+    """
+    try:
+        return find(f"{package}{wanted}", pre=pre)
+    except Unbuildable as error:
+        raise _explain(find, package, f"no release is {wanted or 'there'}", error) from None
+
+
+def find_release(find: Find, package: str, what: str, text: str) -> Release:
+    """Find the release of a version.
+
+    Raises:
+        RequestError: It is not on an index or cannot be installed here; ``what`` says what the version is.
+    """
+    try:
+        wanted = Version(text)
+    except InvalidVersion:
+        raise RequestError(f"{what} is no version: {text!r}") from None
+    try:
+        found = find(f"{package}=={wanted}", pre=True)
+    except Unbuildable as error:
+        above, below = f">{wanted.public}", f"<{wanted.public}"
+        raise _explain(find, package, f"{what} {text} cannot be installed here", error, below, above) from None
+    return Release(str(wanted) if wanted.local else _public(found), found.date)
+
+
+def _explain(find: Find, package: str, what: str, error: Unbuildable, *beside: str) -> RequestError:
+    """Say that a release cannot be had, why, and which are the closest."""
+    if "No solution found" not in error.text:
+        return RequestError(f"{error}. Check the network and the settings, or take --no-network, which asks uv's cache")
+    closest = []
+    for condition in beside:
+        with suppress(Unbuildable):
+            closest.append(find(f"{package}{condition}", lowest=condition.startswith(">")).version)
+    with suppress(Unbuildable):
+        newest = f"newest that can be installed here: {find(package).version}"
+        near = f"Closest: {' and '.join(closest)}; {newest}" if closest else newest
+        return RequestError(f"{what}: {error}. {near}")
+    return RequestError(f"{error}. Check the name, or the settings of uv or pip")
+
+
+def _public(release: Release) -> str:
+    return Version(release.version).public
