@@ -93,15 +93,20 @@ _WITHOUT = [word for name in ("anyio", "hydra_pytest", "hypothesispytest", "rand
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """Run pytest on test files in a process of its own: ``run("body", "--opt")`` or ``run({"name": "body"}, …)``."""
+    """Run pytest on test files in a process of its own: ``run("body", "--opt")`` or ``run({"name": "body"}, …)``.
+
+    ``here=True`` runs it in this process: for an error of usage, before any test.
+    """
     # Bytecode is kept, or every one of these processes compiles the harness again.
     for name in ("PYTHONDONTWRITEBYTECODE", "RLREGRESS_HW", "RLREGRESS_TIMEOUT", "RLREGRESS_REQUIRE", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(files, *args):
+    def run(files, *args, here=False):
         files = files if isinstance(files, dict) else {"test_it": files}
         if files:
             pytester.makepyfile(**files)
+        if here:
+            return pytester.runpytest_inprocess(*_WITHOUT, *args)
         return pytester.runpytest_subprocess(*_WITHOUT, *args, timeout=120)
 
     return run

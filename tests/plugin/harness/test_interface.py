@@ -111,69 +111,58 @@ def test_a_users_function_under_a_guard_is_the_users(trl, tmp_path, monkeypatch)
 
 
 @pytest.fixture
-def one(pytester, run, short_column):
-    """Run one test of the failure ``short-column``: ``one(body)``."""
+def tests_of(pytester, run, short_column):
+    """Run tests of ``short-column``, each in a file of its own: ``tests_of({"test_act": ("reproduces", body)}, …)``."""
 
-    def one(body, side="guards", *args):
-        write_failures(pytester.path / "mine", FAILURES)
-        (pytester.path / "mine" / "test_it.py").write_text(TEST.format(side=side, body=body))
+    def tests_of(tests, *args):
+        for name, (side, body) in tests.items():
+            (pytester.path / "mine" / f"{name}.py").write_text(TEST.format(side=side, body=body))
         return run({}, "--hw=cpu", "mine", *args)
 
-    return one
+    return tests_of
 
 
-@pytest.fixture
-def several(pytester, run, short_column):
-    """Run tests that reproduce ``short-column``, each in a file of its own: ``several(bodies)``."""
-
-    def several(bodies, *args):
-        for number, body in enumerate(bodies):
-            (pytester.path / "mine" / f"test_{number}.py").write_text(TEST.format(side="reproduces", body=body))
-        return run({}, "--hw=cpu", "mine", *args)
-
-    return several
-
-
-@pytest.mark.parametrize("side", ["reproduces", "guards"])
-def test_a_test_that_drives_what_is_not_there_is_unavailable(one, side):
-    result = one("import torch; torch.nothing_of_the_sort", side)
+def test_a_test_that_drives_what_is_not_there_is_unavailable(tests_of):
+    body = "import torch; torch.nothing_of_the_sort"
+    result = tests_of({"test_act": ("reproduces", body), "test_remedy": ("guards", body)})
     assert result.ret == 0
-    result.assert_outcomes(skipped=1)
+    result.assert_outcomes(skipped=2)
     result.stdout.fnmatch_lines(
-        ["NOTHING TRIED on cpu: no test could run.", "Not tried, 1 test, for want of: torch.nothing_of_the_sort (1)."]
+        ["NOTHING TRIED on cpu: no test could run.", "Not tried, 2 tests, for want of: torch.nothing_of_the_sort (2)."]
     )
 
 
-def test_a_guard_needs_what_it_touches_and_not_what_the_act_touches(pytester, run, short_column):
+def test_a_guard_needs_what_it_touches_and_not_what_the_act_touches(pytester, tests_of):
     mine, missing = pytester.path / "mine", "ImportError('the Trainer requires `apex>=1.1`')"
     write_failures(mine, FAILURES.replace("components = {}", 'components = { apex = "any" }'))
     bodies = {"UNAVAILABLE": f"raise {missing}", "HELD": "pass", "REGRESSED": "assert 0"}
-    for verdict, body in bodies.items():
-        (mine / f"test_{verdict}.py").write_text(TEST.format(side="guards", body=body))
-    (mine / "test_act.py").write_text(TEST.format(side="reproduces", body="import apex"))
-    result = run({}, "--hw=cpu", "-v", "mine")
+    guards = {f"test_{verdict}": ("guards", body) for verdict, body in bodies.items()}
+    result = tests_of({**guards, "test_act": ("reproduces", "import apex")}, "-v")
     result.stdout.fnmatch_lines_random([f"*test_{verdict}.py::test_it {verdict}*" for verdict in bodies])
     result.stdout.fnmatch_lines(["*2 x apex is not installed: from source: *"])
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("undefined_name", "a mistake of the test: NameError: name 'undefined_name' is not defined"),
-        ("import torch; torch.zeros(1, device='cuda')", "the test uses a GPU, which the marker hw has to say: *"),
-    ],
-)
-def test_a_mistake_of_the_test_is_no_verdict(one, body, said):
-    result = one(body)
+MISTAKES = {
+    "undefined_name": "a mistake of the test: NameError: name 'undefined_name' is not defined",
+    "import torch; torch.zeros(1, device='cuda')": "the test uses a GPU, which the marker hw has to say: *",
+    "pass\n\n@pytest.fixture\ndef monkeypatch():\n    raise OSError('no space')": (
+        "*the test did not come as far as the act*"
+    ),
+}
+
+
+def test_a_mistake_of_the_test_is_no_verdict(tests_of):
+    result = tests_of({f"test_{number}": ("guards", body) for number, body in enumerate(MISTAKES)})
     assert result.ret == 1
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*- no verdict -*", said])
+    result.assert_outcomes(failed=2, errors=1)
+    result.stdout.fnmatch_lines_random(["*- no verdict -*", *MISTAKES.values()])
     result.stdout.no_fnmatch_line("*regressed*")
 
 
 @pytest.mark.parametrize("options", [(), ("--rl-inline",)], ids=["contained", "inline"])
-def test_a_test_that_does_not_act_is_not_absent(several, options):
-    result = several(["pass", "assert True", "column = [1, 2][0]"], *options)
+def test_a_test_that_does_not_act_is_not_absent(tests_of, options):
+    bodies = ["pass", "assert True", "column = [1, 2][0]"]
+    result = tests_of({f"test_{number}": ("reproduces", body) for number, body in enumerate(bodies)}, *options)
     assert result.ret == 1
     result.assert_outcomes(failed=3)
     said = "*a mistake of the test: the test did not act: it raised nothing, and called nothing"
@@ -182,7 +171,7 @@ def test_a_test_that_does_not_act_is_not_absent(several, options):
 
 
 @needs.stack
-def test_an_act_is_a_call_into_a_package_or_to_another_process(several):
+def test_an_act_is_a_call_into_a_package_or_to_another_process(tests_of):
     bodies = [
         "import json; json.dumps({})",
         "import torch; torch.ones(2)",
@@ -192,18 +181,10 @@ def test_an_act_is_a_call_into_a_package_or_to_another_process(several):
         "import socket; socket.socket(type=socket.SOCK_DGRAM).connect(('127.0.0.1', 9))",
         "import threading, torch; t = threading.Thread(target=torch.ones, args=(2,)); t.start(); t.join()",
     ]
-    result = several([f'{body}\ntest_it = pytest.mark.needs("torch")(test_it)' for body in bodies], "-v")
+    marked = [("reproduces", f'{body}\ntest_it = pytest.mark.needs("torch")(test_it)') for body in bodies]
+    result = tests_of({f"test_{number}": test for number, test in enumerate(marked)}, "-v")
     result.assert_outcomes(passed=6, failed=1)
     result.stdout.fnmatch_lines(["*test_0.py::test_it*", "*called nothing installed, though it needs torch*"])
-
-
-def test_a_fixture_that_nobody_knows_is_no_verdict(one):
-    result = one("pass", "guards", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=1)
-    result = one("pass\n\n@pytest.fixture\ndef monkeypatch():\n    raise OSError('no space')")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*the test did not come as far as the act*"])
-    result.stdout.no_fnmatch_line("*regressed*")
 
 
 def test_an_environment_without_a_stack_is_refused(run, tmp_path, monkeypatch):

@@ -27,13 +27,11 @@ DOCUMENTED = "raise AssertionError('column x is short')"
 
 @pytest.fixture
 def scenario(pytester, run, short_column):
-    """Run one scenario under ``--hw``: ``scenario(act, remedy, *args)``."""
-    folder = pytester.path / "mine"
+    """Run one scenario: ``scenario(act, remedy, *args)``."""
 
-    def scenario(act=DOCUMENTED, remedy="pass", *args, failures=FAILURES, hw="cpu", text=SCENARIO):
-        write_failures(folder, failures)
-        (folder / "test_scenario.py").write_text(text.format(act=act, remedy=remedy))
-        return run({}, f"--hw={hw}", "mine", *args)
+    def scenario(act, remedy, *args, hw="--hw=cpu"):
+        (pytester.path / "mine" / "test_scenario.py").write_text(SCENARIO.format(act=act, remedy=remedy))
+        return run({}, *([hw] if hw else []), "mine", *args)
 
     return scenario
 
@@ -44,93 +42,76 @@ VERDICTS = {
     "harmless": ("len('')", "pass", "ABSENT", "HELD"),
     "divides": ("import ctypes; ctypes.CDLL(None).div(1, 0)", "pass", "REPRODUCED", "HELD"),
     "skips": ("pytest.skip('no card')", "pass", "UNAVAILABLE", "HELD"),
+    "elsewhere": (DOCUMENTED, "pass", "REPRODUCED", "UNAVAILABLE"),
     "raises": ("raise ValueError('other')", "pass", "CHANGED", "HELD"),
     "aborts": ("import os; os.abort()", "pass", "CRASHED", "HELD"),
     "hangs": ("import time; time.sleep(99)", "pass", "HUNG", "HELD"),
     "remedy-fails": (DOCUMENTED, DOCUMENTED, "REPRODUCED", "REGRESSED"),
+    "returns": (DOCUMENTED, "pass", "RETURNED", "HELD"),
 }
+IN_ENTRY = {"returns": ('remedy = "r"', 'remedy = "r"\nabsent_since = { pytest = "1.0" }')}
+IN_FILE = {"elsewhere": ("@pytest.mark.guards", '@pytest.mark.needs("windows")\n@pytest.mark.guards')}
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_verdicts(pytester, run, short_column, code):
+    """In the lines of the tests, the table, the summary and junit."""
     chosen = {name: case for name, case in VERDICTS.items() if code == any(Verdict(v.lower()).fails for v in case[2:])}
-    assert len(chosen) == 4
-    write_failures(pytester.path / "mine", "".join(FAILURES.replace("short-column", name) for name in chosen))
+    assert len(chosen) == 5
+    folder = pytester.path / "mine"
     for name, (act, remedy, *_) in chosen.items():
-        text = SCENARIO.replace("short-column", name).format(act=act, remedy=remedy)
-        (pytester.path / "mine" / f"test_{name.replace('-', '_')}.py").write_text(text)
-    result = run({}, "--hw=cpu", "mine", "-v", "--rl-timeout=4")
+        write_failures(folder, FAILURES.replace("short-column", name).replace(*IN_ENTRY.get(name, ("", ""))))
+        text = SCENARIO.replace(*IN_FILE.get(name, ("", ""))).replace("short-column", name)
+        (folder / f"test_{name.replace('-', '_')}.py").write_text(text.format(act=act, remedy=remedy))
+    result = run({}, "--hw=cpu", "mine", "-v", "--rl-timeout=4", "--junitxml=junit.xml")
     assert result.ret == code
+    junit = {
+        (case.get("classname").rpartition(".")[2], case.get("name")): next(
+            one.get("value") for one in case.iter("property") if one.get("name") == "rlregress_verdict"
+        )
+        for case in ET.parse(pytester.path / "junit.xml").iter("testcase")
+    }
     failed = set()
     for name, (_, _, *words) in chosen.items():
-        file = f"mine/test_{name.replace('-', '_')}.py"
+        module = f"test_{name.replace('-', '_')}"
+        file = f"mine/{module}.py"
         result.stdout.fnmatch_lines_random([f"*{file}::test_act* {words[0]} *", f"*{file}::test_remedy* {words[1]} *"])
         result.stdout.fnmatch_lines_random([f"| {name}*H20*{words[0].lower()} 1/1*{words[1].lower()} 1/1*"])
-        failed |= {
-            f"{word} {file}::test_{test}"
-            for word, test in zip(words, ("act", "remedy"), strict=True)
-            if Verdict(word.lower()).fails
-        }
+        for word, test in zip(words, ("test_act", "test_remedy"), strict=True):
+            assert junit[module, test] == word.lower()
+            if Verdict(word.lower()).fails:
+                failed.add(f"{word} {file}::{test}")
     words = tuple(f"{verdict.name} " for verdict in Verdict if verdict.fails)
     assert {line.partition(" - ")[0] for line in result.outlines if line.startswith(words)} == failed
+    if code:
+        result.stdout.fnmatch_lines(
+            ["- returns: 1 of 1 reproduction returned: `reproduced on pytest * (absent since 1.0)`"]
+        )
 
 
-def test_returned(scenario):
-    failures = FAILURES.replace('remedy = "r"', 'remedy = "r"\nabsent_since = { pytest = "1.0" }')
-    result = scenario(failures=failures)
+def test_strict_turns_absent_into_an_error_but_where_it_is_expected(scenario, pytester):
+    expected = SCENARIO.replace('"short-column")', '"short-column", expected="absent")', 1)
+    (pytester.path / "mine" / "test_expected.py").write_text(expected.format(act="len('')", remedy="pass"))
+    result = scenario("len('')", "pass", "--rl-strict", "-v")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(
-        ["- short-column: 1 of 1 reproduction returned: `reproduced on pytest * (absent since 1.0)`"]
-    )
+    result.stdout.fnmatch_lines(["*test_expected.py::test_act ABSENT *"])
+    said = "absent: the failing call did no harm, which was not expected on this stack"
+    assert result.outlines.count(f"E   {said}") + result.outlines.count(said) == 1
 
 
-def test_strict_lets_a_test_be_absent_that_is_expected_to(scenario):
-    text = SCENARIO.replace('"short-column")', '"short-column", expected="absent")', 1)
-    result = scenario("len('')", "pass", "--rl-strict", "-v", text=text)
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["*test_act ABSENT *"])
-    result.stdout.no_fnmatch_line("*not expected on this stack*")
-
-
-def test_strict_turns_absent_into_an_error(scenario):
-    assert scenario("len('')").ret == 0
-    result = scenario("len('')", "pass", "--rl-strict")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["*absent: the failing call did no harm, which was not expected on this stack*"])
-
-
-@pytest.mark.parametrize(
-    ("act", "verdict"),
-    [
-        pytest.param(DOCUMENTED, "reproduced", id="failed", marks=pytest.mark.slow),
-        pytest.param("import ctypes; ctypes.CDLL(None).div(1, 0)", "reproduced", id="died"),
-        pytest.param("import pytest; pytest.skip('needs two nodes')", "unavailable", id="skipped"),
-    ],
-)
-def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester, act, verdict):
-    result = scenario(act, "pass", "-n2", "-v", "--junitxml=out.xml")
+def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester):
+    result = scenario("import ctypes; ctypes.CDLL(None).div(1, 0)", "pass", "-n2", "-v", "--junitxml=out.xml", hw=None)
     assert result.ret == 0
     start = next(i for i, line in enumerate(result.outlines) if line.startswith("| failure "))
     assert all(len(line) <= 114 for line in result.outlines[start : start + 3])
-    result.stdout.fnmatch_lines([f"| short-column*{verdict} 1/1*held 1/1*"])
+    result.stdout.fnmatch_lines(["| short-column*H20*reproduced 1/1*held 1/1*"])
     properties = {
         (case.get("name"), entry.get("name")): entry.get("value")
         for case in ET.parse(pytester.path / "out.xml").iter("testcase")
         for entry in case.iter("property")
     }
-    assert properties["test_act", "rlregress_verdict"] == verdict
+    assert properties["test_act", "rlregress_verdict"] == "reproduced"
     assert properties["test_remedy", "rlregress_side"] == "guards"
-
-
-def test_junit_carries_the_verdict_of_what_could_not_be_started(scenario, pytester):
-    text = SCENARIO.replace("@pytest.mark.guards", '@pytest.mark.needs("windows")\n@pytest.mark.guards')
-    assert scenario(DOCUMENTED, "pass", "--junitxml=out.xml", text=text).ret == 0
-    [case] = [
-        case for case in ET.parse(pytester.path / "out.xml").iter("testcase") if case.get("name") == "test_remedy"
-    ]
-    assert {"rlregress_verdict": "unavailable"}.items() <= {
-        e.get("name"): e.get("value") for e in case.iter("property")
-    }.items()
 
 
 @pytest.mark.slow
@@ -186,19 +167,19 @@ def test_failing_test_names_the_documented_failure_it_looks_like(pytester, run, 
 
 
 def test_hardware_not_here_is_a_usage_error(run):
-    result = run("def test_it(): pass", "--hw=h100")
+    result = run("def test_it(): pass", "--hw=h100", here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--hw=h100 asks for*has no GPU*fit here: cpu*"])
 
 
 def test_unknown_hardware_names_the_known(run):
-    result = run("def test_it(): pass", "--hw=h1000")
+    result = run("def test_it(): pass", "--hw=h1000", here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--hw=h1000 isn't a hardware profile. Did you mean h100*"])
 
 
 def test_list_prints_every_profile(run):
-    result = run("def test_it(): raise SystemExit", "--hw=list")
+    result = run("def test_it(): raise SystemExit", "--hw=list", here=True)
     assert result.ret == 0
     for name in ("cpu", "h20", "h100", "h200", "b200", "a100", "a6000", "l4", "rtx-5070-ti", "rtx-pro-6000-blackwell"):
         result.stdout.re_match_lines([rf"\W*{name}\b.*"])
@@ -220,7 +201,6 @@ def test_hardware_run_without_hardware_test_fails(pytester, run):
     result.stdout.fnmatch_lines(
         ["FAILED on h100: --hw=h100 ran no hardware test*", "Not tried, 1 test, for want of: *2*"]
     )
-    assert run(plain + "@pytest.mark.hw('h100')\ndef test_one(): pass\n", "--hw=h100", "test_it.py").ret == 0
 
 
 @pytest.mark.parametrize(
@@ -240,46 +220,37 @@ def test_bad_settings(pytester, run, args, ini, words):
     pytester.makeini(f"[pytest]\n{ini}\n")
     pytester.makepyfile(mine="def align(): pass\n")
     pytester.syspathinsert()
-    result = run("def test_it(): pass", *args, *(["--hw=cpu"] if ini else []))
+    result = run("def test_it(): pass", *args, *(["--hw=cpu"] if ini else []), here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert words in result.stderr.str()
     assert "Traceback" not in result.stderr.str()
 
 
 def test_unknown_failure_id_is_a_usage_error(run):
-    result = run("import pytest\n@pytest.mark.guards('dataproto-concat')\ndef test_it(): pass")
+    result = run("import pytest\n@pytest.mark.guards('dataproto-concat')\ndef test_it(): pass", here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         ["*test_it.py::test_it: guards: failure id 'dataproto-concat' is not in the catalogue*"]
     )
 
 
-@needs.stack
-def test_own_subject_is_under_the_guards_and_in_the_table(pytester, run):
+def test_own_subject_is_under_the_guards_and_in_the_table(pytester, run, short_column):
     pytester.makeini("[pytest]\nrlregress_subjects = align_batches = mytrainer:align\n")
     pytester.makepyfile(mytrainer="def align(batches, from_memory_db):\n    return batches\n")
     pytester.syspathinsert()
-    scenario = ["--hw=cpu", "--pyargs", "pytest_rlregress.scenarios.batch", "-k", "concat and first"]
-    result = run({}, *scenario)
+    mine = pytester.path / "mine"
+    write_failures(mine, FAILURES.replace('remedy = "r"', 'remedy = "r"\nsubject = "align_batches"'))
+    (mine / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.guards('short-column')\ndef test_it(subject):\n    assert subject([1], 0) == [2]\n"
+    )
+    result = run({}, "--hw=cpu", "mine")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["- dataproto-concat-keys: 2 of 2 guards regressed under `mytrainer:align`*"])
+    result.stdout.fnmatch_lines(["- short-column: 1 of 1 guard regressed under `mytrainer:align`*"])
 
 
-def test_the_table_is_there_under_xdist_without_hw_too(run, short_column):
-    body = """
-        import pytest
-        @pytest.mark.reproduces("short-column")
-        def test_act(): raise AssertionError("column x is short")
-        @pytest.mark.guards("short-column")
-        def test_remedy(): pass
-    """
-    result = run(body, "-n2", "-v", "test_it.py")
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["| short-column*H20*reproduced 1/1*held 1/1*"])
-
-
-@pytest.mark.parametrize("options", [(), ("--hw=cpu",)], ids=["no-hw", "hw"])
-@pytest.mark.parametrize("marker", ['reproduces("short-colum")', "isolated(timeoutt=3)"])
+@pytest.mark.parametrize(
+    ("options", "marker"), [((), 'reproduces("short-colum")'), (("--hw=cpu",), "isolated(timeoutt=3)")]
+)
 def test_a_wrong_marker_is_told_of_under_xdist_too(run, short_column, options, marker):
     result = run(f"import pytest\n@pytest.mark.{marker}\ndef test_it(): pass", "-n2", *options, "test_it.py")
     assert result.ret not in (pytest.ExitCode.OK, pytest.ExitCode.INTERNAL_ERROR)
