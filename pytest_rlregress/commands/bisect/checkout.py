@@ -142,7 +142,7 @@ class Commits:
             return environment
         if environment.reused:  # what it has of the project was installed at another commit
             into = ("--python", str(environment.python), "--no-deps", "--reinstall", "--editable", str(self.project))
-            self._installer.pip(f"installing {self.name} of this commit", "install", *into, files={})
+            self._installer.pip("install", *into, files={})
         instead = find_shadowing_import(environment.python, self.project, self.name, self.top)
         if instead:
             raise Unbuildable(instead, instead)
@@ -200,7 +200,7 @@ def find_project_name(folder: Path, installer: Installer) -> str:
     style = ("--no-deps", "--python", sys.executable, "--format", "pylock.toml", "--output-file", "pylock.release.toml")
     files = {"requirements.in": f"-e {folder}"}
     try:
-        written, _ = installer.pip("looking", "compile", "requirements.in", *style, files=files)
+        written, _ = installer.pip("compile", "requirements.in", *style, files=files)
     except Unbuildable as error:
         raise RequestError(f"--repo: {', '.join(BUILD_FILES)} do not say the project's name: {error}") from None
     (project,) = tomllib.loads(written)["packages"]
@@ -252,7 +252,7 @@ def bisect_commits(context: TrialContext) -> Answer:
         request=context.request,
         held=lambda name: contents.select_contents(name, _find_needs(context, name), options.with_editable),
         environments=context.environments,
-        installer=Installer(context.settings, options.no_network, context.progress.say),
+        installer=Installer(context.settings, options.no_network),
         folder=options.cache_dir / "worktrees",
     ) as commits:
         ends = good, bad = commits.candidate(commits.good), commits.candidate(commits.bad)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 import sys
-import threading
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from importlib import metadata
@@ -30,7 +29,6 @@ from pytest_rlregress.util import files
 from pytest_rlregress.util.text import plural
 
 _INSTALLERS = {"conda", "pip", "uv"}  # a message tells how to install what is missing
-_TELL_AFTER_SECONDS = 5.0
 _MISSING = ("ImportError", "ModuleNotFoundError", "PackageNotFoundError")
 
 
@@ -73,13 +71,7 @@ def _run_here(context: TrialContext) -> TrialRun:
     """Run the tests in this environment, with their imports recorded; those that say what they need are not run."""
     request, progress = replace(context.request, finds_needs=True), context.progress
     progress.set_activity("finding out what the test needs")
-    text = f"finding out what the test needs: {_TELL_AFTER_SECONDS:g} s so far"
-    note = threading.Timer(_TELL_AFTER_SECONDS, progress.say, [text])
-    note.start()
-    try:
-        return pytest_run.run_tests(Path(sys.executable), request, timeout=context.options.timeout, say=progress.say)
-    finally:
-        note.cancel()
+    return pytest_run.run_tests(Path(sys.executable), request, timeout=context.options.timeout, say=progress.say)
 
 
 def check_nothing_lacks(context: TrialContext, held: EnvironmentContents, ends: Iterable[Trial]) -> None:

@@ -15,7 +15,7 @@ import sysconfig
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from itertools import count
@@ -69,7 +69,7 @@ class Environments:
         self, folder: Path, *, settings: Mapping[str, str], offline: bool = False, say: Callable[[str], None] = print
     ) -> None:
         self._folder, self._say = folder.absolute(), say
-        self._installer = Installer(settings, offline, say)
+        self._installer = Installer(settings, offline)
         self._from_source: set[str] = set()
         self._prepared: set[str] = set()
         self._listed: set[str] = set()
@@ -141,7 +141,7 @@ class Environments:
         builds = ("--only-binary", ":all:", *(f"--no-binary={name}" for name in sorted(from_source)))
         style = ("--no-header", "--no-annotate", "--python", sys.executable)
         arguments = ("compile", "requirements.in", *files, *builds, *style, *request.options)
-        written, _ = self._installer.pip("resolving", *arguments, files=request.files, offline=offline)
+        written, _ = self._installer.pip(*arguments, files=request.files, offline=offline)
         lines = (line.partition(" ;")[0] for line in written.splitlines())
         return {re.split("==| @ ", line)[0]: line for line in lines}
 
@@ -152,16 +152,22 @@ class Environments:
             Unbuildable: There is none: the message is uv's reason.
         """
         name = canonicalize_name(Requirement(requirement).name)
-        options = (
-            *("--no-deps", "--only-binary", ":all:", "--python", sys.executable),
-            *("--prerelease", "allow" if pre else "disallow", "--resolution", "lowest" if lowest else "highest"),
-            *("--format", "pylock.toml", "--output-file", "pylock.release.toml"),
-        )
-        files, offline = {"requirements.in": requirement}, name in self._listed
-        written, _ = self._installer.pip(
-            "looking", "compile", "requirements.in", *options, files=files, offline=offline
-        )
+        options = "--prerelease", "allow" if pre else "disallow", "--resolution", "lowest" if lowest else "highest"
+        found = self._find_release(requirement, *options, offline=name in self._listed)
         self._listed.add(name)  # what uv has in its cache from now on
+        if found.date is None:  # another index may say it: this leaves out all files without their day
+            with suppress(Unbuildable):
+                dated = "--prerelease", "allow", "--exclude-newer", "9999-01-01T00:00:00Z"
+                return replace(found, date=self._find_release(f"{name}=={found.version}", *dated, offline=True).date)
+        return found
+
+    def _find_release(self, requirement: str, *options: str, offline: bool) -> Release:
+        written, _ = self._installer.pip(
+            *("compile", "requirements.in", "--no-deps", "--only-binary", ":all:", "--python", sys.executable),
+            *("--format", "pylock.toml", "--output-file", "pylock.release.toml", *options),
+            files={"requirements.in": requirement},
+            offline=offline,
+        )
         (package,) = tomllib.loads(written)["packages"]
         days = [file["upload-time"].date().isoformat() for file in package.get("wheels", ()) if "upload-time" in file]
         return Release(package["version"], min(days, default=None))
@@ -185,7 +191,7 @@ class Environments:
                 mark.unlink(missing_ok=True)
                 if there.partition("\n")[0] != interpreter:
                     making = ("venv", "--clear", "--no-project", "--python", sys.executable, str(path))
-                    self._installer.run("making an environment", *making, keep_open=[held])
+                    self._installer.run(*making, keep_open=[held])
                 _remove_bytecode(path, {name for name, line in lock.lines.items() if line in there.splitlines()})
                 self._sync(python, lock, held)
                 files.write_whole(mark, text, sync=True)
@@ -202,8 +208,7 @@ class Environments:
             "--python",
             str(python),
         )
-        doing = f"installing {len(lock.lines)} packages"
-        run = partial(self._installer.pip, doing, *arguments, files={"lock.txt": lock.text}, keep_open=[held])
+        run = partial(self._installer.pip, *arguments, files={"lock.txt": lock.text}, keep_open=[held])
         try:
             _, output = run(offline=True)  # what is in uv's cache needs no index: saves a second
         except Unbuildable:

@@ -7,8 +7,7 @@ import os
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +16,6 @@ from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.util.processes import descendants
 from pytest_rlregress.util.text import on_one_line
 
-_TELL_AFTER_SECONDS = 5.0
 # These say which packages to take, which here the lock does.
 _NOT_OURS = frozenset(
     f"UV_{name}"
@@ -51,22 +49,19 @@ class Installer:
     Args:
         settings: Variables that say where packages come from, beside what uv reads itself.
         offline: Whether only uv's cache and local folders may be used.
-        say: Told of what takes longer.
 
     Raises:
         RequestError: uv is not installed.
     """
 
-    def __init__(self, settings: Mapping[str, str], offline: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: Mapping[str, str], offline: bool) -> None:
         self.offline = offline
         self._uv = _find_uv()
-        self._say = say
         self._variables = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
         self._variables |= settings
 
     def pip(
         self,
-        doing: str,
         *arguments: str,
         files: Mapping[str, str],
         offline: bool = False,
@@ -75,7 +70,6 @@ class Installer:
         """Run ``uv pip``; returns what it wrote to ``out.txt`` or ``pylock.release.toml``, and what it said.
 
         Args:
-            doing: In words, for those who wait.
             arguments: For uv; files by their names.
             files: Name -> text, in the folder that uv is run for; ``uv.toml`` is its configuration.
             offline: Whether to use no more than the cache this time.
@@ -94,14 +88,14 @@ class Installer:
             options = [str(folder / one) if one in files or one in _WRITTEN else one for one in arguments]
             command = ["pip", *options, "--project", name, *["--offline"] * (offline or self.offline)]
             try:
-                output = self.run(doing, *command, variables=variables, keep_open=keep_open)
+                output = self.run(*command, variables=variables, keep_open=keep_open)
             except Unbuildable as error:
                 label = _NO_SUCH_BUILD.search(error.text)
                 if label is None or "--torch-backend" in command:
                     raise
                 try:
                     backend = ("--torch-backend", label[1])
-                    output = self.run(doing, *command, *backend, variables=variables, keep_open=keep_open)
+                    output = self.run(*command, *backend, variables=variables, keep_open=keep_open)
                 except Unbuildable as other:
                     reason = f"{error}; with --torch-backend {label[1]}: {other}"
                     raise Unbuildable(reason, f"{error.text}\n{other.text}") from None
@@ -123,9 +117,7 @@ class Installer:
                 variables["UV_CONFIG_FILE"] = str(ours)
         return variables
 
-    def run(
-        self, doing: str, *arguments: str, variables: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()
-    ) -> str:
+    def run(self, *arguments: str, variables: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()) -> str:
         """Run uv; returns what it said. Raises as ``pip`` does."""
         uv = subprocess.Popen(
             [self._uv, *arguments, "--color=never", "--no-progress"],
@@ -138,7 +130,7 @@ class Installer:
             pass_fds=keep_open,
         )
         try:
-            output = self._wait(uv, doing)
+            output = uv.communicate()[1]
         except BaseException:
             _terminate(uv)
             raise
@@ -149,15 +141,6 @@ class Installer:
         if uv.returncode:
             raise Unbuildable(summarize_error(output) or f"uv ended with exit code {uv.returncode}", output)
         return output
-
-    def _wait(self, uv: subprocess.Popen[str], doing: str) -> str:
-        begun, patience = time.monotonic(), _TELL_AFTER_SECONDS
-        while True:
-            try:
-                return uv.communicate(timeout=patience)[1]
-            except subprocess.TimeoutExpired:
-                self._say(f"{doing}: {time.monotonic() - begun:.0f} s so far")
-                patience *= 2
 
 
 def summarize_error(output: str) -> str:

@@ -563,17 +563,3 @@ def test_without_uv_there_is_a_way_to_get_it(environments, monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(RequestError, match="pip install uv"):
         environments()
-
-
-def test_what_takes_long_is_told(index, environments, monkeypatch):
-    source(index, "slow", "1.0")
-    (index / "wait").touch()
-    told = []
-    monkeypatch.setattr(uv, "_TELL_AFTER_SECONDS", 0.05)
-    here = environments(say=lambda text: (told.append(text), (index / "wait").unlink(missing_ok=True)))
-    here.build(lock("slow==1.0"))
-    assert any(text.startswith("installing 1 packages: ") for text in told)
-
-
-def test_no_space_is_no_unbuildable():
-    assert not issubclass(RequestError, Unbuildable)

@@ -35,8 +35,10 @@ def ask(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_NO_CONFIG", "1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
-    def ask(index_url=None, *links, offline=False):
+    def ask(index_url=None, *links, offline=False, more=None):
         settings = {"UV_DEFAULT_INDEX": index_url or "file:///nonexistent", "UV_FIND_LINKS": ",".join(map(str, links))}
+        if more:
+            settings |= {"UV_INDEX": more, "UV_INDEX_STRATEGY": "unsafe-best-match"}
         environments = Environments(tmp_path / "none", settings=settings, offline=offline, say=lambda _: None)
         return environments.find_release
 
@@ -174,6 +176,18 @@ def test_a_release_has_the_day_of_its_upload_and_later_questions_cost_no_request
     assert len(seen) == asked
     again = ask(f"http://me:hunter2@127.0.0.1:{port}/simple", offline=True)
     assert list_candidates(again, "app", "1.0", "3.0", pre=False) == expected
+
+
+def test_a_release_that_another_index_has_without_its_day_has_that_of_the_index_that_says_it(ask, serve, tmp_path):
+    page = tmp_path / "mirror/app"
+    page.mkdir(parents=True)
+    name = wheel(page, "app", "1.0").name
+    (page / "index.html").write_text(f'<a href="{name}">{name}</a>')
+    file = {"filename": name, "url": name, "hashes": {"sha256": "0" * 64}, "upload-time": "2025-03-01T23:59:59Z"}
+    port, _ = serve("app", {"meta": {"api-version": "1.1"}, "name": "app", "files": [file]})
+    find = ask(f"http://127.0.0.1:{port}/simple", more=page.parent.as_uri())
+    assert find("app==1.0") == Release("1.0", "2025-03-01")
+    assert ask(page.parent.as_uri())("app==1.0") == Release("1.0")
 
 
 def test_an_index_that_cannot_be_reached(ask):

@@ -121,14 +121,14 @@ class Venv:
         python, reused = self._path / "bin/python", self._path.exists()
         packages = Path(sysconfig.get_path("purelib", vars={"base": self._path}))
         if not reused:
-            self._installer.run("", "venv", "--python", sys.executable, str(self._path))
+            self._installer.run("venv", "--python", sys.executable, str(self._path))
             (packages / "here.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
             script = "import sys, pytest\nif __name__ == '__main__':\n    sys.exit(pytest.console_main())\n"
             (self._path / "bin/pytest").write_text(script)
             for line in lock.lines.values():
                 if line.startswith("-e "):
                     into = ("--python", str(python), "-e", line[3:])
-                    self._installer.pip("", "install", "--no-deps", *into, files={})
+                    self._installer.pip("install", "--no-deps", *into, files={})
         return Environment(path=self._path, python=python, packages=packages, reused=reused)
 
 
@@ -379,7 +379,7 @@ def test_a_project_s_name_is_in_its_file_or_comes_from_its_build(tmp_path, pypro
     (tmp_path / "src").mkdir()
     (tmp_path / "pyproject.toml").write_text(pyproject)
     (tmp_path / "backend.py").write_text(BACKEND)
-    installer = Installer({}, True, lambda _: None)
+    installer = Installer({}, True)
     assert checkout.find_project_name(tmp_path, installer) == name
 
 
@@ -387,7 +387,7 @@ def test_a_project_whose_build_fails_is_told(tmp_path):
     (tmp_path / "pyproject.toml").write_text(PYPROJECT.partition("[project]")[0])
     (tmp_path / "backend.py").write_text("def build_editable(*_): raise SystemExit('no name')")
     with pytest.raises(RequestError, match="do not say the project's name: "):
-        checkout.find_project_name(tmp_path, Installer({}, True, lambda _: None))
+        checkout.find_project_name(tmp_path, Installer({}, True))
 
 
 def test_tests_elsewhere_and_projects_beside(repository, tmp_path, monkeypatch):
