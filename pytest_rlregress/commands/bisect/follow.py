@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from pytest_rlregress.commands.bisect.answer import Culprit, Endpoint, NotFound
 from pytest_rlregress.commands.trials import search
-from pytest_rlregress.commands.trials.failure_comparison import describe, find_observation
+from pytest_rlregress.commands.trials.failure_comparison import TrialResult, classify_trial, describe, find_observation
 from pytest_rlregress.commands.trials.progress import Progress
-from pytest_rlregress.commands.trials.runner import Candidate, TrialResult, TrialRunner, classify_trial
+from pytest_rlregress.commands.trials.runner import Candidate, TrialRunner
 from pytest_rlregress.commands.trials.search import NotMonotone
 from pytest_rlregress.commands.trials.trial import (
     GOOD_VERDICTS,

@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
+from typing import NamedTuple
 
-from pytest_rlregress.commands.trials.trial import GOOD_VERDICTS, Observation, State, TrialRun
+from pytest_rlregress.commands.trials.trial import GOOD_VERDICTS, Observation, State, Trial, TrialRun
 from pytest_rlregress.failures.verdicts import Outcome
 
 #: Of a test that says nothing about its failure: a component is missing or broken.
@@ -36,9 +37,31 @@ _CAUSE_IN_LOG = re.compile(r"\bsee\b.*\b(?:above|logs?)\b", re.IGNORECASE)
 _RUNNER = re.compile(r"/_pytest/|/pluggy/|/pytest_rlregress/containment/|^<")
 
 
+class TrialResult(NamedTuple):
+    """What a candidate, or one run of it, is to one test, and why in one line."""
+
+    state: State
+    reason: str
+
+
+def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
+    """Say whether one test is good or bad in a trial.
+
+    Args:
+        trial: What was tried.
+        test: The test's key.
+        bad: The test at the bad end; None while the ends are compared: any failure is bad then.
+        hardware: What the bad end ran on.
+    """
+    if trial.trouble:
+        return TrialResult(State.UNKNOWN, trial.trouble)
+    runs = ((find_observation(run, test), run) for run in trial.runs)
+    return combine_runs([compare_with_bad_end(seen, run, bad, hardware) for seen, run in runs])
+
+
 def compare_with_bad_end(
     observation: Observation | None, run: TrialRun, bad: Observation | None, hardware: str = ""
-) -> tuple[State, str]:
+) -> TrialResult:
     """Compare a test in a run with the bad end: is it good, or bad in the same way?
 
     Args:
@@ -46,37 +69,34 @@ def compare_with_bad_end(
         run: The run.
         bad: The test at the bad end; None while the ends are being proven: any failure is bad then.
         hardware: Of the run at the bad end; "" for not known.
-
-    Returns:
-        Good, bad or unknown, and why in one line.
     """
     if observation is None:
         stopped = (f"was not run: {describe(one)}" for one in run.observations.values() if one.verdict == "uncollected")
-        return State.UNKNOWN, run.trouble or next(stopped, "no such test here")
+        return TrialResult(State.UNKNOWN, run.trouble or next(stopped, "no such test here"))
     if hardware and run.hardware and run.hardware != hardware:
-        return State.UNKNOWN, f"hardware changed: {run.hardware}, the bad end ran on {hardware}"
+        return TrialResult(State.UNKNOWN, f"hardware changed: {run.hardware}, the bad end ran on {hardware}")
     if observation.verdict in _NOT_RUN:
-        return State.UNKNOWN, f"did not run: {_first_line(observation.outcome.message) or 'skipped'}"
+        return TrialResult(State.UNKNOWN, f"did not run: {_first_line(observation.outcome.message) or 'skipped'}")
     line = describe(observation)
     if not is_failing(observation):
-        return State.GOOD, line
+        return TrialResult(State.GOOD, line)
     if observation.outcome.message.startswith("could not be contained: "):
-        return State.UNKNOWN, line
+        return TrialResult(State.UNKNOWN, line)
     if bad is None or is_same_failure(observation, bad):
-        return State.BAD, line
-    return State.UNKNOWN, f"fails otherwise: {line}"
+        return TrialResult(State.BAD, line)
+    return TrialResult(State.UNKNOWN, f"fails otherwise: {line}")
 
 
-def combine_runs(states: Sequence[tuple[State, str]]) -> tuple[State, str]:
+def combine_runs(states: Sequence[TrialResult]) -> TrialResult:
     """Combine repeated runs: what all of them say, else unknown, with the counts."""
     counts = Counter(state for state, _ in states)
     if len(counts) == 1:
         return states[0]
     if not counts:
-        return State.UNKNOWN, "was not run"
+        return TrialResult(State.UNKNOWN, "was not run")
     counted = ", ".join(f"{counts[state]} {state.value}" for state in State if counts[state])
     reason = next((f" ({reason})" for state, reason in states if state is State.UNKNOWN), "")
-    return State.UNKNOWN, f"flaky: {counted} of {len(states)}{reason}"
+    return TrialResult(State.UNKNOWN, f"flaky: {counted} of {len(states)}{reason}")
 
 
 def find_observation(run: TrialRun, test: str) -> Observation | None:

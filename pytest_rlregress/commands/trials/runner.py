@@ -16,10 +16,10 @@ from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.requirements import Requirements, UpgradeUnits
 from pytest_rlregress.commands.environments.resolver import explain_conflict
 from pytest_rlregress.commands.environments.uv import Unbuildable
-from pytest_rlregress.commands.trials import failure_comparison, pytest_run
+from pytest_rlregress.commands.trials import pytest_run
 from pytest_rlregress.commands.trials.progress import join_some
 from pytest_rlregress.commands.trials.search import Units
-from pytest_rlregress.commands.trials.trial import Observation, State, Trial, TrialFolder, TrialRun
+from pytest_rlregress.commands.trials.trial import Trial, TrialFolder, TrialRun
 from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 
 
@@ -45,14 +45,6 @@ class Builder(Protocol):
 
     def build(self, lock: Lock) -> Environment:
         """The environment of a lock; raises Unbuildable, or RequestError where the disk is full."""
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """What a candidate is to one test, and why."""
-
-    state: State
-    reason: str
 
 
 class TrialRunner:
@@ -131,29 +123,6 @@ class TrialRunner:
 
     def _run(self, python: Path) -> TrialRun:
         return pytest_run.run_tests(python, self._request, timeout=self._timeout, say=self._say)
-
-
-def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
-    """Say whether one test is good or bad in a trial.
-
-    Args:
-        trial: What was tried.
-        test: The test's key.
-        bad: The test at the bad end; None while the ends are compared: any failure is bad then.
-        hardware: What the bad end ran on.
-    """
-    if trial.trouble:
-        return TrialResult(State.UNKNOWN, trial.trouble)
-    return TrialResult(
-        *failure_comparison.combine_runs(
-            [
-                failure_comparison.compare_with_bad_end(
-                    failure_comparison.find_observation(run, test), run, bad, hardware
-                )
-                for run in trial.runs
-            ]
-        )
-    )
 
 
 @dataclass(frozen=True)

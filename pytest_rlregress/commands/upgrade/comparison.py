@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
@@ -40,35 +40,8 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True)
-class TestEffect:
-    """A test before and after an upgrade.
-
-    Attributes:
-        test: Its key.
-        failure: Id of the documented failure whose side it is, or None.
-        side: ``reproduces``, ``guards`` or None.
-        before: Its verdict before.
-        after: Its verdict after; ``not seen`` where there was no such test.
-        effect: What the upgrade does to it.
-        reason: What came out after, in one line.
-        text: The report's text after, where it failed.
-    """
-
-    __test__ = False
-
-    test: str
-    failure: str | None
-    side: str | None
-    before: str
-    after: str
-    effect: Effect
-    reason: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True)
 class VerdictChange:
-    """One side of a documented failure, or a test of the user's own, before and after an upgrade.
+    """One side of a documented failure, one of its tests, or a test of the user's own, before and after an upgrade.
 
     Attributes:
         name: Id of the failure, or the test's key.
@@ -76,7 +49,7 @@ class VerdictChange:
         before: Its verdicts before, counted: ``held 5``.
         after: Its verdicts after.
         effect: The gravest on any of its tests.
-        verdict: The verdict after of the first test with that effect.
+        verdict: The verdict after of the first test with that effect; ``not seen`` where there was no such test.
         reason: What came out of it, in one line.
         text: Its report's text, where it failed.
     """
@@ -91,7 +64,7 @@ class VerdictChange:
     text: str = ""
 
 
-def compare_trials(before: Trial, after: Trial) -> tuple[TestEffect, ...]:
+def compare_trials(before: Trial, after: Trial) -> tuple[VerdictChange, ...]:
     """Compare every test that was seen in either trial; of several runs the worst counts."""
     seen: dict[str, Observation] = {}
     for run in (*before.runs, *after.runs):
@@ -101,34 +74,33 @@ def compare_trials(before: Trial, after: Trial) -> tuple[TestEffect, ...]:
     return tuple(_compare(seen[test], _find_worst(before.runs, test), _find_worst(after.runs, test)) for test in tests)
 
 
-def is_driven(effects: Iterable[TestEffect], *, after: bool) -> bool:
+def is_driven(effects: Iterable[VerdictChange], *, after: bool) -> bool:
     """Whether any test said something about the stack, before or after."""
     return any(_rank(one.after if after else one.before) is not Rank.NOTHING for one in effects)
 
 
-def summarize_effects(effects: Sequence[TestEffect]) -> tuple[VerdictChange, ...]:
+def summarize_effects(effects: Sequence[VerdictChange]) -> tuple[VerdictChange, ...]:
     """Summarize what changed by documented failure and side, the gravest first."""
 
-    def name(one: TestEffect) -> tuple[str, str]:
-        return one.failure or one.test, one.side or ""
+    def name(one: VerdictChange) -> tuple[str, str]:
+        return one.name, one.side
 
     rows = []
-    for (failure, side), some in groupby(sorted(effects, key=name), key=name):
+    for _, some in groupby(sorted(effects, key=name), key=name):
         tests = list(some)
         gravest = min(tests, key=lambda one: one.effect.place)
         if gravest.effect is not Effect.SAME:
             before, after = (_count(getattr(one, end) for one in tests) for end in ("before", "after"))
-            about = gravest.effect, gravest.after, gravest.reason, gravest.text
-            rows.append(VerdictChange(failure, side, before, after, *about))
+            rows.append(replace(gravest, before=before, after=after))
     return tuple(sorted(rows, key=lambda row: (row.effect.place, row.name, row.side)))
 
 
-def list_gone(effects: Iterable[TestEffect]) -> tuple[str, ...]:
+def list_gone(effects: Iterable[VerdictChange]) -> tuple[str, ...]:
     """List the failures that were reproduced before and in no test after: their workarounds can be removed."""
-    sides: dict[str, list[TestEffect]] = {}
+    sides: dict[str, list[VerdictChange]] = {}
     for one in effects:
-        if one.failure and one.side == "reproduces":
-            sides.setdefault(one.failure, []).append(one)
+        if one.side == "reproduces":
+            sides.setdefault(one.name, []).append(one)
     return tuple(
         failure
         for failure, tests in sorted(sides.items())
@@ -137,14 +109,14 @@ def list_gone(effects: Iterable[TestEffect]) -> tuple[str, ...]:
     )
 
 
-def _compare(known: Observation, before: Observation | None, after: Observation | None) -> TestEffect:
+def _compare(known: Observation, before: Observation | None, after: Observation | None) -> VerdictChange:
     was, is_ = (one.verdict if one is not None else _NOT_SEEN for one in (before, after))
     effect = _classify(was, is_)
+    found = VerdictChange(known.failure or known.test, known.side or "", was, is_, effect, is_)
     if after is None or effect is Effect.SAME:
-        return TestEffect(known.test, known.failure, known.side, was, is_, effect)
+        return found
     reason = on_one_line(after.outcome.message) if _rank(is_) is Rank.NOTHING else describe(after)
-    text = after.text if effect.forbids else ""
-    return TestEffect(known.test, known.failure, known.side, was, is_, effect, reason, text)
+    return replace(found, reason=reason, text=after.text if effect.forbids else "")
 
 
 def _classify(before: str, after: str) -> Effect:

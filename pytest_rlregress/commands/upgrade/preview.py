@@ -20,7 +20,7 @@ from pytest_rlregress.commands.trials.search import NONE, LargestSet, Units, nex
 from pytest_rlregress.commands.trials.trial import RunContext, State, Trial, TrialSummary, summarize_tests
 from pytest_rlregress.commands.upgrade import comparison
 from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
-from pytest_rlregress.commands.upgrade.comparison import Effect, TestEffect, VerdictChange
+from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
 from pytest_rlregress.commands.upgrade.plan import UpgradePlan, list_steps_back, make_plan, split_words
 from pytest_rlregress.failures.catalogue import CatalogueError
 from pytest_rlregress.stack.locks import Lock
@@ -48,7 +48,9 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
     try:
         with open_context(options, tests, progress) as context:
             plan = make_plan(context, packages)
-            return _try_plan(context, plan) if plan.locks.by_name else _build_empty_answer(context, plan)
+            if plan.locks.by_name:
+                return _try_plan(context, plan)
+            return UpgradeAnswer(_describe_request(context), ("rlregress", *options.arguments), stays=plan.stays)
     except CatalogueError as error:
         raise RequestError(f"{error} Nor is a package of that name installed here.") from None
 
@@ -97,29 +99,26 @@ class _HereAndBeside:
 # -- the answer -------------------------------------------------------------------------------------------------------
 
 
-def _build_empty_answer(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
-    return UpgradeAnswer(asked=_describe_request(context), command=_command(context), stays=plan.stays)
-
-
 def _build_answer(
     context: TrialContext,
     plan: UpgradePlan,
     asked: Collection[str],
     baseline: Baseline,
     whole: Tried,
-    grown: GrownSet | None,
+    grown: tuple[SafeSet, Lock] | None,
     runner: TrialRunner,
 ) -> UpgradeAnswer:
     changes = plan.locks.by_name
     back = list_steps_back(changes.values())
-    output, safe = context.options.output, grown.lock if grown is not None else plan.locks.after
-    if output and safe != plan.locks.before and (grown is not None or (whole.state is State.GOOD and not back)):
+    safe_set, safe = grown or (None, plan.locks.after)
+    output = context.options.output
+    if output and safe != plan.locks.before and (grown or (whole.state is State.GOOD and not back)):
         write_whole(output, safe.text)
     else:
         output = None
     return UpgradeAnswer(
         asked=_describe_request(context),
-        command=_command(context),
+        command=("rlregress", *context.options.arguments),
         asked_for=tuple(str(changes[name]) for name in asked),
         moved_along=tuple(str(one) for name, one in changes.items() if name not in asked),
         safe=whole.state is State.GOOD and not back,
@@ -130,7 +129,7 @@ def _build_answer(
         changes=comparison.summarize_effects(whole.effects),
         gone=comparison.list_gone(whole.effects),
         unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
-        safe_set=grown.safe_set if grown is not None else None,
+        safe_set=safe_set,
         run_context=RunContext.here(baseline.hardware),
         tried=tuple(baseline.rows),
         seconds=runner.seconds_before + context.progress.elapsed,
@@ -143,10 +142,6 @@ def _describe_request(context: TrialContext) -> str:
     return " ".join(["--all"] * options.all + options.words)
 
 
-def _command(context: TrialContext) -> tuple[str, ...]:
-    return ("rlregress", *context.options.arguments)
-
-
 @dataclass(frozen=True)
 class Tried:
     """A set of upgrades that was tried.
@@ -155,13 +150,11 @@ class Tried:
         state: Good where nothing gets worse, bad where something does, else unknown.
         reason: What gets worse, or why it is unknown.
         effects: What it does to each test.
-        trial: What was tried; None where it was known without.
     """
 
     state: State
     reason: str
-    effects: tuple[TestEffect, ...] = ()
-    trial: Trial | None = None
+    effects: tuple[VerdictChange, ...] = ()
 
 
 class Baseline:
@@ -213,18 +206,18 @@ class Baseline:
 
     def _judge(self, trial: Trial) -> Tried:
         if not trial.runs:
-            return Tried(State.UNKNOWN, trial.trouble, trial=trial)
+            return Tried(State.UNKNOWN, trial.trouble)
         effects = comparison.compare_trials(self.trial, trial)
         worse = [one for one in comparison.summarize_effects(effects) if one.effect.forbids]
         hardware = next((run.hardware for run in trial.runs if run.hardware != self.hardware), self.hardware)
         if worse and hardware == self.hardware:
-            return Tried(State.BAD, "; ".join(map(describe_change, worse)), effects, trial)
+            return Tried(State.BAD, "; ".join(map(describe_change, worse)), effects)
         trouble = trial.why_none
         if not trouble and hardware != self.hardware:
             trouble = f"the hardware changed: {hardware}, before it was {self.hardware}"
         if not trouble and not comparison.is_driven(effects, after=True):
             trouble = "none of the tests can be driven there"
-        return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, effects, trial)
+        return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, effects)
 
     def _report(self, trial: Trial, state: State, reason: str, known: bool) -> None:
         row = summarize_tests(trial, state, reason)
@@ -240,21 +233,8 @@ def describe_change(change: VerdictChange) -> str:
     return f"{change.name}{side}: {change.before} -> {change.after}{reason}"
 
 
-@dataclass(frozen=True)
-class GrownSet:
-    """The largest set of upgrades that makes nothing worse.
-
-    Attributes:
-        safe_set: The set.
-        lock: This environment with it.
-    """
-
-    safe_set: SafeSet
-    lock: Lock
-
-
-def grow(upgrades: Upgrades, asked: Collection[str], baseline: Baseline) -> GrownSet:
-    """Try sets of upgrades until the largest one is found that makes nothing worse.
+def grow(upgrades: Upgrades, asked: Collection[str], baseline: Baseline) -> tuple[SafeSet, Lock]:
+    """Try sets of upgrades until the largest is found that makes nothing worse; returns it, and the lock with it.
 
     Args:
         upgrades: What moves, in the smallest units that can be moved.
@@ -279,7 +259,7 @@ def grow(upgrades: Upgrades, asked: Collection[str], baseline: Baseline) -> Grow
         tried[step.subset] = baseline.compare(upgrades.candidate(step.subset))
 
 
-def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried]) -> GrownSet:
+def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried]) -> tuple[SafeSet, Lock]:
     changes = upgrades.locks.by_name
 
     def describe(unit: str) -> tuple[str, ...]:
@@ -293,4 +273,4 @@ def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried
 
     kept = upgrades.names(found.kept)
     left_out = tuple(LeftOut(describe(unit), explain(because)) for unit, because in sorted(found.left_out.items()))
-    return GrownSet(SafeSet(tuple(str(changes[name]) for name in kept), left_out), upgrades.locks.apply(kept))
+    return SafeSet(tuple(str(changes[name]) for name in kept), left_out), upgrades.locks.apply(kept)

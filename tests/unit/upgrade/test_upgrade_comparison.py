@@ -95,15 +95,15 @@ def test_an_upgrade_is_forbidden_by_what_fails_after_it_and_not_before_for_all_p
 
 
 def test_a_test_that_is_not_there_any_more_is_lost_and_a_file_that_cannot_be_imported_is_worse():
-    other = seen("held", "rollout/test_z.py::test_z")
+    other = seen("held", "rollout/test_z.py::test_z", None, None)
     found = compare_trials(trial((seen("held"), other)), trial(other))
-    assert {(one.test, one.effect, one.after) for one in found} == {
-        (TEST, Effect.LOST, "not seen"),
+    assert {(one.name, one.effect, one.after) for one in found} == {
+        ("overflow", Effect.LOST, "not seen"),
         (other.test, Effect.SAME, "held"),
     }
     file = seen("uncollected", "rollout/test_x.py", None, None)
-    found = {one.test: one.effect for one in compare_trials(trial((seen("held"), other)), trial((file, other)))}
-    assert found == {TEST: Effect.WORSE, other.test: Effect.SAME}
+    found = {one.name: one.effect for one in compare_trials(trial((seen("held"), other)), trial((file, other)))}
+    assert found == {"overflow": Effect.WORSE, other.test: Effect.SAME}
 
 
 def test_verdicts_are_counted_by_failure_and_side_and_the_gravest_comes_first():
