@@ -80,7 +80,7 @@ def build_not_found(
         _run_context(hardware, held, _moved(runner)),
         tuple(map(summarize_end, runner.trials.values())),
         runner.seconds_before + context.progress.elapsed,
-        build_command(context, *list_end_options(context)),
+        build_command(context),
         not_found=replace(
             why,
             command=_swap_ends(context) if why.kind == "swapped" else (),
@@ -113,37 +113,24 @@ def _advise(
 
 def _swap_ends(context: TrialContext) -> tuple[str, ...]:
     """Build the command with the ends exchanged."""
-    flags = list_end_options(context)
-    for good, bad in (("--good", "--bad"), ("--good-lock", "--bad-lock"), ("--from-record", "--to-record")):
-        if good in flags:
-            one, other = flags.index(good) + 1, flags.index(bad) + 1
-            flags[one], flags[other] = flags[other], flags[one]
-    if context.options.revisions:
-        flags[1] = "..".join(reversed(context.options.revisions.split("..")))
-    return build_command(context, *flags)
+    given, ends = vars(context.options), (("good", "bad"), ("good_lock", "bad_lock"), ("from_record", "to_record"))
+    swapped = {flag: given[other] for pair in ends for flag, other in (pair, pair[::-1]) if given[other]}
+    if given["revisions"]:
+        swapped["revisions"] = "..".join(reversed(given["revisions"].split("..")))
+    return build_command(context, **swapped)
 
 
-def list_end_options(context: TrialContext) -> list[str]:
-    """List the ends, as they were given, and the package or checkout that they are of."""
-    options = context.options
-    flags = ("good", "bad", "good_lock", "bad_lock", "from_record", "to_record", "revisions", "repo")
-    given = [(flag, getattr(options, flag)) for flag in flags if getattr(options, flag) is not None]
-    package = options.words[:1] if options.good else []
-    return [*package, *(part for flag, value in given for part in (f"--{flag.replace('_', '-')}", str(value)))]
-
-
-def build_command(context: TrialContext, *ends: str) -> tuple[str, ...]:
-    """Build the command of a bisect between these ends."""
-    options, flags = context.options, list(ends)
-    for name, value in (("hw", options.hw), ("pytest", options.pytest)):
-        flags += [f"--{name}", value] if value else []
-    flags += ["--repeat", str(options.repeat)] if options.repeat > 1 else []
-    switches = {"--pre": options.pre, "--all-packages": options.all_packages, "--no-deps": options.no_deps}
-    flags += [flag for flag, given in switches.items() if given]
-    flags += [part for folder in options.scenarios for part in ("--scenarios", str(folder))]
-    flags += [part for folder in options.with_editable for part in ("--with-editable", str(folder))]
-    request = context.request
-    return ("rlregress", "bisect", *flags, *request.failures, *request.arguments, *request.shipped)
+def build_command(context: TrialContext, **ends: object) -> tuple[str, ...]:
+    """Build the command as it was typed, between other ends."""
+    words = ["rlregress", *context.options.arguments]
+    for name, end in ends.items():
+        flag = f"--{name.replace('_', '-')}"
+        for at, word in enumerate(words):
+            if word == flag:
+                words[at + 1] = str(end)
+            elif word.startswith(f"{flag}="):
+                words[at] = f"{flag}={end}"
+    return tuple(words)
 
 
 def _describe_request(context: TrialContext, good: str, bad: str, test: str, failure_id: str | None) -> BisectRequest:

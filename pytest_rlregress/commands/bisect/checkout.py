@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -26,7 +26,7 @@ from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
 from pytest_rlregress.commands.trials.context import TrialContext
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.runner import Builder, Candidate
+from pytest_rlregress.commands.trials.runner import Candidate
 from pytest_rlregress.commands.trials.trial import State
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError, project_name
@@ -64,27 +64,18 @@ class Commits:
         held: What is held fixed.
     """
 
-    def __init__(
-        self,
-        found: Checkout,
-        path: Path,
-        ends: tuple[Commit, Commit],
-        request: TrialRequest,
-        held: Callable[[str], EnvironmentContents],
-        environments: Builder,
-        installer: Installer,
-    ) -> None:
+    def __init__(self, context: TrialContext, found: Checkout, path: Path, ends: tuple[Commit, Commit]) -> None:
         (self.good, self.bad), self.path, self.top = ends, path, found.top
-        self._environments, self._installer = environments, installer
+        self._environments = context.environments
         self.project = path / found.project
-        self._given, self.request = request, self._move_request(request)
+        self._given, self.request = context.request, self._move_request(context.request)
         self._installable = is_installable(self.project)
         self.name = (
-            find_project_name(self.project, installer)
+            find_project_name(self.project, self._environments.installer)
             if self._installable
             else canonicalize_name((found.top / found.project).name)
         )
-        self.held = held(self.name)
+        self.held = _select_contents(context, self.name)
         own = {self.name: f"-e {self.project}"} if self._installable else {}
         self._lock = self.held.lock.having({**self._siblings(), **own})
 
@@ -142,7 +133,7 @@ class Commits:
             return environment
         if environment.reused:  # what it has of the project was installed at another commit
             into = ("--python", str(environment.python), "--no-deps", "--reinstall", "--editable", str(self.project))
-            self._installer.pip("install", *into, files={})
+            self._environments.installer.pip("install", *into, files={})
         instead = find_shadowing_import(environment.python, self.project, self.name, self.top)
         if instead:
             raise Unbuildable(instead, instead)
@@ -150,34 +141,23 @@ class Commits:
 
 
 @contextmanager
-def open_commits(
-    repo: Path,
-    revisions: str,
-    *,
-    request: TrialRequest,
-    held: Callable[[str], EnvironmentContents],
-    environments: Builder,
-    installer: Installer,
-    folder: Path,
-) -> Generator[Commits]:
-    """Open a worktree for the revisions ``GOODREV..BADREV`` of a checkout, which itself is not touched.
-
-    Args:
-        repo: The folder of the project in its git checkout.
-        revisions: The ends.
-        request: The tests.
-        held: What is held fixed around the package of this name.
-        environments: Where the environment is built that all commits are installed into, one after the other.
-        installer: Installs a commit there.
-        folder: Where the worktree goes.
+def open_commits(context: TrialContext) -> Generator[Commits]:
+    """Open a worktree for the ends in a checkout, which itself is not touched.
 
     Raises:
         RequestError: No checkout, an unknown revision, …: one sentence.
     """
-    found = worktree.find_checkout(repo)
-    ends = worktree.find_ends(found, revisions)
-    with worktree.open_worktree(found, folder, ends[0].id) as path:
-        yield Commits(found, path, ends, request, held, environments, installer)
+    options = context.options
+    found = worktree.find_checkout(options.repo)
+    ends = worktree.find_ends(found, options.revisions)
+    with worktree.open_worktree(found, options.cache_dir / "worktrees", ends[0].id) as path:
+        yield Commits(context, found, path, ends)
+
+
+def _select_contents(context: TrialContext, name: str) -> EnvironmentContents:
+    """Select what is held fixed; all of this environment where it is not known what the project itself needs."""
+    needs = find_needs(context) if name in locks.installed().lines else Needs()
+    return contents.select_contents(name, needs, context.options.with_editable)
 
 
 def is_installable(folder: Path) -> bool:
@@ -245,16 +225,7 @@ def bisect_commits(context: TrialContext) -> Answer:
         GitError: No checkout, an unknown revision, …
         LacksPackages: The tests missed some at an end that are installed here.
     """
-    options = context.options
-    with open_commits(
-        options.repo,
-        options.revisions,
-        request=context.request,
-        held=lambda name: contents.select_contents(name, _find_needs(context, name), options.with_editable),
-        environments=context.environments,
-        installer=Installer(context.settings, options.no_network),
-        folder=options.cache_dir / "worktrees",
-    ) as commits:
+    with open_commits(context) as commits:
         ends = good, bad = commits.candidate(commits.good), commits.candidate(commits.bad)
         held = commits.held
         key = {"checkout": str(commits.top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
@@ -272,16 +243,11 @@ def bisect_commits(context: TrialContext) -> Answer:
                 context,
                 followed,
                 held,
-                build_command(context, "--revisions", ends_now, "--repo", str(options.repo)),
+                build_command(context, revisions=ends_now),
                 culprits=[replace(culprit, details=list_details(commits, first.label))],
                 edge=(among.find(last), among.find(first)),
                 days=(commits.good.day, commits.bad.day),
             )
-
-
-def _find_needs(context: TrialContext, name: str) -> Needs:
-    """What the tests need; all of this environment where it is not known what the project itself needs."""
-    return find_needs(context) if name in locks.installed().lines else Needs()
 
 
 def list_candidates(commits: Commits, followed: FollowedTest) -> OrderedCandidates:

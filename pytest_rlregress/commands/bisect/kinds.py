@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from pytest_rlregress.commands.bisect import checkout, follow
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Endpoint, tell
-from pytest_rlregress.commands.bisect.build_answer import build_command, build_found, build_not_found, list_end_options
+from pytest_rlregress.commands.bisect.build_answer import build_command, build_found, build_not_found
 from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates, follow_test
 from pytest_rlregress.commands.bisect.needs import LacksPackages, check_nothing_lacks, find_needs
 from pytest_rlregress.commands.environments import RequestError, contents, indexes, requirements
@@ -102,7 +102,7 @@ def bisect_releases(context: TrialContext) -> Answer:
             context,
             followed,
             held,
-            build_command(context, package, "--good", last.label, "--bad", first.label),
+            build_command(context, good=last.label, bad=first.label),
             culprits=[culprit],
             edge=(found.find(last), found.find(first)),
             days=(found.points[0].date, found.points[-1].date),
@@ -194,7 +194,7 @@ def bisect_locks(context: TrialContext) -> Answer:
             context,
             followed,
             EnvironmentContents(good.having(dict.fromkeys(changed.by_name)), {}),
-            build_command(context, *list_end_options(context)),
+            build_command(context),
             culprits=[one for one in culprits if one is not None],
             edge=(ends[0], changed.candidate(needed)),
             changed=_make_changed_set(upgrades, found),

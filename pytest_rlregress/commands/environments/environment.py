@@ -61,6 +61,9 @@ class Environments:
         offline: Whether only uv's cache and local folders may be used.
         say: Told of what takes longer.
 
+    Attributes:
+        installer: uv, as the user has configured it.
+
     Raises:
         RequestError: uv is not installed.
     """
@@ -69,7 +72,7 @@ class Environments:
         self, folder: Path, *, settings: Mapping[str, str], offline: bool = False, say: Callable[[str], None] = print
     ) -> None:
         self._folder, self._say = folder.absolute(), say
-        self._installer = Installer(settings, offline)
+        self.installer = Installer(settings, offline)
         self._from_source: set[str] = set()
         self._prepared: set[str] = set()
         self._listed: set[str] = set()
@@ -122,7 +125,7 @@ class Environments:
         return self._compile_once(resolver.ResolveRequest(files), self._from_source, offline=False)
 
     def _compile(self, request: resolver.ResolveRequest, from_source: Set[str]) -> Mapping[str, str]:
-        if request.complete and not self._installer.offline:
+        if request.complete and not self.installer.offline:
             with suppress(Unbuildable):  # saves a second of asking the index what did not change
                 answer = self._compile_once(request, from_source, offline=True)
                 if set(answer.values()) <= set(request.files["requirements.in"].splitlines()):
@@ -141,7 +144,7 @@ class Environments:
         builds = ("--only-binary", ":all:", *(f"--no-binary={name}" for name in sorted(from_source)))
         style = ("--no-header", "--no-annotate", "--python", sys.executable)
         arguments = ("compile", "requirements.in", *files, *builds, *style, *request.options)
-        written, _ = self._installer.pip(*arguments, files=request.files, offline=offline)
+        written, _ = self.installer.pip(*arguments, files=request.files, offline=offline)
         lines = (line.partition(" ;")[0] for line in written.splitlines())
         return {re.split("==| @ ", line)[0]: line for line in lines}
 
@@ -162,7 +165,7 @@ class Environments:
         return found
 
     def _find_release(self, requirement: str, *options: str, offline: bool) -> Release:
-        written, _ = self._installer.pip(
+        written, _ = self.installer.pip(
             *("compile", "requirements.in", "--no-deps", "--only-binary", ":all:", "--python", sys.executable),
             *("--format", "pylock.toml", "--output-file", "pylock.release.toml", *options),
             files={"requirements.in": requirement},
@@ -191,7 +194,7 @@ class Environments:
                 mark.unlink(missing_ok=True)
                 if there.partition("\n")[0] != interpreter:
                     making = ("venv", "--clear", "--no-project", "--python", sys.executable, str(path))
-                    self._installer.run(*making, keep_open=[held])
+                    self.installer.run(*making, keep_open=[held])
                 _remove_bytecode(path, {name for name, line in lock.lines.items() if line in there.splitlines()})
                 self._sync(python, lock, held)
                 files.write_whole(mark, text, sync=True)
@@ -208,11 +211,11 @@ class Environments:
             "--python",
             str(python),
         )
-        run = partial(self._installer.pip, *arguments, files={"lock.txt": lock.text}, keep_open=[held])
+        run = partial(self.installer.pip, *arguments, files={"lock.txt": lock.text}, keep_open=[held])
         try:
             _, output = run(offline=True)  # what is in uv's cache needs no index: saves a second
         except Unbuildable:
-            if self._installer.offline:
+            if self.installer.offline:
                 raise
             _, output = run()
         if "full copy" in output and not self._told_of_copies:

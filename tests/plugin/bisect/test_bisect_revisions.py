@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -115,20 +116,20 @@ class Venv:
     """Environments of this environment's packages and the editable one: what a lock holds else is not under test."""
 
     def __init__(self, folder, installer):
-        self._path, self._installer = folder / "venv", installer
+        self._path, self.installer = folder / "venv", installer
 
     def build(self, lock):
         python, reused = self._path / "bin/python", self._path.exists()
         packages = Path(sysconfig.get_path("purelib", vars={"base": self._path}))
         if not reused:
-            self._installer.run("venv", "--python", sys.executable, str(self._path))
+            self.installer.run("venv", "--python", sys.executable, str(self._path))
             (packages / "here.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
             script = "import sys, pytest\nif __name__ == '__main__':\n    sys.exit(pytest.console_main())\n"
             (self._path / "bin/pytest").write_text(script)
             for line in lock.lines.values():
                 if line.startswith("-e "):
                     into = ("--python", str(python), "-e", line[3:])
-                    self._installer.pip("install", "--no-deps", *into, files={})
+                    self.installer.pip("install", "--no-deps", *into, files={})
         return Environment(path=self._path, python=python, packages=packages, reused=reused)
 
 
@@ -137,13 +138,16 @@ class Counted(Installer):
 
     installed = 0
 
-    def pip(self, doing, *arguments, **more):
+    def pip(self, *arguments, **more):
         self.installed += "install" in arguments
-        return super().pip(doing, *arguments, **more)
+        return super().pip(*arguments, **more)
 
 
-def _nothing(name):
-    return EnvironmentContents(Lock({}), {})
+def _context(repo, revisions, **about):
+    """The context of a bisect in which nothing is held fixed."""
+    folder = about.pop("folder")
+    options = {"repo": repo, "revisions": revisions, "cache_dir": folder, "all_packages": True, "with_editable": ()}
+    return SimpleNamespace(options=SimpleNamespace(**options), **about)
 
 
 class Bisect:
@@ -151,14 +155,14 @@ class Bisect:
 
     def __init__(self, folder):
         self.folder, self.tried = folder, []
-        self.installer = Counted({}, True, lambda _: None)
+        self.installer = Counted({}, True)
 
     def __call__(self, repo, spec, request=None):
         request = request or TrialRequest((str(repo / "test_it.py"),))
         environments = Venv(self.folder, self.installer)
-        where = {"held": _nothing, "installer": self.installer, "folder": self.folder / "worktrees"}
+        context = _context(repo, spec, request=request, environments=environments, folder=self.folder)
         with (
-            open_commits(repo, spec, request=request, environments=environments, **where) as commits,
+            open_commits(context) as commits,
             TrialFolder.open(self.folder / f"trials-{spec}") as known,
             commits.working_folder(),
         ):
@@ -185,6 +189,7 @@ class Bisect:
 @pytest.fixture
 def bisect(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(checkout.contents, "select_contents", lambda *_: EnvironmentContents(Lock({}), {}))
     return Bisect(tmp_path)
 
 
@@ -392,12 +397,12 @@ def test_a_project_whose_build_fails_is_told(tmp_path):
 
 def test_tests_elsewhere_and_projects_beside(repository, tmp_path, monkeypatch):
     lock = Lock({"tinylib": f"-e {repository}", "sibling": f"-e {repository / 'sibling'}", "other": f"-e {tmp_path}"})
-    where = {"environments": None, "installer": None, "folder": tmp_path / "worktrees"}
     here, request = Path.cwd(), TrialRequest((str(tmp_path / "test_mine.py"),))
+    monkeypatch.setattr(checkout.contents, "select_contents", lambda *_: EnvironmentContents(lock, {}))
+    environments = Venv(tmp_path, Counted({}, True))
+    context = _context(repository, "7..8", request=request, environments=environments, folder=tmp_path)
     with (
-        open_commits(
-            repository, "7..8", held=lambda _: EnvironmentContents(lock, {}), request=request, **where
-        ) as commits,
+        open_commits(context) as commits,
         commits.working_folder(),
     ):
         assert commits.request == request
