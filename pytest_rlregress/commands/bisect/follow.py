@@ -76,13 +76,12 @@ class FollowedTest:
 
     def try_(self, candidate: Candidate) -> TrialResult:
         """Try a candidate, and report what came out."""
-        known = self.runner.find_trial(candidate) is not None
-        trial = self.runner.try_(candidate)
+        return self._classify(self.runner.try_(candidate, self._summarize))
+
+    def _summarize(self, trial: Trial) -> TrialSummary:
         found = self._classify(trial)
-        if not known:
-            row = summarize_trial(trial, self.flip.test, found.state, found.reason)
-            self.progress.report_trial(row, moved=trial.moved)
-        return found
+        reason = found.reason if found.state is State.UNKNOWN else ""
+        return summarize_trial(trial, self.flip.test, found.state, reason)
 
     def describe_at(self, candidate: Candidate, point: Endpoint) -> Endpoint:
         """Describe the test as it was at a candidate."""
@@ -102,12 +101,7 @@ class FollowedTest:
 
     def summarize_trials(self) -> tuple[TrialSummary, ...]:
         """Summarize every trial, in the order of the trying."""
-        rows = []
-        for trial in self.runner.trials.values():
-            found = self._classify(trial)
-            reason = found.reason if found.state is State.UNKNOWN else ""
-            rows.append(summarize_trial(trial, self.flip.test, found.state, reason))
-        return tuple(rows)
+        return tuple(map(self._summarize, self.runner.trials.values()))
 
     def split_other_tests(self, last_good: Candidate, first_bad: Candidate) -> tuple[list[str], list[str]]:
         """Split the other tests that flip between the ends into those that flip here too, and those that do not."""
@@ -127,14 +121,8 @@ def follow_test(good: Candidate, bad: Candidate, runner: TrialRunner, progress: 
     Raises:
         NoAnswer: There is none.
     """
-    trials = []
-    for role, candidate in (("good end", good), ("bad end", bad)):
-        known = runner.find_trial(candidate) is not None
-        trial = runner.try_(candidate)
-        trials.append(trial)
-        if not known:
-            progress.report_trial(summarize_end(trial), role=role, moved=trial.moved)
-    flip = find_flipping_test(*trials)
+    ends = (("good end", good), ("bad end", bad))
+    flip = find_flipping_test(*(runner.try_(candidate, summarize_end, role) for role, candidate in ends))
     if isinstance(flip, NotFound):
         raise NoAnswer(flip)
     runner.run_only([flip.test, *flip.others])

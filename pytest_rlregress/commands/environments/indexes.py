@@ -258,7 +258,7 @@ def find_release(find: Find, package: str, what: str, text: str) -> Release:
 
 def _explain(find: Find, package: str, what: str, error: Unbuildable, *beside: str) -> RequestError:
     """Say that a release cannot be had, why, and which are the closest."""
-    if "No solution found" not in error.text:
+    if not error.conflict:
         return RequestError(f"{error}. Check the network and the settings, or take --no-network, which asks uv's cache")
     closest = []
     for condition in beside:

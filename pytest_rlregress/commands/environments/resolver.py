@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from pytest_rlregress.commands.environments.requirements import Requirements, find_dependencies, find_unmet
-from pytest_rlregress.commands.environments.uv import Unbuildable, list_conflicts
+from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.stack.locks import Lock
 
 
@@ -77,10 +77,10 @@ def resolve(
             break
         except Unbuildable as error:
             refusals.append(error)
-            if "No solution found" not in error.text:
-                raise _joined(refusals, request) from None
+            if not error.conflict:
+                raise _join(refusals, request) from None
     else:
-        raise _joined(refusals, request)
+        raise _join(refusals, request)
     left = [line for name, line in base.lines.items() if not (_is_fixed(line) or name in answer or name in wanted)]
     if left:
         with suppress(Unbuildable):
@@ -90,28 +90,18 @@ def resolve(
     return Lock({name: _keep_spelling(line, base.lines.get(name)) for name, line in answer.items()} | fixed)
 
 
-def _joined(refusals: Sequence[Unbuildable], last: ResolveRequest) -> Unbuildable:
-    """With nothing else moved uv's reason is a sentence, with everything moved a page: that one is in the text only."""
+def _join(refusals: Sequence[Unbuildable], last: ResolveRequest) -> Unbuildable:
+    """With nothing else moved uv's reason is a sentence, with everything moved a page: that is in the conflict only."""
     first, *others = refusals
-    more = ""
-    if others:
-        failed = "No solution found" not in others[-1].text
-        how = f"with {' '.join(last.options) or 'others moved'}: {others[-1]}"
-        more = f"; {how}" if failed else "; nor is there a solution with others moved"
-    return Unbuildable(f"{first}{more}", "\n".join(one.text for one in refusals))
-
-
-def explain_conflict(error: Unbuildable) -> str:
-    """Say whole why a set could not be resolved: with all else held, and with all else free; "" for another error."""
-    first, *others = list_conflicts(error.text) or [""]
     if not others:
         return first
-    last = str(error).removeprefix(f"{first}; ")
-    lines = [
-        f"With all else held as it is here: {first}.",
-        f"With all else free but builds such as +cpu: {others[-1]}.",
-    ]
-    return "\n".join([*lines, *[f"{last[:1].upper()}{last[1:]}."] * last.startswith("with ")])
+    lines = [f"With all else held as it is here: {first}."]
+    lines += [f"With all else free but builds such as +cpu: {one}." for one in others if one.conflict][-1:]
+    more = "nor is there a solution with others moved"
+    if not others[-1].conflict:
+        more = f"with {' '.join(last.options) or 'others moved'}: {others[-1]}"
+        lines.append(f"{more[0].upper()}{more[1:]}.")
+    return Unbuildable(f"{first}; {more}", "\n".join(one.text for one in refusals), "\n".join(lines))
 
 
 def find_source_builds(base: Lock, requires: Requirements, compile_: Compile, from_source: set[str]) -> None:

@@ -36,11 +36,12 @@ class Unbuildable(Exception):
 
     Attributes:
         text: All that uv said.
+        conflict: Why no set can be, whole; "" where it was another error, such as no network.
     """
 
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, reason: str, text: str, conflict: str = "") -> None:
         super().__init__(reason)
-        self.text = text
+        self.text, self.conflict = text, conflict
 
 
 class Installer:
@@ -98,7 +99,7 @@ class Installer:
                     output = self.run(*command, *backend, variables=variables, keep_open=keep_open)
                 except Unbuildable as other:
                     reason = f"{error}; with --torch-backend {label[1]}: {other}"
-                    raise Unbuildable(reason, f"{error.text}\n{other.text}") from None
+                    raise Unbuildable(reason, f"{error.text}\n{other.text}", error.conflict and reason) from None
             written = [file.read_text(encoding="utf-8") for file in map(folder.joinpath, _WRITTEN) if file.exists()]
             return "".join(written), output
 
@@ -139,29 +140,20 @@ class Installer:
         if _DISK_FULL.search(output):
             raise RequestError(f"No space left on the disk: {summarize_error(output)}. {_ADVICE}")
         if uv.returncode:
-            raise Unbuildable(summarize_error(output) or f"uv ended with exit code {uv.returncode}", output)
+            reason = summarize_error(output) or f"uv ended with exit code {uv.returncode}"
+            raise Unbuildable(reason, output, reason if "error: No solution found" in output else "")
         return output
 
 
 def summarize_error(output: str) -> str:
     """Summarize an error of uv as one line: without its progress, a build's output and credentials."""
     error = re.search(r"^error: (.*)", output, re.MULTILINE | re.DOTALL)
-    text = re.split(r"\n\s*\[std(?:out|err)\]|\n\s*hint: ", error[1] if error else output)[0]
+    text = re.split(r"\n\s*\[std(?:out|err)\]|\n\s*(?:hint|warning): ", error[1] if error else output)[0]
     text = re.sub(r"^\s*cause: ", "\0", text, flags=re.MULTILINE)
     causes = [re.sub(r"(?<=//)[^/]*@", "", on_one_line(cause)) for cause in text.split("\0")]
     if causes[0].startswith("No solution found") and len(causes) > 1:
         del causes[0]
     return ": ".join(causes).rstrip(".")
-
-
-def list_conflicts(output: str) -> list[str]:
-    """List the conflicts that uv explains, one for each time that it was asked, each whole and on one line."""
-    parts = re.split(r"^(?=error: )", output, flags=re.MULTILINE)
-    return [
-        summarize_error(re.split(r"^(?:hint|warning): ", part, flags=re.MULTILINE)[0])
-        for part in parts
-        if part.startswith("error: No solution found")
-    ]
 
 
 @contextmanager

@@ -91,10 +91,9 @@ class TrialContext:
                 builder or self.environments,
                 folder,
                 request or self.request,
+                self.progress,
                 repeat=self.options.repeat,
                 timeout=self.options.timeout,
-                set_activity=self.progress.set_activity,
-                say=self.progress.say,
             )
             yield runner
 

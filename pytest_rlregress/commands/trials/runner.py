@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Protocol
 
 from msgspec import structs
@@ -14,12 +13,11 @@ from msgspec import structs
 from pytest_rlregress.commands.environments import requirements
 from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.requirements import Requirements, UpgradeUnits
-from pytest_rlregress.commands.environments.resolver import explain_conflict
 from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.trials import pytest_run
-from pytest_rlregress.commands.trials.progress import join_some
+from pytest_rlregress.commands.trials.progress import Progress, join_some
 from pytest_rlregress.commands.trials.search import Units
-from pytest_rlregress.commands.trials.trial import Trial, TrialFolder, TrialRun
+from pytest_rlregress.commands.trials.trial import Trial, TrialFolder, TrialSummary
 from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 
 
@@ -54,10 +52,9 @@ class TrialRunner:
         environments: Builds them.
         folder: What was tried before, and where it is kept.
         request: The tests.
+        progress: Told of every trial.
         repeat: Runs of each candidate.
         timeout: Seconds a run may take.
-        set_activity: Told what is tried now.
-        say: Takes a line of progress.
     """
 
     def __init__(
@@ -65,14 +62,13 @@ class TrialRunner:
         environments: Builder,
         folder: TrialFolder,
         request: pytest_run.TrialRequest,
+        progress: Progress,
         *,
         repeat: int,
         timeout: float,
-        set_activity: Callable[[str], None],
-        say: Callable[[str], None],
     ) -> None:
         self._environments, self._folder, self._request = environments, folder, request
-        self._repeat, self._timeout, self._set_activity, self._say = repeat, timeout, set_activity, say
+        self._progress, self._repeat, self._timeout = progress, repeat, timeout
         self._known = dict(folder.trials)
         #: What the trials took that are known from before.
         self.seconds_before = sum(trial.seconds for trial in folder.trials.values())
@@ -90,8 +86,13 @@ class TrialRunner:
             self.trials.setdefault(candidate.label, found)
         return found
 
-    def try_(self, candidate: Candidate) -> Trial:
-        """Try a candidate, once.
+    def try_(self, candidate: Candidate, summarize: Callable[[Trial], TrialSummary], role: str = "") -> Trial:
+        """Try a candidate, once, and report what came out.
+
+        Args:
+            candidate: It.
+            summarize: Says what came out.
+            role: ``good end`` or ``bad end`` while these are proven.
 
         Raises:
             RequestError: The disk is full.
@@ -102,11 +103,12 @@ class TrialRunner:
             self._known[candidate.label] = self.trials[candidate.label] = found
             if not found.trouble:  # what could not be built, such as without network, may be another time
                 self._folder.add(found)
+            self._progress.report_trial(summarize(found), role=role, moved=found.moved)
         return found
 
     def _try(self, candidate: Candidate) -> Trial:
         begun = time.monotonic()
-        self._set_activity(candidate.label)
+        self._progress.set_activity(candidate.label)
         try:
             lock = candidate.lock()
             twin = next((one for one in self._known.values() if one.lock == lock and one.runs), None)
@@ -114,15 +116,13 @@ class TrialRunner:
                 return structs.replace(twin, label=candidate.label, same_as=twin.same_as or twin.label)
             environment = self._environments.build(lock)
         except Unbuildable as error:
-            seconds, conflict = time.monotonic() - begun, explain_conflict(error)
-            return Trial(candidate.label, trouble=str(error), build_seconds=seconds, conflict=conflict)
+            seconds = time.monotonic() - begun
+            return Trial(candidate.label, trouble=str(error), build_seconds=seconds, conflict=error.conflict)
         built = time.monotonic() - begun
-        runs = tuple(self._run(environment.python) for _ in range(self._repeat))
+        run = partial(pytest_run.run_tests, environment.python, self._request, timeout=self._timeout)
+        runs = tuple(run(say=self._progress.say) for _ in range(self._repeat))
         moved = (one for one in differences(candidate.base, lock) if one.name not in candidate.subjects)
         return Trial(candidate.label, lock, runs, "", built, tuple(map(str, moved)))
-
-    def _run(self, python: Path) -> TrialRun:
-        return pytest_run.run_tests(python, self._request, timeout=self._timeout, say=self._say)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
     try:
         after = resolve(context, here, pins)
     except Unbuildable as error:
-        if "No solution found" not in error.text:  # no network, a damaged wheel
+        if not error.conflict:  # no network, a damaged wheel
             raise RequestError(f"the upgrade could not be resolved: {error}") from None
         looser = replace(
             pins,

@@ -72,7 +72,7 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
     progress.say(f"environment {found} after {format_duration(progress.elapsed)}; running the tests here, then in it")
     builder = _HereAndBeside(context.environments, locks)
     with context.runner({"before": locks.before.digest, "after": locks.after.digest}, builder) as runner:
-        baseline = Baseline(locks.candidate(()), runner, progress)
+        baseline = Baseline(locks.candidate(()), runner)
         whole = baseline.compare(locks.candidate(locks.by_name))
         grown = None
         if options.stepwise and (whole.state is not State.GOOD or list_steps_back(locks.by_name.values())):
@@ -131,7 +131,7 @@ def _build_answer(
         unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
         safe_set=safe_set,
         run_context=RunContext.here(baseline.hardware),
-        tried=tuple(baseline.rows),
+        tried=tuple(map(baseline.summarize, runner.trials.values())),
         seconds=runner.seconds_before + context.progress.elapsed,
         output=str(output or ""),
     )
@@ -163,27 +163,21 @@ class Baseline:
     Args:
         here: It.
         runner: Where it and the sets are tried.
-        progress: Told of every trial.
 
     Attributes:
         trial: What its tests said.
-        rows: A line for every trial, in the order of the trying.
 
     Raises:
         RequestError: They cannot be run, or none of them says anything of the stack.
     """
 
-    def __init__(self, here: Candidate, runner: TrialRunner, progress: Progress) -> None:
-        self._runner, self._progress = runner, progress
-        self.rows: list[TrialSummary] = []
-        known = runner.find_trial(here) is not None
-        self.trial = runner.try_(here)
-        trouble = self.trial.why_none
-        if trouble:
-            raise RequestError(f"the tests cannot be run here: {trouble}")
+    def __init__(self, here: Candidate, runner: TrialRunner) -> None:
+        self._runner = runner
+        self.trial = runner.try_(here, _summarize_here)
+        if self.trial.why_none:
+            raise RequestError(f"the tests cannot be run here: {self.trial.why_none}")
         if not comparison.is_driven(comparison.compare_trials(self.trial, self.trial), after=False):
             raise RequestError("none of the tests can be driven here: there is nothing to compare")
-        self._report(self.trial, State.GOOD, "", known)
 
     @property
     def hardware(self) -> str:
@@ -196,13 +190,12 @@ class Baseline:
         Raises:
             RequestError: The disk is full.
         """
-        seen = any(row.label == candidate.label for row in self.rows)
-        known = not seen and self._runner.find_trial(candidate) is not None
-        trial = self._runner.try_(candidate)
+        return self._judge(self._runner.try_(candidate, self.summarize))
+
+    def summarize(self, trial: Trial) -> TrialSummary:
+        """Summarize a trial in one line."""
         tried = self._judge(trial)
-        if not seen:
-            self._report(trial, tried.state, tried.reason, known)
-        return tried
+        return summarize_tests(trial, tried.state, tried.reason)
 
     def _judge(self, trial: Trial) -> Tried:
         if not trial.runs:
@@ -219,11 +212,9 @@ class Baseline:
             trouble = "none of the tests can be driven there"
         return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, effects)
 
-    def _report(self, trial: Trial, state: State, reason: str, known: bool) -> None:
-        row = summarize_tests(trial, state, reason)
-        self.rows.append(row)
-        if not known:
-            self._progress.report_trial(row)
+
+def _summarize_here(trial: Trial) -> TrialSummary:
+    return summarize_tests(trial, State.UNKNOWN if trial.why_none else State.GOOD, trial.why_none)
 
 
 def describe_change(change: VerdictChange) -> str:

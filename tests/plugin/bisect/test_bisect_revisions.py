@@ -167,8 +167,7 @@ class Bisect:
             commits.working_folder(),
         ):
             progress = Progress()
-            how = {"repeat": 1, "timeout": 100, "set_activity": progress.set_activity, "say": progress.say}
-            runner = TrialRunner(commits, known, commits.request, **how)
+            runner = TrialRunner(commits, known, commits.request, progress, repeat=1, timeout=100)
             ends = commits.candidate(commits.good), commits.candidate(commits.bad)
             followed = follow_test(*ends, runner, progress)
             culprit = follow.find_first_bad(checkout.list_candidates(commits, followed), followed)

@@ -170,8 +170,8 @@ def baseline_of(folder, here, **others):
         for label, one in {"here": here, **others}.items():
             known.add(replace(one, label=label))
         limits = {"repeat": 1, "timeout": 1}
-        runner = TrialRunner(None, known, TrialRequest(), **limits, set_activity=print, say=print)
-        yield Baseline(Candidate("here", lambda: lock, lock), runner, Progress(io.StringIO()))
+        runner = TrialRunner(None, known, TrialRequest(), Progress(io.StringIO()), **limits)
+        yield Baseline(Candidate("here", lambda: lock, lock), runner)
 
 
 @pytest.mark.parametrize(
