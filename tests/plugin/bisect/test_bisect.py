@@ -156,7 +156,7 @@ def test_what_lies_between_cannot_be_tested(bench):
     [
         (
             ["thing", "--good=1.8", "--bad=1.0", "test_thing.py::test_answer"],
-            "The ends are swapped.* --good 1.0 --bad 1.8",
+            "The ends are swapped.* --good=1.0 --bad=1.8",
         ),
         (["thing", "--good=1.0", "--bad=1.8", "test_thing.py::test_gone"], "no such test here"),
     ],
