@@ -122,7 +122,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
         says = ["silent: the answer is"]
         """),
     )
-    (folder / "test_wrong_answer.py").write_text(
+    (folder / "wrong_answer/test_wrong_answer.py").write_text(
         inspect.cleandoc("""
         import pytest
 
