@@ -1,15 +1,14 @@
-"""Reads a line of a log as its writer meant it: without colours, progress bars, prefixes of launchers and loggers."""
+"""Reads a line of a log as its writer meant it: without colours, progress bars, prefixes of launchers and loggers, and
+with the line ends that were lost when it was posted or logged."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_rlregress.logs import json_records
 from pytest_rlregress.logs.ansi import SEQUENCE
-from pytest_rlregress.logs.line_ends import restored
-from pytest_rlregress.logs.prefixes import without_prefixes
 
 _LONGEST, _LONGEST_RUN_TOGETHER = 8000, 100_000
 # Also where the escape character got lost on the way, or is written out: logs of CI, of notebooks, of syslog.
@@ -18,6 +17,77 @@ _COLOUR = re.compile(
     r"|\??\[(?:\d{1,3}(?:;\d{1,3})*)m"
 )
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+# A bar that ended in no newline; what was printed next stands right behind it. Some count without a total.
+_BAR = re.compile(r"^(?:[^|]{0,200}\d+%(?: Completed )?\|[^|]*\|?[^\[]{0,80}|(?:[^:\[]{1,80}: )?\d+ ?it )\[[^\]]*\]")
+_DATE = r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_LEVELS = "TRACE|DEBUG|INFO|SUCCESS|WARNING|WARN|ERROR|CRITICAL|FATAL"
+_LOWER = _LEVELS.lower()
+_PREFIX = re.compile(
+    rf"""
+    (?P<process>
+        \((?:[^()]*\bpid=\d+[^()]*|raylet[^()]*|autoscaler[^()]*|gcs_server[^()]*)\)[ ]?(?:\w+\.cc:\d+:[ ])? # Ray, vLLM
+      | \[(?:raylet|gcs_server|(?:rank|default)\d+|\d+,\d+)\](?:<std(?:out|err)>)?:?[ ]?     # Ray, torchrun, mpirun
+      | \[(?!\S+\.\w{{1,3}}:)[\w.-]+(?:[ ]*:\d+)+\][ ]                                       # UCX, Open MPI
+      | [A-Z][a-z]{{2}}[ ]{{1,2}}\d{{1,2}}[ ]\d\d:\d\d:\d\d[ ][\w.-]+[ ](?:[\w./-]+\[\d+\]|kernel):[ ]?  # journald
+      | [\w.-]+[ ](?:kernel|systemd\[\d+\]):[ ]                                              # journald with ISO dates
+      | [\w.-]+-\d+[ ]+\|[ ]                                                                 # docker compose
+      | \#\d+[ ](?:\d+\.\d+[ ]|(?=ERROR|CANCELED))                                           # BuildKit
+      | \d{{1,4}}:[ ]                                                                        # srun --label
+      | (?:\d{{1,3}}\.){{3}}\d{{1,3}}:[ ]                                                    # pdsh
+      | [^\t]{{1,100}}\t[^\t]{{1,100}}\t\ufeff?(?=\d{{4}}-)                                  # gh run view --log
+      | wandb:[ ]
+    )
+  | (?:>>>[ ])+(?=[(\[])                                                                       # Python's prompt
+  | (?:\^[CZ\\])+(?=\S)                                                                      # a terminal's echo of keys
+  | (?:FAILED|ERROR)[ ]\S+::.{{1,200}}?[ ]-[ ]                                                  # pytest's summary
+  | (?P<record>
+        (?P<glog>\[?[DIWEFC]\d{{4}}[ ]\d\d:\d\d:\d\d[.\d]*[ ]+(?:\d+[ ]+)?[\w./-]+:\d+\][ ]?)
+      | [ ]{{0,4}}\[{_DATE}[ ](?P<ray>[DIWEFC])[ ]\d+[ ]\d+\][ ](?:\([\w .]+\)[ ])?[\w./-]+:\d+:[ ]
+      | \[(?P<bracketed>{_LEVELS})(?:\|[\w./-]+:\d+)?\](?:[ ]{_DATE})?(?:[ ]>>|:|[ ]-)?[ ]?
+      | (?P<level>{_LEVELS})(?::[\w.]+:|[ ]*\|[ ]|[ ]-[ ]|:?[ ]+(?=\S)|:?$)
+        (?:[\w.]+\.py:\d+[ ]--[ ])?
+        (?:\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ])?
+        (?:\[[\w./-]+:\d+\](?:[ ]|$)|[\w./-]+:\d+\](?:[ ]|$)|[\w.<>]+:[\w.<>]+:\d+[ ]-[ ])?
+      | (?:\#\#)?\[(?P<lower>{_LOWER})[ ]*\][ ]?                                             # structlog, GitHub
+      | (?:srun|slurmstepd|sbatch|salloc):[ ](?P<slurm>error|fatal):[ ]
+      | (?:time="[^"]*"[ ])?level=(?P<logfmt>{_LOWER})[ ]msg="?                              # docker, Kubernetes
+    )
+  | (?P<stamp>
+        \[?(?:{_DATE}|\d\d/\d\d/\d\d(?:\d\d)?[ ]\d\d:\d\d:\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?(?=[ \]]))\]?
+        (?:[ ]std(?:out|err)[ ][FP])?(?:[ ][|-](?=[ ]))?[ \t]?
+        (?:(?:\[[\w.]+\]|[\w.-]+[ ]-[ ]|[\w.-]+[ ])?[ ]*(?=\[?(?:{_LEVELS})\b))?
+    )
+  | \[(?:[A-Za-z]+-\d+|\w+\.py:\d+)\][ ]                                                      # vLLM-Omni, cut lines
+  | [ ]{{2,}}\|[ ]|E[ ]{{3,}}(?=[\w.]*(?:Error|Exception)\b)|E[ ]{{3}}                    # exception groups, pytest
+  | \d+\.\d{{2,3}}[ ](?!\d)                                                                   # BuildKit's summary
+  | \[[ ]{{0,6}}\d+\.\d{{6}}\][ ]|\[[A-Z][a-z]{{2}}[ ][A-Z][a-z]{{2}}[ ]{{1,2}}\d+[ ][\d:]{{8}}[ ]\d{{4}}\][ ]   # dmesg
+    """,
+    re.VERBOSE,
+)
+# A line of a report in Markdown, as ComfyUI writes it: "- **Exception Message:** No module named 'vllm'".
+_MARKDOWN = re.compile(r"^[-*] \*\*(?P<name>[\w ]+):\*\*(?= )")
+_MOST_PREFIXES = 8
+_INITIALS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
+# A side of a box: as it is, as a wrong encoding shows it, and in ASCII, where the other side must be there too.
+_SIDE = "(?:[│┃║]|â”‚|â\x94\x82)"
+_BOXED = re.compile(rf"^\s*{_SIDE}(?: (?P<inner>.*?))?\s*{_SIDE}?\s*$")
+_BOXED_ASCII = re.compile(r"^\s*(?P<side>[|?]|\ufffd{1,3}) (?P<inner>.{60,}?)\s*(?P=side)\s*$")
+_FRAME = r'File "[^"\n]{1,300}", line \d+,? in '
+_RAISED = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Group|Timeout)(?:\([\w.]+\))?"
+_HEADER = r"Traceback \(most recent call last\)"
+_CHAINING = (
+    r"The above exception was the direct cause of the following exception:"
+    r"|During handling of the above exception, another exception occurred:"
+)
+_FRAMES = re.compile(_FRAME)
+_LOST = re.compile(
+    rf"(?P<before>\s*(?={_HEADER}|{_CHAINING}|(?:Current thread|Thread) 0x[\da-f]+))"
+    rf"|(?P<after>{_HEADER}:|\(most recent call first\):|{_CHAINING})"
+    rf"|\s*(?P<frame>{_FRAME}[^\s\"]+)\s*"
+)
+# After the code of the last frame; "raise ValueError: " would be no Python.
+_EXCEPTION = re.compile(rf"(?:(?<!\braise)(?<!\bexcept)\s+|(?<=[)\]}}'\"]))(?={_RAISED}(?::\s|$))")
+_ESCAPED = re.compile(r"\\+(?:r\\+)?n")
 
 
 @dataclass(frozen=True)
@@ -63,14 +133,61 @@ def _lines(number: int, raw: str, process: str = "", level: str = "") -> Iterato
     if "\x1b" in raw or ("m" in raw and "[" in raw):
         raw = _COLOUR.sub("", raw)
     found = without_prefixes(_REPEATED.sub("", raw) if "across cluster]" in raw else raw)
-    process, level = process + found.process, found.level or level
+    found = replace(found, number=number, process=process + found.process, level=found.level or level)
     is_json = ("{" in found.text and "}" in found.text) or '": "' in found.text
     records = json_records.read(found.text) if is_json else None
     if records is not None:
         for record_level, text in records:
-            yield from _lines(number, text, process, record_level or level)
+            yield from _lines(number, text, found.process, record_level or found.level)
         return
     for place, text in enumerate(restored(found.text)):
         printed = text if place else raw if text == found.text else raw[: raw.find(found.text)] + text
-        bar = not text and "%|" in raw
-        yield Line(number, text, printed[:_LONGEST], process, level, found.stamped, found.boxed, bar)
+        yield replace(found, text=text, printed=printed[:_LONGEST], bar=not text and "%|" in raw)
+
+
+def without_prefixes(raw: str) -> Line:
+    """Return a line without colours, its text without prefixes."""
+    text, process, level, stamped = raw, "", "", False
+    for _ in range(_MOST_PREFIXES):
+        if "%|" in text or "it [" in text or "% Completed |" in text:
+            text = _BAR.sub("", text)
+        found = _PREFIX.match(text)
+        if found is None:
+            break
+        if found["process"]:
+            process += found["process"].rstrip(": ")
+        elif found["record"]:
+            initial = found["ray"] or (found["glog"] or "").lstrip("[")[:1]
+            named = found["bracketed"] or found["level"] or found["lower"] or found["slurm"] or found["logfmt"]
+            level = named.upper() if named else _INITIALS[initial]
+        elif found["stamp"]:
+            stamped = True
+        text = text[found.end() :]
+    if text[2:4] == "**":
+        text = _MARKDOWN.sub(r"\g<name>:", text)
+    boxed = _BOXED.match(text) or (_BOXED_ASCII.match(text) if text.rstrip()[-1:] in ("|", "?", "\ufffd") else None)
+    text = (boxed["inner"] or "") if boxed else text
+    return Line(0, text, raw, process, level, stamped, boxed is not None)
+
+
+def restored(text: str) -> list[str]:
+    """Return the lines that a text was: itself alone, where it has lost none."""
+    if '", line ' not in text and '\\", line ' not in text:
+        return [text]
+    if "\\n" in text:
+        unescaped = re.sub(r"\\+(['\"])", r"\1", _ESCAPED.sub("\n", text))
+        return [line for part in unescaped.split("\n") for line in restored(part)]
+    frames = list(_FRAMES.finditer(text))
+    if not frames or (len(frames) == 1 and re.fullmatch(rf"\s*{_FRAME}\S.*", text) and not _EXCEPTION.search(text)):
+        return [text]
+    lines = []
+    for part in _LOST.sub(_with_ends, text).split("\n"):
+        within = part.startswith("    ") and _EXCEPTION.search(part, 3)
+        lines += [part[: within.start()], part[within.end() :]] if within else [part]
+    return [line for line in lines if line.strip()]
+
+
+def _with_ends(found: re.Match[str]) -> str:
+    if found["frame"]:
+        return f"\n  {found['frame']}\n    "
+    return f"{found['after']}\n" if found["after"] else "\n"

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.diagnose import reader
 from pytest_rlregress.commands.diagnose.findings import Diagnosis, LogFinding
-from pytest_rlregress.commands.diagnose.metrics import metric_files, report, signs
+from pytest_rlregress.commands.diagnose.metrics import signs, sources
 from pytest_rlregress.commands.diagnose.metrics.series import Run
-from pytest_rlregress.commands.diagnose.metrics.text import MetricText
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.util.text import wrapped
 
 # Of its own: a script that asks whether something documented happened gets no answer from what may be something else.
 _COULD_BE = 3
+_VALUES = 6  # of a metric, in the text
 
 
 def declare(commands: Any) -> None:
@@ -55,20 +57,20 @@ def run(options: argparse.Namespace) -> int:
     runs: list[Run] = []
     for path in _list_files(options.log, unread):
         try:
-            if kind := metric_files.kind_of(path):
-                runs.append(metric_files.read(path, kind))
+            if kind := sources.kind_of(path):
+                runs.append(sources.read(path, kind))
                 continue
-            metrics = MetricText(reader.name_of(path))
+            metrics = sources.MetricText(reader.name_of(path))
             runs.append(metrics.run)
             diagnosis.read(reader.name_of(path), reader.read(path, diagnosis.search, metrics.feed))
-        except (reader.LogError, metric_files.MetricFileError) as error:
+        except (reader.LogError, sources.MetricFileError) as error:
             unread.append(str(error))
         except OSError as error:
             unread.append(f"{path}: {error.strerror or error}")
     diagnosis.end()
     found = signs.find(runs)
     if options.json:
-        print(json.dumps(_as_json(diagnosis, unread) | report.as_json(found, runs), indent=2))
+        print(json.dumps(_as_json(diagnosis, unread) | _metrics_as_json(found, runs), indent=2))
     else:
         print(_as_text(diagnosis, found, runs))
     for reason in unread:
@@ -84,7 +86,7 @@ def _list_files(given: Sequence[Path], unread: list[str]) -> Iterator[Path]:
     """List the files of what was given; standard input where nothing was."""
     for path in given or [reader.STDIN]:
         try:
-            yield from metric_files.of(path)
+            yield from sources.of(path)
         except OSError as error:
             unread.append(f"{path}: {error.strerror or error}")
 
@@ -93,7 +95,7 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[signs.MetricFinding], runs: 
     trainer = diagnosis.search.trainer
     paragraphs = [_failure(finding, trainer) for finding in diagnosis.documented]
     paragraphs += [_failure(finding, trainer, could_be=True) for finding in diagnosis.possible]
-    paragraphs += report.as_text(in_metrics, runs, diagnosis.failures, trainer)
+    paragraphs += _metrics_as_text(in_metrics, runs, diagnosis.failures, trainer)
     if diagnosis.unknown:
         seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
         more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
@@ -167,3 +169,57 @@ def _counted(finding: LogFinding) -> dict[str, object]:
         for place in finding.places
     ]
     return {"count": finding.count, "places": places}
+
+
+def _metrics_as_text(
+    found: Sequence[signs.MetricFinding], runs: Iterable[Run], failures: Iterable[Failure], trainer: str
+) -> list[str]:
+    """Return the paragraphs on metrics; none where no log has any."""
+    read = [run for run in runs if run.steps]
+    if not read:
+        return []
+    logs = ", ".join(f"{run.log} ({_steps(run)})" for run in read)
+    if not found:
+        return [_paragraph(f"In the metrics: no sign of a documented failure; read were {logs}", indent="")]
+    known = {failure.id: failure for failure in failures}
+    return [_paragraph(f"In the metrics: {logs}", indent=""), *(_metric(one, known, trainer) for one in found)]
+
+
+def _steps(run: Run) -> str:
+    if not run.numbered:
+        return f"{run.steps} lines without steps' numbers, counted from 1"
+    return f"{run.steps} step{'s' * (run.steps != 1)}, {run.first} to {run.last}"
+
+
+def _metric(one: signs.MetricFinding, failures: dict[str, Failure], trainer: str) -> str:
+    known = [failures[name] for name in one.text["ids"] if name in failures]
+    certain = one.is_certain
+    lines = [f"{'Could be ' * (not certain)}{failure.id}: {failure.title}" for failure in known]
+    pairs, half = one.shown(), _VALUES // 2
+    some = pairs if len(pairs) <= _VALUES else [*pairs[:half], *pairs[-half:]]
+    shown = ", ".join(f"{signs.number(value)} at {step}" for step, value in some)
+    told = [f"{one.log}: {one.what}", f"values: {shown}", f"means: {one.text['means']}"]
+    for failure in known if certain else ():
+        told += [f"cause: {failure.cause}", f"remedy: {failure.remedy_with(trainer)}"]
+    told.append(f"would confirm it: {one.text['confirm']}")
+    return "\n".join([*lines, *(_paragraph(f"  {text}") for text in told)])
+
+
+def _metrics_as_json(found: Iterable[signs.MetricFinding], runs: Iterable[Run]) -> dict[str, object]:
+    """Return the entries on metrics; a value that is no number is null."""
+    return {
+        "metrics": [
+            {key: getattr(one, key) for key in ("sign", "what", "confidence", "log")}
+            | {"metric": one.series.name, **one.text}
+            | {"steps": [step for step, _ in one.shown()]}
+            | {"values": [value if math.isfinite(value) else None for _, value in one.shown()]}
+            for one in found
+        ],
+        "metrics_read": [
+            {key: getattr(run, key) for key in ("log", "steps", "first", "last")} for run in runs if run.steps
+        ],
+    }
+
+
+def _paragraph(text: str, indent: str = "    ") -> str:
+    return "\n".join(wrapped(text, rest=indent))

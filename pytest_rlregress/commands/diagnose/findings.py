@@ -10,7 +10,7 @@ from pytest_rlregress.commands.diagnose import matching
 from pytest_rlregress.commands.diagnose.events import Chain, headline
 from pytest_rlregress.commands.diagnose.matching import Fit
 from pytest_rlregress.commands.diagnose.patterns import starts_traceback
-from pytest_rlregress.commands.diagnose.search import Search
+from pytest_rlregress.commands.diagnose.reader import Search
 from pytest_rlregress.failures.catalogue import Catalogue, Failure
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.logs.lines import Line

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_rlregress.commands.diagnose.events import Chain, Crashes, Event
 from pytest_rlregress.commands.diagnose.patterns import ERROR_LEVELS, LONGEST, QUIET_LEVELS, is_report
-from pytest_rlregress.commands.diagnose.reader import relevant_lines
-from pytest_rlregress.commands.diagnose.search import Search
+from pytest_rlregress.commands.diagnose.reader import Search, relevant_lines
 from pytest_rlregress.commands.diagnose.tracebacks import Tracebacks
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.signatures import Example, Signature

@@ -19,7 +19,7 @@ from installed import TESTS
 
 from pytest_rlregress.commands.diagnose import reader
 from pytest_rlregress.commands.diagnose.findings import Diagnosis
-from pytest_rlregress.commands.diagnose.search import Search
+from pytest_rlregress.commands.diagnose.reader import Search
 from pytest_rlregress.failures import catalogue
 
 #: Of ``looked_at_once``, the least share of its failures that are named, of those that are named or could be it, and of

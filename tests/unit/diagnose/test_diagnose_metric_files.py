@@ -15,8 +15,8 @@ import pytest
 from installed import TESTS
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.commands.diagnose.metrics import metric_files
-from pytest_rlregress.commands.diagnose.metrics.text import MetricText
+from pytest_rlregress.commands.diagnose.metrics import sources
+from pytest_rlregress.commands.diagnose.metrics.sources import MetricText
 
 RECORDED = TESTS / "metrics"
 ZERO_VERL = "".join(
@@ -229,7 +229,7 @@ def test_events_that_are_cut_off(tmp_path):
     pytest.importorskip("tensorboard")
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes((RECORDED / "trl-sound.tfevents").read_bytes()[:15_000])
-    run = metric_files.read(path, metric_files.kind_of(path))
+    run = sources.read(path, sources.kind_of(path))
     assert 1 < run.steps < 10
 
 

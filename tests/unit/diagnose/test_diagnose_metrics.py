@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from installed import TESTS
 
-from pytest_rlregress.commands.diagnose.metrics import metric_files, signs
+from pytest_rlregress.commands.diagnose.metrics import signs, sources
 from pytest_rlregress.commands.diagnose.metrics.series import Run
-from pytest_rlregress.commands.diagnose.metrics.text import MetricText
+from pytest_rlregress.commands.diagnose.metrics.sources import MetricText
 from pytest_rlregress.failures import catalogue
 
 RECORDED = TESTS / "metrics"
@@ -49,9 +49,9 @@ REAL = {
 def read(path):
     if path.suffix == ".tfevents":
         pytest.importorskip("tensorboard")
-    kind = metric_files.kind_of(path)
+    kind = sources.kind_of(path)
     if kind:
-        return metric_files.read(path, kind)
+        return sources.read(path, kind)
     text = MetricText(str(path))
     text.feed(path.read_bytes())
     return text.run

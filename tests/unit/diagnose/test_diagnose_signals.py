@@ -145,7 +145,7 @@ in = ["cublasLt"]
 def test_native_stack_belongs_to_the_crash(frame, tmp_path):
     from pytest_rlregress.commands.diagnose.patterns import native_frame
     from pytest_rlregress.failures import catalogue
-    from pytest_rlregress.logs.prefixes import without_prefixes
+    from pytest_rlregress.logs.lines import without_prefixes
 
     assert native_frame(without_prefixes(frame).text) == STACKS[frame]
     write_failures(tmp_path, CUBLAS)
