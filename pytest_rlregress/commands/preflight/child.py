@@ -20,24 +20,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import stops  # type: ignore[import-not-found]  # beside this file, which is run where this package is not installed
+# They are beside this file, which is run where this package is not installed.
+import stops  # type: ignore[import-not-found]
+import trl_stops  # type: ignore[import-not-found]
 
 _STARTS = ("os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen", "socket.connect")
 _CHANGES = ("os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.link", "os.symlink", "os.truncate")
 _REPLACED = {
     "hydra": stops.replace_hydra,
-    "peft": stops.replace_peft,
-    "transformers.hf_argparser": stops.replace_parser,
-    "trl.scripts._hf_argparser": stops.replace_parser,
-    "trl.scripts.utils": stops.replace_defaults,
-    **dict.fromkeys(stops.LOADERS, stops.replace_loaders),
+    "peft": trl_stops.replace_peft,
+    "transformers.hf_argparser": trl_stops.replace_parser,
+    "trl.scripts._hf_argparser": trl_stops.replace_parser,
+    "trl.scripts.utils": trl_stops.replace_defaults,
+    **dict.fromkeys(trl_stops.LOADERS, trl_stops.replace_loaders),
 }
 
 
 def main(file: str, words: list[str]) -> None:
     """Run a command, and write the answer to a file."""
     stops.begin(file)
-    del sys.modules["stops"], sys.path[0]  # the command may have modules of the same names
+    del sys.modules["stops"], sys.modules["trl_stops"], sys.path[0]  # the command may have modules of the same names
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, _AfterImport())
     sys.addaudithook(_watch)
@@ -90,7 +92,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 def _replacement(name: str) -> Callable[[Any], None] | None:
     of_trl = re.fullmatch(r"trl\.(?:trainer|experimental\.\w+)\.\w+_(config|trainer)", name)
     if of_trl:
-        return stops.replace_configs if of_trl[1] == "config" else stops.replace_trainers  # type: ignore[no-any-return]
+        return trl_stops.replace_configs if of_trl[1] == "config" else trl_stops.replace_trainers  # type: ignore[no-any-return]
     return _REPLACED.get(name)
 
 

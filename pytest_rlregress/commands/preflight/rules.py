@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
 from pytest_rlregress.commands.preflight.document import Rule, RuleContext, Unchecked
-from pytest_rlregress.commands.preflight.environment import stale_ray_session, trainer_not_found
 from pytest_rlregress.commands.preflight.memory import gpu_memory_utilization, trainer_engine_oom
 from pytest_rlregress.commands.preflight.names import added_key, unknown_key, unknown_value
 from pytest_rlregress.commands.preflight.training import engine_mode, engine_sleeps, lora_of, trains_with_fsdp
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
+
+_STOP = "ray stop  # ends every Ray process of this machine, and removes the address"
 
 
 def config_key_placement(run: RuleContext) -> Iterator[Advice | Unchecked]:
@@ -172,6 +173,29 @@ def undeclared_dependency(run: RuleContext) -> Iterator[Advice | Unchecked]:
         yield Unchecked(run.packages_unknown)
     else:
         yield from remedies.undeclared_dependencies(run.config.tree)
+
+
+def trainer_not_found(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """A command whose interpreter has no module of the trainer."""
+    config = run.config
+    module = config.program.partition(" ")[0]
+    package = module.partition(".")[0]
+    if not config.interpreter:
+        return
+    if run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
+    elif not config.answer and (why := remedies.module_not_found(config.interpreter, module, config.environ)):
+        yield Advice(module, why, f"the interpreter that has {package}, and no other {package} on its PYTHONPATH")
+
+
+def stale_ray_session(run: RuleContext) -> Iterator[Advice | Unchecked]:
+    """An address of a Ray cluster that is gone."""
+    if run.packages_unknown:
+        yield Unchecked(run.packages_unknown)
+    elif found := remedies.stale_ray_address(run.config.environ):
+        named = found.endswith("as RAY_ADDRESS says")
+        why = f"ray.init() joins the cluster at {found}, where nobody answers"
+        yield Advice("RAY_ADDRESS", why, "unset RAY_ADDRESS" if named else _STOP)
 
 
 def _uses_vllm(run: RuleContext) -> bool:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from pytest_rlregress.commands.preflight.kept_answers import ask_installed
-from pytest_rlregress.commands.preflight.known_keys import KEYS, VALUES
+from pytest_rlregress.commands.preflight.trainers import KEYS, VALUES
 
 # Tables of verl's that are handed on to something else, whatever is in them.
 _HANDED_ON = re.compile(r"kwargs|override|env_vars|extra_|_configs?_dict|hydra|defaults")

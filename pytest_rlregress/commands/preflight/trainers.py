@@ -1,4 +1,4 @@
-"""By what keys each trainer's configuration says what the rules ask for."""
+"""Each trainer's keys: those by which its configuration says what the rules ask for, and those that preflight knows."""
 
 from __future__ import annotations
 
@@ -72,4 +72,57 @@ TRAINERS = {
         checkpointing=("gradient_checkpointing", ""),
         lora=("use_peft", ""),
     ),
+}
+
+# Keys and values that preflight itself reads, and their neighbours: what is compared where no trainer is installed.
+KEYS = {
+    "verl": {
+        "algorithm": "adv_estimator gamma lam use_kl_in_reward kl_penalty norm_adv_by_std_in_grpo",
+        "data": "train_files val_files train_batch_size max_prompt_length max_response_length prompt_key truncation "
+        "filter_overlong_prompts shuffle seed return_raw_chat",
+        "actor_rollout_ref": "hybrid_engine actor model ref rollout",
+        "actor_rollout_ref.model": "path override_config enable_gradient_checkpointing use_remove_padding use_liger "
+        "lora_rank lora_alpha target_modules use_fused_kernels trust_remote_code external_lib",
+        "actor_rollout_ref.actor": "strategy optim fsdp_config policy_loss ppo_mini_batch_size ppo_micro_batch_size "
+        "ppo_micro_batch_size_per_gpu use_dynamic_bsz ppo_max_token_len_per_gpu loss_agg_mode use_kl_loss kl_loss_coef "
+        "kl_loss_type entropy_coeff clip_ratio clip_ratio_low clip_ratio_high ppo_epochs grad_clip "
+        "ulysses_sequence_parallel_size",
+        "actor_rollout_ref.actor.fsdp_config": "param_offload optimizer_offload offload_policy model_dtype fsdp_size",
+        "actor_rollout_ref.rollout": "name n gpu_memory_utilization tensor_model_parallel_size max_model_len "
+        "max_num_batched_tokens max_num_seqs enforce_eager free_cache_engine temperature top_p top_k dtype load_format "
+        "log_prob_micro_batch_size log_prob_micro_batch_size_per_gpu enable_chunked_prefill",
+        "trainer": "n_gpus_per_node nnodes total_epochs total_training_steps logger project_name experiment_name "
+        "save_freq test_freq val_before_train resume_mode default_local_dir critic_warmup",
+    },
+    "prime-rl": {
+        "": "inference_gpu_ids trainer_gpu_ids max_steps model wandb trainer orchestrator inference ckpt",
+        "trainer.model": "name seq_len ac lora attn fsdp_cpu_offload compile",
+        "orchestrator": "batch_size rollouts_per_example seq_len sampling buffer env",
+        "orchestrator.sampling": "max_tokens temperature seed",
+        "inference": "gpu_memory_utilization model parallel",
+        "inference.model": "name max_model_len enforce_eager",
+    },
+    "trl": {
+        "": "model_name_or_path dataset_name dataset_config output_dir learning_rate num_train_epochs max_steps "
+        "bf16 fp16 per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps "
+        "gradient_checkpointing num_generations max_completion_length max_prompt_length use_vllm vllm_mode "
+        "vllm_gpu_memory_utilization vllm_max_model_length vllm_tensor_parallel_size vllm_enable_sleep_mode "
+        "vllm_server_host vllm_server_port beta epsilon epsilon_high loss_type scale_rewards use_peft lora_r "
+        "lora_alpha attn_implementation dtype torch_dtype warmup_steps warmup_ratio lr_scheduler_type "
+        "report_to logging_steps save_steps save_strategy seed temperature",
+    },
+}
+VALUES = {
+    "verl": {
+        "algorithm.adv_estimator": "gae grpo gpg opo rloo remax reinforce_plus_plus reinforce_plus_plus_baseline",
+        "actor_rollout_ref.actor.loss_agg_mode": "token-mean seq-mean-token-sum seq-mean-token-mean "
+        "seq-mean-token-sum-norm",
+        "actor_rollout_ref.rollout.name": "vllm sglang",
+    },
+    "prime-rl": {},
+    "trl": {
+        "vllm_mode": "colocate server",
+        "loss_type": "grpo bnpo dr_grpo dapo cispo",
+        "scale_rewards": "group batch none",
+    },
 }
