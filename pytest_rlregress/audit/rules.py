@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -84,30 +84,26 @@ def _mask(rows: TokenRows, context: AuditContext) -> Result:
 def _reward(rows: TokenRows, context: AuditContext) -> Result:
     names = ("token_level_scores", "token_level_rewards", "rewards")
     on_tokens = [one for one in names if one in rows.columns and rows.columns[one].shape == rows.mask.shape]
-    if not on_tokens:
-        return UncheckedReason(
-            "its rewards are of rows and not of tokens" if "rewards" in context.names else _none_of(*names)
-        )
-    return [
-        finding
-        for one in on_tokens
-        for finding in checks.reward_is_trained_on(rows.columns[one], rows.mask, context.name(one))
-    ]
+    if not on_tokens and "rewards" in context.names:
+        return UncheckedReason("its rewards are of rows and not of tokens")
+    return _each(on_tokens, checks.reward_is_trained_on, rows, context) if on_tokens else _none_of(*names)
 
 
 def _not_a_number(rows: TokenRows, context: AuditContext) -> Result:
-    values = {one: rows.columns[one] for one in (*OF_RESPONSES, "advantages", "rewards") if one in rows.columns}
-    fitting = {one: value for one, value in values.items() if value.dim() == 1 or value.shape == rows.mask.shape}
-    if not fitting:
-        return _none_of(*LOG_PROBS, "advantages", "rewards")
-    return [f for one, value in fitting.items() for f in checks.finite(value, rows.mask, context.name(one))]
+    columns = [one for one in (*OF_RESPONSES, "advantages", "rewards") if one in rows.columns]
+    fitting = [one for one in columns if rows.columns[one].dim() == 1 or rows.columns[one].shape == rows.mask.shape]
+    return _each(fitting, checks.finite, rows, context) if fitting else _none_of(*LOG_PROBS, "advantages", "rewards")
 
 
 def _log_probs(rows: TokenRows, context: AuditContext) -> Result:
     columns = rows.log_probs()
-    if not columns:
-        return _none_of(*LOG_PROBS)
-    return [f for one, value in columns.items() for f in checks.not_above_zero(value, rows.mask, context.name(one))]
+    return _each(columns, checks.not_above_zero, rows, context) if columns else _none_of(*LOG_PROBS)
+
+
+def _each(
+    columns: Iterable[str], check: Callable[..., list[Finding]], rows: TokenRows, context: AuditContext
+) -> list[Finding]:
+    return [found for one in columns for found in check(rows.columns[one], rows.mask, context.name(one))]
 
 
 def _filled(rows: TokenRows, context: AuditContext) -> Result:
@@ -157,13 +153,13 @@ def _positions(rows: TokenRows, context: AuditContext) -> Result:
 def _group_size(seen: SeenRows, context: AuditContext) -> Result:
     if not seen.groups:
         return _none_of("uid", "prompts")
-    if max(map(len, seen.groups.values())) == 1:
+    if not seen.has_groups:
         return UncheckedReason("every row is a group of its own")
     return group_checks.group_sizes(seen.groups, context.name("uid", "prompts"))
 
 
 def _group_spread(seen: SeenRows, context: AuditContext) -> Result:
-    if not seen.groups or max(map(len, seen.groups.values())) == 1:
+    if not seen.has_groups:
         return UncheckedReason("there are no groups")
     if not seen.rewards:
         return _none_of("token_level_scores", "rewards")
@@ -171,7 +167,7 @@ def _group_spread(seen: SeenRows, context: AuditContext) -> Result:
 
 
 def _duplicate(seen: SeenRows, context: AuditContext) -> Result:
-    if not seen.groups or max(map(len, seen.groups.values())) == 1:
+    if not seen.has_groups:
         return UncheckedReason("there are no groups")
     if not seen.samples:
         return _none_of("responses", "input_ids")

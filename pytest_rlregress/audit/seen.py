@@ -43,6 +43,11 @@ class SeenRows:
         """The rows of each group, after the last row."""
         return rows_of(self.group)
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether a group has more than one row."""
+        return len(self.groups) < len(self.group)
+
     def add(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
         """Keep what is needed of these rows."""
         if rows is not None and rows.ids is not None and rows.responses is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,14 +114,12 @@ def _audit(options: argparse.Namespace) -> tuple[AuditReport, dict[str, str]]:
     audit = Audit(found, options.eos or _ends(batch, options.model), set(options.skip) & CHECKS.keys())
     kept: list[model_gap.SampledRow] = []
     wanted = {number * rows // options.model_rows for number in range(options.model_rows)}
-    progress = _Progress(rows)
     read = 0
     for piece in _on_one_thread(batch.pieces(found)):
         tokens = audit.add(piece)
         if options.model and tokens:
             kept += model_gap.sampled_rows(tokens, read, wanted)
         read += len(next(iter(piece.values()))) if tokens is None else len(tokens.mask)
-        progress.say(read)
     report = audit.report()
     if options.model and "gap" not in options.skip:
         said = batch.meta.get("temperature")
@@ -161,16 +158,3 @@ def _id(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is no token id; an id is a number from 0 on")
     return int(text)
-
-
-class _Progress:
-    """Says how many rows are read, where it takes more than some seconds."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows, self._next = rows, time.monotonic() + 3
-
-    def say(self, rows: int) -> None:
-        """So many are read."""
-        if time.monotonic() > self._next and rows < self._rows:
-            self._next = time.monotonic() + 3
-            print(f"rlregress audit: {rows:,} of {self._rows:,} rows", file=sys.stderr)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import audited
 import pytest
@@ -232,15 +231,6 @@ def test_ctrl_c(good, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "rlregress audit: interrupted\n")
-
-
-def test_progress_is_said_where_it_takes_long(audit, good, monkeypatch):
-    clock = iter(range(0, 1000, 4))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr("pytest_rlregress.audit.files.PIECE_BYTES", 1)
-    code, _, err = audit(good)
-    assert code == 0
-    assert "rlregress audit: 3 of 8 rows\n" in err
 
 
 def test_help_names_every_check(capsys):
