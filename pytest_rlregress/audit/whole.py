@@ -8,10 +8,9 @@ from typing import Any
 
 from pytest_rlregress.audit import columns
 from pytest_rlregress.audit.batch import TokenRows, token_rows
-from pytest_rlregress.audit.comparison import ColumnComparison
 from pytest_rlregress.audit.findings import Finding, later, merged
 from pytest_rlregress.audit.rules import CHECKS, GROUP_RULES, TOKEN_RULES, AuditContext, Result, UncheckedReason
-from pytest_rlregress.audit.seen import SeenRows
+from pytest_rlregress.audit.seen import ColumnComparison, SeenRows
 
 
 @dataclass

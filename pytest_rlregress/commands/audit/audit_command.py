@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.audit import columns, files, model_gap, rendering
+from pytest_rlregress.audit import columns, files, model_gap
 from pytest_rlregress.audit.batch import BatchError
+from pytest_rlregress.audit.findings import Finding
 from pytest_rlregress.audit.rules import CHECKS
 from pytest_rlregress.audit.whole import Audit, AuditReport, has_tokens
 from pytest_rlregress.util.arguments import count
-from pytest_rlregress.util.text import wrapped
+from pytest_rlregress.util.text import checked_lines, plural, wrapped
 
 _DESCRIPTION = (
     "Check a batch that a trainer dumped: masks, log-probabilities, rewards, groups, positions. It may be "
@@ -94,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         for line in wrapped(f"rlregress audit: {options.batch}: {error}."):
             print(line, file=sys.stderr)
         return 2
-    print((rendering.as_json if options.json else rendering.as_text)(str(options.batch), about, report))
+    print((_as_json if options.json else _as_text)(str(options.batch), about, report))
     return 1 if report.findings else 0
 
 
@@ -158,3 +161,46 @@ def _id(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is no token id; an id is a number from 0 on")
     return int(text)
+
+
+def _as_json(file: str, about: Mapping[str, str], report: AuditReport) -> str:
+    """Write one JSON object; rows and tokens are from 0."""
+    return json.dumps(
+        {
+            "file": file,
+            **about,
+            "rows": report.rows,
+            "trained_tokens": report.tokens,
+            "findings": [asdict(one) for one in report.findings],
+            "notes": report.notes,
+            "checked": report.checked,
+            "not_checked": [{"check": check, "why": why} for check, why in report.unchecked.items()],
+        },
+        indent=2,
+        ensure_ascii=False,
+    )
+
+
+def _as_text(file: str, about: Mapping[str, str], report: AuditReport) -> str:
+    """Write the findings, then what the batch is, what was measured, what was checked and what was not."""
+    lines = []
+    for one in report.findings:
+        lines += [f"{one.check}: {one.column}, {_extent(one, report.rows)}", *wrapped(one.what, "  ", "  ")]
+        for place in one.places:
+            token = "" if place.token is None else f", token {place.token}"
+            lines += wrapped(f"row {place.row}{token}{f': {place.text}' if place.text else ''}", "    ", "      ")
+        if one.rows > len(one.places):
+            lines.append(f"    and {one.rows - len(one.places):,} more")
+        lines += [*wrapped(f"instead: {one.instead}", "  ", "    "), ""]
+    found = plural(len(report.findings), "finding") if report.findings else "nothing found"
+    kind = ", ".join(filter(None, [about["form"], about["trainer"] and f"names of {about['trainer']}"]))
+    tokens = f", {report.tokens:,} trained tokens" if report.tokens else ""
+    lines += wrapped(f"{file} ({kind}), {report.rows:,} rows{tokens}: {found}", rest="  ")
+    for note in report.notes:
+        lines += wrapped(note, rest="  ")
+    return "\n".join([*lines, *checked_lines(report.checked, report.unchecked.items())])
+
+
+def _extent(one: Finding, rows: int) -> str:
+    every = "every row" if one.rows == rows else plural(one.rows, "row")
+    return f"{plural(one.tokens, 'token')} in {every}" if one.tokens else every

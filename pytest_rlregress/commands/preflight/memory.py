@@ -11,8 +11,14 @@ from dataclasses import replace
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import cuts_evenly, largest_micro_batch
 from pytest_rlregress.commands.preflight.document import RuleContext, Unchecked
-from pytest_rlregress.commands.preflight.model_size import SIZES, model_with
-from pytest_rlregress.commands.preflight.training import Training, engine_sleeps, on_one_card, training_of
+from pytest_rlregress.commands.preflight.training import (
+    SIZES,
+    Training,
+    engine_sleeps,
+    model_with,
+    on_one_card,
+    training_of,
+)
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.util.units import GIB
 

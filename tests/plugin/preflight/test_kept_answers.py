@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.commands.preflight import kept_answers
+from pytest_rlregress.commands.preflight import schema
 from pytest_rlregress.commands.preflight.command import ask
 
 PROGRAM = """
@@ -41,14 +41,14 @@ def asked(tmp_path, tmp_path_factory, monkeypatch):
         asked.append(arguments)
         return ask(*arguments)
 
-    monkeypatch.setattr(kept_answers, "ask", noted)
+    monkeypatch.setattr(schema, "ask", noted)
     asked.file = kept / "preflight" / "program.json"
     return asked
 
 
 def keys(folder):
-    kept_answers.ask_installed.cache_clear()  # as in a process of its own
-    return kept_answers.ask_installed("program", "python", str(folder / "program.py"))["keys"]
+    schema.ask_installed.cache_clear()  # as in a process of its own
+    return schema.ask_installed("program", "python", str(folder / "program.py"))["keys"]
 
 
 def test_is_asked_once_and_again_after_a_change(asked, tmp_path, monkeypatch):
@@ -80,6 +80,6 @@ def test_an_environment_is_not_written_down(asked, tmp_path, monkeypatch):
 def test_an_error_is_not_kept(asked, tmp_path):
     (tmp_path / "run.yaml").write_text("a: [\n")
     words = "program", "python", str(tmp_path / "program.py")
-    assert "error" in kept_answers.ask_installed(*words)
+    assert "error" in schema.ask_installed(*words)
     (tmp_path / "run.yaml").write_text("lr: 1\n")
     assert keys(tmp_path) == ["lr"]

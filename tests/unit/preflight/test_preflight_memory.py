@@ -8,7 +8,7 @@ import pytest
 from installed import TESTS
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.commands.preflight.model_size import model_of
+from pytest_rlregress.commands.preflight.training import model_of
 
 CONFIGS = TESTS / "configs"
 V5, GSPO = CONFIGS / "prime-rl-h100-7b-lora.toml", CONFIGS / "verl-h200-gspo-3b.yaml"
