@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_rlregress.commands.report.judgement import next_commands
 from pytest_rlregress.commands.report.judgement.facts import Change, Night, Point
-from pytest_rlregress.commands.report.judgement.kinds import Kind
 from pytest_rlregress.commands.report.page import tables
-from pytest_rlregress.commands.report.text import between
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.logs import ansi
 from pytest_rlregress.records.record_types import RecordedTest
@@ -53,8 +51,6 @@ class FailingTest:
     entry: RecordedTest
     parts: tuple[ShownText, ...]
     course: tuple[tuple[str, int], ...]
-    between: str
-    bisect: str
     again: str
 
 
@@ -71,20 +67,8 @@ def cases(night: Night, history: History, catalogue: Mapping[str, Failure]) -> t
         course = tuple((word, len(list(same))) for word, same in groupby(past[-COURSE:]))
         known = catalogue.get(point.failure or "")
         again = shlex.join(next_commands.again(point.run, [test]))
-        differs, command = _cause(change)
-        found.append(
-            FailingTest(f"evidence-{number}", test, point, change, known, entry, parts, course, differs, command, again)
-        )
+        found.append(FailingTest(f"evidence-{number}", test, point, change, known, entry, parts, course, again))
     return found, max(0, len(every) - MOST)
-
-
-def _cause(change: Change | None) -> tuple[str, str]:
-    """Return what was exchanged between a test's last good run and its first bad one, and the bisect of that."""
-    if change is None or change.kind is Kind.FLAKE or change.before is None or change.since is None:
-        return "", ""
-    before, since = change.before.run, change.since.run
-    command = next_commands.bisect(before, since, change.test, change.latest.failure)
-    return between(before, since, [(change.before, change.latest)]), shlex.join(command)
 
 
 def _parts(message: str, trace: str, room: int) -> tuple[ShownText, ...]:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import datetime
 
 from pytest_rlregress.commands.report.judgement.facts import Night
-from pytest_rlregress.commands.report.judgement.headline import Colour
 from pytest_rlregress.commands.report.judgement.kinds import QUIET, Kind
-from pytest_rlregress.commands.report.text import hardware as hardware
 from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.util.text import plural as plural
-
-#: Tone of the headline by its colour.
-HEADLINES: dict[Colour, str] = {"green": "good", "amber": "warn", "red": "bad"}
 
 
 def tone(word: str) -> str:

@@ -1,4 +1,4 @@
-"""The page's plots: what training steps measured, as the coordinates of inline SVG and as a table."""
+"""The page's plots: what training steps measured, as the coordinates of inline SVG."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pytest_rlregress.commands.report.judgement.facts import RecordedRun
+from pytest_rlregress.commands.report.judgement.stories import between
 from pytest_rlregress.commands.report.page import formatting
-from pytest_rlregress.commands.report.text import between
 from pytest_rlregress.fixtures.step_measurements import MINIATURE
 from pytest_rlregress.goldens.step_numbers import split_name
 
-#: Runs of a platform in the table beside its plots: the newest.
-TABLE_ROWS = 200
 #: A plot's size in pixels, and where its axes are.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 130, 64, 394, 10, 110
 
@@ -64,12 +62,10 @@ class Plot:
 
 @dataclass(frozen=True)
 class PlatformPlots:
-    """A platform's plots; its newest runs in numbers: run, a number a metric, what changed; how many are left out."""
+    """A platform's plots."""
 
     platform: str
     plots: list[Plot]
-    table: list[tuple[str, list[float | None], str]]
-    left_out: int
 
 
 def metrics_of(runs: Sequence[RecordedRun]) -> tuple[Metric, ...]:
@@ -82,9 +78,9 @@ def metrics_of(runs: Sequence[RecordedRun]) -> tuple[Metric, ...]:
     return (*METRICS, *(one for one in others if one.name in measured))
 
 
-def make_plots(runs: Sequence[RecordedRun], metrics: Sequence[Metric]) -> list[PlatformPlots]:
+def make_plots(runs: Sequence[RecordedRun]) -> list[PlatformPlots]:
     """Make the plots of every platform that has measured something; all have the same time axis, a week at least."""
-    measured = [run for run in runs if run.numbers]
+    measured, metrics = [run for run in runs if run.numbers], metrics_of(runs)
     if not measured:
         return []
     end = max(run.start for run in measured)
@@ -97,11 +93,7 @@ def make_plots(runs: Sequence[RecordedRun], metrics: Sequence[Metric]) -> list[P
         plots = [
             _plot(metric, mine, changes, span) for metric in metrics if any(metric.name in one.numbers for one in mine)
         ]
-        table = [
-            (formatting.moment(run.start), [_number(run, metric) for metric in metrics], changes.get(run.id, ""))
-            for run in mine[: -TABLE_ROWS - 1 : -1]
-        ]
-        found.append(PlatformPlots(platform, plots, table, max(0, len(mine) - TABLE_ROWS)))
+        found.append(PlatformPlots(platform, plots))
     return found
 
 
