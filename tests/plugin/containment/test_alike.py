@@ -97,46 +97,42 @@ def pytest_warning_recorded(warning_message, when, nodeid, location):
 """
 
 
-def seen(run, pytester, mark, *options):
-    (pytester.path / "seen.jsonl").unlink(missing_ok=True)
-    pytester.makeconftest(CONFTEST)
-    result = run(KINDS.replace("MARK", mark), *options)
-    lines = [json.loads(line) for line in (pytester.path / "seen.jsonl").read_text().splitlines()]
-    texts = [
-        re.sub(r"0x[0-9a-f]+|/\S+/tmp_\S+|fixture 'no_such_fixture'(?s:.*)", "…", json.dumps(line)) for line in lines
-    ]
-    return result, texts, lines
-
-
-@pytest.mark.parametrize("options", [(), ("-W", "error"), ("-v",), ("--tb=short",)], ids=lambda options: options[-1:])
+@pytest.mark.parametrize("options", [(), ("-W", "error"), ("-v", "--tb=short")], ids=["default", "errors", "short"])
 def test_reports_and_warnings_are_those_of_pytests_own_process(run, pytester, options):
-    _, own, lines = seen(run, pytester, "", *options)
-    outcomes, contained, _ = seen(run, pytester, 'pytest.mark.isolated(group="kinds")', *options)
+    pytester.makeconftest(CONFTEST)
+    marks = {"test_own": "", "test_contained": 'pytest.mark.isolated(group="kinds")'}
+    result = run({name: KINDS.replace("MARK", mark) for name, mark in marks.items()}, *options)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    told = (pytester.path / "seen.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in told if "test_own.py" in line]
     by_name = {(line[1].partition("::")[2], line[2]): line for line in lines if line[0] == "report"}
     assert "At index 2 diff: 3 != 4" in by_name["test_comparison", "call"][5]  # else nothing was explained in either
+    texts = [re.sub(r"0x[0-9a-f]+|/\S+/tmp_\S+|fixture 'no_such_fixture'(?s:.*)", "…", line) for line in told]
+    own = [text for text in texts if "test_own.py" in text]
+    contained = [text.replace("test_contained", "test_own") for text in texts if "test_contained.py" in text]
     if options != ("-W", "error"):
         assert any("careful" in text for text in own if text.startswith('["warning"'))
     # A warning of a class of the test's own arrives as a UserWarning that names it.
     own = [
-        re.sub(r'"Special", "careful"', '"UserWarning", "test_it.test_own_warning.<locals>.Special: careful"', text)
+        re.sub(r'"Special", "careful"', '"UserWarning", "test_own.test_own_warning.<locals>.Special: careful"', text)
         for text in own
     ]
     # Warnings of a test come before its reports from a child, and after them in pytest itself.
     for one, other in zip(sorted(contained), sorted(own), strict=True):
         assert one == other
-    assert outcomes.ret == pytest.ExitCode.TESTS_FAILED
 
 
 def test_output_of_both_streams_is_shown_in_the_order_it_was_written(run):
+    """Under --capture=sys, too: a child's descriptors are its own."""
     body = """
         import os, subprocess, sys, pytest
         @pytest.mark.isolated
         def test_it():
             print("one", flush=True); print("two", file=sys.stderr, flush=True)
-            os.write(1, b"three\\n"); subprocess.run(["echo", "four"])
+            os.write(sys.stdout.fileno(), b"three\\n"); subprocess.run(["echo", "four"])
             assert 0
     """
-    run(body).stdout.fnmatch_lines(["*Captured stdout call*", "one", "two", "three", "four"])
+    run(body, "--capture=sys").stdout.fnmatch_lines(["*Captured stdout call*", "one", "two", "three", "four"])
 
 
 @pytest.mark.parametrize("option", ["-s", "--capture=tee-sys"])

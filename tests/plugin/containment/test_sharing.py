@@ -15,7 +15,7 @@ import pytest
 
 def hold():
     begun = time.time()
-    time.sleep(1)
+    time.sleep(0.5)
     with open(f"held-{os.getpid()}", "w") as file:
         file.write(f"{begun} {time.time()} {os.environ['CUDA_VISIBLE_DEVICES']}")
 

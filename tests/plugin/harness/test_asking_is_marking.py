@@ -146,6 +146,12 @@ def test_own_fixture(mine): assert contained() and mine == os.getpid()
 def test_use(): assert contained()
 def test_missing(advantages_of): assert 0
 def test_plain(): assert not contained()
+@pytest.mark.needs("apex")
+def test_needs(gradient_of): assert 0
+@pytest.mark.hw("h100")
+def test_hardware(gradient_of): assert 0
+@pytest.mark.isolated(env={"ONE_OF_MINE": "1"})
+def test_variable(gradient_of): assert os.environ["ONE_OF_MINE"] == "1"
 """
 # A child's pid is another one than that which collected.
 CONFTEST = """
@@ -171,14 +177,10 @@ def light(run, pytester, monkeypatch):
     return lambda body, *options: run(body, "-p", "light", *options)
 
 
-def test_asking_contains_and_needs(light):
-    result = light(ASKS, "-rs")
-    result.assert_outcomes(passed=4, skipped=1)
+def test_asking_contains_and_needs_and_markers_add_to_it(light):
+    result = light(ASKS, "-rs", "--hw=cpu", "test_it.py")
+    result.assert_outcomes(passed=5, skipped=3)
     result.stdout.fnmatch_lines(["*SKIPPED*apex is not installed*"])
-
-
-def test_under_xdist(light):
-    light(ASKS, "-n2", ".").assert_outcomes(passed=4, skipped=1)
 
 
 def test_a_broken_component_blocks_who_asks(light):
@@ -189,33 +191,16 @@ def test_a_broken_component_blocks_who_asks(light):
     )
 
 
-def test_markers_add_to_it(light):
-    body = """
-        import pytest
-        @pytest.mark.needs("apex")
-        def test_needs(gradient_of): assert 0
-        @pytest.mark.hw("h100")
-        def test_hardware(gradient_of): assert 0
-        @pytest.mark.isolated(env={"ONE_OF_MINE": "1"})
-        def test_variable(gradient_of):
-            import os
-            assert os.environ["ONE_OF_MINE"] == "1"
-    """
-    light(body, "--hw=cpu", "test_it.py").assert_outcomes(skipped=2, passed=1)
-
-
-@pytest.mark.parametrize(
-    ("fixture", "code"), [("gradient_of", pytest.ExitCode.OK), ("synced", pytest.ExitCode.TESTS_FAILED)]
-)
-def test_a_hardware_run_counts_who_computes_there(light, fixture, code):
-    result = light(f"def test_it({fixture}): pass", "-p", "two_cards", "--hw=h100", "test_it.py")
+def test_a_hardware_run_counts_who_computes_there(light):
+    result = light("def test_it(gradient_of): pass", "-p", "two_cards", "--hw=h100", "test_it.py")
     result.assert_outcomes(passed=1)
-    assert result.ret == code, result.stdout.str()
+    assert result.ret == pytest.ExitCode.OK, result.stdout.str()
 
 
-def test_a_skipped_test_is_no_hardware_test(light):
-    body = "import pytest\ndef test_it(gradient_of): pytest.skip('not today')"
+def test_what_computes_elsewhere_and_what_is_skipped_is_no_hardware_test(light):
+    body = "import pytest\ndef test_skip(gradient_of): pytest.skip('not today')\ndef test_it(synced): pass"
     result = light(body, "-p", "two_cards", "--hw=h100", "test_it.py")
+    result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*--hw=h100 ran no hardware test*"])
 
@@ -255,14 +240,11 @@ def test_inline_runs_it_here(light):
     result.stdout.fnmatch_lines(["*contained tests run in this process*"])
 
 
-@pytest.mark.parametrize("option", ["--setup-plan", "--collect-only"])
-def test_what_runs_nothing_starts_nothing(light, option):
-    result = light("def test_it(training_step): assert 0", option, "-v")
+def test_what_runs_nothing_starts_nothing(light):
+    result = light("def test_it(training_step): assert 0", "--setup-plan", "-v")
     assert result.ret == pytest.ExitCode.OK
     assert "rlregress:" not in result.stdout.str()
-    result.stdout.fnmatch_lines(["*test_it*"])
-    if option == "--setup-plan":
-        result.stdout.fnmatch_lines(["*SETUP    S tiny_qwen*", "*SETUP    F training_step*"])
+    result.stdout.fnmatch_lines(["*SETUP    S tiny_qwen*", "*SETUP    F training_step*"])
 
 
 def test_a_file_that_dies_on_import_costs_only_itself(light):

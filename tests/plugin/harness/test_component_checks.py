@@ -88,7 +88,11 @@ from pathlib import Path
 import pytest
 
 @pytest.mark.parametrize(
-    "component", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("numpy", "tokenizers")]
+    "component",
+    [
+        *(pytest.param(name, marks=pytest.mark.needs(name)) for name in ("numpy", "tokenizers")),
+        pytest.param("both", marks=pytest.mark.needs("tokenizers", "numpy")),
+    ],
 )
 def test_it(component):
     Path(f"{component}.pid").write_text(str(os.getpid()))
@@ -96,7 +100,7 @@ def test_it(component):
 
 
 def test_a_check_between_two_tests_leaves_their_process_running(run, pytester):
-    run(SHARED).assert_outcomes(passed=2)
+    run(SHARED).assert_outcomes(passed=3)
     pids = {file.read_text() for file in pytester.path.glob("*.pid")}
     assert len(pids) == 1, "the check of the second component ended the process of the first test"
 

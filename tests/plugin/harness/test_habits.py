@@ -21,7 +21,7 @@ TWO = ONE + "\n@pytest.mark.isolated\ndef test_two(): pass\n"
 
 @pytest.mark.parametrize("option", ["--setup-show", "--setup-only"])
 def test_what_does_not_reach_into_children_is_a_usage_error(run, option):
-    result = run(TWO, option)
+    result = run(TWO, option, here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {option} does not reach into contained tests*2 are selected*--rl-inline.*"])
 
@@ -58,15 +58,14 @@ def test_a_plan_of_fixtures_needs_no_child(run):
     assert "rlregress:" not in result.stdout.str()
 
 
-@pytest.mark.parametrize("option", ["--setup-show", "--setup-only"])
-def test_set_up_is_shown_inline(run, option):
-    result = run(TWO, option, "--rl-inline")
+def test_set_up_is_shown_inline(run):
+    result = run(TWO, "--setup-show", "--rl-inline")
     result.stdout.fnmatch_lines(["*contained tests run in this process*", "*SETUP    F engine*"])
 
 
 @pytest.mark.parametrize("option", ["--fixtures", "--fixtures-per-test", "--markers"])
 def test_what_is_shown_instead_of_a_run_is_shown(run, option):
-    result = run(ONE, "--hw=cpu", option, "test_it.py")
+    result = run(ONE, "--hw=cpu", option, "test_it.py", here=True)
     assert result.ret == pytest.ExitCode.OK
     assert not result.errlines
     result.stdout.fnmatch_lines(
@@ -109,12 +108,10 @@ def test_inline_tests_have_their_verdicts_and_the_variables_of_their_marker(run,
     result.stdout.fnmatch_lines(["*test_act CHANGED*", "*test_remedy HELD*", "*changed 1/1*held 1/1*"])
 
 
-@pytest.mark.parametrize("how", ["option", "ini"])
-def test_warnings_as_errors(run, pytester, how):
-    if how == "ini":
-        pytester.makeini("[pytest]\nfilterwarnings = error")
+def test_warnings_as_errors(run, pytester):
+    pytester.makeini("[pytest]\nfilterwarnings = error")
     body = "import pytest, warnings\n@pytest.mark.isolated\ndef test_warns(): warnings.warn('careful')\n"
-    result = run(body + "@pytest.mark.isolated\ndef test_quiet(): pass", *(["-W", "error"] if how == "option" else []))
+    result = run(body + "@pytest.mark.isolated\ndef test_quiet(): pass")
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(["*UserWarning: careful*"])
 
@@ -160,13 +157,16 @@ def test_a_log_file_is_the_pytest_process_own(run, pytester):
 
 
 SUBTESTS = """
+from types import FunctionType
 import pytest, unittest
 
-@pytest.mark.{side}("short-column")
-def test_parts(subtests):
+@pytest.mark.guards("short-column")
+def test_remedy(subtests):
     for number in range(4):
         with subtests.test(number=number):
-            assert number % 2 == 0, f"part {{number}}"
+            assert number % 2 == 0, f"part {number}"
+
+test_act = pytest.mark.reproduces("short-column")(FunctionType(test_remedy.__code__, globals()))
 
 @pytest.mark.isolated
 class Test(unittest.TestCase):
@@ -178,13 +178,12 @@ class Test(unittest.TestCase):
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="subtests came with pytest 9")
-@pytest.mark.parametrize(("side", "verdict"), [("guards", "regressed"), ("reproduces", "changed")])
-def test_a_test_fails_with_a_part_of_it_and_is_one_test(run, short_column, side, verdict):
-    result = run(SUBTESTS.format(side=side), "-v")
+def test_a_test_fails_with_a_part_of_it_and_is_one_test(run, short_column):
+    result = run(SUBTESTS, "-v")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*SUBFAILED*", "*Test::test_unittest FAILED*"])
     result.stdout.fnmatch_lines(["*AssertionError: part 1*", "*another failed subtest*", "*part 3*"])
-    result.stdout.fnmatch_lines([f"*{verdict} 1/1*"])
+    result.stdout.fnmatch_lines(["*changed 1/1*regressed 1/1*"])
 
 
 def test_without_pytests_own_plugins(run):

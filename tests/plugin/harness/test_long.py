@@ -29,9 +29,8 @@ FILE = """
 SAID = "*1 x marked long: --rl-long runs them*"
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2", "--hw=cpu", "test_it.py")], ids=["one-process", "xdist"])
-def test_left_out_and_said(run, workers):
-    result = run(FILE, "--strict-markers", *workers)
+def test_left_out_and_said(run):
+    result = run(FILE, "--strict-markers", "-n2", "--hw=cpu", "test_it.py")
     assert result.parseoutcomes()["passed"] == 2
     result.stdout.fnmatch_lines(["OK on cpu: 2 tests passed.", SAID])
 
@@ -46,11 +45,6 @@ def test_run_when_asked_for(run):
     result = run(FILE, "--rl-long")
     result.assert_outcomes(passed=3)
     result.stdout.no_fnmatch_line(SAID)
-
-
-def test_the_environment_may_ask_for_them(run, monkeypatch):
-    monkeypatch.setenv("RLREGRESS_LONG", "1")
-    run(FILE, "-n1").assert_outcomes(passed=3)
 
 
 SIDES = """
@@ -105,14 +99,12 @@ def sides(pytester, run):
     folder = pytester.mkdir("mine")
     write_failures(folder, textwrap.dedent("".join(map(FAILURE.format, ["ours", "engines-only"]))))
     (folder / "test_it.py").write_text(textwrap.dedent(SIDES))
-    return lambda *arguments: run(
-        {}, f"--override-ini=rlregress_scenarios={folder}", "--hw=cpu", "-v", "mine", *arguments
-    )
+    fixed = f"--override-ini=rlregress_scenarios={folder}", "--hw=cpu", "-v", "mine"
+    return lambda *arguments: run({}, *fixed, *arguments, here="--collect-only" in arguments)
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["one-process", "xdist"])
-def test_a_quick_run_has_one_test_a_side_that_needs_no_engine(sides, workers):
-    result = sides("--rl-quick", *workers)
+def test_a_quick_run_has_one_test_a_side_that_needs_no_engine(sides):
+    result = sides("--rl-quick")
     assert result.parseoutcomes()["passed"] == 3
     for test in ("test_act?0?", "test_remedy?0?", "test_of_another_suite"):
         result.stdout.fnmatch_lines([f"*mine/test_it.py::{test}*"])

@@ -83,16 +83,18 @@ print("IMPORTED", sorted(name for name in sys.modules if name in {heavy!r} or na
 """
 
 
+#: Of a command its arguments, its exit code and the heavy modules it may import; of the others the help is asked for.
+ASKED = {
+    "list": ("list", 0, ()),
+    "diagnose": ("diagnose log", 0, ()),
+    "preflight": ("preflight run.toml --hw=h100", 3, ("pynvml",)),
+    "report": ("report records --json -", 0, ()),
+    "run": ("run --hw=h100 --record-dir=. --output=nowhere/page.html", 2, ("psutil",)),
+}
+
+
 @pytest.mark.parametrize(
-    ("args", "code", "also"),
-    [
-        *((f"{name} --help", 0, ()) for name in COMMANDS),
-        ("list", 0, ()),
-        ("diagnose log", 0, ()),
-        ("preflight run.toml --hw=h100", 3, ("pynvml",)),
-        ("report records --json -", 0, ()),
-        ("run --hw=h100 --record-dir=. --output=nowhere/page.html", 2, ("psutil",)),
-    ],
+    ("args", "code", "also"), [ASKED.get(name, (f"{name} --help", 0, ())) for name in COMMANDS], ids=COMMANDS
 )
 def test_a_command_imports_no_pytest_and_no_other_command(tmp_path, args, code, also):
     (tmp_path / "log").write_text("ValueError: no\n")

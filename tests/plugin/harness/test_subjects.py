@@ -53,7 +53,7 @@ def check(tmp_path, monkeypatch):
         write_failures(tmp_path, ENTRY.replace("SUBJECT", subject))
         known = catalogue.load([catalogue.SHIPPED, tmp_path])
         settings = SimpleNamespace(
-            subjects=ini or {}, source={"subjects": INI}, start_timeout=3.0 if "hangs" in subject else 60.0
+            subjects=ini or {}, source={"subjects": INI}, start_timeout=1.0 if "hangs" in subject else 60.0
         )
         subjects.check(settings, known)
         return known["reasoning-is-rewarded"], settings
@@ -109,7 +109,7 @@ def test_fits(check, unloaded, subject, instead):
         ("mylab_is_a_script:f", "cannot be imported: SystemExit: usage: mylab_is_a_script FILE"),
         ("mylab_exits:f", "mylab_exits:f: cannot be imported: the process that tried ended with exit code 3"),
         ("mylab_dies:f", "mylab_dies:f: cannot be imported: the process that tried ended with SIGKILL"),
-        ("mylab_hangs:f", "mylab_hangs:f: cannot be imported: the process that tried was killed after 3 s"),
+        ("mylab_hangs:f", "mylab_hangs:f: cannot be imported: the process that tried was killed after 1 s"),
     ],
 )
 def test_wrong_entry_names_file_and_key(check, tmp_path, subject, words):
@@ -188,7 +188,7 @@ def scenario(pytester):
 @pytest.mark.parametrize("options", [["--hw=cpu"], ["--hw=cpu", "-n2"], []])
 def test_wrong_entry_ends_pytest_at_once(scenario, run, options):
     folder = scenario("mylab:visible_txt")
-    result = run({}, *options, "lab")
+    result = run({}, *options, "lab", here="-n2" not in options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     entry = folder / "reasoning_is_rewarded" / "failure.toml"
     words = f"ERROR: {entry}: failure reasoning-is-rewarded: key 'subject': mylab:visible_txt: cannot be"
