@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import signal
 import sys
 import tempfile
@@ -8,6 +9,7 @@ import tempfile
 import pytest
 from installed import build_wheel
 from made_failures import FAILURES, write_failures
+from nvml_answers import TWO_CARDS
 from short_paths import short_folder
 from xdist.scheduler import LoadScopeScheduling
 
@@ -110,6 +112,22 @@ def run(pytester, monkeypatch):
         return pytester.runpytest_subprocess(*_WITHOUT, *args, timeout=120)
 
     return run
+
+
+@pytest.fixture
+def two_cards(pytester, monkeypatch):
+    """Options of a run on two H100s, as NVML tells of them; ``two_cards(name=code)`` adds plugins of the test's own."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    folder = pytester.mkdir("plugins")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+
+    def two_cards(**plugins):
+        plugins = {"two_cards": TWO_CARDS, **plugins}
+        for name, code in plugins.items():
+            (folder / f"{name}.py").write_text(code)
+        return [word for name in plugins for word in ("-p", name)] + ["--hw=h100"]
+
+    return two_cards
 
 
 # Runs pytest under a reaper, as a contained child is; both end with it, and so does what was left.

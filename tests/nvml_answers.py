@@ -10,16 +10,13 @@ from installed import TESTS
 
 MIB = 2**20
 
-#: A conftest's beginning: the machine as NVML would tell of it has one H100, or two.
-ONE_CARD, TWO_CARDS = (
-    f"""
+#: A plugin for the fixture ``two_cards``: the machine as NVML would tell of it has two H100s.
+TWO_CARDS = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
 from nvml_answers import FakeNvml, h100
-sys.modules["pynvml"] = FakeNvml({cards})
+sys.modules["pynvml"] = FakeNvml(h100(0), h100(1))
 """
-    for cards in ("h100(0)", "h100(0), h100(1)")
-)
 
 
 @dataclass

@@ -7,7 +7,6 @@ import sys
 from itertools import combinations
 
 import pytest
-from nvml_answers import TWO_CARDS
 
 HOLDS = """
 import os, time
@@ -33,11 +32,8 @@ def test_both(number):
 """
 
 
-def test_gpu_belongs_to_one_worker_at_a_time(run, pytester, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pytester.makepyfile(two_cards=TWO_CARDS)
-    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
-    run(HOLDS, "-p", "two_cards", "--hw=h100", "-n2", ".").assert_outcomes(passed=6)
+def test_gpu_belongs_to_one_worker_at_a_time(run, pytester, two_cards):
+    run(HOLDS, *two_cards(), "-n2", ".").assert_outcomes(passed=6)
     held = []
     for file in pytester.path.glob("held-*"):
         begun, ended, devices = file.read_text().split()
@@ -82,10 +78,7 @@ pool.acquire, pool.WarmServer.fork = counted, fork_or_refuse
 """
 
 
-def test_only_tests_that_need_a_gpu_take_one_and_a_failed_fork_gives_it_back(run, pytester, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pytester.makepyfile(two_cards=TWO_CARDS, refuses=REFUSES)
-    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+def test_only_tests_that_need_a_gpu_take_one_and_a_failed_fork_gives_it_back(run, pytester, two_cards):
     result = run(
         """
         import pytest
@@ -100,7 +93,8 @@ def test_only_tests_that_need_a_gpu_take_one_and_a_failed_fork_gives_it_back(run
         @pytest.mark.isolated
         def test_plain_again(): pass
         """,
-        *("-p", "two_cards", "-p", "refuses", "--hw=h100", "."),
+        *two_cards(refuses=REFUSES),
+        "test_it.py",
     )
     result.assert_outcomes(passed=2, errors=1)
     assert (pytester.path / "held").read_text().split() == ["0", "0", "1", "0"]  # the first imports the file
@@ -119,10 +113,7 @@ gpu_memory.wait_for_gpu_memory = wait_for_gpu_memory
 """
 
 
-def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pytester.makepyfile(two_cards=TWO_CARDS, waits=WAITS)
-    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, two_cards):
     result = run(
         """
         import os, signal
@@ -134,7 +125,8 @@ def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, mon
             open("pid", "w").write(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
         """,
-        *("-p", "two_cards", "-p", "waits", "--hw=h100", "."),
+        *two_cards(waits=WAITS),
+        "test_it.py",
     )
     result.assert_outcomes(failed=1)
     assert (pytester.path / "pid").read_text() in (pytester.path / "waited-for").read_text().split()

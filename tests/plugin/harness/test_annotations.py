@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_failures import write_failures
-from nvml_answers import ONE_CARD
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.harness import github
@@ -238,12 +237,8 @@ def test_paths_are_those_of_the_repository(annotated, pytester, monkeypatch):
     assert found[0][2].endswith("\ntest_scen.py::test_fails[x/y]")
 
 
-def test_hardware_run_without_a_hardware_test_is_warned_of(annotated, pytester, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    pytester.makepyfile(one_card=ONE_CARD)
-    monkeypatch.setenv("PYTHONPATH", str(pytester.path))
+def test_hardware_run_without_a_hardware_test_is_warned_of(annotated, two_cards):
     files = {"test_it": "def test_passes(): pass", "test_hw": "@pytest.mark.hw('h100')\ndef test_it(): pass"}
-    options = ("-p", "one_card", "--hw=h100")
-    [(kind, properties, _)] = annotated(files, *options, "test_it.py")
+    [(kind, properties, _)] = annotated(files, *two_cards(), "test_it.py")
     assert kind == "warning"
     assert properties["title"].startswith("--hw=h100 ran no hardware test, so nothing was proved about this hardware")

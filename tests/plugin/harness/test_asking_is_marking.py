@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from nvml_answers import TWO_CARDS
 
 from pytest_rlregress.fixtures import declare
 from pytest_rlregress.harness.stack_fixtures import STACK_FIXTURES, asked_by
@@ -164,14 +161,10 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture
-def light(run, pytester, monkeypatch):
+def light(run, pytester, monkeypatch, two_cards):
     """``light(files, *options)``: run pytest with fixtures of the stack that need next to nothing of it."""
-    folder = pytester.mkdir("plugins")
-    folder.joinpath("light.py").write_text(LIGHT)
-    folder.joinpath("two_cards.py").write_text(TWO_CARDS)
-    folder.joinpath("datasets.py").write_text("raise RuntimeError('no Arrow here')")
-    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    two_cards(light=LIGHT)
+    pytester.path.joinpath("plugins", "datasets.py").write_text("raise RuntimeError('no Arrow here')")
     monkeypatch.delenv("PYTEST_PID", raising=False)
     pytester.makeconftest(CONFTEST)
     return lambda body, *options: run(body, "-p", "light", *options)
@@ -191,15 +184,15 @@ def test_a_broken_component_blocks_who_asks(light):
     )
 
 
-def test_a_hardware_run_counts_who_computes_there(light):
-    result = light("def test_it(gradient_of): pass", "-p", "two_cards", "--hw=h100", "test_it.py")
+def test_a_hardware_run_counts_who_computes_there(light, two_cards):
+    result = light("def test_it(gradient_of): pass", *two_cards(), "test_it.py")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.OK, result.stdout.str()
 
 
-def test_what_computes_elsewhere_and_what_is_skipped_is_no_hardware_test(light):
+def test_what_computes_elsewhere_and_what_is_skipped_is_no_hardware_test(light, two_cards):
     body = "import pytest\ndef test_skip(gradient_of): pytest.skip('not today')\ndef test_it(synced): pass"
-    result = light(body, "-p", "two_cards", "--hw=h100", "test_it.py")
+    result = light(body, *two_cards(), "test_it.py")
     result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*--hw=h100 ran no hardware test*"])

@@ -50,14 +50,14 @@ def test_a_warning_in_a_shipped_scenario_is_no_error(folder, outcome):
 
 def test_folder_with_spaces_is_refused(run, mine):
     folder = mine(FAILURES.replace("short-column", "short column"))
-    result = run({}, str(folder))
+    result = run({}, str(folder), here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         ["*short column/failure.toml: the name of its folder is not that of a failure; allowed: lower-case*"]
     )
 
 
-@pytest.mark.parametrize("options", [[], ["-n1"], ["-k", "act"]])
+@pytest.mark.parametrize("options", [["-n1"], ["-k", "act"]])
 def test_failure_without_tests(run, mine, options):
     folder = mine(FAILURES + OTHER + IN_LOGS)
     result = run({}, str(folder), "-p", "no:cacheprovider", *options)
@@ -69,7 +69,7 @@ def test_failure_without_tests(run, mine, options):
 
 def test_failure_without_tests_is_an_error_where_warnings_are(run, mine):
     folder = mine(FAILURES + OTHER)
-    result = run({}, str(folder), "-W", "error::pytest.PytestWarning")
+    result = run({}, str(folder), "-W", "error::pytest.PytestWarning", here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*failure long-column has no test*"])
 
@@ -79,34 +79,25 @@ def test_part_of_a_folder_says_nothing_of_the_rest(run, mine):
     test = folder / "long_column" / "test_long.py"
     test.write_text(SIDES.replace("short-column", "long-column"))
     for arguments in ([folder / "test_short.py"], [folder, "--ignore", test]):
-        result = run({}, *map(str, arguments))
+        result = run({}, "--collect-only", *map(str, arguments), here=True)
         assert result.ret == pytest.ExitCode.OK
         assert "has no test" not in result.stdout.str()
 
 
 @needs.stack
 @pytest.mark.parametrize("options", [[], pytest.param(["-n2"], marks=pytest.mark.slow)])
-def test_file_that_imports_torch_at_its_top(run, pytester, options):
-    marked = "import pytest\n@pytest.mark.needs('torch')\ndef test_it(): pass\n"
-    pytester.makepyfile(helper="import torch")
-    result = run({"test_other": "def test_it(): pass", "test_slow": f"import helper\n{marked}"}, *options)
+def test_file_that_imports_the_stack_at_its_top(run, pytester, options):
+    pytester.makepyfile(helper="import ray")
+    marked = "import pytest\n@pytest.mark.needs('pydantic')\ndef test_it():"
+    files = {
+        "test_at_its_top": f"import helper\n{marked} pass\n",
+        "test_inside": f"{marked}\n    import transformers\n",
+        "test_none_of_ours": "import transformers\ndef test_it(): pass\n",
+    }
+    result = run(files, *options)
     assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["*ScenarioWarning: test_slow.py imports torch at its top, or what it imports does*"])
-    assert result.stdout.str().count("imports torch at its top") == 1
-
-
-@needs.stack
-@pytest.mark.parametrize(
-    "body",
-    [
-        "import torch\ndef test_it(): pass\n",  # none of ours
-        "import pytest\n@pytest.mark.needs('torch')\ndef test_it():\n    import torch\n",
-    ],
-)
-def test_file_whose_import_is_no_matter(run, body):
-    result = run(body)
-    assert result.ret == pytest.ExitCode.OK
-    assert "ScenarioWarning" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["*ScenarioWarning: test_at_its_top.py imports ray at its top, or what it imports *"])
+    assert result.stdout.str().count("at its top, or") == 1
 
 
 ENDS = """

@@ -185,21 +185,12 @@ def test_list_prints_every_profile(run):
         result.stdout.re_match_lines([rf"\W*{name}\b.*"])
 
 
-def test_hardware_run_without_hardware_test_fails(pytester, run):
-    """A profile of one's own that fits a machine without a GPU would be cpu: so a recorded H100 answers for NVML."""
-    pytester.makeconftest(
-        """
-        from pytest_rlregress import hardware
-        GPU = hardware.Gpu(0, "NVIDIA H100 80GB HBM3", (9, 0), 81559 * 2**20, "GPU-1", False)
-        hardware.discover = lambda: hardware.Machine((GPU,), "580.1", "")
-        """
-    )
+def test_hardware_run_without_hardware_test_fails(run, two_cards):
     plain = "import pytest\n@pytest.mark.isolated\ndef test_plain(): pass\n"
-    two_cards = "@pytest.mark.hw('h100', count=2)\ndef test_two(): pass\n"
-    result = run(plain + two_cards, "--hw=h100", "test_it.py")
+    result = run(f"{plain}@pytest.mark.hw('h100', count=3)\ndef test_three(): pass\n", *two_cards(), "test_it.py")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["FAILED on h100: --hw=h100 ran no hardware test*", "Not tried, 1 test, for want of: *2*"]
+        ["FAILED on h100: --hw=h100 ran no hardware test*", "Not tried, 1 test, for want of: *3*"]
     )
 
 
