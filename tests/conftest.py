@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import signal
 import sys
@@ -87,6 +88,26 @@ def short_column(pytester, monkeypatch):
     folder = pytester.mkdir("mine")
     write_failures(folder, FAILURES)
     monkeypatch.setenv("RLREGRESS_SCENARIOS", str(folder))
+
+
+@pytest.fixture
+def preflight(capsys):
+    """Run ``preflight``: its exit code, (failure, key, why, instead) of what is about names, and their doubts."""
+    from pytest_rlregress.cli import main
+    from pytest_rlregress.commands.preflight import rules
+
+    def preflight(*arguments):
+        code = main(["preflight", "--hw=h200", "--json", *map(str, arguments)])
+        report = json.loads(capsys.readouterr().out)
+        found = [
+            (one["failure"], one["key"], one["why"], one["instead"])
+            for one in report["findings"]
+            if one["failure"] in rules.OWN
+        ]
+        doubts = [one["why"] for one in report["not_checked"] if one["failure"] in rules.OWN]
+        return code, found, doubts
+
+    return preflight
 
 
 # Plugins of others that take longer to import than all else, and the one that changes the order of what tests read.

@@ -51,13 +51,6 @@ def test_an_id_with_dashes_selects_its_tests(run, short_column):
     run(body, "-k", "short-column").assert_outcomes(passed=1, deselected=1)
 
 
-def test_a_plan_of_fixtures_needs_no_child(run):
-    result = run(TWO, "--setup-plan")
-    assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["*SETUP    F engine", "*test_one (fixtures used: engine*", "*TEARDOWN F engine"])
-    assert "rlregress:" not in result.stdout.str()
-
-
 def test_set_up_is_shown_inline(run):
     result = run(TWO, "--setup-show", "--rl-inline")
     result.stdout.fnmatch_lines(["*contained tests run in this process*", "*SETUP    F engine*"])

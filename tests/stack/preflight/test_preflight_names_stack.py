@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 from commands import TOY, command_of
 from installed import TESTS
-
-from pytest_rlregress.cli import main
-from pytest_rlregress.commands.preflight import rules
 
 # One process for all, in which verl is asked once.
 pytestmark = [pytest.mark.isolated(group="preflight-verl"), pytest.mark.needs("verl-trainer")]
@@ -23,24 +19,6 @@ ROLLOUT = "actor_rollout_ref.rollout"
 def environment(monkeypatch):
     for name in ("RAY_ADDRESS", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def preflight(capsys):
-    """Run the command: its exit code, (failure, key, why, instead) of what is about names, and their doubts."""
-
-    def preflight(*arguments):
-        code = main(["preflight", "--hw=h200", "--json", *map(str, arguments)])
-        report = json.loads(capsys.readouterr().out)
-        found = [
-            (one["failure"], one["key"], one["why"], one["instead"])
-            for one in report["findings"]
-            if one["failure"] in rules.OWN
-        ]
-        doubts = [one["why"] for one in report["not_checked"] if one["failure"] in rules.OWN]
-        return code, found, doubts
-
-    return preflight
 
 
 @pytest.fixture

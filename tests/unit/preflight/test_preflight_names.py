@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from commands import command_of
 from installed import TESTS
 
-from pytest_rlregress.cli import main
-from pytest_rlregress.commands.preflight import names, rules
+from pytest_rlregress.commands.preflight import names
 
 CONFIGS = TESTS / "configs"
 GSPO = CONFIGS / "verl-h200-gspo-3b.yaml"
 ROLLOUT = "actor_rollout_ref.rollout"
-
-
-@pytest.fixture
-def preflight(capsys):
-    """Run the command: its exit code, (failure, key, why, instead) of what is about names, and their doubts."""
-
-    def preflight(*arguments):
-        code = main(["preflight", "--hw=h200", "--json", *map(str, arguments)])
-        report = json.loads(capsys.readouterr().out)
-        found = [
-            (one["failure"], one["key"], one["why"], one["instead"])
-            for one in report["findings"]
-            if one["failure"] in rules.OWN
-        ]
-        doubts = [one["why"] for one in report["not_checked"] if one["failure"] in rules.OWN]
-        return code, found, doubts
-
-    return preflight
 
 
 def test_without_verl_what_is_known_is_compared_and_that_is_said(preflight):
