@@ -42,7 +42,7 @@ Traceback (most recent call last):
   File "/opt/train.py", line 14, in step
     raise RuntimeError("step failed")
 RuntimeError: step failed
-CUDA error: an illegal memory access was encountered
+CUDA error: misaligned address
 ./run.sh: line 3: 4242 Bus error               (core dumped) python train.py
 """
 
@@ -106,7 +106,7 @@ def test_unknown_events_are_listed(log, capsys):
     unknown = as_json(capsys)["unknown"]
     assert [(one["what"], one["places"][0]["line"]) for one in unknown] == [
         ("RuntimeError: step failed, after ZeroDivisionError: division by zero", 11),
-        ("CUDA error: an illegal memory access was encountered", 12),
+        ("CUDA error: misaligned address", 12),
         ("SIGBUS: ./run.sh: line 3: 4242 Bus error               (core dumped) python train.py", 13),
     ]
 

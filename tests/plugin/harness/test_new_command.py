@@ -35,13 +35,13 @@ CRASH = "Fatal Python error: Floating point exception\n\nThread 0x01 (most recen
 WRAPPED = (
     "ray.exceptions.RayTaskError(ValueError): \x1b[36mray::step()\x1b[39m (pid=9, ip=10.0.0.1) failed on every rank\n"
 )
-CUDA = "CUDA error: an illegal memory access was encountered\n"
+CUDA = "CUDA error: misaligned address\n"
 ERRORS = {
     "numbers": (TRACEBACK, "ShardError", "shard {number} of {name} is {number} GiB (at {name}), not {number}", None),
     "key": (BARE, "KeyError", "{number}", "train.py:load"),
     "crash": (CRASH, None, None, None),
     "ray": (WRAPPED, "ValueError", "ray::step() (pid={number}, ip={number}) failed on every rank", None),
-    "cuda": (CUDA, None, "CUDA error: an illegal memory access was encountered", None),
+    "cuda": (CUDA, None, "CUDA error: misaligned address", None),
 }
 
 
