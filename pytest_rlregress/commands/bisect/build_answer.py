@@ -14,8 +14,7 @@ from pytest_rlregress.commands.bisect.answer import (
     NotFound,
 )
 from pytest_rlregress.commands.bisect.follow import FollowedTest, describe_end, summarize_end
-from pytest_rlregress.commands.bisect.needs import find_lacking
-from pytest_rlregress.commands.environments.contents import EnvironmentContents, list_distributions
+from pytest_rlregress.commands.bisect.needs import EnvironmentContents, find_lacking, list_distributions
 from pytest_rlregress.commands.trials.context import TrialContext
 from pytest_rlregress.commands.trials.failure_comparison import list_documented
 from pytest_rlregress.commands.trials.runner import Candidate, TrialRunner

@@ -18,10 +18,15 @@ from pytest_rlregress.commands.bisect import follow, worktree
 from pytest_rlregress.commands.bisect.answer import Answer, Endpoint, NotFound
 from pytest_rlregress.commands.bisect.build_answer import build_command, build_found, build_not_found
 from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates, follow_test
-from pytest_rlregress.commands.bisect.needs import check_nothing_lacks, find_needs
+from pytest_rlregress.commands.bisect.needs import (
+    EnvironmentContents,
+    Needs,
+    check_nothing_lacks,
+    find_needs,
+    select_contents,
+)
 from pytest_rlregress.commands.bisect.worktree import BUILD_FILES, Checkout, Commit
-from pytest_rlregress.commands.environments import RequestError, contents
-from pytest_rlregress.commands.environments.contents import EnvironmentContents, Needs
+from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
 from pytest_rlregress.commands.trials.context import TrialContext
@@ -157,7 +162,7 @@ def open_commits(context: TrialContext) -> Generator[Commits]:
 def _select_contents(context: TrialContext, name: str) -> EnvironmentContents:
     """Select what is held fixed; all of this environment where it is not known what the project itself needs."""
     needs = find_needs(context) if name in locks.installed().lines else Needs()
-    return contents.select_contents(name, needs, context.options.with_editable)
+    return select_contents(name, needs, context.options.with_editable)
 
 
 def is_installable(folder: Path) -> bool:

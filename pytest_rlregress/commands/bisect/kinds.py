@@ -14,9 +14,16 @@ from pytest_rlregress.commands.bisect import checkout, follow
 from pytest_rlregress.commands.bisect.answer import Answer, ChangedSet, Culprit, Endpoint, tell
 from pytest_rlregress.commands.bisect.build_answer import build_command, build_found, build_not_found
 from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates, follow_test
-from pytest_rlregress.commands.bisect.needs import LacksPackages, check_nothing_lacks, find_needs
-from pytest_rlregress.commands.environments import RequestError, contents, indexes, requirements
-from pytest_rlregress.commands.environments.contents import EnvironmentContents
+from pytest_rlregress.commands.bisect.needs import (
+    EnvironmentContents,
+    LacksPackages,
+    check_nothing_lacks,
+    complete_lock,
+    find_needs,
+    list_distributions,
+    select_contents,
+)
+from pytest_rlregress.commands.environments import RequestError, indexes, requirements
 from pytest_rlregress.commands.environments.requirements import Requirements
 from pytest_rlregress.commands.trials import pytest_run, search
 from pytest_rlregress.commands.trials.context import TrialContext, open_context, refuse_shadowed, run_request
@@ -84,7 +91,7 @@ def bisect_releases(context: TrialContext) -> Answer:
     """
     options, package = context.options, context.options.words[0]
     refuse_shadowed([package])
-    held = contents.select_contents(package, find_needs(context), options.with_editable)
+    held = select_contents(package, find_needs(context), options.with_editable)
     installed = held.lock.version(package)
     known = {installed: held.lock} if installed is not None else {}
     found = find_candidates(context, package, options.good, options.bad, held, known)
@@ -172,7 +179,7 @@ def bisect_locks(context: TrialContext) -> Answer:
     options = context.options
     paths = options.good_lock or options.from_record, options.bad_lock or options.to_record
     read = locks.read if options.good_lock else reader.lock
-    good, bad = (contents.complete_lock(read(path), options.with_editable) for path in paths)
+    good, bad = (complete_lock(read(path), options.with_editable) for path in paths)
     if good == bad:
         raise RequestError(f"{paths[0]} and {paths[1]} hold the same packages: there is nothing to bisect")
     changed = LockChanges(good, bad, ("the good lock", "the bad lock"))
@@ -247,7 +254,7 @@ def _find_release(
         _find_candidates(context, upgrades.locks.by_name[name], held, after) for name in upgrades.units.members[unit]
     ]
     # Of packages that can only be moved together that one leads, and the others follow, which the tests say they need.
-    needed_packages = contents.list_distributions(pytest_run.list_declared_needs(context.request) or ())
+    needed_packages = list_distributions(pytest_run.list_declared_needs(context.request) or ())
     releases = max(
         filter(None, found), key=lambda one: (one.name in needed_packages, len(one.candidates)), default=None
     )

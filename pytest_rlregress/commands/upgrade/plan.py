@@ -13,8 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from pytest_rlregress.commands.environments import RequestError, requirements, resolver
-from pytest_rlregress.commands.environments.contents import HARNESS
+from pytest_rlregress.commands.environments import HARNESS, RequestError, requirements, resolver
 from pytest_rlregress.commands.environments.indexes import find_newest, find_release
 from pytest_rlregress.commands.environments.requirements import Requirements
 from pytest_rlregress.commands.environments.uv import Unbuildable

@@ -32,7 +32,7 @@ from pytest_rlregress.commands.bisect.answer import (
     NotFound,
     tell,
 )
-from pytest_rlregress.commands.environments.contents import EnvironmentContents
+from pytest_rlregress.commands.bisect.needs import EnvironmentContents
 from pytest_rlregress.commands.trials import document
 from pytest_rlregress.commands.trials.document import quote_command, redact, to_json, to_markdown, to_text
 from pytest_rlregress.commands.trials.progress import Progress, join_some

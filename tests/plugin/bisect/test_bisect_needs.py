@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from made_trials import make_run
 
-from pytest_rlregress.commands.bisect.needs import find_lacking
-from pytest_rlregress.commands.environments.contents import find_providers
+from pytest_rlregress.commands.bisect.needs import find_lacking, find_providers
 from pytest_rlregress.commands.trials import import_recorder, pytest_run
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.commands.trials.trial import Observation, Trial

@@ -17,8 +17,8 @@ from made_trials import make_run
 from pytest_rlregress.commands.bisect import checkout, follow, worktree
 from pytest_rlregress.commands.bisect.checkout import open_commits
 from pytest_rlregress.commands.bisect.follow import NoAnswer, follow_test
+from pytest_rlregress.commands.bisect.needs import EnvironmentContents
 from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.contents import EnvironmentContents
 from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.uv import Installer
 from pytest_rlregress.commands.trials import pytest_run
@@ -188,7 +188,7 @@ class Bisect:
 @pytest.fixture
 def bisect(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setattr(checkout.contents, "select_contents", lambda *_: EnvironmentContents(Lock({}), {}))
+    monkeypatch.setattr(checkout, "select_contents", lambda *_: EnvironmentContents(Lock({}), {}))
     return Bisect(tmp_path)
 
 
@@ -397,7 +397,7 @@ def test_a_project_whose_build_fails_is_told(tmp_path):
 def test_tests_elsewhere_and_projects_beside(repository, tmp_path, monkeypatch):
     lock = Lock({"tinylib": f"-e {repository}", "sibling": f"-e {repository / 'sibling'}", "other": f"-e {tmp_path}"})
     here, request = Path.cwd(), TrialRequest((str(tmp_path / "test_mine.py"),))
-    monkeypatch.setattr(checkout.contents, "select_contents", lambda *_: EnvironmentContents(lock, {}))
+    monkeypatch.setattr(checkout, "select_contents", lambda *_: EnvironmentContents(lock, {}))
     environments = Venv(tmp_path, Counted({}, True))
     context = _context(repository, "7..8", request=request, environments=environments, folder=tmp_path)
     with (

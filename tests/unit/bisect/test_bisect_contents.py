@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.commands.environments import contents
-from pytest_rlregress.commands.environments.contents import Needs
+from pytest_rlregress.commands.bisect import needs
+from pytest_rlregress.commands.bisect.needs import Needs
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError
 
@@ -19,13 +19,13 @@ def project(tmp_path):
 
 
 def test_all_of_this_environment():
-    found = contents.select_contents("verl", Needs())
+    found = needs.select_contents("verl", Needs())
     assert found.lock == locks.installed()
     assert found.left_out == ()
 
 
 def test_what_tests_need_and_nothing_else():
-    found = contents.select_contents("tokenizers", Needs(frozenset({"torch", "transformers"})))
+    found = needs.select_contents("tokenizers", Needs(frozenset({"torch", "transformers"})))
     assert {"torch", "transformers", "tokenizers", "pytest", "psutil", "hypothesis", "pytest-xdist"} <= {
         *found.lock.lines
     }
@@ -37,19 +37,19 @@ def test_what_tests_need_and_nothing_else():
 
 
 def test_the_package_itself_belongs_to_it_whatever_the_tests_need():
-    assert "ray" in contents.select_contents("Ray", TORCH).lock.lines
+    assert "ray" in needs.select_contents("Ray", TORCH).lock.lines
 
 
 def test_a_project_that_is_not_installed_here_may_need_anything(project):
-    found = contents.select_contents("torch", TORCH, [project])
+    found = needs.select_contents("torch", TORCH, [project])
     assert found.lock.lines == {**locks.installed().lines, "my-trainer": f"-e {project}"}
     with pytest.raises(LockError, match="names the project"):
-        contents.select_contents("torch", TORCH, [project / "nowhere"])
+        needs.select_contents("torch", TORCH, [project / "nowhere"])
 
 
 def test_a_lock_of_others_gets_the_harness_and_what_it_lacks(project):
     here = locks.installed()
-    found = contents.complete_lock(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}), [project])
+    found = needs.complete_lock(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}), [project])
     assert found.lines["torch"] == "torch==2.0"
     assert found.lines["psutil"] == "psutil==5.9"  # theirs, not ours
     assert found.lines["pytest"] == here.lines["pytest"]
