@@ -130,10 +130,8 @@ def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Pr
     """Make the context of trials of these tests: documented failures, files, folders and node ids.
 
     Raises:
-        RequestError: There is no such test.
+        RequestError: There is no such test, pip's or uv's configuration cannot be read, or uv is not installed.
         CatalogueError: There is no such failure.
-        RequestError: pip's or uv's configuration cannot be read.
-        RequestError: uv is not installed.
     """
     known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
     request = _make_request(tests, options, known)

@@ -214,8 +214,8 @@ def next_growth(
         if rest:
             chain = list(accumulate(rest, lambda so_far, unit: so_far | {unit}, initial=good))
             step = _extend([states.get(one) for one in chain])
-            if step.untried is not None:
-                return NextSet(chain[step.untried])
+            if isinstance(step, int):
+                return NextSet(chain[step])
             good = chain[step.last_good]
             if step.last_good < len(rest):
                 out[rest[step.last_good]] = chain[step.last_good + 1]
@@ -232,22 +232,11 @@ def next_growth(
         del out[cured]
 
 
-@dataclass(frozen=True)
-class _Extension:
-    """How far along a chain of growing sets it is good: up to ``last_good``, once nothing is ``untried``."""
-
-    last_good: int
-    untried: int | None = None
-
-
-def _extend(states: Sequence[State | None]) -> _Extension:
-    """Find the last good set of a chain whose first is good; the last of all is tried first."""
+def _extend(states: Sequence[State | None]) -> int | Window:
+    """Choose the next set of a growing chain to try, the last one first, or the window after its last good set."""
     if states[-1] is None:
-        return _Extension(0, len(states) - 1)
+        return len(states) - 1
     good = max(index for index, state in enumerate(states) if state is State.GOOD)
-    if good == len(states) - 1:
-        return _Extension(good)
-    bad = next(index for index in range(good + 1, len(states)) if states[index] is not None)
-    between = [State.GOOD, *[None] * (bad - good - 1), State.BAD]
-    step = next_candidate(between)
-    return _Extension(good, good + step) if isinstance(step, int) else _Extension(good)
+    bad = next((index for index in range(good + 1, len(states)) if states[index] is not None), good + 1)
+    step = next_candidate([State.GOOD, *[None] * (bad - good - 1), State.BAD])
+    return good + step if isinstance(step, int) else Window(good, good + 1)

@@ -95,8 +95,7 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
     A package that was named without a version stays behind its newest release where that cannot be installed here.
 
     Raises:
-        RequestError: It cannot be resolved: who forbids it.
-        RequestError: A version is not on the index, or that cannot be asked.
+        RequestError: It cannot be resolved, and who forbids it; or the index has no such version, or cannot be asked.
         LockError: The file of requirements cannot be read.
     """
     options, here = context.options, locks.installed()

@@ -33,9 +33,8 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
     """Preview the upgrade that was asked for.
 
     Raises:
-        RequestError: It cannot be resolved or built, or the tests cannot be run here or with it.
-        RequestError: A version is not on the index, or that cannot be asked.
-        RequestError: The disk is full.
+        RequestError: It cannot be resolved or built, the tests cannot be run here or with it, a version is not on the
+            index, the index cannot be asked, or the disk is full.
     """
     packages, tests = split_words(options.words)
     if not packages and not options.all:
