@@ -37,22 +37,83 @@ from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError, project_name
 from pytest_rlregress.util.git import git
 
-# Where a Python finds what could be imported by these names.
-_ORIGINS = """
-import sys
-if sys.path[0] == "":
-    del sys.path[0]  # of `-c`; a run has no such entry
-import importlib.util, json
-found = {}
-for name in json.load(sys.stdin):
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        continue
-    if spec is not None:
-        found[name] = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
-json.dump(found, sys.stdout)
-"""
+
+def bisect_commits(context: TrialContext) -> Answer:
+    """Find which commit of a checkout, between two revisions, made the test fail.
+
+    Raises:
+        GitError: No checkout, an unknown revision, …
+        LacksPackages: The tests missed some at an end that are installed here.
+    """
+    with open_commits(context) as commits:
+        ends = good, bad = commits.candidate(commits.good), commits.candidate(commits.bad)
+        held = commits.held
+        key = {"checkout": str(commits.top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
+        with context.runner(key, commits, commits.request) as runner, commits.working_folder():
+            try:
+                followed = follow_test(good, bad, runner, context.progress)
+                among = list_candidates(commits, followed)
+                culprit = follow.find_first_bad(among, followed)
+            except NoAnswer as error:
+                check_nothing_lacks(context, held, runner.trials.values())
+                return build_not_found(context, error.why, ends, runner, held)
+            last, first = culprit.last_good, culprit.first_bad
+            ends_now = f"{last.label}..{first.label}"
+            return build_found(
+                context,
+                followed,
+                held,
+                build_command(context, revisions=ends_now),
+                culprits=[replace(culprit, details=list_details(commits, first.label))],
+                edge=(among.find(last), among.find(first)),
+                days=(commits.good.day, commits.bad.day),
+            )
+
+
+def list_candidates(commits: Commits, followed: FollowedTest) -> OrderedCandidates:
+    """List the commits from the good end to the bad end, of a merge only the side merged into; both ends were tried.
+
+    Where the ends are on two branches, the commit that both come from is tried first.
+
+    Raises:
+        NoAnswer: That one is bad.
+    """
+    good, bad = commits.good, commits.bad
+    base = worktree.find_merge_base(commits.path, good, bad)
+    repaired, apart = base == bad, base not in (good, bad)
+    older, newer = (bad, good) if repaired else (base, bad)
+    line = [older, *worktree.list_commits(commits.path, f"{older.id}..{newer.id}")]
+    if apart:
+        line.insert(0, good)
+        if followed.try_(commits.candidate(base)).state is State.BAD:
+            older_label, repaired_label = (commits.candidate(one).label for one in (base, good))
+            reason = (
+                f"{older_label}, which both ends come from, is bad too: the failure was repaired on the way to "
+                f"{repaired_label}"
+            )
+            raise NoAnswer(NotFound("not monotone", older_label, repaired_label, reason))
+    if repaired:
+        line.reverse()
+    return OrderedCandidates(
+        commits.name,
+        tuple(map(commits.candidate, line)),
+        tuple(Endpoint(one.short, one.day, title=one.subject) for one in line),
+        repaired,
+    )
+
+
+def list_details(commits: Commits, at: str) -> tuple[tuple[str, str], ...]:
+    """List what else is known of the commit where the test flips."""
+    path = commits.path
+    merged = git(path, "rev-list", "--parents", "--max-count=1", at).count(" ") > 1
+    return (
+        ("files changed", worktree.show_changes(path, at, "--stat=100", "--stat-count=30").strip("\n")),
+        (
+            "requirements changed",
+            worktree.show_changes(path, at, "--unified=0", "--", *BUILD_FILES, "requirements*.txt"),
+        ),
+        ("a merge, and how to go into it", f"--revisions {at}^1..{at}^2" if merged else ""),
+    )
 
 
 class Commits:
@@ -192,6 +253,24 @@ def find_project_name(folder: Path, installer: Installer) -> str:
     return canonicalize_name(project["name"])
 
 
+# Where a Python finds what could be imported by these names.
+_ORIGINS = """
+import sys
+if sys.path[0] == "":
+    del sys.path[0]  # of `-c`; a run has no such entry
+import importlib.util, json
+found = {}
+for name in json.load(sys.stdin):
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        continue
+    if spec is not None:
+        found[name] = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+json.dump(found, sys.stdout)
+"""
+
+
 def find_shadowing_import(python: Path, project: Path, package: str, theirs: Path) -> str | None:
     """Say what would be imported instead of a project's own files; None where those are.
 
@@ -221,81 +300,3 @@ def _find_origins(python: Path, names: list[str], *options: str) -> dict[str, st
     command = [str(python), *options, "-c", _ORIGINS]
     asked = subprocess.run(command, input=json.dumps(names), env=environ, capture_output=True, text=True, check=True)
     return {name: place for name, place in json.loads(asked.stdout).items() if place}
-
-
-def bisect_commits(context: TrialContext) -> Answer:
-    """Find which commit of a checkout, between two revisions, made the test fail.
-
-    Raises:
-        GitError: No checkout, an unknown revision, …
-        LacksPackages: The tests missed some at an end that are installed here.
-    """
-    with open_commits(context) as commits:
-        ends = good, bad = commits.candidate(commits.good), commits.candidate(commits.bad)
-        held = commits.held
-        key = {"checkout": str(commits.top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
-        with context.runner(key, commits, commits.request) as runner, commits.working_folder():
-            try:
-                followed = follow_test(good, bad, runner, context.progress)
-                among = list_candidates(commits, followed)
-                culprit = follow.find_first_bad(among, followed)
-            except NoAnswer as error:
-                check_nothing_lacks(context, held, runner.trials.values())
-                return build_not_found(context, error.why, ends, runner, held)
-            last, first = culprit.last_good, culprit.first_bad
-            ends_now = f"{last.label}..{first.label}"
-            return build_found(
-                context,
-                followed,
-                held,
-                build_command(context, revisions=ends_now),
-                culprits=[replace(culprit, details=list_details(commits, first.label))],
-                edge=(among.find(last), among.find(first)),
-                days=(commits.good.day, commits.bad.day),
-            )
-
-
-def list_candidates(commits: Commits, followed: FollowedTest) -> OrderedCandidates:
-    """List the commits from the good end to the bad end, of a merge only the side merged into; both ends were tried.
-
-    Where the ends are on two branches, the commit that both come from is tried first.
-
-    Raises:
-        NoAnswer: That one is bad.
-    """
-    good, bad = commits.good, commits.bad
-    base = worktree.find_merge_base(commits.path, good, bad)
-    repaired, apart = base == bad, base not in (good, bad)
-    older, newer = (bad, good) if repaired else (base, bad)
-    line = [older, *worktree.list_commits(commits.path, f"{older.id}..{newer.id}")]
-    if apart:
-        line.insert(0, good)
-        if followed.try_(commits.candidate(base)).state is State.BAD:
-            older_label, repaired_label = (commits.candidate(one).label for one in (base, good))
-            reason = (
-                f"{older_label}, which both ends come from, is bad too: the failure was repaired on the way to "
-                f"{repaired_label}"
-            )
-            raise NoAnswer(NotFound("not monotone", older_label, repaired_label, reason))
-    if repaired:
-        line.reverse()
-    return OrderedCandidates(
-        commits.name,
-        tuple(map(commits.candidate, line)),
-        tuple(Endpoint(one.short, one.day, title=one.subject) for one in line),
-        repaired,
-    )
-
-
-def list_details(commits: Commits, at: str) -> tuple[tuple[str, str], ...]:
-    """List what else is known of the commit where the test flips."""
-    path = commits.path
-    merged = git(path, "rev-list", "--parents", "--max-count=1", at).count(" ") > 1
-    return (
-        ("files changed", worktree.show_changes(path, at, "--stat=100", "--stat-count=30").strip("\n")),
-        (
-            "requirements changed",
-            worktree.show_changes(path, at, "--unified=0", "--", *BUILD_FILES, "requirements*.txt"),
-        ),
-        ("a merge, and how to go into it", f"--revisions {at}^1..{at}^2" if merged else ""),
-    )
