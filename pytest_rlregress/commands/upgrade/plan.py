@@ -137,7 +137,7 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
 def list_steps_back(changes: Iterable[PackageChange]) -> tuple[str, ...]:
     """List the trainers and engines that are taken back, each with how far: what takes one back is not called safe."""
     return tuple(
-        f"{one.name} goes back from {read_version(one.before)} to {read_version(one.after)}"
+        f"{one.name} goes back from {_parse_version(one.before)} to {_parse_version(one.after)}"
         for one in changes
         if one.name in _TRAINERS_AND_ENGINES and goes_back(one)
     )
@@ -233,17 +233,11 @@ def _exclude_prereleases(here: Lock, lock: Lock, pins: Pins) -> list[str]:
     """List the conditions that exclude the pre-releases that a lock moves to, but for the wanted ones."""
     found = []
     for one in differences(here, lock):
-        before, after = read_version(one.before), read_version(one.after)
-        if one.name not in pins.wanted and _is_prerelease(after):
-            stays = _is_prerelease(before)
-            found.append(f"{one.name}=={before}" if stays else f"{one.name}<{Version(after).base_version}")
+        before, after = _parse_version(one.before), _parse_version(one.after)
+        if one.name not in pins.wanted and after and after.is_prerelease:
+            stays = before and before.is_prerelease
+            found.append(f"{one.name}=={before}" if stays else f"{one.name}<{after.base_version}")
     return found
-
-
-def _is_prerelease(version: str) -> bool:
-    with suppress(InvalidVersion):
-        return Version(version).is_prerelease
-    return False
 
 
 def find_instead(context: TrialContext, here: Lock, pins: Pins) -> tuple[str, ...]:
@@ -303,7 +297,7 @@ def _find_forbidding(context: TrialContext, here: Lock, pins: Pins, name: str) -
             context.environments.compile([wanted, here.lines[other]])
         except Unbuildable:
             return _describe_forbidding(here, {other: some})
-    older = [other for other in pins.floors & lines.keys() if _is_older(lines[other], versions[other])]
+    older = [other for other in pins.floors & lines.keys() if Version(lines[other]) < Version(versions[other])]
     if older:
         listed = (f"{other} {lines[other]}, and {other} {versions[other]} is installed" for other in sorted(older))
         return f": it needs {'; '.join(listed)}"
@@ -332,16 +326,12 @@ def _describe_forbidding(here: Lock, unmet: Mapping[str, Sequence[Requirement]])
 
 def goes_back(change: PackageChange) -> bool:
     """Return whether a package goes back to an older version."""
-    return _is_older(read_version(change.after), read_version(change.before))
+    before, after = _parse_version(change.before), _parse_version(change.after)
+    return before is not None and after is not None and after < before
 
 
-def _is_older(one: str, other: str) -> bool:
-    """Return whether a version is older than another one; False if one isn't a version."""
+def _parse_version(line: str | None) -> Version | None:
+    """Parse the version of a line of a lock; None where it names none."""
     with suppress(InvalidVersion):
-        return Version(one) < Version(other)
-    return False
-
-
-def read_version(line: str | None) -> str:
-    """Read the version of a line of a lock; "" where it names none."""
-    return (line or "").partition("==")[2]
+        return Version((line or "").partition("==")[2])
+    return None
