@@ -95,52 +95,6 @@ class _HereAndBeside:
         return self._environments.build(lock)
 
 
-# -- the answer -------------------------------------------------------------------------------------------------------
-
-
-def _build_answer(
-    context: TrialContext,
-    plan: UpgradePlan,
-    asked: Collection[str],
-    baseline: Baseline,
-    whole: Tried,
-    grown: tuple[SafeSet, Lock] | None,
-    runner: TrialRunner,
-) -> UpgradeAnswer:
-    changes = plan.locks.by_name
-    back = list_steps_back(changes.values())
-    safe_set, safe = grown or (None, plan.locks.after)
-    output = context.options.output
-    if output and safe != plan.locks.before and (grown or (whole.state is State.GOOD and not back)):
-        write_whole(output, safe.text)
-    else:
-        output = None
-    return UpgradeAnswer(
-        asked=_describe_request(context),
-        command=("rlregress", *context.options.arguments),
-        asked_for=tuple(str(changes[name]) for name in asked),
-        moved_along=tuple(str(one) for name, one in changes.items() if name not in asked),
-        safe=whole.state is State.GOOD and not back,
-        back=back,
-        instead=plan.instead,
-        stays=plan.stays,
-        trouble=whole.reason if whole.state is State.UNKNOWN else "",
-        changes=comparison.summarize_effects(whole.effects),
-        gone=comparison.list_gone(whole.effects),
-        unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
-        safe_set=safe_set,
-        run_context=RunContext.here(baseline.hardware),
-        tried=tuple(map(baseline.summarize, runner.trials.values())),
-        seconds=runner.seconds_before + context.progress.elapsed,
-        output=str(output or ""),
-    )
-
-
-def _describe_request(context: TrialContext) -> str:
-    options = context.options
-    return " ".join(["--all"] * options.all + options.words)
-
-
 @dataclass(frozen=True)
 class Tried:
     """A set of upgrades that was tried.
@@ -264,3 +218,49 @@ def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried
     kept = upgrades.names(found.kept)
     left_out = tuple(LeftOut(describe(unit), explain(because)) for unit, because in sorted(found.left_out.items()))
     return SafeSet(tuple(str(changes[name]) for name in kept), left_out), upgrades.locks.apply(kept)
+
+
+# -- the answer -------------------------------------------------------------------------------------------------------
+
+
+def _build_answer(
+    context: TrialContext,
+    plan: UpgradePlan,
+    asked: Collection[str],
+    baseline: Baseline,
+    whole: Tried,
+    grown: tuple[SafeSet, Lock] | None,
+    runner: TrialRunner,
+) -> UpgradeAnswer:
+    changes = plan.locks.by_name
+    back = list_steps_back(changes.values())
+    safe_set, safe = grown or (None, plan.locks.after)
+    output = context.options.output
+    if output and safe != plan.locks.before and (grown or (whole.state is State.GOOD and not back)):
+        write_whole(output, safe.text)
+    else:
+        output = None
+    return UpgradeAnswer(
+        asked=_describe_request(context),
+        command=("rlregress", *context.options.arguments),
+        asked_for=tuple(str(changes[name]) for name in asked),
+        moved_along=tuple(str(one) for name, one in changes.items() if name not in asked),
+        safe=whole.state is State.GOOD and not back,
+        back=back,
+        instead=plan.instead,
+        stays=plan.stays,
+        trouble=whole.reason if whole.state is State.UNKNOWN else "",
+        changes=comparison.summarize_effects(whole.effects),
+        gone=comparison.list_gone(whole.effects),
+        unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
+        safe_set=safe_set,
+        run_context=RunContext.here(baseline.hardware),
+        tried=tuple(map(baseline.summarize, runner.trials.values())),
+        seconds=runner.seconds_before + context.progress.elapsed,
+        output=str(output or ""),
+    )
+
+
+def _describe_request(context: TrialContext) -> str:
+    options = context.options
+    return " ".join(["--all"] * options.all + options.words)
