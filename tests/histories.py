@@ -13,6 +13,7 @@ kind           subject, value              what happens (for ever, or until the 
 =============  ==========================  =================================================================
 upgrade        package, version            that version is installed; no version: the package is gone
 driver         -, version                  the GPU's driver
+python         -, version                  Python itself
 device         -, name                     the GPU's name
 commit         -, hexadecimal digits       the checkout's commit
 dirty          -                           the checkout is dirty
@@ -165,7 +166,7 @@ def record(
     words = {
         e.subject: e.value or "regressed" for e in events if e.kind == "bad" or (e.kind == "flake" and not attempt)
     }
-    last = {kind: [e.value for e in events if e.kind == kind][-1:] for kind in ("driver", "device", "commit")}
+    last = {kind: [e.value for e in events if e.kind == kind][-1:] for kind in ("driver", "device", "commit", "python")}
     kinds = {event.kind for event in events}
     factors = {event.subject: float(event.value) for event in events if event.kind == "measure"}
     settings = {event.subject: event.value for event in events if event.kind == "setting"}
@@ -186,8 +187,7 @@ def record(
         "format": FORMAT,
         "stack": {
             "requirements": lock.text.splitlines(),
-            "python": "3.11.7",
-            "platform": "Linux-6.8.0-x86_64-with-glibc2.36",
+            "python": (last["python"] or ["3.11.7"])[0],
             "versions": {
                 name: version
                 for name, component in COMPONENTS.items()
@@ -200,12 +200,10 @@ def record(
             "driver": (last["driver"] or ["570.86.10"])[0] if device else None,
             "devices": [_device(device)] if device else [],
             "cpu": {"model": "AMD EPYC 9454 48-Core Processor", "cores": 48},
-            "memory_bytes": 540 * 2**30,
         },
         "git": {"commit": commit, "dirty": "dirty" in kinds},
         "run": {
             "arguments": [f"--hw={platform}", "--rl-record-dir=records"],
-            "host": f"{platform}-0",
             "selection": [],
             "settings": {"ini file": "pyproject.toml", **settings},
         },
@@ -271,14 +269,7 @@ def _lock() -> locks.Lock:
 
 
 def _device(name: str) -> dict[str, Any]:
-    identity = uuid.uuid5(uuid.NAMESPACE_DNS, name)
-    return {
-        "name": name,
-        "memory_bytes": 81559 * 2**20,
-        "uuid": f"GPU-{identity}",
-        "mig": False,
-        "capability": "9.0",
-    }
+    return {"name": name, "memory_bytes": 81559 * 2**20, "mig": False, "capability": "9.0"}
 
 
 def _entry(

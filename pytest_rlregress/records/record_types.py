@@ -7,8 +7,6 @@ release.
 
 from __future__ import annotations
 
-import platform
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -23,8 +21,8 @@ from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
 from pytest_rlregress.records.answer import summarise
 from pytest_rlregress.records.selection import narrowing
 
-#: Version of what is under ``extra``.
-FORMAT = 2
+#: Version of what is under ``extra``. Keys of format 2 that nothing decides by are passed over.
+FORMAT = 3
 
 Status = Literal["passed", "failed", "skipped", "pending", "other"]
 RawStatus = Literal["passed", "failed", "error", "skipped", "xfailed", "xpassed", "pending", "interrupted"]
@@ -96,7 +94,6 @@ class InstalledStack(msgspec.Struct):
 
     requirements: list[str]
     python: str = ""
-    platform: str = ""
     versions: dict[str, str] = {}
 
 
@@ -112,7 +109,6 @@ class RecordedDevice(msgspec.Struct):
 
     name: str
     memory_bytes: int | None = None
-    uuid: str = ""
     mig: bool = False
     capability: str = ""
 
@@ -123,7 +119,6 @@ class RecordedHardware(msgspec.Struct):
     profile: str | None = None
     driver: str | None = None
     cpu: Processor | None = None
-    memory_bytes: int = 0
     devices: list[RecordedDevice] = []
 
 
@@ -131,14 +126,11 @@ class PytestCall(msgspec.Struct):
     """How pytest was called.
 
     Attributes:
-        workers: xdist's.
         selection: What chose the tests: paths, ``-k``, ``--rl-long`` and their like; empty for the default run.
         settings: The ini file, and what differs from the defaults.
     """
 
     arguments: list[str] = []
-    host: str = ""
-    workers: int | None = None
     selection: list[str] = []
     settings: dict[str, str] = {}
 
@@ -182,22 +174,12 @@ class Summary(msgspec.Struct, kw_only=True):
     stop: int
 
 
-class OperatingSystem(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The operating system, and the commit of the checkout."""
-
-    os_platform: str
-    os_release: str
-    os_version: str
-    commit: str = ""
-
-
 class Results(msgspec.Struct):
     """What a run found."""
 
     tool: Tool
     summary: Summary
     tests: list[RecordedTest]
-    environment: OperatingSystem
     extra: RunExtra
 
 
@@ -214,7 +196,6 @@ class Record(msgspec.Struct, rename="camel"):
 
 def begun(start: int, extra: RunExtra) -> Record:
     """Build the record of a run that has just begun."""
-    system = platform.uname()
     return Record(
         report_format="CTRF",
         spec_version="0.0.0",  # the one that the format's reference implementation reads
@@ -225,9 +206,6 @@ def begun(start: int, extra: RunExtra) -> Record:
             tool=Tool("pytest", metadata.version("pytest")),
             summary=Summary(tests=0, start=start, stop=start),
             tests=[],
-            environment=OperatingSystem(
-                sys.platform, system.release, system.version, extra.git.commit if extra.git else ""
-            ),
             extra=extra,
         ),
     )

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from pytest_rlregress.hardware.processor import cpu
@@ -37,8 +36,6 @@ def found(session: Session, config: pytest.Config) -> RunExtra:
     """Describe the run's command, stack, hardware and checkout."""
     call = PytestCall(
         arguments=[str(argument) for argument in config.invocation_params.args],
-        host=platform.node(),
-        workers=config.getoption("numprocesses", None) or None,
         selection=find_selection(session, config),
         settings=_settings(session.settings, config),
     )
@@ -89,18 +86,16 @@ def _stack(stack: Stack) -> InstalledStack:
     return InstalledStack(
         requirements=locks.installed().text.splitlines(),
         python=platform.python_version(),
-        platform=platform.platform(),
         versions={name: stack.versions[name] for name in COMPONENTS if name in stack.versions},
     )
 
 
 def _hardware(session: Session) -> RecordedHardware:
-    machine, memory = session.machine, psutil.virtual_memory().total
+    machine = session.machine
     devices = [
-        RecordedDevice(gpu.name, gpu.memory_bytes, gpu.uuid, gpu.mig, ".".join(map(str, gpu.capability)))
-        for gpu in machine.gpus
+        RecordedDevice(gpu.name, gpu.memory_bytes, gpu.mig, ".".join(map(str, gpu.capability))) for gpu in machine.gpus
     ]
-    return RecordedHardware(session.profile_id, machine.driver, Processor(**cpu()), memory, devices)
+    return RecordedHardware(session.profile_id, machine.driver, Processor(**cpu()), devices)
 
 
 def _git(folder: Path) -> CheckoutState | None:

@@ -11,7 +11,7 @@ from pytest_rlregress.commands.report.judgement.kinds import Kind
 from pytest_rlregress.commands.report.judgement.next_commands import near
 
 #: Raised when a key changes its meaning.
-FORMAT = 3
+FORMAT = 4
 
 
 def as_json(found: Night | RunComparison) -> dict[str, Any]:
@@ -52,7 +52,6 @@ def _platform(platform: PlatformNight) -> dict[str, Any]:
         "word": platform.word,
         "runs": list(map(_run, platform.runs)),
         "last": platform.last and _run(platform.last),
-        "last_good": platform.last_good and _run(platform.last_good),
     }
 
 

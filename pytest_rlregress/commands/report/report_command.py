@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.report import json_document, text
-from pytest_rlregress.commands.report.history.record_files import HistoryError
 from pytest_rlregress.commands.report.history.store import History, open_history
 from pytest_rlregress.commands.report.judgement import comparison, night
 from pytest_rlregress.commands.report.judgement.comparison import RunComparison
 from pytest_rlregress.commands.report.judgement.facts import Night, night_of
 from pytest_rlregress.commands.report.judgement.kinds import Kind
+from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.records.remote import RemoteError, find_here
 from pytest_rlregress.util.files import write_whole
 
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     """Report; returns the exit code."""
     try:
         return _compare(options) if options.compare else _report(options)
-    except (ReportError, HistoryError, RemoteError, OSError) as error:
+    except (ReportError, RecordError, RemoteError, OSError) as error:
         print(f"rlregress report: {error}", file=sys.stderr)
         return 2
 
@@ -121,10 +121,7 @@ def _compare(options: argparse.Namespace) -> int:
         )
     before, *after = [path for record in options.compare for path in find_here(record)]
     history = open_history([before, *after])
-    try:
-        found = comparison.compare(history, before, after)
-    except ValueError as error:
-        raise ReportError(str(error)) from None
+    found = comparison.compare(history, before, after)
     _tell(found, options)
     return _gate(found.changes, options)
 

@@ -131,8 +131,8 @@ def _platform(night: PlatformNight) -> Iterator[str]:
         yield f"  - known, failing as before: {told}{more}"
 
 
-def _stack(run: RecordedRun) -> tuple[str, str | None]:
-    return run.lock.digest, run.driver
+def _stack(run: RecordedRun) -> tuple[object, ...]:
+    return run.lock.digest, run.driver, run.extra.stack.python
 
 
 def tell_run(run: RecordedRun) -> str:

@@ -22,27 +22,22 @@ EXTRA = {
     "format": FORMAT,
     "run": {
         "arguments": ["--hw=h100", "-n2"],
-        "host": "gpu-7",
-        "workers": 2,
         "selection": ["a.py"],
         "settings": {"a": "b"},
     },
     "stack": {
         "requirements": ["torch==2.13.0"],
         "python": "3.12.1",
-        "platform": "Linux",
         "versions": {"torch": "2.13.0"},
     },
     "hardware": {
         "profile": "h100",
         "driver": "580.159.04",
         "cpu": {"model": "x", "cores": 8},
-        "memory_bytes": 1,
         "devices": [
             {
                 "name": "NVIDIA H100 80GB HBM3",
                 "memory_bytes": 1,
-                "uuid": "GPU-1",
                 "mig": False,
                 "capability": "9.0",
             }
@@ -168,6 +163,12 @@ def test_a_key_that_every_release_has_written_may_not_be_missing(where):
     [
         (("results", "extra", "added_later"), 1),
         # Older releases have written these.
+        (("results", "environment"), {"osPlatform": "linux", "osRelease": "6.8.0", "osVersion": "#1", "commit": "ab"}),
+        (("results", "extra", "stack", "platform"), "Linux-6.8.0-x86_64-with-glibc2.36"),
+        (("results", "extra", "run", "host"), "gpu-7"),
+        (("results", "extra", "run", "workers"), 2),
+        (("results", "extra", "hardware", "memory_bytes"), 540 * 2**30),
+        (("results", "extra", "hardware", "devices", 0, "uuid"), "GPU-1"),
         (("results", "extra", "hardware", "devices", 0, "clocks_mhz"), {"sm": 345, "memory_application": None}),
         (("results", "extra", "hardware", "devices", 0, "throttle_reasons"), ["gpu_idle"]),
         (("results", "tests", 0, "extra", "peak_memory"), {"VLLM::EngineCore": 7}),

@@ -101,6 +101,7 @@ NIGHTS = {
     "compared: reruns with no result": Told(
         [Event("bad", 1, GUARD.name), Event("upgrade", 2, "vllm", "0.32.0")], 3, ("cpu",), compared=True
     ),
+    "another Python": Told([Event("bad", 1, GUARD.name), Event("python", 1, value="3.12.1")], platforms=("h100",)),
 }
 ALL = Told(
     [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -66,24 +65,21 @@ def parse(path: Path) -> ParsedFile:
         commit=extra.git.commit if extra.git else None,
         dirty=extra.git is not None and extra.git.dirty,
         lock=_lock(tuple(extra.stack.requirements)),
-        components=extra.stack.versions,
         extra=extra,
         asked=asked,
-        counts=Counter(words.values()),
         numbers=step_numbers.read_numbers([(test.name, test.extra.measured) for test in tests]),
     )
     points = {intern(name): _point(run, words[name], test) for name, test in worst.items()}
-    return ParsedFile(run, points, stop, _remark(run))
+    return ParsedFile(run, points, stop, _remark(run, words.values()))
 
 
-def _remark(run: RecordedRun) -> str:
+def _remark(run: RecordedRun, words: Collection[str]) -> str:
     """Say of a journal how far its run has come; "" for a record."""
     if not reader.is_journal(run.path):
         return ""
-    tests = run.counts.total()
-    ran = tests - run.counts["pending"] - run.counts["interrupted"]
+    ran = sum(word not in ("pending", "interrupted") for word in words)
     how = "still goes on, as far as can be told" if run.state == "running" else "was killed"
-    return f"its run {how}: {ran} of {tests} tests have a result"
+    return f"its run {how}: {ran} of {len(words)} tests have a result"
 
 
 def worst_by_name(tests: Iterable[RecordedTest]) -> dict[str, RecordedTest]:
@@ -105,7 +101,6 @@ def _point(run: RecordedRun, word: str, test: RecordedTest) -> Point:
     return Point(
         run,
         word,
-        test.duration / 1000,
         failure or None,
         side or None,
         note,

@@ -8,11 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_rlregress.commands.report.judgement.facts import Problem
-from pytest_rlregress.records.reader import JOURNAL
-
-
-class HistoryError(ValueError):
-    """A place that was named for records and is not there: the message says which."""
+from pytest_rlregress.records.reader import JOURNAL, RecordError
 
 
 def find(sources: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
@@ -22,13 +18,13 @@ def find(sources: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
     ends, ``.json`` or ``.partial.jsonl``. A file that is named itself is taken as it is.
 
     Raises:
-        HistoryError: A source is not there.
+        RecordError: A source is not there.
     """
     found: dict[str, Path] = {}
     problems: list[Problem] = []
     for source in sources:
         if not os.path.lexists(source):
-            raise HistoryError(f"{source}: there is no such file or folder. Allowed: records, and folders of records.")
+            raise RecordError(f"{source}: there is no such file or folder. Allowed: records, and folders of records.")
         paths = list(_walk(source, problems, set())) if os.path.isdir(source) else [source]
         if not paths:
             problems.append(Problem(source, "no record in it. pytest --hw=PROFILE --rl-record-dir=DIR writes one"))

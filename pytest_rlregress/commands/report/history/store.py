@@ -65,7 +65,7 @@ def open_history(sources: Sequence[Path]) -> History:
         sources: Folders, searched with those in them that are not hidden, or files.
 
     Raises:
-        HistoryError: A source is not there.
+        RecordError: A source is not there.
     """
     paths, problems = record_files.find(sources)
     by_id = defaultdict(list)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_rlregress.commands.report.judgement.classify import classify_results, missing_change
 from pytest_rlregress.commands.report.judgement.facts import Change, Point, Problem, RecordedRun
+from pytest_rlregress.records.reader import RecordError
 
 if TYPE_CHECKING:
     from pytest_rlregress.commands.report.history.store import History
@@ -38,11 +39,13 @@ def compare(history: History, before: Path, after: Sequence[Path]) -> RunCompari
         after: The records of runs after a change, all of the same: what is bad in one only is not confirmed.
 
     Raises:
-        ValueError: One of them is no record, or two are of the same run.
+        RecordError: One of them is no record, or two are of the same run.
     """
     first, *rest = (_run(history, path) for path in (before, *after))
     if len({run.id for run in (first, *rest)}) <= len(rest):
-        raise ValueError(f"two of {', '.join(map(str, (before, *after)))} are of the same run: a copy confirms nothing")
+        raise RecordError(
+            f"two of {', '.join(map(str, (before, *after)))} are of the same run: a copy confirms nothing"
+        )
     tests: dict[str, dict[str, Point]] = {}
     for platform in history.platforms:
         for test, points in history.timelines(platform).items():
@@ -61,4 +64,4 @@ def _run(history: History, path: Path) -> RecordedRun:
         if run.path.resolve() == path.resolve():
             return run
     reasons = [problem.text for problem in history.problems if problem.path.resolve() == path.resolve()]
-    raise ValueError(f"{path}: {'; '.join(reasons) or 'no record of a run. pytest --rl-record-dir=DIR writes one'}")
+    raise RecordError(f"{path}: {'; '.join(reasons) or 'no record of a run. pytest --rl-record-dir=DIR writes one'}")

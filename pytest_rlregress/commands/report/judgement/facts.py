@@ -46,9 +46,7 @@ class RecordedRun:
         driver: The GPUs' driver, None without one.
         commit: Of the checkout that the tests are in.
         lock: Every installed package.
-        components: Version of each component of the stack.
         asked: What chose its tests; empty for the default run.
-        counts: Tests by word.
         numbers: What training steps measured, by name: ``pytest_rlregress.goldens.step_numbers.read_numbers``.
         extra: What the record says of the run: all of the above is in it, and more.
     """
@@ -64,10 +62,8 @@ class RecordedRun:
     commit: str | None
     dirty: bool
     lock: Lock
-    components: Mapping[str, str]
     extra: RunExtra
     asked: tuple[str, ...] = ()
-    counts: Counter[str] = field(default_factory=Counter)
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -95,7 +91,8 @@ class RecordedRun:
     def conditions(self) -> tuple[object, ...]:
         """What must be equal for two runs to agree."""
         settings = tuple(sorted(self.settings.items()))
-        return self.platform, self.lock.digest, self.commit, self.dirty, self.hardware, self.driver, settings
+        python = self.extra.stack.python
+        return self.platform, self.lock.digest, python, self.commit, self.dirty, self.hardware, self.driver, settings
 
 
 class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of them
@@ -103,7 +100,6 @@ class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of 
 
     Attributes:
         word: Its verdict; for a test without side pytest's word (``RecordedTest.word``).
-        seconds: Set-up, call and teardown.
         note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
         flaky: It was run again within the run, and its attempts disagree.
         components: The parts of the stack that its failure is about, with commas.
@@ -113,7 +109,6 @@ class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of 
 
     run: RecordedRun
     word: str
-    seconds: float
     failure: str | None = None
     side: str | None = None
     note: str = ""
@@ -216,7 +211,6 @@ class PlatformNight:
         name: Of the hardware profile.
         runs: Those of the night, ascending.
         last: The latest run before that night.
-        last_good: The latest run before it without a bad test.
         results: The worst of the night, by test.
         changes: One for each test that ran this night or in the run before.
         word: ``no run``, ``good``, ``worse``, ``flake``, ``new failing``, ``known`` or ``interrupted``.
@@ -225,7 +219,6 @@ class PlatformNight:
     name: str
     runs: tuple[RecordedRun, ...]
     last: RecordedRun | None
-    last_good: RecordedRun | None
     results: Mapping[str, Point]
     changes: tuple[Change, ...]
     word: str

@@ -12,8 +12,6 @@ from pytest_rlregress.commands.report.judgement import flakes
 from pytest_rlregress.commands.report.judgement.classify import classify_test, says_something, worst_of_night
 from pytest_rlregress.commands.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun, by_night
 from pytest_rlregress.commands.report.judgement.kinds import WORSE, Kind
-from pytest_rlregress.failures.verdicts import Rank, rank
-from pytest_rlregress.records.selection import covers
 
 if TYPE_CHECKING:
     from pytest_rlregress.commands.report.history.store import History
@@ -71,11 +69,6 @@ def _platform_night(
 ) -> PlatformNight:
     tonight = tuple(run for run in runs if run.night == date)
     before = runs[: len(runs) - len(tonight)]
-    good = (
-        run
-        for run in reversed(before)
-        if _good(run) and (not tonight or any(covers(run.asked, one.asked) for one in tonight))
-    )
     points = {test: [point for point in found if point.night == date] for test, found in timelines.items()}
     results = {test: worst_of_night(found) for test, found in points.items() if found}
     changes = _changes(runs, timelines, date) if tonight else ()
@@ -83,7 +76,6 @@ def _platform_night(
         platform,
         tonight,
         before[-1] if before else None,
-        next(good, None),
         results,
         changes,
         _word(tonight, results, changes),
@@ -93,12 +85,6 @@ def _platform_night(
 def _changes(runs: Sequence[RecordedRun], timelines: Timelines, night: datetime.date) -> tuple[Change, ...]:
     found = (classify_test(test, points, runs, night) for test, points in timelines.items())
     return tuple(change for change in found if change is not None)
-
-
-def _good(run: RecordedRun) -> bool:
-    """Whether a run is complete and nothing in it failed; a documented failure may be reproduced."""
-    ranks = [rank(word) for word, count in run.counts.items() if count]
-    return run.state == "complete" and Rank.GOOD in ranks and Rank.FAILING not in ranks
 
 
 def _word(runs: Sequence[RecordedRun], results: Mapping[str, Point], changes: Sequence[Change]) -> str:

@@ -142,7 +142,9 @@ def between(before: RecordedRun, after: RecordedRun, about: Iterable[tuple[Point
     if packages:
         more = [f"and {len(packages) - _PACKAGES} more"] if len(packages) > _PACKAGES else []
         parts.append(", ".join([*map(str, packages[:_PACKAGES]), *more]))
+    pythons = before.extra.stack.python, after.extra.stack.python
     differing = {
+        **({"Python": pythons} if all(pythons) else {}),
         "profile": (before.platform, after.platform),
         "hardware": (hardware(before), hardware(after)),
         "driver": (before.driver or "none", after.driver or "none"),
