@@ -272,7 +272,7 @@ def test_it(threaded):
 
 
 def test_the_warm_server_imports_no_plugin_that_is_turned_off(run, installed):
-    installed("threaded", THREADED)
+    installed("threaded", "")  # with a thread no test would be forked from that server
     run(FORKED, "-p", "no:threaded").assert_outcomes(passed=1)
 
 

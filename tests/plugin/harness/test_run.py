@@ -203,6 +203,27 @@ def test_bad_settings_are_usage_errors(pytester, run, args, ini, words):
     assert "Traceback" not in result.stderr.str()
 
 
+TEXTS = {
+    **{"hw": "cpu", "require": "torch", "timeout": "9", "memory": "1GiB", "stall": "3", "failure": "pad-is-eos"},
+    **{"component": "torch", "record_dir": "records", "subjects": "align_batches = mine:align"},
+    **dict.fromkeys(("goldens", "scenarios", "hardware"), "."),
+}
+
+
+def test_the_nearest_source_of_a_setting_counts(pytester, monkeypatch):
+    options = [(one, TEXTS.get(one.name, "yes")) for one in settings.OPTIONS]
+    pytester.makeini("[pytest]\n" + "".join(f"{one.key} = {text}\n" for one, text in options))
+    flags = [f"{one.flag}={text}" if one.takes else one.flag for one, text in options if one.takes is not None]
+    commanded, plain = pytester.parseconfig(*flags), pytester.parseconfig()
+    for one, text in options:
+        monkeypatch.delenv(one.env, raising=False)
+        assert settings.resolve_one(plain, one.name)[1] == f"{one.key} in tox.ini"
+        monkeypatch.setenv(one.env, text)
+        assert settings.resolve_one(plain, one.name)[1] == f"environment {one.env}"
+        nearest = f"environment {one.env}" if one.takes is None else f"command line {one.flag}"
+        assert settings.resolve_one(commanded, one.name)[1] == nearest
+
+
 def test_own_subject_is_under_the_guards_and_in_the_table(pytester, run, short_column):
     pytester.makeini("[pytest]\nrlregress_subjects = align_batches = mytrainer:align\n")
     pytester.makepyfile(mytrainer="def align(batches, from_memory_db):\n    return batches\n")
