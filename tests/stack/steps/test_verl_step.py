@@ -169,6 +169,29 @@ def test_sockets_of_another_run_of_verl_are_left_alone(tmp_path):
         assert [name.exists() for name in names] == [False, True]
 
 
+WAITS = """
+import subprocess, sys
+import pytest
+from pytest_rlregress.fixtures import verl_process
+from pytest_rlregress.util import cache
+
+HOLDS = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, 2); print(flush=True); time.sleep(4)"
+
+@pytest.mark.isolated(timeout=3)
+def test_waits(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", HOLDS, cache.folder() / "verl.lock"], stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with verl_process.start(tmp_path, {}, {}, launcher=(sys.executable, "-c", "pass")) as trainer:
+            assert other.poll() is not None and trainer.process.wait() == 0
+"""
+
+
+@pytest.mark.slow
+def test_the_wait_for_another_run_of_verl_is_not_in_the_limit(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path))
+    run(WAITS).assert_outcomes(passed=1)
+
+
 @long_run
 @pytest.mark.parametrize("part", verl_process.PARTS)
 def test_a_part_is_killed_in_the_middle_of_a_step(trainer, part):
