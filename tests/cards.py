@@ -58,6 +58,13 @@ def fake_nvml(tmp_path_factory) -> Iterator[Path]:
 
 
 @pytest.fixture
+def two_cards(cards):
+    """The option of a run on two H100s."""
+    cards(h100(), h100(1))
+    return "--hw=h100"
+
+
+@pytest.fixture
 def cards(fake_nvml, monkeypatch):
     """``cards(h200(), …)``: what is in this machine for all that this test starts."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

@@ -10,11 +10,10 @@ import tempfile
 import pytest
 from installed import build_wheel
 from made_failures import FAILURES, write_failures
-from nvml_answers import TWO_CARDS
 from short_paths import short_folder
 from xdist.scheduler import LoadScopeScheduling
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "cards"]
 
 # A shell's background job ignores Ctrl-C, and so would the processes that are sent one here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -136,19 +135,17 @@ def run(pytester, monkeypatch):
 
 
 @pytest.fixture
-def two_cards(pytester, monkeypatch):
-    """Options of a run on two H100s, as NVML tells of them; ``two_cards(name=code)`` adds plugins of the test's own."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def plugins(pytester, monkeypatch):
+    """``plugins(name=code)``: the options of a run with plugins of the test's own."""
     folder = pytester.mkdir("plugins")
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
 
-    def two_cards(**plugins):
-        plugins = {"two_cards": TWO_CARDS, **plugins}
-        for name, code in plugins.items():
+    def plugins(**codes):
+        for name, code in codes.items():
             (folder / f"{name}.py").write_text(code)
-        return [word for name in plugins for word in ("-p", name)] + ["--hw=h100"]
+        return [word for name in codes for word in ("-p", name)]
 
-    return two_cards
+    return plugins
 
 
 # Runs pytest under a reaper, as a contained child is; both end with it, and so does what was left.

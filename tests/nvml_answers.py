@@ -6,17 +6,8 @@ import types
 from dataclasses import dataclass, field
 
 import pynvml
-from installed import TESTS
 
 MIB = 2**20
-
-#: A plugin for the fixture ``two_cards``: the machine as NVML would tell of it has two H100s.
-TWO_CARDS = f"""
-import sys
-sys.path.insert(0, {str(TESTS)!r})
-from nvml_answers import FakeNvml, h100
-sys.modules["pynvml"] = FakeNvml(h100(0), h100(1))
-"""
 
 
 @dataclass

@@ -33,7 +33,7 @@ def test_both(number):
 
 
 def test_gpu_belongs_to_one_worker_at_a_time(run, pytester, two_cards):
-    run(HOLDS, *two_cards(), "-n2", ".").assert_outcomes(passed=6)
+    run(HOLDS, two_cards, "-n2", ".").assert_outcomes(passed=6)
     held = []
     for file in pytester.path.glob("held-*"):
         begun, ended, devices = file.read_text().split()
@@ -78,7 +78,7 @@ pool.acquire, pool.WarmServer.fork = counted, fork_or_refuse
 """
 
 
-def test_only_tests_that_need_a_gpu_take_one_and_a_failed_fork_gives_it_back(run, pytester, two_cards):
+def test_only_tests_that_need_a_gpu_take_one_and_a_failed_fork_gives_it_back(run, pytester, two_cards, plugins):
     result = run(
         """
         import pytest
@@ -93,7 +93,8 @@ def test_only_tests_that_need_a_gpu_take_one_and_a_failed_fork_gives_it_back(run
         @pytest.mark.isolated
         def test_plain_again(): pass
         """,
-        *two_cards(refuses=REFUSES),
+        *plugins(refuses=REFUSES),
+        two_cards,
         "test_it.py",
     )
     result.assert_outcomes(passed=2, errors=1)
@@ -113,7 +114,7 @@ gpu_memory.wait_for_gpu_memory = wait_for_gpu_memory
 """
 
 
-def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, two_cards):
+def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, two_cards, plugins):
     result = run(
         """
         import os, signal
@@ -125,7 +126,8 @@ def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, two
             open("pid", "w").write(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGKILL)
         """,
-        *two_cards(waits=WAITS),
+        *plugins(waits=WAITS),
+        two_cards,
         "test_it.py",
     )
     result.assert_outcomes(failed=1)

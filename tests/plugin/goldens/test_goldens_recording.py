@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from cards import cards, fake_nvml, h200
+from cards import h200
 from made_goldens import GOLDEN, but, keep
 
 from pytest_rlregress import stack
@@ -15,8 +15,6 @@ from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
 from pytest_rlregress.goldens.golden import as_json, of_json, read
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["cards", "fake_nvml"]
 
 GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
 MEASURES = """

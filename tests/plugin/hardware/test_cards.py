@@ -8,11 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from cards import Card, cards, fake_nvml, h100, h200
+from cards import Card, h100, h200
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["cards", "fake_nvml"]
 
 TESTS = """
 import json, os, pytest

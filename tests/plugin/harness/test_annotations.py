@@ -239,6 +239,6 @@ def test_paths_are_those_of_the_repository(annotated, pytester, monkeypatch):
 
 def test_hardware_run_without_a_hardware_test_is_warned_of(annotated, two_cards):
     files = {"test_it": "def test_passes(): pass", "test_hw": "@pytest.mark.hw('h100')\ndef test_it(): pass"}
-    [(kind, properties, _)] = annotated(files, *two_cards(), "test_it.py")
+    [(kind, properties, _)] = annotated(files, two_cards, "test_it.py")
     assert kind == "warning"
     assert properties["title"].startswith("--hw=h100 ran no hardware test, so nothing was proved about this hardware")

@@ -161,13 +161,13 @@ def pytest_collection_finish(session):
 
 
 @pytest.fixture
-def light(run, pytester, monkeypatch, two_cards):
+def light(run, pytester, monkeypatch, plugins):
     """``light(files, *options)``: run pytest with fixtures of the stack that need next to nothing of it."""
-    two_cards(light=LIGHT)
+    plugin = plugins(light=LIGHT)
     pytester.path.joinpath("plugins", "datasets.py").write_text("raise RuntimeError('no Arrow here')")
     monkeypatch.delenv("PYTEST_PID", raising=False)
     pytester.makeconftest(CONFTEST)
-    return lambda body, *options: run(body, "-p", "light", *options)
+    return lambda body, *options: run(body, *plugin, *options)
 
 
 def test_asking_contains_and_needs_and_markers_add_to_it(light):
@@ -185,14 +185,14 @@ def test_a_broken_component_blocks_who_asks(light):
 
 
 def test_a_hardware_run_counts_who_computes_there(light, two_cards):
-    result = light("def test_it(gradient_of): pass", *two_cards(), "test_it.py")
+    result = light("def test_it(gradient_of): pass", two_cards, "test_it.py")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.OK, result.stdout.str()
 
 
 def test_what_computes_elsewhere_and_what_is_skipped_is_no_hardware_test(light, two_cards):
     body = "import pytest\ndef test_skip(gradient_of): pytest.skip('not today')\ndef test_it(synced): pass"
-    result = light(body, *two_cards(), "test_it.py")
+    result = light(body, two_cards, "test_it.py")
     result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*--hw=h100 ran no hardware test*"])

@@ -175,7 +175,7 @@ def test_list_prints_every_profile(run):
 
 def test_hardware_run_without_hardware_test_fails(run, two_cards):
     plain = "import pytest\n@pytest.mark.isolated\ndef test_plain(): pass\n"
-    result = run(f"{plain}@pytest.mark.hw('h100', count=3)\ndef test_three(): pass\n", *two_cards(), "test_it.py")
+    result = run(f"{plain}@pytest.mark.hw('h100', count=3)\ndef test_three(): pass\n", two_cards, "test_it.py")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         ["FAILED on h100: --hw=h100 ran no hardware test*", "Not tried, 1 test, for want of: *3*"]

@@ -15,12 +15,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cards import cards, fake_nvml, h200
+from cards import h200
 from installed import CHECKOUT
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["cards", "fake_nvml"]
 
 REQUIREMENTS = CHECKOUT / "requirements"
 CARD = REQUIREMENTS / "card.sh"

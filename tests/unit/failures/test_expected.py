@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from cards import cards, fake_nvml, h200
+from cards import h200
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.expected_values import ExpectedKeyError, NoExpectedValue, choose_expected
 from pytest_rlregress.stack import Stack
-
-__all__ = ["cards", "fake_nvml"]
 
 PROFILES = ("cpu", "h100", "h200", "h20")
 STACK = Stack({"vllm": "0.31.0+cpu", "torch": "2.13.0", "trl": "1.16.0rc1"})
