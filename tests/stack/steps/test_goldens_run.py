@@ -120,7 +120,7 @@ def test_recorded_then_compared(run, tmp_path):
     assert golden.key.attention == "CPU_ATTN"
     assert all(limits["max"] > 0 for name, limits in golden.tolerances["same"].items() if name != "reward")
 
-    done, tests = run("test_mutants.py")
+    done, tests = run("-v", "test_mutants.py")
     assert done.returncode == 0
     compared = tests.pop("test_the_numbers_are_the_recorded_ones")["extra"]
     assert (compared["verdict"], compared["golden"]["state"]) == ("held", "agrees")
