@@ -63,7 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Watch for test files whose import brings the stack into this process."""
+    """Watch for test files whose import brings the stack into this process; mark checks that are guards."""
+    if isinstance(collector, pytest.Module) and collector.path.name == collection.REMEDY_CHECKS:
+        failure = _session(collector.config).find_replaced_failure(collector.path)
+        if failure:
+            collector.add_marker(pytest.mark.guards(failure.id, fidelity="stand-in"))
     return (yield from collection.watch(collector))
 
 
@@ -125,6 +129,15 @@ class Hooks:
             register(GitHub(self._config, run, results, terminal), "rlregress-github")
 
     # -- collection ------------------------------------------------------------------------------------------------
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        """Collect the checks of a remedy whose place the user's own function takes."""
+        if file_path.name != collection.REMEDY_CHECKS or parent.session.isinitpath(file_path):
+            return None  # pytest collects what the command line names by itself
+        if not _session(self._config).find_replaced_failure(file_path):
+            return None
+        module: pytest.Collector = parent.ihook.pytest_pycollect_makemodule(module_path=file_path, parent=parent)
+        return module
 
     def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
         """Import a file with tests of ours in a child first."""

@@ -28,6 +28,9 @@ from pytest_rlregress.harness.stack_fixtures import asked_by
 CATALOGUE = catalogue.load([catalogue.SHIPPED])
 MUTANTS: list[Mutant] = []
 CHOSEN = "RLREGRESS_MUTANTS_CHOSEN"
+_SUBJECTS = [failure.subject for failure in CATALOGUE.values() if failure.subject]
+#: Options that put each remedy in its own place, so that its checks in remedy_checks.py are guards of the run.
+SUBJECTS = ["-o", "rlregress_subjects=" + "\n".join(f"{one} = pytest_rlregress.remedies:{one}" for one in _SUBJECTS)]
 
 
 @dataclass(frozen=True)

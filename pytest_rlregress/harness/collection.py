@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+#: In a failure's folder: checks of its remedy that touch no part of the stack. They are ordinary tests of this project,
+#: and guards of a run in which the user's own function takes the remedy's place.
+REMEDY_CHECKS = "remedy_checks.py"
 #: Modules of the stack that take seconds to import.
 SLOW_MODULES = ("torch", "vllm", "ray", "transformers")
 _SHIPPED = (Path(__file__).parents[1] / "scenarios").resolve()

@@ -129,6 +129,17 @@ class Session:
             self._missing[components] = "; ".join(reasons.values())
         return self._missing[components]
 
+    def find_checked_failure(self, path: Path) -> Failure | None:
+        """Return the failure whose remedy is checked in a file of this name; None for other files."""
+        if path.name != collection.REMEDY_CHECKS:
+            return None
+        return self.catalogue.get(path.parent.name.replace("_", "-"))
+
+    def find_replaced_failure(self, path: Path) -> Failure | None:
+        """Return the failure whose remedy is checked in a file, if the user's own function takes its place."""
+        failure = self.find_checked_failure(path) if self.settings.subjects else None
+        return failure if failure and failure.subject in self.settings.subjects else None
+
     # -- the course of a run ---------------------------------------------------------------------------------------
 
     def list_profiles(self) -> int:

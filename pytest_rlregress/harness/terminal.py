@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -221,7 +222,7 @@ class Terminal:
         shipped = sum(is_shipped(self._config.rootpath / test.file_path) for test in tests)
         folders = [os.path.relpath(folder) for folder in self._run.settings.scenarios]
         own = f"{len(tests) - shipped:,} of {', '.join(folders)}" if folders else "none"
-        rest = [place for place in passed_over if place not in folders]
+        rest = [place for place in passed_over if place not in folders and not is_shipped(Path(place))]
         hint = f" ({', '.join(rest)} did not run: name it here, or in ini rlregress_scenarios)" if rest else ""
         return f"shipped scenarios: {shipped:,}; yours: {own}{hint}"
 

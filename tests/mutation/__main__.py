@@ -21,6 +21,7 @@ from typing import Any
 
 import psutil
 
+from mutants import SUBJECTS
 from mutation.generation import REMEDIES, RemedyMutant, write_package
 from mutation.under_mutants import ENDED, VARIABLE
 from pytest_rlregress import remedies
@@ -113,7 +114,7 @@ def _run_folder(
         "-p",
         "no:cacheprovider",
     ]
-    command += ["-p", "mutation.under_mutants", "--pyargs", f"pytest_rlregress.scenarios.{folder}"]
+    command += [*SUBJECTS, "-p", "mutation.under_mutants", "--pyargs", f"pytest_rlregress.scenarios.{folder}"]
     entries: list[dict[str, Any]] = []
     while not any("finished" in entry for entry in entries):
         before = len(entries)

@@ -42,19 +42,6 @@ def test_flags_without_gpu(subject, monkeypatch, capability):
 
 
 @pytest.mark.guards("cuda-arch-list")
-@pytest.mark.parametrize("capability", [(120, -1), (0, 0), (9, 10)], ids=str)
-def test_no_capability(subject, capability):
-    with pytest.raises(ValueError, match=r"capability"):
-        subject(capability)
-
-
-@pytest.mark.guards("cuda-arch-list")
-def test_the_least_and_the_largest(subject):
-    """The first one that there was, and one of two digits."""
-    assert (subject((1, 0)), subject((12, 9))) == ("1.0+PTX", "12.9+PTX")
-
-
-@pytest.mark.guards("cuda-arch-list")
 @pytest.mark.hw(capability=">=7.5")
 @pytest.mark.isolated
 def test_flags_for_this_gpu(subject, monkeypatch):

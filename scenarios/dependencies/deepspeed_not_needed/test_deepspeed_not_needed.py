@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import importlib.util
-import sys
-
 import pytest
-
-from pytest_rlregress.scenarios.dependencies import wheel_index
 
 pytestmark = pytest.mark.isolated  # imports here must be first imports
 
@@ -49,55 +42,3 @@ def test_fsdp_does_without(subject):
         torch.distributed.destroy_process_group()
     assert FSDPEngineWithLMHead
     assert attempts == []
-
-
-def by_statement():
-    with contextlib.suppress(ImportError):
-        import deepspeed  # noqa: F401
-
-
-def by_name():
-    with contextlib.suppress(ImportError):
-        importlib.import_module("deepspeed.ops")
-
-
-@pytest.mark.guards("deepspeed-not-needed", fidelity="stand-in")
-@pytest.mark.parametrize("how", [by_statement, by_name])
-@pytest.mark.parametrize("installed", [True, False], ids=["installed", "left-out"])
-def test_an_import_is_seen_and_a_look_is_not(subject, monkeypatch, tmp_path, installed, how):
-    if installed:
-        files = {"deepspeed/__init__.py": "", "deepspeed/ops.py": ""}
-        wheel = wheel_index.wheel(tmp_path, "deepspeed", "0.18.0", files=files)
-        wheel_index.put_in_front(monkeypatch, wheel, "deepspeed")
-    finders = sys.meta_path
-    monkeypatch.setattr(sys, "meta_path", [finders[-1], *finders])  # the one that finds it, before all others
-    with subject("deepspeed") as attempts:
-        importlib.util.find_spec("deepspeed")
-        assert attempts == [], "looking whether it is there is no import"
-        how()
-    line = how.__code__.co_firstlineno + 2
-    assert attempts == [f"{__file__}:{line}"]
-    assert "deepspeed" in sys.modules or not installed, "it does not only watch"
-
-
-@pytest.mark.guards("deepspeed-not-needed")
-@pytest.mark.parametrize("error", [None, KeyError])
-def test_watches_one_package_until_the_end_of_the_block(subject, error):
-    before = list(sys.meta_path)
-    with pytest.raises(error) if error else contextlib.nullcontext(), subject("deepspeed") as attempts:
-        with contextlib.suppress(ImportError):
-            importlib.import_module("deepspeed_of_another_name")
-        if error:
-            raise error
-    assert sys.meta_path == before
-    by_statement()
-    assert attempts == []
-
-
-@pytest.mark.guards("deepspeed-not-needed")
-def test_a_package_that_is_imported_already(subject, monkeypatch):
-    monkeypatch.setitem(sys.modules, "deepspeed", contextlib)
-    with pytest.raises(RuntimeError, match="deepspeed is imported already"), subject("deepspeed"):
-        pass
-    with subject("deepspeed_of_another_name") as attempts:
-        assert attempts == []

@@ -106,12 +106,6 @@ def test_the_third_is_not_taken_for_the_second(subject, monkeypatch):
     assert subject("flash_attention_99") == "sdpa", "no release of transformers knows it"
 
 
-@pytest.mark.guards("flash-attention-missing")
-@pytest.mark.parametrize("wanted", ["sdpa", "eager", "flex_attention", "paged|flash_attention_2"])
-def test_what_can_be_used_is_kept(subject, wanted):
-    assert subject(wanted) == wanted
-
-
 def check_agrees_with_eager(tiny_qwen, chosen, device, dtype, tolerance):
     """Whether logits and gradients of a padded batch are the same but for rounding, relative to the largest."""
     import torch

@@ -79,13 +79,3 @@ def test_newest_that_is_there(subject, tiny_model, tmp_path, monkeypatch, change
     with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
         assert run.resume(str(path)) == step
         assert all(map(torch.equal, run.weights(), weights[step]))
-
-
-@pytest.mark.guards("resume-from-scratch")
-def test_first_run(subject, tmp_path):
-    """A folder that only resembles a checkpoint does not count."""
-    assert subject(tmp_path / "not-made-yet") is None
-    for name in ("global_step_", "global_step_5.tmp", "old_global_step_5", "checkpoint-best"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "global_step_7").touch()
-    assert subject(tmp_path) is None

@@ -101,16 +101,3 @@ def test_what_was_chosen_arrives(published_engine, subject, chosen):
     for name, value in {**NEUTRAL, "max_tokens": 7, **chosen}.items():
         assert getattr(params, name) == value, f"{name} is {getattr(params, name)}, and not {value}"
     assert params.top_k == chosen.get("top_k", params.top_k if params.top_k <= 0 else "off")
-
-
-@pytest.mark.guards("generation-config-defaults")
-def test_every_field_is_said(subject):
-    assert subject(7, seed=3) == {**NEUTRAL, "max_tokens": 7, "top_k": -1, "seed": 3}
-    assert subject(7, top_k=20, top_p=0.8) == {**NEUTRAL, "max_tokens": 7, "top_k": 20, "top_p": 0.8}
-
-
-@pytest.mark.guards("generation-config-defaults")
-@pytest.mark.parametrize("name", ["top_k", "seed"])
-def test_none_is_no_choice(subject, name):
-    with pytest.raises(ValueError, match=name):
-        subject(24, **{name: None})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
@@ -12,7 +10,6 @@ from pytest_rlregress.scenarios.sampling.rollouts import PROMPTS, RAW, STARTS, c
 ENGINE = pytest.mark.needs("vllm-engine")
 
 COPIES = 4
-MANY = 64  # completions that one request may have, with seed, seed + 1, …
 
 
 def sample(engine, seeds, n=1):
@@ -61,35 +58,3 @@ def test_replicas_with_seeds_for_each_request(raw_engine, subject):
     replicas = [sample(raw_engine, one) for one in seeds]
     check_different(replicas[0] + replicas[1], "replicas with seeds for each request")
     assert sample(raw_engine, seeds[0]) == replicas[0], "not to be had again with the same seeds"
-
-
-@pytest.mark.guards("same-seed-replicas")
-def test_far_apart(subject):
-    """Every step, replica, prompt and copy: what numbers them may run on from one to the next, the seeds do not."""
-    places = list(product(range(3), range(3), range(24), range(4)))
-    seeds = sorted(subject(1, *place) for place in places)
-    assert max(seeds) >= 2**62, "seeds of less than 63 bits"
-    nearest = min(after - before for before, after in pairwise(seeds))
-    assert nearest >= MANY, f"two of {len(places)} requests have seeds {nearest} apart"
-
-
-@pytest.mark.guards("same-seed-replicas")
-def test_same_for_the_same_place(subject):
-    assert subject(1, 2, 3) == subject(1, 2, 3)
-    assert subject(1, 2, 3) != subject(2, 2, 3), "the run's seed makes no difference"
-    assert len({subject(1, 1, 23), subject(1, 12, 3), subject(1, 23, 1), subject(1, 123)}) == 4
-
-
-@pytest.mark.guards("same-seed-replicas")
-@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**62])
-def test_seeds_that_vllm_takes(subject, seed):
-    for copy in range(100):
-        found = subject(seed, copy)
-        assert type(found) is int
-        assert 0 <= found < 2**63, f"{found} does not fit a signed 64-bit integer"
-
-
-@pytest.mark.guards("same-seed-replicas")
-def test_no_place(subject):
-    with pytest.raises(ValueError, match="place"):
-        subject(1)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.remedies import next_prompt
 from pytest_rlregress.scenarios.tokens.turns import behind, one_thread, rendered, whole
 
@@ -104,30 +101,6 @@ def check_rows(turns, rows):
 @pytest.mark.parametrize("family", [*FAMILIES, "qwen2.5"])
 def test_every_turn_is_trained_on(tiny_qwen, subject, family, rollout):
     turns = rollout(tokenizer_of(tiny_qwen, family), family)
-    check_rows(turns, subject(turns))
-
-
-IDS = st.lists(st.integers(0, 2), max_size=3)
-
-
-@st.composite
-def any_turns(draw):
-    """Turns whose prompts go on from the last one, or are cut, or differ in one id, or are others altogether."""
-    turns = []
-    for _ in range(draw(st.integers(0, 4))):
-        prompt = whole(turns[-1]) if turns else []
-        change = draw(st.sampled_from(["none", "none", "cut", "one id", "all"]))
-        if change == "one id" and prompt:
-            prompt[draw(st.integers(0, len(prompt) - 1))] = 9
-        prompt = {"cut": prompt[:-1], "all": []}.get(change, prompt) + draw(IDS)
-        turns.append((prompt, draw(IDS)))
-    return turns
-
-
-@pytest.mark.guards("history-reasoning-stripped")
-@given(turns=any_turns())
-@settings(EXAMPLES, max_examples=150)
-def test_any_turns(subject, turns):
     check_rows(turns, subject(turns))
 
 

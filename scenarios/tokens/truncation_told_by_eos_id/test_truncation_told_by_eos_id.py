@@ -49,29 +49,3 @@ def test_cut_is_what_the_engine_cut(sampled, subject, ends, told):
     stop_ids = [] if told == "by the engine" else ends
     cut = subject([one.ids for one in sampled], reasons, stop_ids)
     assert cut == [one.finish_reason == "length" for one in sampled]
-
-
-@pytest.mark.guards("truncation-told-by-eos-id")
-@pytest.mark.parametrize(
-    ("ids", "reason", "cut"),
-    [
-        ([7, 8], "stop", False),  # at a stop string
-        ([7, 2], "stop", False),
-        ([7, 2], "length", True),  # an end that the request ignored
-        ([], "length", True),
-        ([7, 2], "abort", True),
-        ([], "stop", False),
-        ([7, 2], None, False),
-        ([7, 0], None, False),
-        ([2, 7], None, True),
-        ([], None, True),
-    ],
-)
-def test_each_way_to_end(subject, ids, reason, cut):
-    assert subject([ids, [5]], [reason, "stop"], [2, 0]) == [cut, False]
-
-
-@pytest.mark.guards("truncation-told-by-eos-id")
-def test_reasons_of_other_completions(subject):
-    with pytest.raises(ValueError, match=r"\b2 completions\b.*\b1\b"):
-        subject([[7, 2], [8, 2]], ["stop"], [2])

@@ -200,3 +200,34 @@ def test_wrong_entry_ends_pytest_at_once(scenario, run, options):
 def test_ini_pythonpath_is_where_modules_are_found(scenario, run, options):
     scenario("mylab:visible_text")
     run({}, *options, "lab").assert_outcomes(passed=1)
+
+
+CHECK = "def test_it(subject):\n    assert subject('2') == '2', subject.__module__\n"
+
+
+@pytest.fixture
+def checked(scenario, pytester):
+    """A scenario whose remedy has checks of its own."""
+    folder = scenario("mylab:visible_text")
+    (folder / "reasoning_is_rewarded" / "remedy_checks.py").write_text(CHECK)
+    pytester.makepyfile(**{"src/mytrainer": "def nothing(completion): return ''\n"})
+    return pytester
+
+
+@pytest.mark.parametrize("options", [["--hw=cpu"], ["--hw=cpu", "-n1"], ["--rl-inline"]])
+def test_checks_of_a_remedy_are_guards_of_the_function_in_its_place(checked, run, options):
+    ini = checked.path.joinpath("tox.ini")
+    ini.write_text(ini.read_text() + "\nrlregress_subjects = mylab:visible_text = mytrainer:nothing\n")
+    result = run({}, *options, "lab")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["- reasoning-is-rewarded: 2 of 2 guards regressed under `mytrainer:nothing`*"])
+
+
+def test_checks_of_the_shipped_remedy_are_no_part_of_a_run(checked, run):
+    run({}, "--hw=cpu", "lab").assert_outcomes(passed=1)
+
+
+def test_checks_that_are_named_are_ordinary_tests(checked, run):
+    result = run({}, "--hw=cpu", "lab/reasoning_is_rewarded/remedy_checks.py")
+    result.assert_outcomes(passed=1)
+    assert "held" not in result.stdout.str()

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 import pytest
 from installed import TESTS
 
-from mutants import CATALOGUE, CHOSEN, MUTANTS
+from mutants import CATALOGUE, CHOSEN, MUTANTS, SUBJECTS
 
 # Every id with tests, but for the rows of the steps, whose mutants are in test_training_mutants.py.
 DOCUMENTED = [failure for failure in CATALOGUE.values() if failure.subject]
@@ -32,7 +32,7 @@ def verdicts(request, tmp_path_factory):
     junit = folder / "junit.xml"
     (folder / "chosen").write_text("\n".join({mutant.key for mutant in chosen}))
     command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "-p", "mutants", f"--junitxml={junit}"]
-    command += ["--pyargs", *(f"pytest_rlregress.scenarios.{name}" for name in names)]
+    command += [*SUBJECTS, "--pyargs", *(f"pytest_rlregress.scenarios.{name}" for name in names)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS), CHOSEN: str(folder / "chosen")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=3600)
     assert done.returncode in (0, 1), done.stdout + done.stderr

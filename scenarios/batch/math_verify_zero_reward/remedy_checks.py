@@ -19,7 +19,6 @@ def in_its_place(tmp_path, monkeypatch):
     return put
 
 
-@pytest.mark.guards("math-verify-zero-reward", fidelity="stand-in")
 @pytest.mark.parametrize("release", ["new", "old"])
 def test_math_verify_raises(subject, in_its_place, tmp_path, capfd, release):
     """An exception is no wrong answer, though math-verify makes one of it unless told; nor is what it prints.
@@ -52,7 +51,6 @@ def verify(gold, target, {told}timeout_seconds=5):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.guards("math-verify-zero-reward", fidelity="stand-in")
 def test_ended_before_it_was_asked(subject, in_its_place):
     """Here because it closes its input: each answer is asked of another process."""
     in_its_place("""
@@ -68,9 +66,14 @@ verify = parse
     assert all("ended" in judged.errors[index] for index in (0, 1))
 
 
-@pytest.mark.guards("math-verify-zero-reward", fidelity="stand-in")
 def test_math_verify_is_missing(subject, in_its_place):
     """Nothing is scored where there is nothing to score with, and it is said why."""
     in_its_place("raise ImportError('no math_verify here')")
     with pytest.raises(RuntimeError, match=r"did not start: no math_verify here"):
         subject(["4"], ["4"], 1.0)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_as_many_solutions_as_answers(subject, count):
+    with pytest.raises(ValueError, match=rf"2.*{count}|{count}.*2"):
+        subject(["$1$", "$2$"], ["$1$"] * count, 1.0)

@@ -1,0 +1,10 @@
+"""An implementation that needs no package is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.parametrize("wanted", ["sdpa", "eager", "flex_attention", "paged|flash_attention_2"])
+def test_what_can_be_used_is_kept(subject, wanted):
+    assert subject(wanted) == wanted

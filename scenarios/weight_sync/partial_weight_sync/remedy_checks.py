@@ -1,0 +1,23 @@
+"""Missing weights are named, and an engine's error is passed on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_rlregress.scenarios.weight_sync.partial_weight_sync.test_partial_weight_sync import NAMES
+
+
+@pytest.mark.parametrize("number", [8, 9, 12])
+def test_of_many_the_first_are_named(subject, number):
+    names = [f"layer{at:02}" for at in range(number)]
+    with pytest.raises(ValueError, match=rf"\b{number}\b") as error:
+        subject(list, [], names)
+    assert [name for name in names if name in str(error.value)] == names[:8]
+
+
+def test_an_error_of_the_engine_is_its_own(subject):
+    def load(pairs):
+        raise ConnectionError("the engine is gone")
+
+    with pytest.raises(ConnectionError, match="the engine is gone"):
+        subject(load, [], NAMES)
