@@ -145,3 +145,12 @@ def loss_function(compiled: bool) -> Callable[[Any, Any], Any]:
     import torch
 
     return torch.compile(masked_mean, dynamic=True, backend="eager") if compiled else masked_mean
+
+
+def search(query: str) -> str:
+    """Look something up.
+
+    Args:
+        query: What to look up.
+    """
+    return "545796"

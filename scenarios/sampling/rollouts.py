@@ -85,3 +85,10 @@ def tolerance(model: PreTrainedModel, completions: Sequence[Completion], tempera
     the logits. Engine and trainer were 1.1 times as far apart.
     """
     return 10 * floor(model, [one.prompt_ids + one.ids for one in completions]) / min(temperature, 1.0)
+
+
+def logits_of(*probabilities: float) -> Any:
+    """Return logits [1, ids], float64, of tokens with these probabilities."""
+    import torch
+
+    return torch.tensor([probabilities], dtype=torch.float64).log()

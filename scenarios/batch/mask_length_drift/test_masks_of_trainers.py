@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation
+from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation, search
 from pytest_rlregress.scenarios.tokens import grpo
 from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
 from pytest_rlregress.stack import InterfaceMissing
@@ -17,15 +17,6 @@ TEMPLATE = "deepseek-r1-distill"
 CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "Lisbon"}}\n</tool_call>'
 PROMPT, _ = conversation("", "How big is Lisbon?")
 ANSWER = "Half a million."
-
-
-def search(query: str) -> str:
-    """Look something up.
-
-    Args:
-        query: What to look up.
-    """
-    return "545796"
 
 
 def turn(tokenizer, text):
@@ -48,9 +39,7 @@ def test_verl_data_set(tiny_qwen, tmp_path):
 
     try:
         from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
-    except (
-        ImportError
-    ) as error:  # verl 0.7 wants qwen_vl_utils undeclared, verl 0.8 a class gone from transformers 5.23
+    except ImportError as error:  # verl 0.7 imports qwen_vl_utils, verl 0.8 a class gone from transformers 5.23
         pytest.skip(f"verl's data set cannot be imported here: {error}")
 
     tokenizer = tiny_qwen.tokenizer(TEMPLATE)

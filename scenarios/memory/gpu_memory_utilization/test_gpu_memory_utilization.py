@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +10,9 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures import vllm_engine
 from pytest_rlregress.fixtures.drawn import EXAMPLES
-from pytest_rlregress.scenarios.memory.trainer import co_tenant
 
 GIB = 2**30
 TOTAL, FREE, DEFAULT = int(79.18 * GIB), int(48.97 * GIB), 0.9  # as documented: a trainer holds 30 GiB of an H100
-GPU = pytest.mark.hw(capability=">=8.0", memory=">=20GiB")
 ENGINE = pytest.mark.needs("vllm-engine")
 
 
@@ -118,49 +115,3 @@ def test_any_trainer_keeps_its_memory(subject, total, reserved):
     assert share == 0.5 or free * 10_000 < (steps + 1) * total, (
         f"{share} leaves more than the {reserved} bytes reserved"
     )
-
-
-@ENGINE
-@GPU
-@pytest.mark.isolated
-@pytest.mark.reproduces("gpu-memory-utilization", fidelity="real")
-def test_default_beside_a_trainer_on_gpu(tiny_qwen):
-    with co_tenant(0.4), vllm_engine.start(tiny_qwen.directory, gpu_memory_utilization=DEFAULT):
-        pass
-
-
-@ENGINE
-@GPU
-@pytest.mark.isolated
-@pytest.mark.reproduces("gpu-memory-utilization", fidelity="real")
-def test_co_tenant_releases_while_the_engine_profiles_on_gpu(tiny_qwen, monkeypatch):
-    from vllm.v1.worker import gpu_worker
-
-    measure = gpu_worker.memory_profiling
-    with co_tenant(0.4) as release:
-
-        @contextmanager
-        def released_meanwhile(*args, **keywords):
-            with measure(*args, **keywords) as result:
-                yield result
-                release()
-
-        monkeypatch.setattr(gpu_worker, "memory_profiling", released_meanwhile)
-        with vllm_engine.start(tiny_qwen.directory, gpu_memory_utilization=0.1):
-            pass
-
-
-@ENGINE
-@GPU
-@pytest.mark.isolated
-@pytest.mark.guards("gpu-memory-utilization", fidelity="real")
-def test_engine_beside_a_trainer_on_gpu(tiny_qwen, subject):
-    import torch
-
-    with co_tenant(0.85):  # a small engine: vLLM makes an object of each block
-        free, total = torch.cuda.mem_get_info()
-        share = subject(total, total - free + GIB)  # the engine's own context takes some before it looks
-        with vllm_engine.start(tiny_qwen.directory, gpu_memory_utilization=share) as engine:
-            [completion] = engine.generate([[100] * 8], 8, temperature=0.0, ignore_eos=True)
-            assert len(completion.ids) == 8
-            assert torch.cuda.mem_get_info()[0] < free

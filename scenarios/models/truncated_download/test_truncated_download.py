@@ -21,11 +21,6 @@ from pytest_rlregress.scenarios.models.truncated_download.two_shards import (
 )
 
 
-@pytest.fixture(scope="module")
-def published(tiny_qwen, tmp_path_factory):
-    return two_shards.publish(tiny_qwen, tmp_path_factory.mktemp("hub"))
-
-
 @pytest.fixture
 def hub(published, monkeypatch, tmp_path_factory):
     with two_shards.serving(monkeypatch, {MODEL: published}, tmp_path_factory.mktemp("cache")) as hub:

@@ -50,12 +50,8 @@ def tokenizer_of(tiny_qwen, family):
 
 def answer(server, call):
     """The server's answer where the model writes ``call``: what the tiny model would not, the grammar makes it."""
-    request = {
-        "model": server.model,
-        "messages": [QUESTION],
-        "max_tokens": 200,
-        "structured_outputs": {"choice": [call]},
-    }
+    request = {"model": server.model, "messages": [QUESTION], "max_tokens": 200}
+    request["structured_outputs"] = {"choice": [call]}
     status, body = server.post("/v1/chat/completions", {**request, "skip_special_tokens": False})
     if status != 200 or body["choices"][0]["message"]["content"] != call:
         raise InterfaceMissing(f"lets a grammar write {call!r}, which vllm {versions().get('vllm')} does not")

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.waiting import wait_for_condition
+from pytest_rlregress.remedies.rollout import reload_weights_by_server
 from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights import (
     LONG,
     SEQUENCES,
@@ -31,8 +32,6 @@ GENERATED = 8  # tokens
 @pytest.fixture(scope="module")
 def running(vllm_server, tiny_qwen):
     """The folder's server, which gets its weights back."""
-    from pytest_rlregress.remedies.rollout import reload_weights_by_server
-
     yield vllm_server
     with suppress(RuntimeError):  # a vLLM that takes none
         reload_weights_by_server(vllm_server.base_url, tiny_qwen.model().named_parameters())
@@ -41,8 +40,6 @@ def running(vllm_server, tiny_qwen):
 @pytest.fixture
 def server(running, tiny_qwen, monkeypatch):
     """The same, with its first weights."""
-    from pytest_rlregress.remedies.rollout import reload_weights_by_server
-
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     try:
         reload_weights_by_server(running.base_url, tiny_qwen.model().named_parameters())
@@ -63,9 +60,8 @@ def call(server, method, **arguments):
     """The failing act: let the worker do something, as a trainer's client does."""
     import requests
 
-    requests.post(
-        f"{server.base_url}/collective_rpc", json={"method": method, "kwargs": arguments}, timeout=60
-    ).raise_for_status()
+    body = {"method": method, "kwargs": arguments}
+    requests.post(f"{server.base_url}/collective_rpc", json=body, timeout=60).raise_for_status()
 
 
 def check_has(server, model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.fixtures import tiny_model
+from pytest_rlregress.fixtures import tiny_model, vllm_engine
 from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights import (
     LONG,
     SEQUENCES,
@@ -74,8 +74,6 @@ def experts(request, progress):
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM
 
-    from pytest_rlregress.fixtures import vllm_engine
-
     folders = [tiny_model.build(request.param, seed=seed, **EXPERTS_AS_SENT).directory for seed in range(2)]
     models = [AutoModelForCausalLM.from_pretrained(folder, dtype="float32").eval() for folder in folders]
     weights = [load_file(folder / "model.safetensors") for folder in folders]
@@ -142,8 +140,6 @@ def test_update_of_experts_arrives(experts, subject):
 def test_quantised_experts(progress):
     """As documented: a CPU takes MXFP4 only with AMX."""
     from safetensors.torch import load_file
-
-    from pytest_rlregress.fixtures import vllm_engine
 
     folder = tiny_model.build("gpt-oss-mxfp4", **EXPERTS_AS_SENT).directory
     with vllm_engine.start(folder, say=progress) as engine:

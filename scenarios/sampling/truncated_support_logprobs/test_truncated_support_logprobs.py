@@ -11,6 +11,7 @@ from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import (
     ENGINE,
     PROCESSED,
+    logits_of,
     sample,
     tolerance,
     trainer_logits,
@@ -79,12 +80,6 @@ CASES = [
     ({"top_p": 0.75, "min_p": 0.45}, 0.4 / 0.7),  # and of what min_p left
     ({"top_p": 0.5, "temperature": 0.5}, 1.0),  # the likeliest has 0.53 then
 ]
-
-
-def logits_of(*probabilities):  # [1, ids], float64
-    import torch
-
-    return torch.tensor([probabilities], dtype=torch.float64).log()
 
 
 @pytest.mark.guards("truncated-support-logprobs")
