@@ -53,21 +53,6 @@ def test_numbers_are_the_lists_that_are_no_speed():
     assert numbers_of(RUN | {"agreement": [1.0, 2.0]}) == ("loss", "agreement")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"loss": [1.0]}, "trl-step: loss has 1 values, not one for each of 2 steps"),
-        ({"sampled": ["ab"]}, "trl-step: sampled has 1 values"),
-        ({"variant": None}, "has the field 'variant'"),
-    ],
-)
-def test_a_run_that_is_none_is_refused(item, change, message):
-    run = {name: value for name, value in {**RUN, **change}.items() if value is not None}
-    with pytest.raises(ValueError, match=message):
-        note_run(item, KEY, run)
-    assert item.user_properties == [("other", "kept")]
-
-
 def test_a_run_on_another_engine_has_a_key_of_its_own(item):
     note_run(item, KEY, RUN)
     note_run(item, replace(KEY, engine="transformers 5.10", attention="sdpa"), {**RUN, "variant": "hf"})
