@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlregress.fixtures.declare import *  # noqa: F403
+from pytest_rlregress.fixtures import declare_engines, declare_ray, declare_run, declare_steps
 from pytest_rlregress.harness import OPENED, collection, properties, settings
 from pytest_rlregress.harness.stack_fixtures import CONTAINED, STACK_FIXTURES, asked_by, is_ours
 
@@ -51,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; where an option asks for it, look at the machine before anything is collected."""
     for marker in (*MARKERS, LONG):
         config.addinivalue_line("markers", marker)
+    for fixtures in (declare_run, declare_engines, declare_ray, declare_steps):
+        config.pluginmanager.register(fixtures)
     # Registered now, and not with the module: around what other plugins register when they are configured (--ff).
     hooks = Hooks(config)
     config.pluginmanager.register(hooks, "rlregress-hooks")

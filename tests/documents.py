@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-DOCS = Path(__file__).parents[1] / "docs"
+CHECKOUT = Path(__file__).parents[1]
+DOCS = CHECKOUT / "docs"
 _BLOCK = re.compile(r"^```\w+ file=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -25,3 +26,13 @@ def write(files, folder):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
+
+
+def find_fixtures():
+    """The names of all fixtures of the plugin."""
+    found = (CHECKOUT / "fixtures").glob("declare_*.py")
+    return {
+        name
+        for path in found
+        for name in re.findall(r"^@pytest\.fixture.*\n(?:@.*\n)*def (\w+)", path.read_text(), re.M)
+    }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import documents
 import pytest
 
-from pytest_rlregress.fixtures import declare
 from pytest_rlregress.harness.stack_fixtures import STACK_FIXTURES, asked_by
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
@@ -16,7 +16,7 @@ MARKS_NOTHING = {
 
 
 def test_every_fixture_is_in_the_table_or_marks_nothing():
-    assert STACK_FIXTURES.keys() | MARKS_NOTHING == {*declare.__all__}
+    assert STACK_FIXTURES.keys() | MARKS_NOTHING == documents.find_fixtures()
     assert STACK_FIXTURES.keys().isdisjoint(MARKS_NOTHING)
 
 
@@ -121,7 +121,7 @@ def test_ini_usefixtures_asks_too(pytester):
 
 # The real fixture and table, but for what takes long: no component to import, a missing one, a broken one.
 LIGHT = """
-from pytest_rlregress.fixtures import declare
+from pytest_rlregress.fixtures import declare_engines
 from pytest_rlregress.harness import stack_fixtures as table
 
 table.STACK_FIXTURES["gradient_of"] = table.StackFixture()

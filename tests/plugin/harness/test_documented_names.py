@@ -13,8 +13,6 @@ import documents
 import pytest
 from installed import CHECKOUT, call
 
-from pytest_rlregress.fixtures import declare
-
 PACKAGE = CHECKOUT / "pytest_rlregress"
 SOURCES = [path for folder in (PACKAGE, CHECKOUT / "fixtures", CHECKOUT / "scenarios") for path in folder.rglob("*.py")]
 #: What writing-a-scenario.md makes.
@@ -63,7 +61,7 @@ def test_paths_in_documents_can_be_imported(path: Path):
 
 def test_every_fixture_says_what_it_gives():
     shown = call(sys.executable, "-m", "pytest", "--fixtures", "-q", "-p", "no:randomly", cwd=documents.DOCS)
-    for name in declare.__all__:
+    for name in documents.find_fixtures():
         described = re.search(rf"^{name}(?: \[\w+ scope\])? -- \S*declare_\w+\.py:\d+\n    (\S.*)", shown, re.MULTILINE)
         assert described, f"{name} is not shown, or without a docstring"
         assert described[1].rstrip().endswith((".", ":")) or ": " in described[1], described[1]
