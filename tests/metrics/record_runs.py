@@ -136,7 +136,7 @@ def test_trl(trl_step, name, monkeypatch):
     alter, settings = RUNS[name]
     settings = {"steps": 10, "mode": "colocate"} | settings
     if not settings.pop("observe", True):
-        monkeypatch.setattr(trainers, "_observe", lambda trainer: [])
+        monkeypatch.setattr(trainers.TrlRecorder, "observe", lambda recorder: [])
     record(trl_step, f"trl-{name}", alter, settings)
     if name == "one-sync":
         record(

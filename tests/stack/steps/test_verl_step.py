@@ -32,7 +32,7 @@ def long_run(test):
 def made_run(*numbers, left=(), measured=MEASURED):
     unseen = dict.fromkeys(step_properties.PROPERTIES, "made here")
     steps = tuple(verl_record.VerlRecord(number=number, not_seen=unseen, measured=measured) for number in numbers)
-    return verl_record.VerlRun(steps, left, 70.0)
+    return verl_record.VerlRun(steps, left)
 
 
 def test_accepts_a_run_as_it_should_be():
