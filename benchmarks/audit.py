@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def made(rows: int, prompt: int, response: int, group: int = GROUP) -> dict[str, Any]:
-    """A batch as verl has it between rollout and update, in which nothing is wrong; ids and numbers are random."""
+    """Make a batch as verl has it between rollout and update, with nothing wrong in it; ids and numbers are random."""
     import torch
 
     draw = torch.Generator().manual_seed(0)
@@ -80,7 +80,7 @@ def _of_file() -> None:
 
 
 def _of_step() -> None:
-    """The update alone is timed, with a model of under half a million parameters: a real step takes far longer."""
+    """Time the update alone, with a model of under half a million parameters: a real step takes far longer."""
     import torch
 
     from pytest_rlregress.audit import audit_batch

@@ -104,7 +104,7 @@ class Hooks:
         run = _session(self._config)
         if not run.open() or hasattr(self._config, "workerinput"):
             return
-        from pytest_rlregress.harness.terminal import Terminal
+        from pytest_rlregress.commands.report.terminal import Terminal
         from pytest_rlregress.records.collector import RunResults
 
         register = self._config.pluginmanager.register
@@ -126,7 +126,7 @@ class Hooks:
 
             register(RunProgress(self._config, run.say), "rlregress-progress")
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            from pytest_rlregress.harness.github import GitHub
+            from pytest_rlregress.commands.report.github import GitHub
 
             register(GitHub(self._config, run, results, terminal), "rlregress-github")
 

@@ -17,7 +17,7 @@ class Unbuildable(RuntimeError):
 
 
 def uv(*arguments: object, find_links: bool = True) -> str:
-    """What uv prints; with ``find_links`` it looks where pip finds distributions that no index has, too.
+    """Run uv and return what it prints; with ``find_links`` it looks where pip finds what no index has, too.
 
     Raises:
         Unbuildable: uv said why.
@@ -34,7 +34,7 @@ def uv(*arguments: object, find_links: bool = True) -> str:
 
 
 def interpreter(version: str) -> str:
-    """An interpreter of a version: this one, one on the PATH that runs, or one of pyenv's.
+    """Return an interpreter of a version: this one, one on the PATH that runs, or one of pyenv's.
 
     Raises:
         Unbuildable: There is none here.

@@ -96,7 +96,7 @@ def bisects(changed: Iterable[ChangedResult], before: Path, after: Path) -> dict
     """Choose the bisects that say which release it was: one a test, the worst changes first, by the change's key.
 
     A bisect goes from good to bad, so that a repair is asked for backwards. What was or is unavailable or blocked says
-    nothing of the failure, and another kind of bad is no end either.
+    nothing of the failure, and another kind of bad isn't an end either.
     """
     found: dict[str, list[str]] = {}
     asked = set()
@@ -112,7 +112,7 @@ def bisects(changed: Iterable[ChangedResult], before: Path, after: Path) -> dict
 
 
 def _bisected(key: str) -> str:
-    """What a bisect calls a side's failure, a component's check, or another test."""
+    """Name a side's failure, a component's check or another test as a bisect does."""
     name, _, role = key.rpartition(" ")
     if role == "component":
         return f"{component_checks.FILE.name}::{component_checks.check_of(name)}"

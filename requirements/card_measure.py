@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def apart(name: str) -> dict[str, Any]:
-    """What a measurement in a process of its own found, or its ``error``."""
+    """Measure in a process of its own: what was found, or an ``error``."""
     command = [sys.executable, __file__, "--here", name]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -75,7 +75,7 @@ def apart(name: str) -> dict[str, Any]:
 
 
 def cuda() -> dict[str, Any]:
-    """What torch says of CUDA and of the device."""
+    """Ask torch about CUDA and the device."""
     import torch
 
     if not torch.version.cuda:
@@ -86,7 +86,7 @@ def cuda() -> dict[str, Any]:
 
 
 def nvml() -> dict[str, Any]:
-    """What NVML says, by way of the harness."""
+    """Ask NVML, by way of the harness."""
     from pytest_rlregress.hardware import nvml
 
     machine = nvml.discover()
@@ -131,7 +131,7 @@ def descriptors() -> Counter[str]:
 
 
 def context() -> dict[str, Any]:
-    """What a first CUDA context opens in a process: descriptors, threads; and the architectures torch is built for."""
+    """Count what a first CUDA context opens in a process: descriptors, threads; and torch's architectures."""
     import torch
 
     before, threads = descriptors(), len(os.listdir("/proc/self/task"))
@@ -194,7 +194,7 @@ def memory() -> dict[str, Any]:
 
 
 def fork() -> dict[str, Any]:
-    """Whether a forked process can use CUDA, after its parent did the named."""
+    """Return whether a forked process can use CUDA, after its parent did the named."""
     import torch
 
     found = {}
@@ -244,7 +244,7 @@ def reclaim() -> dict[str, Any]:
 
 
 def warm_server() -> dict[str, Any]:
-    """Whether the warm server can be forked after all its imports: one thread, CUDA not initialised."""
+    """Return whether the warm server can be forked after all its imports: one thread, CUDA not initialised."""
     from pytest_rlregress.containment.client import WarmServer
     from pytest_rlregress.harness.protocol import WARM_MODULES, warm_modules
 

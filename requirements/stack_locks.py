@@ -61,7 +61,7 @@ class LockRequest:
 
 
 def newest(today: str) -> LockRequest:
-    """The newest of everything, under the day's name."""
+    """Return the newest of everything, under the day's name."""
     about = f"The newest of everything on {today}; transformers is the newest that vLLM takes, whatever others allow."
     no_vision = tuple(line for line in _CPU_TORCH if not line.startswith("torch=="))
     return LockRequest(today, about, None, overrides=no_vision, newest_of_each=True)
@@ -117,12 +117,12 @@ REQUESTS = (
 
 
 def path(name: str) -> Path:
-    """The file of a lock; the short record of its run is beside it, as ``.json``."""
+    """Return the file of a lock; the short record of its run is beside it, as ``.json``."""
     return LOCKS / f"{name}.txt"
 
 
 def resolve(request: LockRequest) -> str:
-    """The text of the lock.
+    """Return the text of the lock.
 
     Raises:
         Unbuildable: There is no such set of packages: the message is uv's reason.

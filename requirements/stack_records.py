@@ -76,7 +76,7 @@ def _key(test: RecordedTest) -> str:
 
 
 def is_named(key: str) -> bool:
-    """Whether a key is of a side or a component, not of another test."""
+    """Return whether a key is of a side or a component, not of another test."""
     return key.rpartition(" ")[2] in (*SIDES, "component")
 
 
@@ -85,7 +85,7 @@ def _gravity(result: SideResult) -> int:
 
 
 def _note(text: str) -> str:
-    """A note without what differs between machines and runs: folders, processes, addresses, the key of a golden."""
+    """Return a note without what differs between machines and runs: folders, processes, addresses, a golden's key."""
     text = re.sub(r"(?<![\w.:/-])/(?:[\w.+@~-]+/)+", "…/", on_one_line(stripped(text)))
     return re.sub(r"\(pid=.*|0x[0-9a-f]{6,}|(?<=this key )\(.*\)", "…", text)[:_NOTE_CHARACTERS]
 

@@ -96,7 +96,7 @@ def run(names: list[str], only: Sequence[str] = ()) -> bool:
 
 
 def in_words(record: ShortRecord) -> list[str]:
-    """How often each verdict is there, and the keys of the bad ones."""
+    """Count each verdict, and name the keys of the bad ones."""
     counts = Counter(result.word for result in record.values())
     return [", ".join(f"{count} {word}" for word, count in counts.most_common()), "; ".join(stack_records.bad(record))]
 
@@ -126,7 +126,7 @@ def run_lock(lock_file: Path, only: Sequence[str] = ()) -> ShortRecord:
 
 
 def build(lock_file: Path) -> Path:
-    """The interpreter of the environment of a lock, built where it is not there, with this checkout as a wheel.
+    """Return the interpreter of the environment of a lock, built where it is not there, with this checkout as a wheel.
 
     Raises:
         Unbuildable: uv said why.

@@ -46,7 +46,7 @@ class RecordedStack:
 
 
 def shipped() -> str:
-    """The page of this repository's records."""
+    """Return the page of this repository's records."""
     stacks = shipped_stacks()
     about = [f"- [{one.name}](../requirements/stacks/{one.name}.txt): {one.about}" for one in stacks]
     releases = tomllib.loads(FINDINGS.read_text(encoding="utf-8"))["releases"]
@@ -64,7 +64,7 @@ def _linked(failures: Iterable[str]) -> str:
 
 
 def shipped_stacks() -> list[RecordedStack]:
-    """The stacks of this repository that were run."""
+    """Return the stacks of this repository that were run."""
     files = [stack_locks.path(request.name) for request in stack_locks.REQUESTS]
     return [read(file) for file in files if file.with_suffix(".json").exists()]
 
@@ -82,7 +82,7 @@ def reasons() -> dict[tuple[str, str, str], str]:
 
 
 def nights(history: Path) -> str:
-    """The page of the newest releases, night by night: the last of those that had news."""
+    """Return the page of the newest releases, night by night: the last of those that had news."""
     stacks = [read(file.with_suffix(".txt")) for file in sorted(history.glob("*.json"))[-_NIGHTS:]]
     return "\n".join(["# The newest releases", "", *table(stacks), "", *_explained(stacks[-1:], {})])
 
@@ -117,7 +117,7 @@ def table(
 
 
 def _version(stack: RecordedStack, package: str) -> str:
-    """The version of a component; bold where it, or a part of it, does not work there."""
+    """Return the version of a component; bold where it, or a part of it, does not work there."""
     names = COMPONENTS[package].distributions if package in COMPONENTS else (package,)
     version = next(filter(None, map(stack.lock.version, names)), "none")
     parts = [package, *(part for part, whole in PARTS.items() if whole == package)]

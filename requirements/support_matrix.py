@@ -115,7 +115,7 @@ def run(row: Row) -> tuple[list[str], bool]:
 
 
 def build(row: Row) -> Path:
-    """The interpreter of a row's new environment.
+    """Return the interpreter of a row's new environment.
 
     Raises:
         Unbuildable: uv said why.
@@ -142,7 +142,7 @@ def build(row: Row) -> Path:
 
 
 def version(python: Path, package: str) -> str:
-    """The version of a package in an environment."""
+    """Return the version of a package in an environment."""
     ask = f"from importlib.metadata import version; print(version({package!r}))"
     return subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
 

@@ -107,7 +107,7 @@ def failing(error: Exception) -> Callable[..., None]:
 for _failure in CATALOGUE.values():
     if (_failure.folder / "mutants.py").exists():
         import_module(f"pytest_rlregress.scenarios.{_failure.area}.{_failure.folder.name}.mutants")
-# Where the failure is gone every guard holds: a fix upstream is no regression.
+# Where the failure is gone every guard holds: a fix upstream isn't a regression.
 MUTANTS += [
     replace(mutant, name=f"guards_where_{mutant.name}", verdict="held", only="")
     for mutant in MUTANTS

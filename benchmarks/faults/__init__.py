@@ -170,7 +170,7 @@ def _versions(python: str, tool: str) -> list[str]:
 
 
 def _try(fault: Fault, one: Ready) -> tuple[str, str, int]:
-    """What became of the test with the fault, of its neighbours, and how many processes stayed."""
+    """Run a fault's test: return its outcome, its neighbours', and how many processes stayed."""
     bodies = {"test_before": "pass", "test_fault": f"acts.{fault.act.__name__}()", "test_after": "pass"}
     ran = run(one.tool, one.python, bodies)
     suite = "hung" if not ran.in_time else "ran" if ran.passed("test_before", "test_after") else "broken"

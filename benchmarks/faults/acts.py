@@ -29,7 +29,7 @@ def dereferences() -> None:
 
 
 def frees_twice() -> None:
-    """One block, large enough that nothing else asks for its like in between."""
+    """Free a block twice, so large that nothing else asks for its like in between."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
     block = ctypes.c_void_p(libc.malloc(1000))
@@ -53,7 +53,7 @@ def leaves_with_3() -> NoReturn:
 
 
 def sleeps() -> None:
-    """Where signals and other threads still get their turn."""
+    """Sleep where signals and other threads still get their turn."""
     time.sleep(FOREVER)
 
 
@@ -63,12 +63,12 @@ def sleeps_in_c() -> None:
 
 
 def starts_grandchild() -> None:
-    """One that no signal to the process group of the test reaches."""
+    """Start a process that no signal to the test's process group reaches."""
     subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER})"], start_new_session=True)
 
 
 def starts_grandchild_and_dereferences() -> None:
-    """An engine's process after the engine's client crashed."""
+    """Crash beside a living process, as an engine's client does beside the engine."""
     starts_grandchild()
     dereferences()
 
@@ -105,7 +105,7 @@ class Wordless(Exception):
 
 
 def raises_wordless() -> NoReturn:
-    """A report has to quote it nevertheless."""
+    """Raise an exception without a message: a report has to quote it nevertheless."""
     raise Wordless
 
 

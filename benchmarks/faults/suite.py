@@ -57,7 +57,7 @@ class Ran:
     done: list[float]
 
     def passed(self, *names: str) -> bool:
-        """Whether each of these tests has one entry, and that says passed."""
+        """Return whether each of these tests has one entry, and that says passed."""
         return all([outcome for outcome, _ in self.entries.get(name, ())] == ["passed"] for name in names)
 
 

@@ -73,7 +73,7 @@ def explain(
 
 
 def together(gap: float, sides: Sequence[Explanation]) -> Explanation:
-    """What explains a gap between two sides, each of which has an explanation of its own."""
+    """Explain a gap between two sides, each of which has an explanation of its own."""
     floor = max(side.floor for side in sides)
     if gap <= FACTOR * floor or all(side.agrees for side in sides):
         return Explanation(gap, floor, gap, agrees=True)
@@ -122,7 +122,7 @@ def _rows(
 
 
 def floor_of(model: PreTrainedModel, rows: Sequence[Row]) -> float:
-    """The floor of three rows of up to 64 tokens, at temperature 1; a pass of the model for each token."""
+    """Return the floor of three rows of up to 64 tokens, at temperature 1; a pass of the model for each token."""
     measured = logprobs.floor(model, [[*row.prompt, *row.completion][:64] for row in rows[:3]])
     return max(measured, RESOLUTION)
 
@@ -130,7 +130,7 @@ def floor_of(model: PreTrainedModel, rows: Sequence[Row]) -> float:
 def gap_of(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
     """Mean |difference| of the tokens of which ``other`` says something; infinite where that is not half of them."""
     pairs = [(a, b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)]
-    # What is no number on both sides is the same.
+    # What isn't a number on both sides is the same.
     known = [(0.0, 0.0) if not math.isfinite(a) and str(a) == str(b) else (a, b) for a, b in pairs]
     known = [(a, b) for a, b in known if not math.isnan(b)]
     if len(known) * 2 < len(pairs):
@@ -185,13 +185,13 @@ class _Side:
         self.predicted.update(zip(combinations, found, strict=True))
 
     def remaining(self, combination: Combination) -> float:
-        """The gap with a combination undone."""
+        """Return the gap with a combination undone."""
         if combination not in self.predicted:
             self.compute([combination])
         return gap_of([row.reported for row in self.rows], self.predicted[combination])
 
     def is_enough(self, combination: Combination) -> bool:
-        """Whether nothing but rounding remains."""
+        """Return whether nothing but rounding remains."""
         rest = self.remaining(combination)
         if rest <= FACTOR * self.floor:
             return True
@@ -200,7 +200,7 @@ class _Side:
         return any(rest <= FACTOR * self.floor_in(dtype) and self.is_rounded(combination, others) for dtype in dtypes)
 
     def is_rounded(self, rounded: Combination, plain: Combination) -> bool:
-        """Whether what rounding the weights changes is in the reported numbers, beside as much noise of computing.
+        """Return whether the reported numbers show what rounding the weights changes, beside as much noise.
 
         Least squares: how many times the change is in the difference, and that number's standard error.
         """
@@ -219,7 +219,7 @@ class _Side:
         return bool(abs(times - 1) <= 0.5 and times > CERTAIN * error)
 
     def floor_in(self, dtype: str) -> float:
-        """The floor of the model computing in a dtype."""
+        """Return the floor of the model computing in a dtype."""
         import torch
 
         if dtype not in self.floors:

@@ -60,7 +60,7 @@ def _measured(completions: Sequence[Completion]) -> float:
 
 
 def _apart(one: Completion, other: Completion, names: tuple[str, str], allowed: float) -> str | None:
-    """The first place where two completions come apart, in words."""
+    """Return the first place where two completions come apart, in words."""
     for place, (mine, yours) in enumerate(zip_longest(one.ids, other.ids)):
         where = f"token {place}"
         if mine is None or yours is None:
@@ -85,13 +85,13 @@ def _apart(one: Completion, other: Completion, names: tuple[str, str], allowed: 
 
 
 def _token(side: Completion, place: int) -> str:
-    """A token that a side drew: its id, text and log-probability."""
+    """Return a token that a side drew: its id, text and log-probability."""
     text = side.text_of([side.ids[place]])
     return f"{side.ids[place]}{'' if text is None else f' {text!r}'} at {side.logprobs[place]:.6f}"
 
 
 def _given(side: Completion, place: int, token: int) -> str:
-    """What a side gave a token that it did not draw."""
+    """Return the log-probability that a side gave a token which it did not draw."""
     if side.top_logprobs is None:
         return "token something unknown: without top_logprobs= nothing is said of it"
     given = side.top_logprobs[place].get(token)
@@ -99,6 +99,6 @@ def _given(side: Completion, place: int, token: int) -> str:
 
 
 def _tie(side: Completion, place: int, token: int, allowed: float) -> bool:
-    """Whether a side gave a token as much as its own, but for rounding."""
+    """Return whether a side gave a token as much as its own, but for rounding."""
     given = side.top_logprobs[place].get(token) if side.top_logprobs else None
     return given is not None and abs(side.logprobs[place] - given) <= 2 * allowed

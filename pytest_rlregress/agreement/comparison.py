@@ -47,15 +47,15 @@ class AgreementComparison:
     trainer: list[list[float]] | None = field(repr=False)
 
     def __bool__(self) -> bool:
-        """Whether they agree."""
+        """Return whether they agree."""
         return self.agrees
 
     def __str__(self) -> str:
-        """The gap and the floor."""
+        """Return the gap and the floor."""
         return str(Explanation(self.gap, self.floor, self.gap, agrees=self.agrees)).partition(": unexplained")[0]
 
     def __repr__(self) -> str:
-        """The gap and its causes, short enough for pytest, which cuts after 240 characters; the floor if they agree."""
+        """Say the gap and its causes, as pytest cuts after 240 characters; the floor if they agree."""
         if self.agrees or not self._explanation.causes:
             return str(self if self.agrees else self._explanation)
         return f"{nats(self.gap)} nats a token: " + "; ".join(cause.sentence for cause in self._explanation.causes)
@@ -139,14 +139,14 @@ def compare(
 
 
 def _own(known: KnownRollouts) -> list[list[float]]:
-    """The model's numbers of the completions."""
+    """Return the model's numbers of the completions."""
     sequences = [[*prompt, *ids] for prompt, ids in zip(known.prompts, known.completions, strict=True)]
     rows = logprobs.token_logprobs(known.model, sequences, known.sampling.temperature or 1.0)
     return [row[len(row) - len(ids) :] for row, ids in zip(rows, known.completions, strict=True)]
 
 
 def _completions(output: Completion | RequestOutput) -> list[Completion]:
-    """A completion, or those of a request as vLLM puts it out."""
+    """Return a completion, or those of a request as vLLM puts it out."""
     if isinstance(output, Completion):
         return [output]
     found = []

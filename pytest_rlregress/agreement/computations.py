@@ -31,7 +31,7 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def scaled(self, floor: float) -> float:
-        """A floor measured at temperature 1, at this one: differences of logits are divided by it too."""
+        """Return a floor measured at temperature 1, at this one: differences of logits are divided by it too."""
         return floor * max(1.0, 1 / (self.temperature or 1.0))
 
 
@@ -125,24 +125,24 @@ def sampled_distribution(sampling: Sampling) -> Callable[[torch.Tensor, list[lis
 
 
 def of_tokens(scores: torch.Tensor, row: Row) -> torch.Tensor:
-    """The score of each token of the completion, given the tokens before it."""
+    """Return the score of each token of the completion, given the tokens before it."""
     return scores[:-1].gather(-1, _ids(row.completion, scores))[:, 0]
 
 
 def of_tokens_before(scores: torch.Tensor, row: Row) -> torch.Tensor:
-    """The score of the token before each; NaN for the first, where anything may stand."""
+    """Return the score of the token before each; NaN for the first, where anything may stand."""
     own = of_tokens(scores, row)
     return own.new_tensor([float("nan"), *own[:-1].tolist()])
 
 
 def of_tokens_after(scores: torch.Tensor, row: Row) -> torch.Tensor:
-    """The score of the token after each; NaN for the last, where anything may stand."""
+    """Return the score of the token after each; NaN for the last, where anything may stand."""
     own = of_tokens(scores, row)
     return own.new_tensor([*own[1:].tolist(), float("nan")])
 
 
 def given_themselves(scores: torch.Tensor, row: Row) -> torch.Tensor:
-    """The score of each token by the distribution of the position it stands on: what would follow it."""
+    """Return the score of each token by the distribution of the position it stands on: what would follow it."""
     return scores[1:].gather(-1, _ids(row.completion, scores))[:, 0]
 
 
@@ -153,13 +153,13 @@ def _ids(ids: Sequence[int], like: torch.Tensor) -> torch.Tensor:
 
 
 def accepts(model: PreTrainedModel, argument: str) -> bool:
-    """Whether the model's ``forward`` has an argument; a PeftModel's is its base model's."""
+    """Return whether the model's ``forward`` has an argument; a PeftModel's is its base model's."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     return argument in inspect.signature(base.forward).parameters
 
 
 def rounded(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """A copy of the model with every weight rounded to a dtype; it computes in the dtype of the original."""
+    """Return a copy of the model with every weight rounded to a dtype; it computes in the dtype of the original."""
     other = copy.deepcopy(model)
     for parameter in other.parameters():
         if parameter.is_floating_point():
@@ -173,7 +173,7 @@ def predicted(
     temperature: float,
     combinations: Sequence[tuple[Hypothesis, ...]],
 ) -> list[list[list[float]]]:
-    """What the model says of each row's completion under each combination of hypotheses, ``()``: without a mistake.
+    """Compute each row's log-probabilities under each combination of hypotheses, ``()``: without a mistake.
 
     A combination has one hypothesis a stage at most. One pass of the model for each row and each pair of weights and
     input; NaN where a combination says nothing of a token.

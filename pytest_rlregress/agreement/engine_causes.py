@@ -88,7 +88,7 @@ class _CauseSearch:
         self.causes.append(Cause(name, "the engine", undone, sentence, remedy, remaining))
 
     def answer(self, found: Explanation) -> Explanation:
-        """What was found here, and what the numbers say with that undone."""
+        """Answer with what was found here, and with what the numbers say when that is undone."""
         if found.explained and self.causes:
             causes = (*self.causes, *found.causes)
             return replace(self.first, remaining=found.remaining, causes=causes, nearest=(), notes=tuple(self.notes))
@@ -103,7 +103,7 @@ class _CauseSearch:
         return [[*prompt, *ids][: self.engine.max_model_len - 1] for prompt, ids in pairs]
 
     def score(self, engine: Engine) -> list[list[float]]:
-        """The engine's log-probabilities of prompts and completions at temperature 1; never from its cache."""
+        """Return the engine's log-probabilities of prompts and completions at temperature 1; never from its cache."""
         return engine.logprobs(self.sequences())
 
     def generate(self, sampling: Sampling) -> tuple[list[list[int]], list[list[float]]]:
@@ -128,7 +128,7 @@ class _CauseSearch:
         return self.apart(model, scored) <= FACTOR * self.floor(model)
 
     def numbers(self, model: PreTrainedModel) -> Explanation:
-        """What the reported numbers say if the engine computes with this model."""
+        """Explain the reported numbers as if the engine computed with this model."""
         self.known = replace(self.known, model=model, floor=self.floor(model))
         return self.known.explain(self.reported, "the engine")
 
@@ -210,7 +210,7 @@ class _CauseSearch:
         return found
 
     def find_cache(self, generated: tuple[list[list[int]], list[list[float]]]) -> Explanation | None:
-        """The cache is stale if what was generated before it was reset is off, and what is generated after is not."""
+        """Find a stale cache: what was generated before it was reset is off, and what is generated after isn't."""
         model = self.known.model
         if not self.is_right(model):
             return None
@@ -255,12 +255,12 @@ def _difference(engine_prompts: list[list[int]], prompts: list[list[int]]) -> tu
 
 
 def _adapters(model: Any) -> list[str]:
-    """The names of a PeftModel's active adapters."""
+    """Return the names of a PeftModel's active adapters."""
     return list(getattr(model, "active_adapters", [])) if hasattr(model, "disable_adapter") else []
 
 
 def _module(model: Any, name: str) -> tuple[Any, str]:
-    """The module of a parameter by the checkpoint's name, and the parameter's name there."""
+    """Return the module of a parameter by the checkpoint's name, and the parameter's name there."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     path, _, last = name.rpartition(".")
     module = base.get_submodule(path)
@@ -277,7 +277,7 @@ def _differing(model: PreTrainedModel, tensors: dict[str, torch.Tensor]) -> list
 
 
 def _with(model: PreTrainedModel, tensors: dict[str, torch.Tensor]) -> PreTrainedModel:
-    """A copy of the model with other tensors; one that was tied to another is so no longer."""
+    """Return a copy of the model with other tensors; one that was tied to another is so no longer."""
     import torch
 
     other = copy.deepcopy(model)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def engine_weights(llm: LLM) -> dict[str, torch.Tensor]:
-    """What the engine computes with, by Hugging Face name: the effective matrices, not the storage they came from.
+    """Return the engine's weights by Hugging Face name: the effective matrices, not the storage they came from.
 
     A linear layer is applied to the identity, an embedding to every id: on a CPU vLLM repacks dense layers and keeps
     a copy of a tied head, so that ``weight`` is empty or not what is multiplied with. Fused layers are split
@@ -93,7 +93,7 @@ def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _as_it_is(name: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """A norm's weight and the like, which no kernel wants in another layout."""
+    """Yield a norm's weight and the like, which no kernel wants in another layout."""
     for parameter, tensor in module.named_parameters(recurse=False):
         if tensor.ndim > 1:
             raise NotImplementedError(
@@ -142,7 +142,7 @@ def _looked_up(embedding: Any) -> torch.Tensor:
 
 
 def _multiplied(layer: Any, width: int) -> torch.Tensor:
-    """The matrix ``[out, width]`` that a layer multiplies with: exact, each sum has one term that is not zero."""
+    """Return the matrix ``[out, width]`` that a layer multiplies with: exact, as each sum has one term but zeros."""
     import torch
 
     device = next(layer.parameters()).device

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 def nats(number: float) -> str:
-    """A number of nats as text: two digits, ``3e-7``."""
+    """Return a number of nats as text: two digits, ``3e-7``."""
     return f"{number:.2g}".replace("e-0", "e-")
 
 
@@ -31,7 +31,7 @@ class Cause:
     remaining: float
 
     def __str__(self) -> str:
-        """What was undone, what remained, what is the matter."""
+        """Say what was undone, what remained and what is the matter."""
         return f"{self.undone}, {nats(self.remaining)}: {self.sentence} ({self.remedy})"
 
 

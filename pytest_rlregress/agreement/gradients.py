@@ -25,7 +25,7 @@ TIMES_FLOOR = 8
 
 
 def _weights(name: str) -> PerToken:
-    """The gradient of a policy's loss where nothing was updated yet: minus the advantage, times a token's weight."""
+    """Return the gradient of a policy's loss before any update: minus the advantage, times a token's weight."""
 
     def gradient(batch: PolicyBatch) -> torch.Tensor:
         tokens = {
@@ -212,7 +212,7 @@ class Invariance:
         return f"the {self.what} of row {row}, token {token} is {compared}"
 
     def _joined(self, batch: PolicyBatch, origins: Sequence[torch.Tensor]) -> torch.Tensor:
-        """What the function gives for the parts, each token where it is in the whole batch."""
+        """Join what the function gives for the parts, each token where it is in the whole batch."""
         __tracebackhide__ = True
         whole = 0.0 * self.batch.log_probs.double().flatten()
         for origin in origins:

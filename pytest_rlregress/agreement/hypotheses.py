@@ -21,7 +21,7 @@ HALF_PRECISION = ("bfloat16", "float16")
 def hypotheses(
     model: PreTrainedModel, rows: Sequence[Row], sampling: Sampling, bos_id: int | None, pad_id: int | None
 ) -> list[Hypothesis]:
-    """Every hypothesis that can be tested with what is known, in the order in which equally good ones are believed."""
+    """List the hypotheses that can be tested here, in the order in which equally good ones are believed."""
     return [
         *_distributions(model, sampling),
         *_inputs(model, rows, bos_id, pad_id),
@@ -88,7 +88,7 @@ def _generation_config(model: PreTrainedModel) -> Sampling:
 
 
 def other_temperature(model: PreTrainedModel, rows: Sequence[Row], sampling: Sampling) -> Hypothesis | None:
-    """The temperature at which the model's log-probabilities are nearest to the reported ones; None for few tokens.
+    """Find the temperature at which the model's log-probabilities are nearest to the reported; None for few tokens.
 
     Found on 64 tokens at most.
     """
@@ -131,7 +131,7 @@ def other_temperature(model: PreTrainedModel, rows: Sequence[Row], sampling: Sam
 
 
 def _smallest(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function of one minimum is smallest: a grid, then golden sections."""
+    """Find where a function of one minimum is smallest: a grid, then golden sections."""
     grid = [low + (high - low) * step / 60 for step in range(61)]
     middle = min(grid, key=function)
     low, high = middle - grid[1] + grid[0], middle + grid[1] - grid[0]
@@ -230,7 +230,7 @@ def _outputs(rows: Sequence[Row]) -> Iterator[Hypothesis]:
 
 
 def _reported_where(fits: Callable[[float, float], bool]) -> Callable[[torch.Tensor, Row], torch.Tensor]:
-    """The model's own numbers, and the reported one where that and the own one fit."""
+    """Return the model's own numbers, and the reported one where that and the own one fit."""
 
     def change(scores: torch.Tensor, row: Row) -> torch.Tensor:
         own = computations.of_tokens(scores, row)

@@ -42,11 +42,11 @@ class SyncCheck:
     tolerance: float
 
     def __bool__(self) -> bool:
-        """Whether every tensor arrived, and is what the engine computes with."""
+        """Return whether every tensor arrived, and is what the engine computes with."""
         return not self.stale and self.scored <= self.tolerance and self.generated <= self.tolerance
 
     def __str__(self) -> str:
-        """What arrived and what did not, in a sentence."""
+        """Say what arrived and what did not, in a sentence."""
         if self.stale:
             named = ", ".join(self.stale[:NAMED_AT_MOST])
             more = f" and {len(self.stale) - NAMED_AT_MOST} more" if len(self.stale) > NAMED_AT_MOST else ""
@@ -113,12 +113,12 @@ def check_weight_sync(engine: Engine, model: PreTrainedModel, sync: Sync) -> Syn
 
 
 def _parameters(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Every parameter by each of its names."""
+    """Return every parameter by each of its names."""
     return {name: parameter.detach() for name, parameter in model.named_parameters(remove_duplicate=False)}
 
 
 def _tied(model: PreTrainedModel) -> dict[str, str]:
-    """The further names of parameters that have several, each with the first."""
+    """Return the further names of parameters that have several, each with the first."""
     first = {id(parameter): name for name, parameter in model.named_parameters()}
     every = model.named_parameters(remove_duplicate=False)
     return {name: first[id(parameter)] for name, parameter in every if first[id(parameter)] != name}
@@ -147,7 +147,7 @@ def _random(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def _prompts(engine: Engine, vocabulary: int) -> tuple[list[int], list[list[int]]]:
-    """A prompt of more than a block of the cache, where the engine's context has room, and short sequences."""
+    """Return a prompt of more than a block of the cache, where the engine's context has room, and short sequences."""
     length = min(400, engine.max_model_len - 9)
     prompt = [(step * 7919 + 13) % vocabulary for step in range(length)]
     return prompt, [[(start * 4099 + step * 6271) % vocabulary for step in range(32)] for start in range(4)]

@@ -40,7 +40,7 @@ class TokenRows:
     findings: list[Finding] = field(default_factory=list)
 
     def log_probs(self) -> dict[str, torch.Tensor]:
-        """The columns of log-probabilities."""
+        """Return the columns of log-probabilities."""
         return {name: self.columns[name] for name in LOG_PROBS if name in self.columns}
 
 
@@ -102,7 +102,7 @@ def _joined(left: torch.Tensor | None, right: torch.Tensor) -> torch.Tensor:
 
 
 def _response_width(parts: Mapping[str, Any], responses: torch.Tensor | None, mask: torch.Tensor) -> int:
-    """How many tokens a response has: what most say of the ids, the mask and the columns."""
+    """Find how many tokens a response has: what most of the ids, the mask and the columns say."""
     if responses is not None:
         return int(responses.shape[1])
     said: list[int] = [parts[name].shape[1] for name in OF_RESPONSES if name in parts and parts[name].dim() == 2]

@@ -49,7 +49,7 @@ def same_ids(
 
 
 def mask_inside_attention(mask: torch.Tensor, attended: torch.Tensor, column: str = "response_mask") -> list[Finding]:
-    """What is trained on is attended to."""
+    """Check that what is trained on is attended to."""
     return found_tokens(
         "mask",
         column,
@@ -61,7 +61,7 @@ def mask_inside_attention(mask: torch.Tensor, attended: torch.Tensor, column: st
 
 
 def mask_has_tokens(mask: torch.Tensor, column: str = "response_mask") -> list[Finding]:
-    """Every row has a token to train on."""
+    """Return every row has a token to train on."""
     rows = (~mask.any(dim=1)).nonzero()[:, 0].tolist()
     return found_rows(
         "mask",
@@ -75,7 +75,7 @@ def mask_has_tokens(mask: torch.Tensor, column: str = "response_mask") -> list[F
 def reward_is_trained_on(
     rewards: torch.Tensor, mask: torch.Tensor, column: str = "token_level_scores"
 ) -> list[Finding]:
-    """A reward stands on a token that is trained on: on another one it is masked away and the row gets none."""
+    """Return a reward stands on a token that is trained on: on another one it is masked away and the row gets none."""
     return found_tokens(
         "reward",
         column,
@@ -147,7 +147,7 @@ def filled_with_zero(
 
 
 def _runs(flags: torch.Tensor, within: torch.Tensor, length: int) -> torch.Tensor:
-    """Where ``flags`` are part of a run of at least ``length``; a column outside of ``within`` does not end a run."""
+    """Find where ``flags`` are in a run of at least ``length``; a column outside of ``within`` doesn't end a run."""
     import torch
 
     found = torch.zeros_like(flags)
@@ -203,7 +203,7 @@ def ends_kept(
     ends: Collection[int],
     columns: tuple[str, str] = ("responses", "response_mask"),
 ) -> list[Finding]:
-    """A response that ended before the limit ends with an end token, which is trained on.
+    """Return a response that ended before the limit ends with an end token, which is trained on.
 
     One that fills its row was cut by the limit, and may lack it.
     """
@@ -224,7 +224,7 @@ def ends_kept(
         "end",
         columns[0],
         (has & ~ended).nonzero()[:, 0].tolist(),
-        "ended before the limit, and its last token is no end token: the token that ended it was cut off",
+        "ended before the limit, and its last token isn't an end token: the token that ended it was cut off",
         "keep the end token that the engine sampled: without it the policy never learns to stop",
         place,
     )

@@ -46,7 +46,7 @@ _ONLY = {
 
 
 def trainer_of(columns: Collection[str]) -> str:
-    """The trainer whose names most of the columns have; empty if there is no such trainer."""
+    """Return the trainer whose names most of the columns have; empty if there is no such trainer."""
     count = {trainer: len({*names} & {*columns}) for trainer, names in _ONLY.items()}
     best = max(count, key=lambda trainer: count[trainer])
     return best if count[best] else ""
@@ -64,7 +64,7 @@ def find_columns(columns: Collection[str], mapped: Mapping[str, str]) -> dict[st
     """
     for name, column in mapped.items():
         if name not in NAMES:
-            raise BatchError(f"--map {name}={column}: {name} is no name that is known here. Known: {', '.join(NAMES)}")
+            raise BatchError(f"--map {name}={column}: {name} isn't a known name. Known: {', '.join(NAMES)}")
         if column not in columns:
             raise BatchError(f"--map {name}={column}: the batch has no column {column}. It has {listed(columns)}")
     found = {name: next((one for one in names if one in columns), None) for name, names in NAMES.items()}
@@ -84,7 +84,7 @@ def listed(columns: Iterable[str], most: int = 20) -> str:
 
 
 def same_rows(found: Mapping[str, str], rows: Mapping[str, int]) -> int:
-    """The number of rows that all of the columns have.
+    """Return the number of rows that all of the columns have.
 
     Raises:
         BatchError: They differ; it names two of them.

@@ -185,7 +185,7 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
 
     try:
         with safetensors.safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it isn't a mapping
     except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from error
 

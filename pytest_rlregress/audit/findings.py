@@ -58,7 +58,7 @@ def found_tokens(
     instead: str,
     text: Callable[[int, int], str] = lambda row, token: "",
 ) -> list[Finding]:
-    """A finding where ``bad`` has a True, of shape ``(rows, tokens)``, else none."""
+    """Return a finding where ``bad`` has a True, of shape ``(rows, tokens)``, else none."""
     if not bad.any():
         return []
     by_row = bad.sum(dim=1)
@@ -73,20 +73,20 @@ def found_tokens(
 def found_rows(
     check: str, column: str, rows: Sequence[int], what: str, instead: str, place: Callable[[int], Place] = Place
 ) -> list[Finding]:
-    """A finding where there are rows, else none; ``place`` says of a row what stands there."""
+    """Return a finding where there are rows, else none; ``place`` says of a row what stands there."""
     places = tuple(place(row) for row in rows[:SHOWN])
     return [Finding(check, column, what, instead, len(rows), 0, places)] if rows else []
 
 
 def later(findings: Iterable[Finding], rows: int) -> list[Finding]:
-    """The findings of a piece of a batch that begins at this row."""
+    """Return the findings of a piece of a batch that begins at this row."""
     return [
         replace(one, places=tuple(replace(place, row=place.row + rows) for place in one.places)) for one in findings
     ]
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of pieces, in their order, those of one sentence about one column as one."""
+    """Return the findings of pieces, in their order, those of one sentence about one column as one."""
     kept: dict[tuple[str, str, str], Finding] = {}
     for one in findings:
         key = (one.check, one.column, one.what)

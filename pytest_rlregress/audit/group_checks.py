@@ -15,7 +15,7 @@ _SAME_TOKENS = 16
 
 
 def rows_of(group: Iterable[Hashable]) -> dict[Hashable, list[int]]:
-    """The rows of each group, in the order in which the groups begin."""
+    """Return the rows of each group, in the order in which the groups begin."""
     found: dict[Hashable, list[int]] = defaultdict(list)
     for row, name in enumerate(group):
         found[name].append(row)
@@ -23,7 +23,7 @@ def rows_of(group: Iterable[Hashable]) -> dict[Hashable, list[int]]:
 
 
 def group_sizes(groups: Mapping[Hashable, Sequence[int]], column: str = "uid") -> list[Finding]:
-    """All groups have as many rows. Groups of one row throughout are no groups, and nothing is found."""
+    """Return all groups have as many rows. Groups of one row throughout aren't groups, and nothing is found."""
     sizes = Counter(map(len, groups.values()))
     if len(sizes) < 2:
         return []
@@ -43,7 +43,7 @@ def group_sizes(groups: Mapping[Hashable, Sequence[int]], column: str = "uid") -
 def group_spread(
     groups: Mapping[Hashable, Sequence[int]], rewards: Sequence[float], column: str = "token_level_scores"
 ) -> list[Finding]:
-    """A group's rewards differ; where they do not, every advantage in it is 0. Groups of one row are not looked at."""
+    """Check that a group's rewards differ: else every advantage in it is 0. Groups of one row aren't looked at."""
     same = {rows[0]: rows for rows in groups.values() if len(rows) > 1 and len({rewards[row] for row in rows}) == 1}
     return found_rows(
         "group-spread",

@@ -38,7 +38,7 @@ class SampledRow:
 
 
 def end_tokens(directory: Path) -> list[int]:
-    """The end tokens that a model directory names; none where it does not say."""
+    """Return the end tokens that a model directory names; none where it does not say."""
     for name in ("generation_config.json", "config.json"):
         try:
             said = json.loads((directory / name).read_text()).get("eos_token_id")
@@ -84,7 +84,7 @@ def add(
 def _compare(
     column: str, name: str, rows: Sequence[SampledRow], model: Any, temperature: float
 ) -> tuple[list[Finding], str]:
-    """The finding about one column, none where it agrees, and a note."""
+    """Return the finding about one column, none where it agrees, and a note."""
     from pytest_rlregress.agreement.causes import explain
     from pytest_rlregress.agreement.computations import Sampling
     from pytest_rlregress.agreement.logprobs import token_logprobs
@@ -140,14 +140,14 @@ def sampled_rows(piece: TokenRows, start: int, wanted: Collection[int]) -> list[
 
 
 def _load(directory: Path, rows: Sequence[SampledRow], names: Mapping[str, str]) -> Any:
-    """The model, in float32, after a look at its vocabulary."""
+    """Return the model, in float32, after a look at its vocabulary."""
     try:
         from transformers import AutoConfig, AutoModelForCausalLM
     except ImportError as error:
         raise BatchError(f"--model takes transformers, which is not installed here ({error})") from error
     if not directory.joinpath("config.json").is_file():
         raise BatchError(
-            f"--model {directory}: that is no model directory: it has no config.json. It is one as save_pretrained "
+            f"--model {directory}: that isn't a model directory: it has no config.json. It is one as save_pretrained "
             "writes it, with the weights as safetensors"
         )
     try:

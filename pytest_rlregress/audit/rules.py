@@ -43,7 +43,7 @@ class AuditContext:
     ends: Collection[int] = ()
 
     def name(self, *known: str) -> str:
-        """What the batch calls the first of these columns that it has."""
+        """Return the batch's name of the first of these columns that it has."""
         return next((self.names[one] for one in known if one in self.names), known[0])
 
 

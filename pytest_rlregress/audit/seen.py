@@ -96,7 +96,7 @@ class SeenRows:
 
 
 def _before_response(rows: TokenRows) -> torch.Tensor:
-    """Where columns are of prompt and response together, as OpenRLHF's: what is before the first trained token."""
+    """Find what is before the first trained token, where columns are of prompt and response together, as OpenRLHF's."""
     import torch
 
     assert rows.ids is not None

@@ -23,7 +23,7 @@ class AuditReport:
         unchecked: Why the others were not.
         rows: Of the batch.
         tokens: That are trained on.
-        notes: What was measured and is no finding.
+        notes: What was measured and isn't a finding.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Audit:
         return rows
 
     def report(self) -> AuditReport:
-        """All findings, after the last rows."""
+        """Return all findings, after the last rows."""
         self._findings = merged(self._findings)
         for name, rule in GROUP_RULES.items():
             if name not in self._skip:
@@ -103,7 +103,7 @@ class Audit:
 
 
 def has_tokens(values: Collection[str]) -> bool:
-    """Whether columns of these names say something of tokens."""
+    """Return whether columns of these names say something of tokens."""
     return bool({"input_ids", "responses", "response_mask", "completion_mask", "attention_mask"} & {*values})
 
 
@@ -117,8 +117,8 @@ def audit_batch(
     """Check a batch in memory, such as between rollout and update of a training loop.
 
     Args:
-        batch: Tensors by their names in verl, TRL or OpenRLHF: a TensorDict or a dict. Left as it is; what is no tensor
-            with rows is not looked at.
+        batch: Tensors by their names in verl, TRL or OpenRLHF: a TensorDict or a dict. Left as it is; what isn't a
+            tensor with rows is not looked at.
         group: The group of each row, as ``non_tensor_batch["uid"]``; by default rows of one prompt are a group.
         ends: Ids of end tokens; without them the check ``end`` is not made.
         mapped: Columns under other names: ``{"response_mask": "my_mask"}``.
@@ -129,7 +129,7 @@ def audit_batch(
 
     Raises:
         BatchError: It cannot be checked: no masks, columns of differing rows, a column of another shape or dtype.
-        ValueError: ``skip`` has a name that is no check.
+        ValueError: ``skip`` has a name that isn't a check.
     """
     if unknown := set(skip) - CHECKS.keys():
         raise ValueError(f"no check {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}")

@@ -52,7 +52,7 @@ class ExpectedWhere:
     stack: Mapping[str, str] | None = None
 
     def holds(self, profile: str | None, stack: Stack) -> bool:
-        """Whether the run's hardware and stack are among them."""
+        """Return whether the run's hardware and stack are among them."""
         return (not self.hardware or profile in self.hardware) and all(
             stack.satisfies(name, spec) for name, spec in (self.stack or {}).items()
         )

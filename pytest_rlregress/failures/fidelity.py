@@ -74,7 +74,7 @@ def marked_tests(folder: Path, failure_id: str) -> dict[str, list[str]]:
 
 
 def _word(marker: ast.expr, failure_id: str) -> str:
-    """What a decorator says of a failure's tests; "" for any other one."""
+    """Read the word that a decorator says of a failure's tests; "" for any other one."""
     if not (isinstance(marker, ast.Call) and isinstance(marker.func, ast.Attribute) and marker.func.attr in SIDES):
         return ""
     ids = [argument.value for argument in marker.args if isinstance(argument, ast.Constant)]

@@ -69,7 +69,7 @@ def mistake(error: BaseException, item: pytest.Item) -> str:
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:
-    """The frames that an exception came through, outermost first."""
+    """Yield the frames that an exception came through, outermost first."""
     traceback = error.__traceback__
     while traceback is not None:
         yield traceback.tb_frame
@@ -77,7 +77,7 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def _asking(error: BaseException) -> FrameType | None:
-    """The innermost frame that did not only pass on what another one asked for."""
+    """Return the innermost frame that did not only pass on what another one asked for."""
     for frame in reversed([*_frames(error)]):
         module = frame.f_globals.get("__name__", "")
         passing = module in _PASSING_MODULES or module.startswith("importlib.")
@@ -127,7 +127,7 @@ def _attribute(error: BaseException) -> str:
 
 
 def _call(error: BaseException, frame: FrameType) -> str:
-    """A function or class that takes other arguments: Python names it, the frame that calls it knows its module."""
+    """Find a function or class that takes other arguments: Python names it, the frame that calls it has its module."""
     found = _CALL.match(str(error)) if isinstance(error, TypeError) else None
     if found is None:
         return ""

@@ -69,7 +69,7 @@ _RANKS = {
 
 
 def rank(word: str) -> Rank:
-    """The rank of a verdict, or of pytest's word for a test without one."""
+    """Return the rank of a verdict, or of pytest's word for a test without one."""
     return _RANKS.get(word, Rank.NOTHING)
 
 
@@ -150,12 +150,12 @@ def judge(
 
 
 def bears(outcome: Outcome, failure: Failure) -> bool:
-    """Whether an outcome is a silent failure, or bears any of the signatures that a failure's tests are judged by."""
+    """Return whether an outcome is a silent failure, or bears a signature that a failure's tests are judged by."""
     return _SILENT in outcome.exceptions or any(matches(signature, outcome) for signature in failure.judging)
 
 
 def matches(signature: Signature, outcome: Outcome) -> bool:
-    """Whether an outcome bears a documented signature: every key that the signature gives must match."""
+    """Return whether an outcome bears a documented signature: every key that the signature gives must match."""
     return all(_compared(signature, outcome).values())
 
 

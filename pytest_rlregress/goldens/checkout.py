@@ -15,7 +15,7 @@ class UncleanCheckout(Exception):
 
 
 def commit_for(folder: Path, shipped: Path) -> str:
-    """The commit of the checkout that goldens are to be written to.
+    """Return the commit of the checkout that goldens are to be written to.
 
     Args:
         folder: Where to; it need not be there yet.

@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 class GoldenError(ValueError):
-    """A file that is no golden, or not that of its name: the message says which and what to do."""
+    """A file that isn't a golden, or not that of its name: the message says which and what to do."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Golden:
         return self.key.file(self.step)
 
     def __str__(self) -> str:
-        """The step and the key in words."""
+        """Return the step and the key in words."""
         return f"{self.step}, {self.key}"
 
 
@@ -78,7 +78,7 @@ def read(path: Path) -> Golden:
         golden = of_json(found) if form == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise GoldenError(
-            f"{path} is no golden, or one that was cut off ({error!r}): delete it or restore it"
+            f"{path} isn't a golden, or one that was cut off ({error!r}): delete it or restore it"
         ) from None
     if golden is None:
         raise GoldenError(f"{path} has format {form!r}, known here is {FORMAT}: pip install -U pytest-rlregress")

@@ -74,7 +74,7 @@ class RecordableStep(Protocol):
         """
 
     def fresh(self) -> AbstractContextManager[RecordableStep]:
-        """The same step with a new engine."""
+        """Start the same step with a new engine."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class RecordableMiniature:
 
 @contextmanager
 def altered(model: TinyQwen, alter: Alter | None) -> Iterator[TinyQwen]:
-    """A copy of a model with altered weights, for trainers that load it from its folder; itself without ``alter``."""
+    """Copy a model with altered weights, for trainers that load it from its folder; itself without ``alter``."""
     if alter is None:
         yield model
         return

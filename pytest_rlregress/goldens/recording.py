@@ -44,7 +44,7 @@ class Recording:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take a measured golden off its report: it is no property of the test."""
+        """Take a measured golden off its report: it isn't a property of the test."""
         drafts = [value for name, value in report.user_properties if name == DRAFT]
         report.user_properties[:] = [pair for pair in report.user_properties if pair[0] != DRAFT]
         if report.when == "call":

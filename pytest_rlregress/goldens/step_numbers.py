@@ -18,7 +18,7 @@ _AGREEMENT = ("agreement", "disagreement_before", "disagreement_after", "log_ppl
 
 
 def read_numbers(tests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[str, float]:
-    """The numbers of one run of pytest, by name; one that was not measured, or isn't a number, is left out.
+    """Return the numbers of one run of pytest, by name; one that was not measured, or isn't a number, is left out.
 
     Each step's are those of a test of the goldens, if one measured, else of the first test that did: of its main
     variant, else of its first. ``step_seconds`` and ``tokens_per_second`` are medians over the steps, ``loss`` is of
@@ -46,7 +46,7 @@ def read_numbers(tests: Iterable[tuple[str, Mapping[str, Any] | None]]) -> dict[
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The step of a name of :func:`read_numbers`, and the name without it."""
+    """Return the step of a name of :func:`read_numbers`, and the name without it."""
     step, _, number = name.rpartition(" ")
     return step or MINIATURE, number
 
@@ -67,6 +67,6 @@ def _reduced(run: Run) -> dict[str, float]:
 
 
 def _numbers(value: object) -> list[float]:
-    """The finite numbers of a list, or a single one; JSON has null for the others."""
+    """Return the finite numbers of a list, or a single one; JSON has null for the others."""
     values: list[object] = value if isinstance(value, list) else [value]
     return [one for one in values if isinstance(one, (int, float)) and math.isfinite(one)]

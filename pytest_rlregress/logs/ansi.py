@@ -12,7 +12,7 @@ _SEQUENCE = re.compile(SEQUENCE)
 
 
 def stripped(text: str) -> str:
-    """A text without escape sequences."""
+    """Return a text without escape sequences."""
     return _SEQUENCE.sub("", text)
 
 

@@ -62,7 +62,7 @@ class EngineLog:
             self._has_access = bool(_ACCESS.search(plain(file.read(_READ_BYTES))))
 
     def failure(self, patience: float = 0.0) -> str | None:
-        """The engine's words, when ``patience`` seconds have passed since an error and no request was completed."""
+        """Return the engine's words, if ``patience`` seconds passed since an error and no request was completed."""
         for line in self._new_lines():
             self._take(line)
         if self.since is None or time.monotonic() - self.since < patience:

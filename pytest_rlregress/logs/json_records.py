@@ -21,7 +21,7 @@ _CLASS = re.compile(r"[A-Z]\w*(?:Error|Exception)")
 
 
 def read(text: str) -> list[tuple[str, str]] | None:
-    """Return level and text of each line that a record, or a line of one, stands for; None of what is no record."""
+    """Return level and text of each line that a record, or a line of one, stands for; None of what isn't a record."""
     if (field := _FIELD.fullmatch(text)) and isinstance(said := _parsed(field["text"], json.loads), str):
         return [("", f"the request failed: {' '.join(said.split())}")]
     if body := _BODY.search(text):
@@ -50,7 +50,7 @@ def _parsed(text: str, parse: Callable[[str], Any]) -> Any:
 
 
 def _refusal(body: Any) -> str | None:
-    """What an OpenAI-compatible server answers: its exception's class and message, as Python prints them."""
+    """Read an OpenAI-compatible server's answer: its exception's class and message, as Python prints them."""
     error = body.get("error", body) if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         return None
@@ -64,7 +64,7 @@ def _level(level: Any) -> str:
 
 
 def _traceback(value: Any) -> Iterator[str]:
-    """A traceback as text, or as structlog's list of tables."""
+    """Yield a traceback as text, or as structlog's list of tables."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list) and all(isinstance(one, str) for one in value):

@@ -116,7 +116,7 @@ class Line:
 
 
 def clean(number: int, raw: str) -> Iterator[Line]:
-    """The lines that a raw one shows, one after the other: more than one where carriage returns are in it, JSON, or
+    """Yield the lines that a raw one shows, one by one: more than one where carriage returns are in it, JSON, or
     what was printed as several lines."""
     if "\r" not in raw:
         yield from _lines(number, raw)

@@ -59,25 +59,25 @@ class RayDeath:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file of a session's logs may say why something died."""
+    """Return whether a file of a session's logs may say why something died."""
     return _LOG.fullmatch(path.name) is not None
 
 
 def is_daemons(path: Path) -> bool:
-    """Whether a file of a session's logs is one of Ray's own daemons."""
+    """Return whether a file of a session's logs is one of Ray's own daemons."""
     found = _LOG.fullmatch(path.name)
     return found is not None and found["worker"] is None
 
 
 def important(path: Path, lines: Sequence[str]) -> list[str]:
-    """The lines of a daemon's log that may matter: of what it prints, only the raylet's warnings."""
+    """Return the lines of a daemon's log that may matter: of what it prints, only the raylet's warnings."""
     if path.suffix != ".out":
         return list(lines)
     return [line for line in lines if path.name.startswith("raylet") and _WARNING.match(line)]
 
 
 def end_of(path: Path, limit: int) -> str:
-    """The last bytes of a log as text; nothing of one that is gone."""
+    """Return the last bytes of a log as text; nothing of one that is gone."""
     with suppress(FileNotFoundError):
         return ansi.read(path, max(0, path.stat().st_size - limit), limit)
     return ""
@@ -119,7 +119,7 @@ def deaths(logs: Iterable[Path], read: Callable[[Path, int], str] = end_of) -> l
 
 
 def _name(log: Path) -> str:
-    """The Ray process that writes this log: ``Ray worker 1234 (actor Rollout)``."""
+    """Return the Ray process that writes this log: ``Ray worker 1234 (actor Rollout)``."""
     found = _LOG.fullmatch(log.name)
     assert found
     if found["daemon"]:
@@ -129,5 +129,5 @@ def _name(log: Path) -> str:
 
 
 def without_repetition(text: str) -> str:
-    """A log's text without Ray's own marks and what its handler of a signal says twice."""
+    """Return a log's text without Ray's own marks and what its handler of a signal says twice."""
     return _REPEATED.sub("", _MARK.sub("", text))

@@ -160,7 +160,7 @@ def _read_status(text: str) -> int:
 
 
 def _of_status(status: int) -> str | None:
-    """The signal in an exit status: as Python has it (-9), as shells do (137), or as Windows does."""
+    """Return the signal in an exit status: as Python has it (-9), as shells do (137), or as Windows does."""
     if status % 2**32 in _STATUS_OF_WINDOWS:
         return _STATUS_OF_WINDOWS[status % 2**32]
     return _name_of(-status) if status < 0 else _name_of(status - 128) if status > 128 else None

@@ -49,7 +49,7 @@ class Logs:
             self._ended.add(path)
 
     def begin(self) -> None:
-        """A test begins: what was logged before does not count."""
+        """Begin with a test: what was logged before doesn't count."""
         self._began_at = {path: (status.st_ino, status.st_size) for path in self._files() if (status := _status(path))}
         self._engines = {path: EngineLog(path) for path in self._engine_logs()}
         self._idle = {}
@@ -95,7 +95,7 @@ class Logs:
         return ray.deaths([path for path in self._files() if self._is_ray_log(path)], self._new)
 
     def _files(self) -> Iterator[Path]:
-        """Every watched file that exists."""
+        """Yield every watched file that exists."""
         for path in self._watched:
             if path.is_dir():
                 with suppress(FileNotFoundError):  # Ray is stopping
@@ -116,7 +116,7 @@ class Logs:
         return path.parent in self._watched and ray.is_daemons(path)
 
     def _new(self, path: Path, limit: int = _READ_BYTES) -> str:
-        """What was written since the test began, of which the last ``limit`` bytes."""
+        """Read what was written since the test began: of much, the last ``limit`` bytes."""
         status = _status(path)
         if status is None:
             return ""
@@ -150,7 +150,7 @@ def _modified(path: Path) -> float:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """A log's size, time and identity, or None: logs go away with what wrote them."""
+    """Return a log's size, time and identity, or None: logs go away with what wrote them."""
     with suppress(FileNotFoundError):
         return path.stat()
     return None

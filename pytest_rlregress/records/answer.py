@@ -105,7 +105,7 @@ def summarise(
 
 
 def _failed(findings: Iterable[RunFinding]) -> list[str]:
-    """What failed, by failure; then the components, then how many other tests, then what to type."""
+    """Name what failed, by failure; then the components, the number of other tests, and what to type."""
     by_name: dict[str, list[str]] = {}
     broken: list[str] = []
     others: list[str] = []
@@ -129,7 +129,7 @@ def _failed(findings: Iterable[RunFinding]) -> list[str]:
 
 
 def _passed(tests: Iterable[RecordedTest]) -> list[str]:
-    """How many failures happen here, and what held."""
+    """Count the failures that happen here, and what held."""
     words: dict[str, set[str]] = {}
     held = passed = 0
     for test in tests:

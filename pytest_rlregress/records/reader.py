@@ -46,7 +46,7 @@ def lock(path: Path) -> Lock:
 
     Raises:
         RecordError: The file isn't a record.
-        LockError: What it names is no complete set of packages.
+        LockError: What it names isn't a complete set of packages.
     """
     return locks.of_lines(enumerate(read(path).results.extra.stack.requirements, 1), str(path), path.parent)
 
@@ -123,7 +123,7 @@ def find_last(folder: Path, profile: str | None) -> Iterator[tuple[Path, Record]
 
 
 def _written(path: Path) -> tuple[str, int]:
-    """The time in a record's name, to the second, and of two records of one second when the file was written."""
+    """Return the time in a record's name, to the second, and of two records of one second when the file was written."""
     with contextlib.suppress(FileNotFoundError):  # removed by another job
         return path.name.partition("-")[0], path.lstat().st_mtime_ns
     return "", 0

@@ -129,7 +129,7 @@ class RecordWriter(RunResults):
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
 
     def _now(self) -> int:
-        """The time in ms since 1970, by a clock that is not set while tests run."""
+        """Return the time in ms since 1970, by a clock that is not set while tests run."""
         return round((self._start + time.monotonic() - self._clock) * 1000)
 
 

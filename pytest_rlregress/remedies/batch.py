@@ -49,7 +49,7 @@ def align_batches(batches: Sequence[DataProto], from_memory_db: Sequence[bool]) 
 
 
 def object_column(values: Iterable[Any]) -> np.ndarray:
-    """A non-tensor column of a ``DataProto``: one Python object a row, whatever the rows hold.
+    """Return a non-tensor column of a ``DataProto``: one Python object a row, whatever the rows hold.
 
     ``np.array(values)`` makes text of fixed width or numbers of them, and refuses lists of differing lengths;
     ``np.array(values, dtype=object)`` still makes lists of one length a second dimension.
@@ -130,7 +130,7 @@ def restore_ragged(batch: TensorDict, ragged: Mapping[str, int]) -> TensorDict:
             continue
         tensor = batch[name]
         if tensor.layout != torch.jagged:
-            raise ValueError(f"{name!r} is no jagged tensor")
+            raise ValueError(f"{name!r} isn't a jagged tensor")
         values, offsets = tensor.values(), tensor.offsets()
         there, wanted = list(values.shape), int(offsets[-1])
         if there[0] == wanted and (offsets.diff() == offsets[1]).all():

@@ -54,7 +54,7 @@ def gather_then_transfer(
 
 
 def _words_of(act: Callable[[], None], timeout: float, torch: Any) -> str | None:
-    """What a failure of ``act`` says, or that it takes too long; None when it is done."""
+    """Run ``act``: return its failure's words, or that it takes too long; None when it is done."""
     words: list[str | None] = []
     device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
 

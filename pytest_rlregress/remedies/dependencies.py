@@ -97,8 +97,8 @@ def missing_symbol(setting: str) -> str | None:
 def import_attempts(package: str) -> Iterator[list[str]]:
     """Record who tries to import a package that is left out on purpose, such as DeepSpeed.
 
-    Looking whether it is there (``importlib.util.find_spec``) is no attempt; an import inside ``try`` is one. Nothing
-    is refused or changed. Modules imported before are not looked at.
+    Looking whether it is there (``importlib.util.find_spec``) isn't an attempt; an import inside ``try`` is one.
+    Nothing is refused or changed. Modules imported before are not looked at.
 
     Args:
         package: Top-level name, such as ``deepspeed``.
@@ -184,7 +184,7 @@ def cuda_arch_list(capability: tuple[int, int]) -> str:
     """
     major, minor = capability
     if major < 1 or not 0 <= minor <= 9:
-        raise ValueError(f"{capability!r} is no compute capability. Allowed: (major, minor), such as (12, 0).")
+        raise ValueError(f"{capability!r} isn't a compute capability. Allowed: (major, minor), such as (12, 0).")
     return f"{major}.{minor}+PTX"
 
 

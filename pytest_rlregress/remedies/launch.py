@@ -59,7 +59,7 @@ def check_finished(returncode: int, log: Path, step_pattern: str) -> None:
 
 
 def utf8_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a Python process whose printing must not fail its work, whatever the console's encoding.
+    """Return the environment for a Python process whose printing must not fail its work, on a console of any encoding.
 
     Args:
         environ: Such as ``os.environ``; left as it is.
@@ -160,7 +160,7 @@ def check_key_placement(config: Mapping[str, Any]) -> list[Advice]:
 
 
 def wandb_mode(environ: Mapping[str, str]) -> str:
-    """The value of ``WANDB_MODE`` under which ``wandb.init`` works: ``offline`` where no API key is configured.
+    """Return the value of ``WANDB_MODE`` under which ``wandb.init`` works: ``offline`` where no API key is configured.
 
     Args:
         environ: Such as ``os.environ``. A key is looked for where wandb does: ``WANDB_API_KEY``,
@@ -185,13 +185,13 @@ def wandb_mode(environ: Mapping[str, str]) -> str:
 
 
 def wsl_path(path: str) -> str:
-    r"""A Windows path as WSL sees it: ``C:/Users/x`` or ``C:\Users\x`` is ``/mnt/c/Users/x``; others unchanged."""
+    r"""Write a Windows path as WSL sees it: ``C:/Users/x`` or ``C:\Users\x`` as ``/mnt/c/Users/x``; others stay."""
     drive = re.fullmatch(r"([A-Za-z]):[/\\]+(.*)", path)
     return f"/mnt/{drive[1].lower()}/" + drive[2].replace("\\", "/") if drive else path
 
 
 def dataset_file(path: str) -> str:
-    """The one parquet file of a dataset, for ``load_dataset("parquet", data_files=…)``; a file is itself.
+    """Return the one parquet file of a dataset, for ``load_dataset("parquet", data_files=…)``; a file is itself.
 
     Args:
         path: A file, or the root folder of a dataset, such as ``…/dapo-math-17k`` for
@@ -233,7 +233,7 @@ class FingerprintedState:
     sha256: str
 
     def state_dict(self) -> dict[str, Any]:
-        """The loader's state with the fingerprint, of plain values and tensors, as torch.load reads by default."""
+        """Return the loader's state with the fingerprint, in values and tensors that torch.load reads by default."""
         return {"loader": self.loader.state_dict(), "rows": self.rows, "sha256": self.sha256}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ for count in range(1, len(parts) + 1):
     name = ".".join(parts[:count])
     try:
         spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # below a module that is no package
+    except ModuleNotFoundError:  # below a module that isn't a package
         spec = None
     if not spec:
         missing = name
@@ -68,7 +68,7 @@ def module_not_found(
 def _probe(
     command: list[str], module: str, environ: Mapping[str, str], folder: str | os.PathLike[str]
 ) -> tuple[str | None, str | None]:
-    """The first part of a module's name that is not found, and where its package is."""
+    """Return the first part of a module's name that is not found, and where its package is."""
     done = subprocess.run(
         [*command, _PROBE, module],
         cwd=folder,
@@ -85,7 +85,7 @@ def _probe(
 
 
 def stale_ray_address(environ: Mapping[str, str]) -> str | None:
-    """The address of a cluster that ``ray.init()`` will join and where nobody answers; None where it will not fail so.
+    """Find the address of a cluster that ``ray.init()`` will join and where nobody answers; None if it won't fail so.
 
     Ray takes ``RAY_ADDRESS``, else what the last ``ray start`` wrote into ``ray_current_cluster``, which is left behind
     where its processes were killed.

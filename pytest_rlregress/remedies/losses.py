@@ -123,7 +123,7 @@ def group_advantages(
     normalise: bool = True,
     epsilon: float = 1e-6,
 ) -> torch.Tensor:
-    """Compare each response's reward with its group's, leaving out what is no reward and what is not trained on.
+    """Compare each response's reward with its group's, leaving out what isn't a reward and what is not trained on.
 
     A row whose reward is not finite, or that has no trained token, counts in no mean and no deviation; its own
     advantage is 0. So is that of a row whose group has no other, and exactly that of equal rewards.
@@ -193,7 +193,7 @@ def disable_dropout(model: torch.nn.Module) -> int:
 
     Old log-probabilities and new ones then differ by the update alone, also in training mode, on which gradient
     checkpointing may depend. Rates are those of torch's dropout modules, LoRA's among them, and numbers that a module
-    calls ``dropout`` or something with it: those that attention reads are no modules.
+    calls ``dropout`` or something with it: those that attention reads aren't modules.
 
     Args:
         model: Training mode, configuration and parameters are left as they are.

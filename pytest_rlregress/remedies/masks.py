@@ -45,7 +45,7 @@ def info_mask(tokenizer: PreTrainedTokenizerBase, response_ids: Sequence[int]) -
 
 
 def _inserted(text: str) -> list[tuple[int, int]]:
-    """Where the system's text begins and ends."""
+    """Find where the system's text begins and ends."""
     spans: list[tuple[int, int]] = []
     depth = 0
     for tag in _INFORMATION.finditer(text):

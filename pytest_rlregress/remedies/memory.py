@@ -15,7 +15,7 @@ ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH
 
 
 def engine_memory_share(total_bytes: int, reserved_bytes: int) -> float:
-    """The largest ``gpu_memory_utilization`` with which the engine leaves a card's other user what it needs.
+    """Return the largest ``gpu_memory_utilization`` with which the engine leaves a card's other user what it needs.
 
     vLLM takes the value as a share of the card's total memory, whatever others hold of it.
 
@@ -86,7 +86,7 @@ def predict_training_memory(
 
 
 def without_expandable_segments(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment to start the engine in: without ``expandable_segments``, all else as it was.
+    """Return an environment to start the engine in: without ``expandable_segments``, all else as it was.
 
     torch reads its allocator's options from ``PYTORCH_ALLOC_CONF`` and, older, ``PYTORCH_CUDA_ALLOC_CONF`` and
     ``PYTORCH_HIP_ALLOC_CONF``; other options in them stay, and a variable that is left without any goes.

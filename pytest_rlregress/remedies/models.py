@@ -183,7 +183,7 @@ def download_verified(
 
 
 def _what_is_wrong(path: Path, file: Any) -> str | None:
-    """What a file lacks of what the hub says of it: SHA-256 of a large file, git's hash of another."""
+    """Compare a file with the hub's SHA-256 (of a large one) or git's hash: return what is wrong, or None."""
     if not path.is_file():
         return "is missing"
     size = path.stat().st_size

@@ -17,13 +17,13 @@ _SHARD = re.compile(r"(\w+)_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 def latest_checkpoint(folder: Path, ranks: int | None = None) -> Path | None:
-    """The newest checkpoint of a run that can be resumed from, by its step's number.
+    """Return the newest checkpoint of a run that can be resumed from, by its step's number.
 
     Args:
         folder: ``trainer.default_local_dir`` of verl, which writes ``global_step_9``, or ``output_dir`` of TRL and of
             transformers' Trainer, which write ``checkpoint-9``. Left as it is.
         ranks: How many processes the run will have: with verl's FSDP each reads the shard it wrote. None where there
-            are no shards, or the number stays as it was.
+            aren't shards, or the number stays as it was.
 
     Returns:
         Its absolute path, which a tracker file has no part in: for verl's ``trainer.resume_from_path`` with
@@ -55,7 +55,7 @@ def remove_old_checkpoints(folder: Path, keep: int) -> list[Path]:
     """Remove all but the newest whole checkpoints of a run, those of earlier processes too.
 
     Args:
-        folder: As for ``latest_checkpoint``. What is no checkpoint is left as it is.
+        folder: As for ``latest_checkpoint``. What isn't a checkpoint is left as it is.
         keep: How many whole ones stay, at least 1. One that is not whole stays where it is newer than the oldest of
             these: it may be being written.
 
@@ -88,7 +88,7 @@ def _world_sizes(path: Path) -> set[int]:
 
 
 def _problem(path: Path) -> str | None:
-    """What is amiss with a checkpoint, in the order in which its parts are written; None if it is whole."""
+    """Find what is amiss with a checkpoint, in the order in which its parts are written; None if it is whole."""
     verl = path.name.startswith("global_step_")
     if verl and not any(path.glob("actor/*")) and not _world_sizes(path):
         return "no actor"
@@ -108,7 +108,7 @@ def _problem(path: Path) -> str | None:
 
 
 def _readable(file: Path) -> bool:
-    """Whether a file has its end: a zip's directory, the last tensor of safetensors, the last bracket of JSON."""
+    """Return whether a file has its end: a zip's directory, safetensors' last tensor, JSON's last bracket."""
     if file.suffix == ".json":
         try:
             json.loads(file.read_bytes())

@@ -95,7 +95,7 @@ class _Judge:
         return self.process.returncode is not None
 
     def asked(self, pair: tuple[str, str], seconds: float) -> tuple[float | None, str | None]:
-        """A score, or None and an error; the process is ended where there is no reply."""
+        """Return a score, or None and an error; the process is ended where there is no reply."""
         with suppress(OSError):  # of a process that has ended: so does its output
             print(json.dumps(pair), file=self.process.stdin, flush=True)
         line = self._line(seconds)

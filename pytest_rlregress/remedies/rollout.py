@@ -30,7 +30,7 @@ __all__ = [
 
 
 def clamp_max_tokens(max_tokens: int, prompt_length: int, max_model_len: int) -> int:
-    """The most tokens of ``max_tokens`` that fit behind a prompt: ``prompt_length + result <= max_model_len``.
+    """Return the most tokens of ``max_tokens`` that fit behind a prompt: ``prompt_length + result <= max_model_len``.
 
     All three in tokens; the prompt's as the engine counts them, chat template included. Clamp each request: vLLM's
     server refuses one that does not fit, and its offline ``LLM.generate`` silently stops short.
@@ -197,7 +197,7 @@ def _forget_expert_kernels(model: torch.nn.Module) -> None:
 
 
 def worker_start_method() -> str:
-    """How vLLM's processes must be started from this one: "spawn" if a fork would inherit CUDA, else "fork".
+    """Choose how vLLM's processes are started from this one: "spawn" if a fork would inherit CUDA, else "fork".
 
     Set ``VLLM_WORKER_MULTIPROC_METHOD`` to it before the engine starts. vLLM looks itself, but not whether this process
     was forked from one that used CUDA: then ``torch.cuda.is_initialized()`` is False, and CUDA unusable all the same.

@@ -107,7 +107,7 @@ def truncated_logprobs(
 
 
 def explicit_sampling(max_tokens: int, **chosen: Any) -> dict[str, Any]:
-    """Every field that an engine would else fill from the model's ``generation_config.json``, neutral unless chosen.
+    """Return the fields that an engine would fill from the model's ``generation_config.json``, neutral unless chosen.
 
     For ``vllm.SamplingParams`` and for the body of a request to vLLM's server alike.
 
@@ -162,7 +162,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def request_seed(seed: int, *place: int) -> int:
-    """A seed for one request to an engine, from the run's seed and the place of the request in the run.
+    """Return a seed for one request to an engine, from the run's seed and the place of the request in the run.
 
     Args:
         seed: Of the run.

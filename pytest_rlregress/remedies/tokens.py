@@ -17,7 +17,7 @@ __all__ = ["next_prompt", "padded_batch", "reward_text", "rows_of_turns", "trunc
 def turn_context(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, Any]], added: Sequence[Mapping[str, Any]]
 ) -> list[int]:
-    """The ids that the chat template puts between two turns of the assistant, the separator included.
+    """Return the ids that the chat template puts between two turns of the assistant, the separator included.
 
     Taken from a rendering of the whole conversation, behind the token that ends the turn: rendering what was added by
     itself has no separator, and a system prompt too many.
@@ -53,7 +53,7 @@ def next_prompt(
     messages: Sequence[Mapping[str, Any]],
     added: Sequence[Mapping[str, Any]],
 ) -> list[int]:
-    """The prompt of the next turn: the ids so far as they are, then those of what is added. Nothing is encoded twice.
+    """Return the next turn's prompt: the ids so far as they are, then those of what is added. Nothing is encoded twice.
 
     Args:
         tokenizer: With a chat template whose assistant turns end in ``eos_token``.
@@ -98,7 +98,7 @@ def rows_of_turns(turns: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[
 
 
 def reward_text(tokenizer: PreTrainedTokenizerBase, completion_ids: Sequence[int]) -> str:
-    """The text of a completion as a reward must see it: every token but the padding and the end of the turn.
+    """Return the text of a completion as a reward must see it: every token but the padding and the end of the turn.
 
     ``skip_special_tokens=True`` takes away tags that are special tokens, too: ``<think>``, tool calls. Without it the
     end of the turn stays, and a pattern that ends in ``$`` does not match.

@@ -96,7 +96,7 @@ def _written_call(tokenizer: PreTrainedTokenizerBase) -> list[int]:
 
 
 def _finds_call(manager: Any, name: str, tokenizer: Any, written: list[int], request: Any) -> bool:
-    """Whether the parser makes of the text just the one call that was rendered."""
+    """Return whether the parser makes of the text just the one call that was rendered."""
     try:
         asked = request()
         parser_class = manager.get_tool_parser(name)

@@ -214,7 +214,7 @@ def cast_parameters(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedMod
 
 
 def config_with_both_ropes(config: PretrainedConfig) -> dict[str, Any]:
-    """The content of a config.json with the rotary embedding as transformers 5 spells it, and as was done before.
+    """Return a config.json's content with the rotary embedding as transformers 5 spells it, and as it was before.
 
     ``rope_theta``, ``rope_scaling`` (None if there is none) and ``partial_rotary_factor`` (where there is one) at the
     top, as before; ``rope_parameters`` with all of them, as since. The installed transformers makes the same model of

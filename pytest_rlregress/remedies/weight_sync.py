@@ -77,7 +77,7 @@ def load_checked(
 
 
 def adapter_request(name: str, version: int, folder: str | Path) -> LoRARequest:
-    """The request for a version of an adapter, which vLLM confuses with no other version and no other adapter.
+    """Return the request for a version of an adapter, which vLLM confuses with no other version and no other adapter.
 
     vLLM knows an adapter by its id, and what it cached of a prompt by the adapter's name and path: both have to be new
     for each version, also where its folder is rewritten in place.
@@ -101,7 +101,7 @@ def adapter_request(name: str, version: int, folder: str | Path) -> LoRARequest:
 
 
 def merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
-    """What to send of a model with an adapter to an engine without one: the base's names, the adapter merged into them.
+    """Yield the weights of a model with an adapter for an engine without one: the base's names, the adapter merged in.
 
     The model is left as it is, bit by bit: a layer is copied and merged when its turn comes. ``merge_adapter`` and
     ``unmerge_adapter`` round, and the base drifts with each sync.

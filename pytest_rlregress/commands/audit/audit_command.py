@@ -159,7 +159,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _id(text: str) -> int:
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no token id; an id is a number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a token id; an id is a number from 0 on")
     return int(text)
 
 

@@ -256,7 +256,7 @@ def _describe_flip(culprit: Culprit) -> str:
 
 
 def _list_sections(answer: Answer) -> Iterator[Section]:
-    """All but the headline, in the order of how likely it is wanted."""
+    """Yield all but the headline, in the order of how likely it is wanted."""
     points = _list_endpoints(answer)
     yield Section("Where it flips" if answer.culprits else "The ends", _tabulate_points(points))
     if answer.not_found:
@@ -291,7 +291,7 @@ def _list_sections(answer: Answer) -> Iterator[Section]:
 
 
 def _list_endpoints(answer: Answer) -> list[tuple[str, str, Endpoint]]:
-    """The places worth a line of their own: what each is, its name, and what was seen there."""
+    """Return the places worth a line of their own: what each is, its name, and what was seen there."""
     found = [
         (role, f"{culprit.name} {one.label}", one)
         for culprit in answer.culprits
@@ -315,7 +315,7 @@ def _tabulate_points(points: Sequence[tuple[str, str, Endpoint]]) -> str:
 
 
 def _show_points(points: Sequence[tuple[str, str, Endpoint]]) -> Iterator[Section]:
-    """What came out at each place; what came out at several, at the first of them."""
+    """Yield each outcome at the first of its places."""
     shown: dict[str, str] = {}
     for role, at, one in points:
         if one.conflict:
@@ -327,7 +327,7 @@ def _show_points(points: Sequence[tuple[str, str, Endpoint]]) -> Iterator[Sectio
 
 
 def _list_about(culprit: Culprit) -> Iterator[Section]:
-    """What else there is to know about where it flips."""
+    """Yield the notes on where it flips."""
     for title, skipped in (("between the two, not tested", culprit.between), ("not tested", culprit.skipped)):
         if skipped:
             lines = [f"{one_line(one.label)}: {unbroken(one.reason)}" for one in skipped]

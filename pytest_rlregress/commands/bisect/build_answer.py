@@ -141,12 +141,12 @@ def _describe_request(context: TrialContext, good: str, bad: str, test: str, fai
 
 
 def _moved(runner: TrialRunner) -> set[str]:
-    """The packages that differed from what is held fixed in some trial."""
+    """Return the packages that differed from what is held fixed in some trial."""
     return {line.split()[0] for trial in runner.trials.values() for line in trial.moved}
 
 
 def _run_context(hardware: str, held: EnvironmentContents, moved: set[str]) -> RunContext:
-    """Where it was tried; of the packages held fixed, the components of the stack."""
+    """Describe where it was tried; of the packages held fixed, the components of the stack."""
     names = sorted(list_distributions(COMPONENTS) - moved)
     versions = {name: held.lock.version(name) or "" for name in names if name in held.lock.lines}
     return RunContext.here(hardware, versions, _describe_left_out(held))

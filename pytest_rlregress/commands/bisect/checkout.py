@@ -146,7 +146,7 @@ class Commits:
         self._lock = self.held.lock.having({**self._siblings(), **own})
 
     def _siblings(self) -> dict[str, str]:
-        """What is installed editable from the checkout, from the worktree instead."""
+        """List what is installed editable from the checkout, from the worktree instead."""
         editables = {name: Path(line[3:]) for name, line in self.held.lock.lines.items() if line.startswith("-e ")}
         return {name: f"-e {self._in_worktree(at)}" for name, at in editables.items() if at.is_relative_to(self.top)}
 

@@ -122,13 +122,13 @@ def _list_modules(distribution: metadata.Distribution) -> list[str]:
 
 
 def _own_requirements() -> set[str]:
-    """The harness and the pytest plugins beside it: the user's pytest configuration may name those."""
+    """Return the harness and the pytest plugins beside it: the user's pytest configuration may name those."""
     plugins = (point.dist for point in metadata.entry_points(group="pytest11"))
     return {HARNESS} | {canonicalize_name(plugin.name) for plugin in plugins if plugin is not None}
 
 
 def _editables(lock: Lock) -> set[str]:
-    """The user's own projects: tests need them without saying so."""
+    """Return the user's own projects: tests need them without saying so."""
     return {name for name, line in lock.lines.items() if line.startswith("-e ")}
 
 

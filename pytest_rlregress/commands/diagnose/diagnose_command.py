@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.diagnose import reader
-from pytest_rlregress.commands.diagnose.findings import Diagnosis, LogFinding
 from pytest_rlregress.commands.diagnose.metrics import signs, sources
 from pytest_rlregress.commands.diagnose.metrics.series import Run
+from pytest_rlregress.diagnosis import reader
+from pytest_rlregress.diagnosis.findings import Diagnosis, LogFinding
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.util.text import wrapped
@@ -206,7 +206,7 @@ def _metric(one: signs.MetricFinding, failures: dict[str, Failure], trainer: str
 
 
 def _metrics_as_json(found: Iterable[signs.MetricFinding], runs: Iterable[Run]) -> dict[str, object]:
-    """Return the entries on metrics; a value that is no number is null."""
+    """Return the entries on metrics; a value that isn't a number is null."""
     return {
         "metrics": [
             {key: getattr(one, key) for key in ("sign", "what", "confidence", "log")}

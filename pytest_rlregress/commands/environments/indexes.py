@@ -141,13 +141,13 @@ def _shared_config_folders(environ: Mapping[str, str]) -> list[str]:
 
 
 def _split(key: str, text: str) -> list[str]:
-    """The values in the text of a variable or a file."""
+    """Return the values in the text of a variable or a file."""
     values = [text] if key in ("index-url", "cert") else text.split()
     return [value.strip() for value in values if value.strip()]
 
 
 def _make_absolute(key: str, value: str) -> str:
-    """A folder as an absolute path, so that it means the same from everywhere; anything else as it is."""
+    """Return a folder as an absolute path, so that it means the same from everywhere; anything else as it is."""
     if key not in ("index-url", "extra-index-url", "find-links") or "://" in value:
         return value
     return os.path.abspath(os.path.expanduser(value))
@@ -247,7 +247,7 @@ def find_release(find: Find, package: str, what: str, text: str) -> Release:
     try:
         wanted = Version(text)
     except InvalidVersion:
-        raise RequestError(f"{what} is no version: {text!r}") from None
+        raise RequestError(f"{what} isn't a version: {text!r}") from None
     try:
         found = find(f"{package}=={wanted}", pre=True)
     except Unbuildable as error:

@@ -125,7 +125,7 @@ def _parse(lines: Iterable[str]) -> list[Requirement]:
 
 
 def _applicable(requirements: Iterable[Requirement], extras: Collection[str]) -> tuple[Requirement, ...]:
-    """The requirements whose markers hold, with one of the extras or with none, without the markers."""
+    """Return the requirements whose markers hold, with one of the extras or with none, without the markers."""
     found = []
     for requirement in requirements:
         marker = requirement.marker
@@ -137,7 +137,7 @@ def _applicable(requirements: Iterable[Requirement], extras: Collection[str]) ->
 
 
 def _met_among(name: str, end: tuple[Mapping[str, str], Requirements], among: Collection[str]) -> list[Requirement]:
-    """The requirements of a package on some others that its own set meets."""
+    """Return the requirements of a package on some others that its own set meets."""
     versions, requires = end
     required = requires.get(name, ()) if name in versions else ()
     return [
@@ -148,7 +148,7 @@ def _met_among(name: str, end: tuple[Mapping[str, str], Requirements], among: Co
 
 
 def _is_met(requirement: Requirement, versions: Mapping[str, str]) -> bool:
-    """Whether a set has what is required. What comes from a folder or a URL may be any version."""
+    """Return whether a set has what is required. What comes from a folder or a URL may be any version."""
     version = versions.get(_name(requirement))
     try:
         return version is not None and requirement.specifier.contains(version, prereleases=True)
@@ -161,7 +161,7 @@ def _name(requirement: Requirement) -> str:
 
 
 def _reachable(start: str, edges: Mapping[str, Collection[str]]) -> set[str]:
-    """The start and all that edges lead to."""
+    """Return the start and all that edges lead to."""
     found, todo = {start}, [start]
     while todo:
         new = set(edges[todo.pop()]) - found

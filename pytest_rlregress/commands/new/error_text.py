@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from pytest_rlregress.commands.diagnose import matching, reader
-from pytest_rlregress.commands.diagnose.events import Event
-from pytest_rlregress.commands.diagnose.reader import Search
+from pytest_rlregress.diagnosis import matching, reader
+from pytest_rlregress.diagnosis.events import Event
+from pytest_rlregress.diagnosis.reader import Search
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.signatures import escape
 from pytest_rlregress.stack import component_of

@@ -107,7 +107,7 @@ def _check(options: argparse.Namespace, known: catalogue.Catalogue, folder: Path
     if inside := sorted({path.parts[-3] for path in area.glob(f"*/*/{ENTRY}")}):
         raise CatalogueError(f"{area} holds areas; give one of them or a new one: {', '.join(inside)}")
     if not next(path for path in (area, *area.resolve().parents) if path.exists()).is_dir():
-        raise CatalogueError(f"{area} is no folder, and none can be made there")
+        raise CatalogueError(f"{area} isn't a folder, and none can be made there")
     if not _is_of_checkout(area) and area.resolve().is_relative_to(SHIPPED.resolve()):
         raise CatalogueError(f"{area} is of the installed package: give a folder of your own repository")
     if options.subject and not catalogue.is_subject(options.subject):

@@ -123,7 +123,7 @@ class Config(ConfigPart):
         return value if is_number and 0 <= value < math.inf else None
 
     def leaves(self, below: str = "") -> Iterator[tuple[str, Any]]:
-        """Return every value that is no table and no list, by dotted key; entries of a list by number."""
+        """Return every value that isn't a table and no list, by dotted key; entries of a list by number."""
         value = self.get(below) if below else self.tree
         return ((key, one) for key, one in [(below, value), *walk(value, below)] if not isinstance(one, (dict, list)))
 

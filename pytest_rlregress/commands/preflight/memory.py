@@ -28,7 +28,7 @@ _NODE = 8  # cards of a usual node
 
 
 def gpu_memory_utilization(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """An engine that asks, when it starts, for more of the card than the trainer leaves."""
+    """Yield an engine that asks, when it starts, for more of the card than the trainer leaves."""
     key, default = run.config.keys.share
     asked = run.config.number(key, default)
     if not on_one_card(run):
@@ -55,7 +55,7 @@ def gpu_memory_utilization(run: RuleContext) -> Iterator[Advice | Unchecked]:
 
 
 def trainer_engine_oom(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """A trainer whose step needs more than an engine leaves that was able to start."""
+    """Yield a trainer whose step needs more than an engine leaves that was able to start."""
     training = training_of(run)
     if isinstance(training, Unchecked) or training.doubt:
         yield training if isinstance(training, Unchecked) else training.doubt or Unchecked("")

@@ -100,7 +100,7 @@ def _count(text: str) -> int:
     """Read a number of parameters: ``7B``, ``0.5b``, ``500M`` or ``7000000000``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([bm]?)", text.strip().lower())
     if not found or not float(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of parameters: write 7B, 0.5B or 500M")
+        raise argparse.ArgumentTypeError(f"{text!r} isn't a number of parameters: write 7B, 0.5B or 500M")
     return int(float(found[1]) * {"b": 1e9, "m": 1e6, "": 1}[found[2]])
 
 

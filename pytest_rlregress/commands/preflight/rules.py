@@ -91,7 +91,7 @@ def windows_path_in_wsl(run: RuleContext) -> Iterator[Advice | Unchecked]:
         return
     for key, value in run.config.leaves():
         if isinstance(value, str) and (path := remedies.wsl_path(value)) != value:
-            yield Advice(key, f"{value} is a Windows path, which is no path on Linux and WSL", path)
+            yield Advice(key, f"{value} is a Windows path, which isn't a path on Linux and WSL", path)
 
 
 def dataset_root_not_file(run: RuleContext) -> Iterator[Advice | Unchecked]:
@@ -176,7 +176,7 @@ def undeclared_dependency(run: RuleContext) -> Iterator[Advice | Unchecked]:
 
 
 def trainer_not_found(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """A command whose interpreter has no module of the trainer."""
+    """Yield a command whose interpreter has no module of the trainer."""
     config = run.config
     module = config.program.partition(" ")[0]
     package = module.partition(".")[0]
@@ -189,7 +189,7 @@ def trainer_not_found(run: RuleContext) -> Iterator[Advice | Unchecked]:
 
 
 def stale_ray_session(run: RuleContext) -> Iterator[Advice | Unchecked]:
-    """An address of a Ray cluster that is gone."""
+    """Yield an address of a Ray cluster that is gone."""
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
     elif found := remedies.stale_ray_address(run.config.environ):
@@ -223,7 +223,7 @@ COMMON: dict[str, Rule] = {
     "flash-attention-missing": flash_attention_missing,
     "vllm-missing": vllm_missing,
 }
-# These are no documented failures: they need no more than the trainer's own schema.
+# These aren't documented failures: they need no more than the trainer's own schema.
 OWN = ("unknown-key", "unknown-value", "added-key", "batch-sizes")
 RULES: dict[str, dict[str, Rule]] = {
     "prime-rl": {

@@ -81,7 +81,7 @@ def _night(text: str) -> datetime.date:
         return datetime.date.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no night. Allowed: a date such as 2026-03-14, or today"
+            f"{text!r} isn't a night. Allowed: a date such as 2026-03-14, or today"
         ) from None
 
 
@@ -179,7 +179,7 @@ def _page(judged: Night, history: History) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file atomically; what is no file, such as a pipe, is written to."""
+    """Write a file atomically; what isn't a file, such as a pipe, is written to."""
     if path == _STDOUT:
         sys.stdout.write(text)
         return

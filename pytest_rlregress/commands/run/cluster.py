@@ -51,7 +51,7 @@ class JobResources:
         return " and ".join(wanted)
 
     def fits(self, total: Mapping[str, float]) -> bool:
-        """Whether a node with these resources could run it, were it idle."""
+        """Return whether a node with these resources could run it, were it idle."""
         wanted = {"GPU": self.gpus, "CPU": self.cpus, **self.custom}
         return all(total.get(name, 0) >= number for name, number in wanted.items())
 

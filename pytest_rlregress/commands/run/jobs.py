@@ -98,7 +98,7 @@ def _unusable(options: argparse.Namespace) -> str:
     except OSError as error:
         return f"--record-dir: no record can be written to {options.record_dir}: {error.strerror}."
     if options.working_dir and not options.working_dir.is_dir():
-        return f"--working-dir: {options.working_dir} is no folder."
+        return f"--working-dir: {options.working_dir} isn't a folder."
     return ""
 
 

@@ -153,7 +153,7 @@ def _make_request(tests: Sequence[str], options: argparse.Namespace, known: cata
     try:
         for_pytest = shlex.split(options.pytest)
     except ValueError as error:
-        raise RequestError(f"--pytest {options.pytest!r} is no list of options: {error}") from None
+        raise RequestError(f"--pytest {options.pytest!r} isn't a list of options: {error}") from None
     more = (
         *([f"--hw={options.hw}"] if options.hw else []),
         *(["-o", f"rlregress_scenarios={own}"] if own else []),

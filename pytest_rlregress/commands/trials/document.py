@@ -128,7 +128,7 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def excerpt(text: str) -> str:
-    """The first lines and the last of what came out: at its end pytest says what it was."""
+    """Return the first lines and the last of what came out: at its end pytest says what it was."""
     lines = [_cut(line) for line in redact(text).strip("\n").split("\n")]
     between = len(lines) - _FIRST - _LAST
     if between > 1:
@@ -137,17 +137,17 @@ def excerpt(text: str) -> str:
 
 
 def whole(text: str) -> str:
-    """All of a text of long lines, in lines that can be read."""
+    """Return all of a text of long lines, in lines that can be read."""
     return list_lines(redact(text).strip("\n").split("\n"))
 
 
 def one_line(text: str) -> str:
-    """A text on one line, of a length that can be read."""
+    """Return a text on one line, of a length that can be read."""
     return _cut(unbroken(text))
 
 
 def unbroken(text: str) -> str:
-    """All of a text on one line."""
+    """Return all of a text on one line."""
     return " ".join(redact(text).split())
 
 

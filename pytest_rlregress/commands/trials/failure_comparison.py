@@ -106,12 +106,12 @@ def find_observation(run: TrialRun, test: str) -> Observation | None:
 
 
 def is_failing(observation: Observation) -> bool:
-    """Whether a test ran and did not come out well: a documented failure that is reproduced is one."""
+    """Return whether a test ran and did not come out well: a documented failure that is reproduced is one."""
     return observation.verdict not in (*GOOD_VERDICTS, *_NOT_RUN)
 
 
 def is_same_failure(observation: Observation, bad: Observation) -> bool:
-    """Whether two tests fail in the same way.
+    """Return whether two tests fail in the same way.
 
     Both bear the same documented failure; or both end alike: the same kind of end, class of exception, signal, and
     first line up to numbers, addresses, paths, times and long quoted values; where one hung, in the same place.
@@ -167,7 +167,7 @@ def _fingerprint(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _exception_class(outcome: Outcome) -> str:
-    """The class of an exception alone: it is the same failure where a release has moved it to another module."""
+    """Return the class of an exception alone: it is the same failure where a release has moved it to another module."""
     return outcome.exceptions[0].rpartition(".")[2] if outcome.exceptions else ""
 
 

@@ -32,7 +32,7 @@ OUTPUT = 20_000
 _GONE_SECONDS = 10.0
 _OPTIONS = (
     *("-p", "pytest_rlregress.commands.trials.trial_plugin"),
-    "-n0",  # a test to find is no night's run: what the user's configuration says of xdist is for those
+    "-n0",  # a test to find isn't a night's run: what the user's configuration says of xdist is for those
     "--runxfail",  # whether it fails is asked, not whether that was expected
     *("--maxfail=0", "--continue-on-collection-errors", "--color=no", "-o", "rlregress_record_dir="),
 )

@@ -145,11 +145,11 @@ class LockChanges:
         return {change.name: change for change in differences(self.before, self.after)}
 
     def apply(self, names: Iterable[str]) -> Lock:
-        """The lock of before with these packages as in the other one."""
+        """Return the lock of before with these packages as in the other one."""
         return self.before.having({name: self.after.lines.get(name) for name in names})
 
     def candidate(self, names: Iterable[str]) -> Candidate:
-        """The lock of before with these packages as in the other one, to be tried."""
+        """Return the lock of before with these packages as in the other one, to be tried."""
         chosen, changed = sorted(names), len(self.by_name)
         lock = self.apply(chosen)
         label = f"{len(chosen)} of {changed} upgrades ({lock.digest[:6]}): {join_some(chosen)}"
@@ -170,12 +170,12 @@ class Upgrades:
     units: UpgradeUnits
 
     def names(self, units: Iterable[str]) -> list[str]:
-        """The packages of some units and of those that they need."""
+        """Return the packages of some units and of those that they need."""
         closed = {need for unit in units for need in (unit, *self.units.needs.get(unit, ()))}
         return sorted(name for unit in closed for name in self.units.members[unit])
 
     def candidate(self, units: Units) -> Candidate:
-        """The lock of before with these units as in the other one, to be tried."""
+        """Return the lock of before with these units as in the other one, to be tried."""
         return self.locks.candidate(self.names(units))
 
 

@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _folder(run: session.Session, failure_id: str) -> str:
-    """Where a failure's tests are in this environment."""
+    """Find a failure's tests in this environment."""
     try:
         return str(run.catalogue.find(failure_id, "the request").folder)
     except catalogue.CatalogueError as error:

@@ -75,7 +75,7 @@ def compare_trials(before: Trial, after: Trial) -> tuple[VerdictChange, ...]:
 
 
 def is_driven(effects: Iterable[VerdictChange], *, after: bool) -> bool:
-    """Whether any test said something about the stack, before or after."""
+    """Return whether any test said something about the stack, before or after."""
     return any(_rank(one.after if after else one.before) is not Rank.NOTHING for one in effects)
 
 

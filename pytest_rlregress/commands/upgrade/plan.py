@@ -61,7 +61,7 @@ def split_words(words: Sequence[str]) -> tuple[list[Requirement], list[str]]:
             one = Requirement(word)
         except InvalidRequirement as error:
             if re.match(r"[\w.-]+\s*[=<>!~]=", word):
-                raise RequestError(f"{word!r} is no package with a version: {on_one_line(str(error))}") from None
+                raise RequestError(f"{word!r} isn't a package with a version: {on_one_line(str(error))}") from None
             tests.append(word)
             continue
         if canonicalize_name(one.name) not in here.lines:

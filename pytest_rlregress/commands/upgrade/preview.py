@@ -89,7 +89,7 @@ class _HereAndBeside:
         self._environments, self._locks = environments, locks
 
     def build(self, lock: Lock) -> Environment:
-        """The environment of a lock: this one, or one that is built."""
+        """Return the environment of a lock: this one, or one that is built."""
         if lock == self._locks.before:
             return Environment(Path(sys.prefix), Path(sys.executable), Path(sysconfig.get_path("purelib")), True)
         return self._environments.build(lock)

@@ -21,7 +21,7 @@ def in_its_place(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("release", ["new", "old"])
 def test_math_verify_raises(subject, in_its_place, tmp_path, capfd, release):
-    """An exception is no wrong answer, though math-verify makes one of it unless told; nor is what it prints.
+    """An exception isn't a wrong answer, though math-verify makes one of it unless told; nor is what it prints.
 
     One process judges all. It has no timeouts of math-verify's, and older releases cannot be told.
     """

@@ -53,7 +53,7 @@ def test_verl_score(monkeypatch):
 @pytest.mark.guards("math-verify-zero-reward")
 @pytest.mark.needs("math-verify")
 def test_each_answer_is_judged_or_left_out(subject):
-    """Right and wrong ones, also behind one that never ends; what cannot be judged is told, and is no wrong answer."""
+    """Right and wrong ones, also behind one that never ends; what cannot be judged is told, and isn't wrong."""
     pairs = [RIGHT, WRONG, ENDLESS, RIGHT, MEANINGLESS, WRONG]
     begun = time.monotonic()
     judged = in_a_thread(subject, *zip(*pairs, strict=True), 1.0)

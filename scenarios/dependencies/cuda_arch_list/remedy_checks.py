@@ -1,4 +1,4 @@
-"""Numbers that are no compute capability are refused."""
+"""Numbers that aren't compute capability are refused."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_any_trainer_keeps_its_memory(subject, total, reserved):
     assert 0 < share <= 0.5
     request(free, total, share)
     steps = round(share * 10_000)
-    assert share == steps / 10_000, f"{share} is no step of 0.0001"
+    assert share == steps / 10_000, f"{share} isn't a step of 0.0001"
     assert steps * total <= free * 10_000, f"{share} leaves less than the {reserved} bytes reserved"
     assert share == 0.5 or free * 10_000 < (steps + 1) * total, (
         f"{share} leaves more than the {reserved} bytes reserved"

@@ -70,7 +70,7 @@ def files_in(folder):
 
 @pytest.mark.guards("retention-after-resume")
 def test_what_stays(subject, tiny_model, tmp_path):
-    """By number; what is being written, what is not whole among those kept, and what is no checkpoint."""
+    """By number; what is being written, what is not whole among those kept, and what isn't a checkpoint."""
     with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
         for step in (8, 9, 10, 100):
             run.train(step)

@@ -34,4 +34,4 @@ def verl_takes_bare_json(monkeypatch):
 def verl_parser_raises(monkeypatch):
     from verl.experimental.agent_loop.tool_parser import HermesToolParser
 
-    monkeypatch.setattr(HermesToolParser, "extract_tool_calls", failing(ValueError("this is no call")))
+    monkeypatch.setattr(HermesToolParser, "extract_tool_calls", failing(ValueError("this isn't a call")))

@@ -91,7 +91,7 @@ def test_raw_load(engine, trained):
 @CPU
 @pytest.mark.reproduces("weight-reload-weight-name")
 def test_tied_head_not_sent(engine, trained):
-    """A tied head is no parameter of its own: ``named_parameters()`` has none."""
+    """A tied head isn't a parameter of its own: ``named_parameters()`` has none."""
     engine.load_weights(trained.named_parameters())
     check_reloaded(engine, logprobs_of(trained))
 

@@ -1,4 +1,4 @@
-"""A completion is cut short if the engine says so, or else if its last id is no end."""
+"""A completion is cut short if the engine says so, or else if its last id isn't an end."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_names_of_ones_own(audit, good):
     ("options", "words"),
     [
         (["--map", "response_mask=there"], "--map response_mask=there: the batch has no column there"),
-        (["--map", "my_mask=uid"], "my_mask is no name that is known here. Known: input_ids, prompts"),
+        (["--map", "my_mask=uid"], "my_mask isn't a known name. Known: input_ids, prompts"),
     ],
 )
 def test_a_map_that_cannot_be(audit, good, options, words):
@@ -339,7 +339,7 @@ def test_a_model_of_another_vocabulary(audit, sharp, sampled):
 def test_a_directory_without_a_model(audit, sampled, tmp_path):
     code, _, err = audit(sampled, "--model", tmp_path)
     assert code == 2
-    assert "that is no model directory: it has no config.json" in " ".join(err.split())
+    assert "that isn't a model directory: it has no config.json" in " ".join(err.split())
     (tmp_path / "config.json").write_text('{"model_type": "no-such-model"}')
     code, _, err = audit(sampled, "--model", tmp_path)
     assert code == 2

@@ -96,7 +96,7 @@ def test_candidates_go_from_the_good_end_to_the_bad_end(find, good, bad, pre, ex
         ),
         ("1.2", "1.3", r"the good end 1\.2 cannot be installed here: .*no .*wheel"),
         ("1.0", "1.00", r"the good end and the bad end are the same release, 1\.0"),
-        ("1.0", "newest", r"the bad end is no version: 'newest'"),
+        ("1.0", "newest", r"the bad end isn't a version: 'newest'"),
     ],
 )
 def test_refuses_an_end_that_cannot_be_installed(find, good, bad, says):

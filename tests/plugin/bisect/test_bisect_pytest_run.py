@@ -167,7 +167,7 @@ def test_every_end_is_seen(runs, folder):
     assert found.trouble == ""
     assert found.hardware
     assert found.seconds > 1
-    assert not (folder / "records").exists(), "a trial is no night's run"
+    assert not (folder / "records").exists(), "a trial isn't a night's run"
 
 
 def test_what_came_out_is_kept(runs):

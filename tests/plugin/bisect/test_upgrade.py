@@ -299,7 +299,7 @@ def test_a_package_goes_back_where_that_is_allowed(bench):
     [
         (["tool==7", "mine"], "tool: version 7 cannot be installed here: .* Closest: 2; newest that can"),
         (["tool>2", "mine"], "tool: no release is >2: .*newest that can be installed here: 2"),
-        (["tool==x!", "mine"], "'tool==x!' is no package with a version"),
+        (["tool==x!", "mine"], "'tool==x!' isn't a package with a version"),
         (["tool[more]==2", "mine"], "its name and its version"),
         (["none==2", "mine"], "none is not installed here"),
         (["pytest-rlregress==2", "mine"], "is what compares"),

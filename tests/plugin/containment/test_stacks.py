@@ -181,7 +181,7 @@ def test_the_threads_that_tell_most_come_first_and_not_all_lines_are_shown(start
         def same(n): same(n - 1) if n else (ready(), time.sleep(99))
         targets = {}
         for n in range(60):
-            if n == 30:  # far from either end: the order in which threads are found is no merit
+            if n == 30:  # far from either end: the order in which threads are found isn't a merit
                 threading.Thread(target=own, name="mine").start()
             exec(compile(f"import time\\ndef f{n}(): time.sleep(99)", f"/x/site-packages/lib{n}.py", "exec"), targets)
             threading.Thread(target=targets[f"f{n}"], name=f"pool-{n}").start()

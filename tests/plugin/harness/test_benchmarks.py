@@ -64,7 +64,7 @@ def test_diagnose_stops_at_no_ordinary_line():
 import json
 from benchmarks.diagnose import BAR, DOCUMENTED, ORDINARY
 from pytest_rlregress.failures import catalogue
-from pytest_rlregress.commands.diagnose.reader import Search
+from pytest_rlregress.diagnosis.reader import Search
 search = Search(catalogue.load([catalogue.SHIPPED]).values())
 lines = [line.format(pid=1, n=2, x=3.5, y=0.5, s=34, r=6) for line in [*ORDINARY, BAR]]
 lines += [line.lower() for line in lines]

@@ -118,8 +118,8 @@ def test_a_second_failure_has_a_folder_of_its_own(new, tmp_path):
         (["named", "--folder", "scenarios/new", "--scenarios", "elsewhere"], "named exists, in "),
         (["my-failure", "--folder", "scenarios"], "holds areas; give one of them or a new one: shards"),
         (["my-failure", "--folder", "scenarios/shards/beside"], "is the folder of a failure: give the one above it"),
-        (["my-failure", "--folder", "code/train.py"], "is no folder"),
-        (["my-failure", "--folder", "code/train.py/inside"], "is no folder"),
+        (["my-failure", "--folder", "code/train.py"], "isn't a folder"),
+        (["my-failure", "--folder", "code/train.py/inside"], "isn't a folder"),
         (["there", "--folder", "scenarios/shards"], "shards/there exists, and nothing is overwritten"),
         (
             ["my-failure", "--folder", "scenarios/new", "--subject", "no/name"],

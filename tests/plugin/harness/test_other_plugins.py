@@ -205,7 +205,7 @@ def test_the_html_report_has_what_a_child_adds(run, pytester):
     report = (pytester.path / "report.html").read_text()
     assert "as documented" in report
     assert "test_it.py::test_it" in report
-    assert base64.b64encode(b"a text from a child").decode() in report  # the source in the traceback is no extra
+    assert base64.b64encode(b"a text from a child").decode() in report  # the source in the traceback isn't an extra
 
 
 @needs.plugin("pytest_sugar")

@@ -440,7 +440,7 @@ def test_every_file_is_accounted_for(made, wanted):
 
 WANTED = {"a": (1, ""), "b": (0, ""), "c": (1, "cut"), "d": (2, ""), "e": (2, "")}
 BROKEN = {
-    "what is no record is left out": (store, "Problem", lambda path, text: Problem(path.parent, text)),
+    "what isn't a record is left out": (store, "Problem", lambda path, text: Problem(path.parent, text)),
     "a copy counts": (parsing, "RecordedRun", lambda *, path, **about: RecordedRun(**about | {"id": path}, path=path)),
     "a result is lost": (parsing, "worst_by_name", lambda tests: WORST(tests[:-1])),
 }

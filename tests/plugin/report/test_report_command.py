@@ -201,7 +201,7 @@ def test_bad_input_is_said_in_a_sentence(report, tmp_path, arguments, said):
 def test_a_night_that_is_none(report, capsys):
     with pytest.raises(SystemExit, match="2"):
         report("records", "--night=yesterday")
-    assert "'yesterday' is no night. Allowed: a date such as 2026-03-14, or today" in capsys.readouterr().err
+    assert "'yesterday' isn't a night. Allowed: a date such as 2026-03-14, or today" in capsys.readouterr().err
 
 
 def test_no_record_yet_is_all_holes_where_a_night_is_named(report):

@@ -413,7 +413,7 @@ def _main(*arguments):
     [
         (["--hw=h1000"], "--hw=h1000 isn't a hardware profile. Allowed: a100, "),
         (["--hw=mine", "--hardware=TMP/hw"], 'what Ray calls this card is not known: add ray_accelerator = "NAME" to '),
-        (["--hw=cpu", "--working-dir=TMP/none"], "--working-dir: TMP/none is no folder"),
+        (["--hw=cpu", "--working-dir=TMP/none"], "--working-dir: TMP/none isn't a folder"),
         (["--hw=cpu", "--record-dir=TMP/hw/mine.toml"], "no record can be written to TMP/hw/mine.toml: File exists"),
     ],
 )
@@ -563,7 +563,7 @@ def test_exit_codes(tmp_path, code, result, ours):
     found = results.outcome("h100", job_log.JobEnd("FAILED", "", packets=(*_packets(b"x"), close)), 1, tmp_path)
     assert (found.result, found.code) == (result, ours)
     lost = results.outcome("h100", job_log.JobEnd("FAILED", "", packets=(close,)), 1, tmp_path)
-    assert lost.code == max(ours, results.USAGE if code == 4 else results.UNKNOWN)  # no record is no pass
+    assert lost.code == max(ours, results.USAGE if code == 4 else results.UNKNOWN)  # no record isn't a pass
     assert "no run, not a pass: h100" in results.table([lost])
 
 

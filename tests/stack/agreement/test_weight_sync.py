@@ -56,7 +56,7 @@ def with_nan(llm, weights):
 
 
 def with_other_rotations(llm, weights):
-    """What is no parameter: the tables of the positions."""
+    """What isn't a parameter: the tables of the positions."""
 
     def turn(model):
         for name, buffer in model.named_buffers():

@@ -399,7 +399,7 @@ def test_names_of_ones_own(good):
     assert {one.column for one in audit(batch, group, mapped={"response_mask": "mine"})} > {"mine"}
     with pytest.raises(BatchError, match=r"no column other\. It has advantages, attention_mask"):
         audit(batch, group, mapped={"response_mask": "other"})
-    with pytest.raises(BatchError, match=r"mask is no name that is known here\. Known: input_ids"):
+    with pytest.raises(BatchError, match=r"mask isn't a known name\. Known: input_ids"):
         audit(batch, group, mapped={"mask": "mine"})
 
 

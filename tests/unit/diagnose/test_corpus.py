@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import pytest
 from installed import TESTS
 
-from pytest_rlregress.commands.diagnose import reader
-from pytest_rlregress.commands.diagnose.findings import Diagnosis
-from pytest_rlregress.commands.diagnose.reader import Search
+from pytest_rlregress.diagnosis import reader
+from pytest_rlregress.diagnosis.findings import Diagnosis
+from pytest_rlregress.diagnosis.reader import Search
 from pytest_rlregress.failures import catalogue
 
 #: Of ``looked_at_once``, the least share of its failures that are named, of those that are named or could be it, and of

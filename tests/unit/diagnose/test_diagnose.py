@@ -8,9 +8,9 @@ import textwrap
 import pytest
 from installed import TESTS
 
-from pytest_rlregress.commands.diagnose import reader
-from pytest_rlregress.commands.diagnose.findings import Diagnosis
-from pytest_rlregress.commands.diagnose.matching import name_test
+from pytest_rlregress.diagnosis import reader
+from pytest_rlregress.diagnosis.findings import Diagnosis
+from pytest_rlregress.diagnosis.matching import name_test
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.verdicts import Outcome
 

@@ -37,7 +37,7 @@ REAL = {
     "trl-temperature.json": ["gap from the first step"],
     "trl-zero-reward.json": ["reward of 0"],
     "verl-zero-reward.jsonl": ["reward of 0"],
-    "verl-nan-reward.jsonl": ["reward that is no number"],  # as logged: null
+    "verl-nan-reward.jsonl": ["reward that isn't a number"],  # as logged: null
     "trl-equal-rewards.json": ["equal rewards"],
     "trl-one-seed.json": ["no spread in any group"],
     "trl-nan-gradient.json": ["gradient that is not finite"],
@@ -154,7 +154,7 @@ BROKEN = {
     "NaN to the end": (run_of(grad_norm=[0.1, NAN, NAN, NAN]), "gradient that is not finite", "possible"),
     "NaN reward": (
         run_of(critic__score__mean=[0.5, NAN, 0.4], critic__advantages__mean=[0.0, NAN, 0.0]),
-        "reward that is no number",
+        "reward that isn't a number",
         "certain",
     ),
     "growing in bfloat16": (run_of(**{TRL_GAP: [0.01 * 1.3**n for n in range(20)]}), "growing gap", "possible"),

@@ -83,7 +83,7 @@ def test_number_that_no_signal_has(line):
         "Process finished with exit code 0",
         "  OOMKilled: false",
         "the step ended, exit criteria 0.5",
-        "Received signal 15, shutting down",  # what follows from it is no crash
+        "Received signal 15, shutting down",  # what follows from it isn't a crash
         "Killed the previous job",
     ],
 )
@@ -143,7 +143,7 @@ in = ["cublasLt"]
 
 @pytest.mark.parametrize("frame", STACKS)
 def test_native_stack_belongs_to_the_crash(frame, tmp_path):
-    from pytest_rlregress.commands.diagnose.patterns import native_frame
+    from pytest_rlregress.diagnosis.patterns import native_frame
     from pytest_rlregress.failures import catalogue
     from pytest_rlregress.logs.lines import without_prefixes
 

@@ -8,8 +8,8 @@ import pytest
 from made_failures import write_failures
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.commands.diagnose import reader
-from pytest_rlregress.commands.diagnose.matching import name_test
+from pytest_rlregress.diagnosis import reader
+from pytest_rlregress.diagnosis.matching import name_test
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.verdicts import Outcome, bears, judge
 

@@ -164,7 +164,7 @@ MARKED = {
 
 @pytest.mark.parametrize("failure", SHIPPED_FAILURES, ids=lambda failure: failure.id)
 def test_a_shipped_failure_has_both_sides_or_is_known_by_its_lines_in_logs(failure):
-    """A failure with one side proves nothing; a training step, which is no failure, has only guards."""
+    """A failure with one side proves nothing; a training step, which isn't a failure, has only guards."""
     sides = [side for side in SIDES if (failure.source.parent, side, failure.id) in MARKED]
     if failure.fidelity and not failure.subject:
         assert sides == ["guards"]

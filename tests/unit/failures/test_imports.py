@@ -14,11 +14,11 @@ PACKAGE = Path(pytest_rlregress.__file__).parent
 #: From the top. Not in it: commands, which may import all of these, and scenarios, which are tests.
 LAYERS = (
     {"plugin"},
-    {"harness.github", "goldens", "harness.terminal", "records"},
+    {"goldens", "records"},
     {"agreement", "fixtures"},
     {"harness"},
     {"containment"},
-    {"commands.diagnose"},  # of which the harness asks which documented failure a failed test looks like
+    {"diagnosis"},
     {"failures"},
     {"remedies"},
     {"hardware", "logs", "stack"},

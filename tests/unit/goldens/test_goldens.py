@@ -154,10 +154,10 @@ def test_the_nearest_has_most_in_common(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda path: path.write_text(path.read_text()[:-9]), "is no golden, or one that was cut off"),
-        (lambda path: path.write_text('{"format": 1, "key": {}}'), "is no golden"),
-        (lambda path: path.write_text('["format"]'), "is no golden"),
-        (lambda path: path.write_bytes(b"\xff"), "is no golden"),
+        (lambda path: path.write_text(path.read_text()[:-9]), "isn't a golden, or one that was cut off"),
+        (lambda path: path.write_text('{"format": 1, "key": {}}'), "isn't a golden"),
+        (lambda path: path.write_text('["format"]'), "isn't a golden"),
+        (lambda path: path.write_bytes(b"\xff"), "isn't a golden"),
         (
             lambda path: path.write_text(json.dumps({**as_json(GOLDEN), "format": FORMAT + 1})),
             "format 2, known here is 1",

@@ -1,4 +1,4 @@
-"""Records read again: what went from good to bad between two of them, and what is no record."""
+"""Records read again: what went from good to bad between two of them, and what isn't a record."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_what_is_installed_is_a_package_and_all_else_a_test():
         ("deepspeed==1", "is not installed here"),
         ("packaging[all]==1", "its name and its version"),
         ('packaging==1; python_version > "3"', "its name and its version"),
-        ("packaging==1.x.y", "is no package with a version"),
+        ("packaging==1.x.y", "isn't a package with a version"),
         ("pytest-rlregress==9", "is what compares"),
     ],
 )

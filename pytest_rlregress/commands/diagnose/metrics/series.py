@@ -92,7 +92,7 @@ class Series:
         return Series(self.name, array("q", (step for step, _ in kept)), array("d", (value for _, value in kept)))
 
     def numbers(self) -> Series:
-        """Return it without what is no number: a metric that was not defined at a step."""
+        """Return it without what isn't a number: a metric that was not defined at a step."""
         return self.where(lambda _, value: math.isfinite(value))
 
     def after(self, step: int) -> Series:

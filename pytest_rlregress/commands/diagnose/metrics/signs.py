@@ -15,9 +15,9 @@ from pytest_rlregress.commands.diagnose.metrics.series import LARGE_GAP, NAMES, 
 
 #: From how many steps on "at all steps" is no chance of the first batches.
 ALWAYS = 10
-#: How many steps in a row without a number for a gradient are no scaler of float16 that looks for its scale.
+#: How many steps in a row without a number for a gradient aren't scaler of float16 that looks for its scale.
 NO_NUMBER = 3
-#: How many steps after a gradient that is no number show what became of the policy.
+#: How many steps after a gradient that isn't a number show what became of the policy.
 COLLAPSED = 2
 #: A gap at the first step up to here is of two that compute alike, in float32: later ones should be as small. A 0 is
 #: none: older trainers print three decimals.
@@ -97,8 +97,8 @@ def _find_reward_not_a_number(run: Run) -> Iterator[MetricFinding]:
     nothing = {step for step, ratio in aborted if ratio == 1}  # then neither is defined
     both = reward.where(lambda step, value: math.isnan(value) and step in lost and step not in nothing)
     if len(both) and len(reward.numbers()) and len(advantage.numbers()):
-        what = f"{both.name} and {advantage.name} are no numbers at {_steps_of(both)}"
-        yield MetricFinding("reward that is no number", what, both, is_certain=True)
+        what = f"{both.name} and {advantage.name} aren't numbers at {_steps_of(both)}"
+        yield MetricFinding("reward that isn't a number", what, both, is_certain=True)
 
 
 def _find_gradient_not_a_number(run: Run) -> Iterator[MetricFinding]:
@@ -118,7 +118,7 @@ def _find_gradient_not_a_number(run: Run) -> Iterator[MetricFinding]:
     lost = len(entropy.where(lambda step, value: math.isnan(value) and step in steps))
     if collapse or lost or (len(rest) >= NO_NUMBER and len(sound)):
         what = f"{norm.name} is not finite from step {begun} to {rest.steps[-1]}"
-        what += f", with {entropy.name}: the policy's own output is no number" if lost else ""
+        what += f", with {entropy.name}: the policy's own output isn't a number" if lost else ""
         what += f", and then {collapse}" if collapse else ""
         yield MetricFinding("gradient that is not finite", what, rest, is_certain=bool(collapse))
 
@@ -138,7 +138,7 @@ def _collapse(run: Run, begun: int) -> str:
 
 
 def _only_after(begun: int, series: Series, steps: set[int]) -> bool:
-    """Whether all of a series' steps after one are among some, and not all before it."""
+    """Return whether all of a series' steps after one are among some, and not all before it."""
     after, before = series.after(begun), series.where(lambda step, _: step < begun)
     return len(after) >= COLLAPSED and steps.issuperset(after.steps) and not steps.issuperset(before.steps)
 
@@ -264,7 +264,7 @@ def _find_cut_short(run: Run) -> Iterator[MetricFinding]:
 
 
 def _flat_everywhere(run: Run) -> bool:
-    """Whether all rewards were the same within each step, as far as the run says; not where it says nothing."""
+    """Return whether all rewards were the same within each step, as far as the run says; not where it says nothing."""
     spread = run.get("spread of rewards").numbers()
     if len(spread):
         return spread.all(_is_zero)

@@ -21,7 +21,7 @@ _DICT = re.compile(rb"\{'[^{}\r\n]*\}")
 _DICT_METRIC = re.compile(rb"'([^'\r\n]+)': '?(" + _NUMBER + rb"|None)\b")
 _JSON_LINE = re.compile(rb'\{"[^\r\n]*\}')
 _SETTING = re.compile(rb"'(train_batch_size|ppo_mini_batch_size|ppo_epochs)': (\d+)")
-#: A number from which on it is no step's: it does not fit into an array.
+#: A number from which on it isn't a step's: it does not fit into an array.
 _NO_STEP = 2**63
 #: A line that is longer is none of a trainer's.
 _LONGEST = 100_000
@@ -96,7 +96,7 @@ def _dict_items(text: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _json_items(text: bytes) -> Iterable[tuple[str, Any]]:
-    """The items of an object on one line; verl's file logger has the metrics one level deeper."""
+    """Return the items of an object on one line; verl's file logger has the metrics one level deeper."""
     try:
         read = json.loads(text) if len(text) <= _LONGEST else None
     except ValueError:

@@ -114,12 +114,12 @@ def _point(run: RecordedRun, word: str, test: RecordedTest) -> Point:
 def _seconds(milliseconds: int, path: Path, happened: str) -> float:
     if 0 <= milliseconds / 1000 < _YEAR_9999:
         return milliseconds / 1000
-    raise reader.RecordError(f"{path}: does not say when its run {happened}: {milliseconds} is no time")
+    raise reader.RecordError(f"{path}: does not say when its run {happened}: {milliseconds} isn't a time")
 
 
 @lru_cache(maxsize=1024)
 def _lock(requirements: tuple[str, ...]) -> Lock:
-    """What was installed; a package from a folder, which may be another machine's, goes by the folder's name."""
+    """Read what was installed; a package from a folder, which may be another machine's, goes by the folder's name."""
     return Lock({_package(line): line for line in requirements})
 
 

@@ -12,7 +12,7 @@ from pytest_rlregress.records.reader import JOURNAL, RecordError
 
 
 def find(sources: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
-    """Every record and journal, once however many links lead to it, and the files that aren't records.
+    """Return every record and journal, once however many links lead to it, and the files that aren't records.
 
     Folders are searched with the folders in them, but not what is hidden; there a file is asked for by how its name
     ends, ``.json`` or ``.partial.jsonl``. A file that is named itself is taken as it is.
@@ -42,7 +42,7 @@ def find(sources: Sequence[Path]) -> tuple[list[Path], list[Problem]]:
 
 
 def _walk(folder: Path, problems: list[Problem], seen: set[str]) -> Iterator[Path]:
-    """The files in a folder, and in those below it; a link to a folder is followed, once."""
+    """Yield the files in a folder, and in those below it; a link to a folder is followed, once."""
     real = os.path.realpath(folder)
     if real in seen:
         return

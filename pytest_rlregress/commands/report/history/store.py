@@ -36,7 +36,7 @@ class History:
         return tuple(sorted({run.platform for run in self.runs}))
 
     def timelines(self, platform: str) -> dict[str, list[Point]]:
-        """A platform's tests by name, each with its results, the oldest first. Not to be changed."""
+        """Return a platform's tests by name, each with its results, the oldest first. Not to be changed."""
         if platform not in self._timelines:
             found: dict[str, list[Point]] = defaultdict(list)
             with _many_objects():
@@ -48,7 +48,7 @@ class History:
         return self._timelines[platform]
 
     def entry(self, run: RecordedRun, test: str) -> RecordedTest:
-        """What the record of a run holds of a test; says so where that has gone since the history was opened."""
+        """Read a test's entry in the record of a run; says so where that has gone since the history was opened."""
         try:
             return _entries(run.path, run.path.stat().st_mtime_ns)[test]
         except KeyError:
@@ -59,7 +59,7 @@ class History:
 
 
 def open_history(sources: Sequence[Path]) -> History:
-    """The history in records and journals.
+    """Return the history in records and journals.
 
     Args:
         sources: Folders, searched with those in them that are not hidden, or files.
@@ -105,5 +105,5 @@ def _many_objects() -> Iterator[None]:
 
 @lru_cache(maxsize=4)
 def _entries(path: Path, mtime_ns: int) -> Mapping[str, RecordedTest]:
-    """The tests of a record, the worst of those with the same name, kept as long as the file is the same."""
+    """Return the tests of a record, the worst of those with the same name, kept as long as the file is the same."""
     return parsing.worst_by_name(reader.read(path).results.tests)

@@ -93,12 +93,12 @@ def missing_change(
 
 
 def says_something(point: Point) -> bool:
-    """Whether a result says anything about the stack: a skip or an interrupted test does not."""
+    """Return whether a result says anything about the stack: a skip or an interrupted test does not."""
     return point.rank is not Rank.NOTHING
 
 
 def varies(points: Sequence[Point]) -> bool:
-    """Whether a test's results or attempts differ; else it is steady, known, new (failing) or missing."""
+    """Return whether a test's results or attempts differ; else it is steady, known, new (failing) or missing."""
     return len({point.word for point in points}) > 1 or any(point.flaky for point in points)
 
 

@@ -39,7 +39,7 @@ def compare(history: History, before: Path, after: Sequence[Path]) -> RunCompari
         after: The records of runs after a change, all of the same: what is bad in one only is not confirmed.
 
     Raises:
-        RecordError: One of them is no record, or two are of the same run.
+        RecordError: One of them isn't a record, or two are of the same run.
     """
     first, *rest = (_run(history, path) for path in (before, *after))
     if len({run.id for run in (first, *rest)}) <= len(rest):

@@ -185,7 +185,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is no whole record, or a remark on one."""
+    """A file that isn't a whole record, or a remark on one."""
 
     path: Path
     text: str

@@ -51,6 +51,6 @@ def _rate(points: Sequence[Point]) -> tuple[list[Point], list[Point]] | None:
 
 
 def _went_back(wrong: Sequence[Point], better: Sequence[Point]) -> bool:
-    """Whether a bad run is followed by a better one, or has one in the same night."""
+    """Return whether a bad run is followed by a better one, or has one in the same night."""
     nights = {point.run.night for point in better}
     return any(point.run.night in nights or point.run.start < better[-1].run.start for point in wrong)

@@ -17,7 +17,7 @@ def tone(word: str) -> str:
 
 
 def kind_tone(kind: Kind) -> str:
-    """The tone of a kind of change."""
+    """Return the tone of a kind of change."""
     if kind is Kind.REGRESSION:
         return "bad"
     return "quiet" if kind in QUIET else "good" if kind is Kind.REPAIRED else "warn"

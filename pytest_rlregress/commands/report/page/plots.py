@@ -98,7 +98,7 @@ def make_plots(runs: Sequence[RecordedRun]) -> list[PlatformPlots]:
 
 
 def _exchanged(before: RecordedRun, after: RecordedRun) -> str:
-    """Describe what was exchanged between two runs; "" where that is no package and no driver."""
+    """Describe what was exchanged between two runs; "" where that isn't a package and no driver."""
     same = (before.lock.digest, before.driver) == (after.lock.digest, after.driver)
     return "" if same else between(before, after).replace(" -> ", " → ")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pytest_rlregress.commands.diagnose import patterns
+from pytest_rlregress.diagnosis import patterns
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.logs.signals import STOPPING, ProcessEnd, process_end

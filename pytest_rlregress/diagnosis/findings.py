@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_rlregress.commands.diagnose import matching
-from pytest_rlregress.commands.diagnose.events import Chain, headline
-from pytest_rlregress.commands.diagnose.matching import Fit
-from pytest_rlregress.commands.diagnose.patterns import starts_traceback
-from pytest_rlregress.commands.diagnose.reader import Search
+from pytest_rlregress.diagnosis import matching
+from pytest_rlregress.diagnosis.events import Chain, headline
+from pytest_rlregress.diagnosis.matching import Fit
+from pytest_rlregress.diagnosis.patterns import starts_traceback
+from pytest_rlregress.diagnosis.reader import Search
 from pytest_rlregress.failures.catalogue import Catalogue, Failure
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.logs.lines import Line
@@ -191,7 +191,7 @@ class _Stall:
         return line
 
     def outcome(self) -> Outcome | None:
-        """A hang, if that is what it amounts to."""
+        """Return a hang, if that is what it amounts to."""
         if self._stuck < _STUCK_TIMES:
             return None
         return Outcome("hung", message="no rollout comes back", log="\n".join(self._refusals))

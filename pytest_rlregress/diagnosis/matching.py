@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_rlregress.commands.diagnose.events import Chain, Crashes, Event
-from pytest_rlregress.commands.diagnose.patterns import ERROR_LEVELS, LONGEST, QUIET_LEVELS, is_report
-from pytest_rlregress.commands.diagnose.reader import Search, relevant_lines
-from pytest_rlregress.commands.diagnose.tracebacks import Tracebacks
+from pytest_rlregress.diagnosis.events import Chain, Crashes, Event
+from pytest_rlregress.diagnosis.patterns import ERROR_LEVELS, LONGEST, QUIET_LEVELS, is_report
+from pytest_rlregress.diagnosis.reader import Search, relevant_lines
+from pytest_rlregress.diagnosis.tracebacks import Tracebacks
 from pytest_rlregress.failures.catalogue import Failure
 from pytest_rlregress.failures.signatures import Example, Signature
 from pytest_rlregress.failures.verdicts import Outcome, matches

@@ -19,8 +19,8 @@ from pytest_rlregress.records.answer import RunFinding
 from pytest_rlregress.records.collector import RunResults
 
 if TYPE_CHECKING:
+    from pytest_rlregress.commands.report.terminal import Terminal
     from pytest_rlregress.harness.session import Session
-    from pytest_rlregress.harness.terminal import Terminal
 
 #: GitHub shows so many of each kind for one step.
 SHOWN = 10

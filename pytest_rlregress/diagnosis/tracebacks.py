@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pytest_rlregress.commands.diagnose import patterns
-from pytest_rlregress.commands.diagnose.events import Event
+from pytest_rlregress.diagnosis import patterns
+from pytest_rlregress.diagnosis.events import Event
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.logs.signals import process_end
@@ -64,12 +64,12 @@ class Tracebacks:
         self._take_line(self._source(line), line)
 
     def is_open(self, line: Line) -> bool:
-        """Whether a line's writer is in the middle of a traceback."""
+        """Return whether a line's writer is in the middle of a traceback."""
         source = self._sources.get((line.process, line.level, line.stamped))
         return source is not None and source.started is not None
 
     def has_message(self, line: Line) -> bool:
-        """Whether a line's writer is in the middle of an exception's message."""
+        """Return whether a line's writer is in the middle of an exception's message."""
         source = self._sources.get((line.process, line.level, line.stamped)) or self._last.get(line.process)
         return source is not None and source.head is not None
 
