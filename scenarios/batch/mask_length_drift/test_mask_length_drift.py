@@ -133,16 +133,3 @@ def test_loss_of_recorded_lengths(tiny_qwen, subject):
     for (losses, means), one in zip(losses_of(tiny_qwen, pairs, *both), masked, strict=True):
         trained = [value for value, use in zip(losses, one.completion_mask, strict=True) if use]
         assert means == pytest.approx([sum(trained) / len(trained)] * 2, rel=1e-5)
-
-
-@pytest.mark.guards("mask-length-drift")
-def test_what_cannot_be_masked_is_refused(tiny_qwen, subject, monkeypatch):
-    tokenizer = tiny_qwen.tokenizer("qwen2.5")
-    asked, said = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
-    for completion in ([], [asked, said], [said, asked], [{**said, "tool_calls": [{"function": {"name": "add"}}]}]):
-        with pytest.raises(ValueError, match="assistant"):
-            subject(tokenizer, [asked], completion, LIMIT, LIMIT)
-    counting = "{% for one in messages %}{{ loop.length }}{{ one.content }}" + tokenizer.eos_token + "{% endfor %}"
-    monkeypatch.setattr(tokenizer, "chat_template", counting)
-    with pytest.raises(ValueError, match="rewrites earlier turns"):
-        subject(tokenizer, [asked], [said, asked, said], LIMIT, LIMIT)
