@@ -51,7 +51,7 @@ from typing import Any
 import msgspec
 
 from pytest_rlregress.failures.catalogue import SHIPPED
-from pytest_rlregress.records import record_types
+from pytest_rlregress.records import answer, record_types
 from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import FORMAT, RecordedTest, RunExtra
 from pytest_rlregress.stack import COMPONENTS, locks
@@ -210,7 +210,7 @@ def record(
     }
     head = record_types.begun(start, msgspec.convert(extra, RunExtra))
     stop = start + sum(entry["duration"] for entry in entries) + 4_000
-    found = record_types.with_tests(head, msgspec.convert(entries, list[RecordedTest]), state, stop)
+    found = answer.with_tests(head, msgspec.convert(entries, list[RecordedTest]), state, stop)
     found.report_id = str(uuid.UUID(int=drawn.getrandbits(128), version=4))
     return msgspec.to_builtins(found)
 

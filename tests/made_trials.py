@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_rlregress.commands.trials.trial import TrialRun
-from pytest_rlregress.records import record_types
+from pytest_rlregress.records import answer, record_types
 
 
 def make_run(observations=(), hardware="", seconds=0.0, trouble=""):
@@ -11,7 +11,7 @@ def make_run(observations=(), hardware="", seconds=0.0, trouble=""):
     tests = [_record(one) for one in (observations.values() if isinstance(observations, dict) else observations)]
     extra = record_types.RunExtra(record_types.FORMAT, record_types.InstalledStack([]))
     extra.hardware.profile = hardware or None
-    record = record_types.with_tests(record_types.begun(0, extra), tests, "complete", 0)
+    record = answer.with_tests(record_types.begun(0, extra), tests, "complete", 0)
     return TrialRun(record, seconds, trouble)
 
 

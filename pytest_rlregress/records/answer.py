@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
+from pytest_rlregress.records.record_types import Record, RecordedTest, State, Summary
+from pytest_rlregress.records.selection import narrowing
 from pytest_rlregress.util.text import clean, code_span, markdown_table, plural, quoted, wrapped
-
-if TYPE_CHECKING:
-    from pytest_rlregress.records.record_types import RecordedTest
 
 #: How the tests of each side are counted.
 _SIDES = {"reproduces": "reproduction", "guards": "guard"}
@@ -188,6 +189,27 @@ def _missing(test: RecordedTest) -> str:
     return re.split(
         r" is not installed|, this |, which |: | \(", re.sub(r"^(?:needs|drives) ", "", reason), maxsplit=1
     )[0]
+
+
+def with_tests(head: Record, tests: Iterable[RecordedTest], state: State, stop: int, problem: str = "") -> Record:
+    """Return a run's record: what it was begun with, its tests as far as they are known at ``stop``, and its answer.
+
+    ``problem`` is why the run fails whatever the tests say.
+    """
+    results, tests = head.results, list(tests)
+    extra = results.extra
+    answer = summarise(tests, extra.hardware.profile, chosen=bool(narrowing(extra.run.selection)), problem=problem)
+    counts: Counter[str] = Counter(test.status for test in tests)
+    return replace(
+        head,
+        timestamp=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stop / 1000)),
+        results=replace(
+            results,
+            summary=Summary(tests=len(tests), **counts, start=results.summary.start, stop=stop),
+            tests=tests,
+            extra=replace(extra, state=state, answer=answer),
+        ),
+    )
 
 
 def details(tests: Collection[RecordedTest]) -> dict[str, list[str]]:

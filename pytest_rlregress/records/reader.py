@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from pytest_rlregress.failures.verdicts import Rank, rank
-from pytest_rlregress.records.record_types import FORMAT, JournalLine, Record, RecordedTest, State, with_tests
+from pytest_rlregress.records.answer import with_tests
+from pytest_rlregress.records.record_types import FORMAT, JournalLine, Record, RecordedTest, State
 from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util import files

@@ -7,19 +7,13 @@ release.
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterable
 from importlib import metadata
 from typing import Any, Literal
 from uuid import uuid4
 
 import msgspec
-from msgspec.structs import replace
 
 from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
-from pytest_rlregress.records.answer import summarise
-from pytest_rlregress.records.selection import narrowing
 
 #: Version of what is under ``extra``. Keys of format 2 that nothing decides by are passed over.
 FORMAT = 3
@@ -207,26 +201,5 @@ def begun(start: int, extra: RunExtra) -> Record:
             summary=Summary(tests=0, start=start, stop=start),
             tests=[],
             extra=extra,
-        ),
-    )
-
-
-def with_tests(head: Record, tests: Iterable[RecordedTest], state: State, stop: int, problem: str = "") -> Record:
-    """Return a run's record: what it was begun with, its tests as far as they are known at ``stop``, and its answer.
-
-    ``problem`` is why the run fails whatever the tests say.
-    """
-    results, tests = head.results, list(tests)
-    extra = results.extra
-    answer = summarise(tests, extra.hardware.profile, chosen=bool(narrowing(extra.run.selection)), problem=problem)
-    counts: Counter[str] = Counter(test.status for test in tests)
-    return replace(
-        head,
-        timestamp=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stop / 1000)),
-        results=replace(
-            results,
-            summary=Summary(tests=len(tests), **counts, start=results.summary.start, stop=stop),
-            tests=tests,
-            extra=replace(extra, state=state, answer=answer),
         ),
     )

@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from pytest_rlregress.records import record_types, run_context
+from pytest_rlregress.records.answer import with_tests
 from pytest_rlregress.records.collector import RunResults
 from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import JournalLine, Record, State
@@ -103,7 +104,7 @@ class RecordWriter(RunResults):
     def _write(self, session: pytest.Session, journal: Journal) -> None:
         unfinished = any(test.raw_status in ("pending", "interrupted") for test in self.tests.values())
         state: State = "interrupted" if self.stopped or unfinished else "complete"
-        record = record_types.with_tests(self._head, self.tests.values(), state, self._now(), self.problem)
+        record = with_tests(self._head, self.tests.values(), state, self._now(), self.problem)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)  # it may have gone while tests ran
             files.write_whole(self._path, json.dumps(msgspec.to_builtins(record), indent=1), sync=True)

@@ -30,7 +30,7 @@ from pytest_rlregress.harness import properties, session
 from pytest_rlregress.harness.judging import CONCLUDED, outcome_of
 from pytest_rlregress.harness.node_ids import stable_id
 from pytest_rlregress.harness.stack_fixtures import CONTAINED
-from pytest_rlregress.records import record_types
+from pytest_rlregress.records import answer, record_types
 from pytest_rlregress.records.writer import RecordWriter
 from pytest_rlregress.stack import locks
 from pytest_rlregress.util.files import write_whole
@@ -184,7 +184,7 @@ def _record_one(folder: Path, test: str, outcome: Outcome, text: str) -> None:
     extra = record_types.HarnessProperties(outcome=outcome)
     recorded = record_types.RecordedTest(test, "failed", "error", 0, test, extra, trace=text)
     head = record_types.begun(now, record_types.RunExtra(record_types.FORMAT, here))
-    record = record_types.with_tests(head, [recorded], "complete", now)
+    record = answer.with_tests(head, [recorded], "complete", now)
     write_whole(folder / "conftest.json", json.dumps(msgspec.to_builtins(record)))
 
 

@@ -10,7 +10,7 @@ import pytest
 from installed import CHECKOUT
 from record_checks import checked, reread
 
-from pytest_rlregress.records import record_types
+from pytest_rlregress.records import answer, record_types
 from pytest_rlregress.records.record_types import FORMAT, Record, RecordedTest, RunExtra
 
 KEY = {"device": "NVIDIA H100 80GB HBM3", "torch": "2.13", "engine": "vllm 0.31", "attention": "x", "dtype": "bfloat16"}
@@ -95,7 +95,7 @@ TEST = {
 def full():
     """A record in which each key is used."""
     head = record_types.begun(1, msgspec.convert(EXTRA, RunExtra))
-    record = record_types.with_tests(head, [msgspec.convert(TEST, RecordedTest)], "complete", 9)
+    record = answer.with_tests(head, [msgspec.convert(TEST, RecordedTest)], "complete", 9)
     return json.loads(json.dumps(msgspec.to_builtins(record)))
 
 
