@@ -139,7 +139,7 @@ def _explained(stacks: Sequence[RecordedStack], known: Mapping[tuple[str, str, s
         for key, result in bad.items():
             line = f"{code_span(key)} **{result.word}**: {code_span(result.note)}"
             by_reason.setdefault(known.get((stack.name, key, result.word), ""), []).append(line)
-        lines += ["", f"### {stack.name}"] + [""] * (not bad) + ["None."] * (not bad)
+        lines += ["", f"### {stack.name}"] + ([] if bad else ["", "None."])
         for reason, told in by_reason.items():
             lines += ["", reason, ""] if reason else [""]
             lines += [f"- {line}" for line in told]

@@ -79,7 +79,7 @@ def find_columns(columns: Collection[str], mapped: Mapping[str, str]) -> dict[st
 def listed(columns: Iterable[str], most: int = 20) -> str:
     """Names of columns in a sentence."""
     names = sorted(map(str, columns))
-    more = f" and {len(names) - most} more" * (len(names) > most)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
     return (", ".join(names[:most]) + more) or "none"
 
 
@@ -137,7 +137,7 @@ def checked_kind(name: str, column: str, value: Any, dims: tuple[int, ...], whol
         wanted = " or ".join(plural(dim, "dimension") for dim in dims)
         raise BatchError(
             f"the column {column} has the shape {tuple(value.shape)}; {name} has {wanted}: rows"
-            + " and tokens" * (2 in dims)
+            + (" and tokens" if 2 in dims else "")
         )
     if whole and value.is_floating_point():
         raise BatchError(f"the column {column} is {str(value.dtype).removeprefix('torch.')}; {name} are whole numbers")

@@ -238,7 +238,7 @@ class Leaks:
         if pids := sorted(process.pid for process in seen.processes if not is_housekeeper(process.pid)):
             fork = {command(os.getpid()): "(a fork of the test's process)"}
             named = [f"{pid} {fork.get(it := command(pid), it)[:120]}{self._on_gpus(pid)}" for pid in pids]
-            words["processes"] = f"{len(pids)} process{'es' * (len(pids) > 1)}: {_list(named)}"
+            words["processes"] = f"{len(pids)} process{'es' if len(pids) > 1 else ''}: {_list(named)}"
         # A first CUDA context keeps many of the driver's, for as long as the process lives.
         driver = _OF_CONTEXT if seen.uses_cuda else ()
         opened = [target for _, target in seen.descriptors if not target.startswith(driver)]
@@ -294,4 +294,4 @@ def _with_descendants(fixture: FixtureResources) -> FixtureResources:
 
 
 def _list(named: list[str]) -> str:
-    return ", ".join(named[:_NAMED] + ["\N{HORIZONTAL ELLIPSIS}"] * (len(named) > _NAMED))
+    return ", ".join(named[:_NAMED] + (["…"] if len(named) > _NAMED else []))

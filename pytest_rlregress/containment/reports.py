@@ -60,7 +60,7 @@ class ChildMessages:
             data, output = value
             report = received(self._item.config, data)
             report.nodeid, report.location = self._item.nodeid, self._item.location  # the names that it has here
-            self._captured += [(f"{_CAPTURED} {report.when}", output)] * bool(output)
+            self._captured += [(f"{_CAPTURED} {report.when}", output)] if output else []
             report.sections = [*self._captured, *((title, text) for title, text in report.sections)]
             self.reports.append(report)
         elif kind == "warning":
@@ -143,7 +143,7 @@ def describe_death(death: Death) -> tuple[str, str]:
     found = _STACK.search(death.log)
     output, stack = (death.log[: found.start()], death.log[found.start() :]) if found else (death.log, "")
     last = "\n".join(output.splitlines()[-_LAST_LINES:])  # such as what abort() was called for
-    sections = [("last output", last)] * bool(last) + list(death.sections)
+    sections = [*([("last output", last)] if last else []), *death.sections]
     text = "\n".join(part for part in (death.message, _of_the_test(stack)) if part)
     return "\n".join([text, *(_titled(title, section) for title, section in sections)]), output
 
@@ -171,7 +171,7 @@ def fold_subtests(reports: Sequence[pytest.TestReport], *, judged: bool) -> list
     whole = next((report for report in reports if report.when == "call" and not is_subtest(report)), None)
     if failed and whole is not None and whole.passed:
         whole.outcome = "failed"
-        whole.longrepr = f"contains {len(failed)} failed subtest{'s' * (len(failed) > 1)}"
+        whole.longrepr = f"contains {len(failed)} failed subtest{'s' if len(failed) > 1 else ''}"
         if judged:
             whole.longrepr = failed[0].longrepr
             whole.rlregress_exception = getattr(failed[0], "rlregress_exception", {})  # type: ignore[attr-defined]

@@ -71,7 +71,8 @@ def _traceback(value: Any) -> Iterator[str]:
         yield "".join(one if one.endswith("\n") else f"{one}\n" for one in value)
     elif isinstance(value, list):
         for number, one in enumerate(reversed(value)):  # the cause is last
-            yield from [_CHAINING] * bool(number)
+            if number:
+                yield _CHAINING
             yield from _traceback(one)
     elif isinstance(value, dict) and isinstance(value.get("frames"), list):
         frames = [frame for frame in value["frames"] if isinstance(frame, dict)]

@@ -53,7 +53,7 @@ def without_markup(text: str) -> str:
 
 def plural(count: int, noun: str) -> str:
     """Write a number with its noun: ``1 run``, ``2 runs``."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def clean(text: str) -> str:

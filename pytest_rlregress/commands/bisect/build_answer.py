@@ -156,5 +156,5 @@ def _describe_left_out(held: EnvironmentContents) -> tuple[str, ...]:
     """Say how many packages were left out and why, and which components of the stack are among them."""
     names, why = held.left_out, "do not say they need" if held.needs.declared else "do not import here"
     among = ", ".join(sorted(list_distributions(COMPONENTS).intersection(names)))
-    text = f"{len(names)} packages that the tests {why}{f', among them {among}' * bool(among)}"
+    text = f"{len(names)} packages that the tests {why}{f', among them {among}' if among else ''}"
     return (text,) if names else ()

@@ -205,7 +205,8 @@ def describe_end(candidate: Candidate, trial: Trial | None) -> Endpoint:
     found = [*{one.test: one for one in seen}.values()]
     if found:
         others = [f"{one.test}: {describe(one)}" for one in found[1:]]
-        text = "\n".join([*[f"{found[0].test}:"] * bool(others), found[0].text or found[0].outcome.message, *others])
+        first = found[0].text or found[0].outcome.message
+        text = "\n".join([f"{found[0].test}:", first, *others] if others else [first])
     return Endpoint(candidate.label, verdict=verdict, text=text)
 
 

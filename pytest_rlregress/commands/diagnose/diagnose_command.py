@@ -18,7 +18,7 @@ from pytest_rlregress.diagnosis import reader
 from pytest_rlregress.diagnosis.findings import Diagnosis, LogFinding
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.catalogue import Failure
-from pytest_rlregress.util.text import wrapped
+from pytest_rlregress.util.text import plural, wrapped
 
 # Of its own: a script that asks whether something documented happened gets no answer from what may be something else.
 _COULD_BE = 3
@@ -98,15 +98,16 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[signs.MetricFinding], runs: 
     paragraphs += _metrics_as_text(in_metrics, runs, diagnosis.failures, trainer)
     if diagnosis.unknown:
         seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
-        more = [f"  and {diagnosis.left_out} more"] * bool(diagnosis.left_out)
+        more = [f"  and {diagnosis.left_out} more"] if diagnosis.left_out else []
         paragraphs.append("\n".join(["Seen, and not documented:", *seen, *more]))
     if diagnosis.minor:
         paragraphs.append(f"Beside these {diagnosis.minor} exit codes and errors that say no more.")
     count, possible = len(diagnosis.documented), len(diagnosis.possible)
-    certain = sum(one.is_certain for one in in_metrics)
-    count, possible = count + certain, possible + len(in_metrics) - certain
+    count += sum(one.is_certain for one in in_metrics)
+    possible += sum(len(one.text["ids"]) for one in in_metrics if not one.is_certain)
     could_be = f", {possible} that could be one" if possible else ""
-    paragraphs.append(f"{count or 'no'} documented failure{'s' * (count != 1)}{could_be}")
+    documented = plural(count, "documented failure") if count else "no documented failures"
+    paragraphs.append(f"{documented}{could_be}")
     if diagnosis.unknown and not count + possible:
         log = diagnosis.unknown[0].places[0].log
         paragraphs[-1] += f"\nTo document one: rlregress new my-failure --folder scenarios/mine < {shlex.quote(log)}"
@@ -116,7 +117,10 @@ def _as_text(diagnosis: Diagnosis, in_metrics: list[signs.MetricFinding], runs: 
 def _failure(finding: LogFinding, trainer: str, *, could_be: bool = False) -> str:
     failure = finding.failure
     assert failure is not None
-    lines = [f"{'Could be ' * could_be}{failure.id}: {failure.title}", f"  {finding.places[0]}{_times(finding)}"]
+    lines = [
+        f"{'Could be ' if could_be else ''}{failure.id}: {failure.title}",
+        f"  {finding.places[0]}{_times(finding)}",
+    ]
     lines += [f"    {number:>7}  {_short(text)}" for number, text in finding.places[0].lines]
     told = [("would confirm it", text) for text in finding.confirm if could_be]
     told += [("cause", failure.cause), ("remedy", failure.remedy_with(trainer))]
@@ -129,7 +133,7 @@ def _times(finding: LogFinding) -> str:
     if finding.count == 1:
         return ""
     others = ", ".join(map(str, finding.places[1:]))
-    return f" ({finding.count} times, also {others}{', …' * (finding.count > len(finding.places))})"
+    return f" ({finding.count} times, also {others}{', …' if finding.count > len(finding.places) else ''})"
 
 
 def _short(text: str) -> str:
@@ -188,13 +192,13 @@ def _metrics_as_text(
 def _steps(run: Run) -> str:
     if not run.numbered:
         return f"{run.steps} lines without steps' numbers, counted from 1"
-    return f"{run.steps} step{'s' * (run.steps != 1)}, {run.first} to {run.last}"
+    return f"{plural(run.steps, 'step')}, {run.first} to {run.last}"
 
 
 def _metric(one: signs.MetricFinding, failures: dict[str, Failure], trainer: str) -> str:
     known = [failures[name] for name in one.text["ids"] if name in failures]
     certain = one.is_certain
-    lines = [f"{'Could be ' * (not certain)}{failure.id}: {failure.title}" for failure in known]
+    lines = [f"{'' if certain else 'Could be '}{failure.id}: {failure.title}" for failure in known]
     pairs, half = one.shown(), _VALUES // 2
     some = pairs if len(pairs) <= _VALUES else [*pairs[:half], *pairs[-half:]]
     shown = ", ".join(f"{signs.number(value)} at {step}" for step, value in some)

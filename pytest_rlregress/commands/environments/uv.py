@@ -87,7 +87,7 @@ class Installer:
                 (folder / file).write_text(text, encoding="utf-8")
             variables = self._configured(folder)
             options = [str(folder / one) if one in files or one in _WRITTEN else one for one in arguments]
-            command = ["pip", *options, "--project", name, *["--offline"] * (offline or self.offline)]
+            command = ["pip", *options, "--project", name, *(["--offline"] if offline or self.offline else [])]
             try:
                 output = self.run(*command, variables=variables, keep_open=keep_open)
             except Unbuildable as error:

@@ -18,7 +18,7 @@ def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Keys that the trainer doesn't have: misspelt ones, and those that it refuses."""
     config, schema = run.config, run.config.schema
     if run.verl and not config.answer and "actor_rollout_ref" not in config.tree:
-        yield Unchecked("the keys of what isn't a run with actor_rollout_ref are not known here")
+        yield Unchecked("keys are known only of runs with actor_rollout_ref")
         return
     if not schema.complete:
         why = f"{schema.why_incomplete}: " if schema.why_incomplete else ""

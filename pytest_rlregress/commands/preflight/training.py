@@ -89,7 +89,7 @@ class Training:
 def training_of(run: RuleContext) -> Training | Unchecked:
     """Return what is trained, or which number is lacking for it."""
     if run.verl and "actor_rollout_ref" not in run.config.tree:
-        return Unchecked("what is predicted is a run with actor_rollout_ref")
+        return Unchecked("memory is predicted only for runs with actor_rollout_ref")
     path = run.config.get(run.config.keys.model)
     model = model_with(run.parameters) if run.parameters else model_of(path) if isinstance(path, str) else None
     if model is None:
@@ -103,7 +103,7 @@ def training_of(run: RuleContext) -> Training | Unchecked:
 def _of_verl(run: RuleContext, model: Model) -> Training | Unchecked:
     config, actor, its_model = run.config, "actor_rollout_ref.actor", "actor_rollout_ref.model"
     if not trains_with_fsdp(run) or config.get(f"{actor}.fsdp_config.offload_policy"):
-        return Unchecked("what is predicted is FSDP without offload_policy")
+        return Unchecked("memory is predicted only for FSDP without offload_policy")
     lengths = [config.number(f"data.max_{part}_length", 512) for part in ("prompt", "response")]
     length = sum(one or 0 for one in lengths)
     sequences = 1.0

@@ -15,6 +15,7 @@ from typing import Any
 
 from pytest_rlregress.commands.run.job import STOP_SECONDS
 from pytest_rlregress.hardware.profiles import HardwareError, Profile
+from pytest_rlregress.util.text import plural
 
 #: How much of the accelerator's type a job takes: a node has one of it, however many cards. What counts is the GPU.
 _ACCELERATOR_SHARE = 0.001
@@ -113,7 +114,7 @@ def describe(found: Sequence[Mapping[str, float]]) -> str:
         own = sorted(name for name in total if name not in _COMMON and not name.startswith("node:") and name != "GPU")
         gpus = [f"{total['GPU']:g} GPU"] if total.get("GPU") else []
         kinds[" and ".join([*own, *gpus]) or "no accelerator"] += 1
-    return "; ".join(f"{count} node{'s' * (count > 1)} with {kind}" for kind, count in kinds.items()) or "no node"
+    return "; ".join(f"{plural(count, 'node')} with {kind}" for kind, count in kinds.items()) or "no node"
 
 
 def new_id(resources: JobResources) -> str:

@@ -134,5 +134,5 @@ def table(outcomes: Sequence[JobOutcome]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ["  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows]
     missing = [one.hardware for one in outcomes if not one.records]
-    lines += [f"no run, not a pass: {', '.join(missing)}"] * bool(missing)
+    lines += [f"no run, not a pass: {', '.join(missing)}"] if missing else []
     return "\n".join(["", *lines])

@@ -19,7 +19,7 @@ _PLAIN = str.maketrans({"…": "..."})  # where standard error is not Unicode
 
 def join_some(names: Sequence[str]) -> str:
     """Name the first three of some, and count the others."""
-    return ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 class Progress:

@@ -132,7 +132,7 @@ def test_evidence_stands_beside_what_the_log_says(tmp_path, diagnose, name, enco
     assert "Could be math-verify-zero-reward: Right answers score 0 because the judge broke\n" in in_metrics
     assert "critic/score/mean is 0 at all 40 steps (1 to 40)" in " ".join(in_metrics.split())
     assert "  values: 0 at 1, 0 at 2, 0 at 3, 0 at 38, 0 at 39, 0 at 40\n" in in_metrics
-    assert in_metrics.endswith("1 documented failure, 1 that could be one\n")
+    assert in_metrics.endswith("1 documented failure, 3 that could be one\n")
 
 
 def test_could_be_has_the_exit_code_of_could_be(tmp_path, diagnose):

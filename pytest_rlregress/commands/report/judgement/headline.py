@@ -39,9 +39,12 @@ def of_comparison(changes: Iterable[Change]) -> str:
     changes = list(changes)
     counts = Counter(change.kind for change in changes)
     parts = [_counted(counts[kind], kind) for kind in TOLD if counts[kind]]
-    parts += ["nothing got worse"] * (not any(counts[kind] for kind in TOLD if kind is not Kind.REPAIRED))
+    if not any(counts[kind] for kind in TOLD if kind is not Kind.REPAIRED):
+        parts.append("nothing got worse")
     known = sum(change.fails_as_before for change in changes)
-    return ", ".join(parts + [f"{_failing(known)} as before"] * bool(known))
+    if known:
+        parts.append(f"{_failing(known)} as before")
+    return ", ".join(parts)
 
 
 def _colour(night: Night) -> Colour:
@@ -62,21 +65,24 @@ def _text(night: Night) -> str:
     silent = [platform.name for platform in later if not any(map(says_something, platform.results.values()))]
     compared = [platform.name for platform in later if platform.name not in silent]
     parts = [part for kind in WORSE for part in _worse(kind, ran)]
-    parts += [f"nothing got worse on {_listed(compared)}"] * (not parts and bool(compared))
+    if compared and not parts:
+        parts.append(f"nothing got worse on {_listed(compared)}")
     parts += [_first(platform, several) for platform in first]
     for kind in (Kind.NEW_FAILING, Kind.LOST, Kind.REPAIRED):
         where = [change.platform for platform in later for change in platform.changes if change.kind is kind]
-        parts += [f"{_counted(len(where), kind)} on {_listed(sorted(set(where)))}"] * bool(where)
+        if where:
+            parts.append(f"{_counted(len(where), kind)} on {_listed(sorted(set(where)))}")
     known = [change.platform for platform in ran for change in platform.changes if change.fails_as_before]
     on = f" on {_listed(sorted(set(known)))}" if several else ""
-    parts += [f"{_failing(len(known))} as before{on}"] * bool(known)
+    if known:
+        parts.append(f"{_failing(len(known))} as before{on}")
     cut = [platform.name for platform in ran if any(run.state != "complete" for run in platform.runs)]
     missing = [platform.name for platform in night.platforms if not platform.runs]
-    parts += [f"no test ran on {_listed(silent)}"] * bool(silent)
-    parts += [f"not every run on {_listed(cut)} was complete"] * bool(cut)
-    parts += [f"{_listed(missing)} did not run"] * bool(missing)
+    parts += [f"no test ran on {_listed(silent)}"] if silent else []
+    parts += [f"not every run on {_listed(cut)} was complete"] if cut else []
+    parts += [f"{_listed(missing)} did not run"] if missing else []
     text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}.{' Nothing to compare with yet.' * (not later)}"
+    return f"{text[0].upper()}{text[1:]}.{'' if later else ' Nothing to compare with yet.'}"
 
 
 def _first(platform: PlatformNight, several: bool) -> str:
@@ -88,7 +94,7 @@ def _first(platform: PlatformNight, several: bool) -> str:
     if silent == len(said):
         told = "no test ran"
     elif failing:
-        told = f"{failing} of {tests} fail{'s' * (failing == 1)}"
+        told = f"{failing} of {tests} fail{'s' if failing == 1 else ''}"
     else:
         told = f"none of {tests} fails, {silent} did not run" if silent else f"all {tests} pass"
     return f"{runs}{where}: {told}"
@@ -109,7 +115,7 @@ def _worse(kind: Kind, platforms: Sequence[PlatformNight]) -> list[str]:
 
 
 def _failing(count: int) -> str:
-    return f"{plural(count, 'test')} fail{'s' * (count == 1)}"
+    return f"{plural(count, 'test')} fail{'s' if count == 1 else ''}"
 
 
 def _counted(count: int, kind: Kind) -> str:
@@ -117,7 +123,7 @@ def _counted(count: int, kind: Kind) -> str:
     return {
         Kind.HARDWARE_CHANGE: f"{tests} worse on changed hardware",
         Kind.UNCONFIRMED: f"{tests} worse in one run (unconfirmed)",
-        Kind.NEW_FAILING: f"{plural(count, 'new test')} fail{'s' * (count == 1)}",
+        Kind.NEW_FAILING: f"{plural(count, 'new test')} fail{'s' if count == 1 else ''}",
         Kind.LOST: f"{tests} lost",
         Kind.REPAIRED: f"{tests} repaired",
     }.get(kind, plural(count, kind))
