@@ -13,12 +13,11 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from installed import TESTS
+from first_documents import TRANSCRIPTS
 from made_failures import write_failures
 
 from pytest_rlregress.cli import main
 
-TRANSCRIPTS = TESTS / "transcripts"
 CATALOGUE = """
 id = "no-such-tokenizer"
 title = "The tokenizer is not there"
@@ -62,7 +61,7 @@ def as_json(capsys):
 
 
 def test_names_the_failure_where_it_stands(log, capsys):
-    path = log("step 1\nstep 2\n" + (TRANSCRIPTS / "wandb-key-missing.log").read_text())
+    path = log("step 1\nstep 2\n" + TRANSCRIPTS["wandb-key-missing"])
     assert main(["diagnose", path]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("wandb-key-missing: ")
@@ -85,7 +84,7 @@ def test_names_the_failure_where_it_stands(log, capsys):
     ],
 )
 def test_the_remedy_is_in_the_keys_of_the_trainer_that_wrote_the_log(log, capsys, line, trainer, keys):
-    path = log(f"{line}\n" + (TRANSCRIPTS / "wandb-key-missing.log").read_text())
+    path = log(f"{line}\n" + TRANSCRIPTS["wandb-key-missing"])
     assert main(["diagnose", path]) == 1
     printed = capsys.readouterr().out
     told = [one for one in ("verl: trainer.logger", "TRL: report_to") if one in printed]

@@ -14,6 +14,7 @@ import documents
 import histories
 import needs
 import pytest
+from first_documents import TRANSCRIPTS
 from installed import CHECKOUT, TESTS
 
 from pytest_rlregress import hardware
@@ -31,12 +32,15 @@ COMMANDS = list(
         for line in _LINE.findall(page.read_text().replace("\\\n", " "))
     )
 )
-#: The logs, configurations and folders that commands name, each a copy of what the tests have.
+#: The logs that commands name, with the failures that they show.
+LOGS = {
+    "train.log": "wandb-key-missing",
+    "engine.log": "sigfpe-embedding",
+    "run.log": "raylet-crash",
+    "raylet.err": "raylet-crash",
+}
+#: The configurations and the like, each a copy of what the tests have.
 FILES = {
-    "train.log": "transcripts/wandb-key-missing.log",
-    "engine.log": "transcripts/sigfpe-embedding.log",
-    "run.log": "transcripts/raylet-crash.log",
-    "raylet.err": "transcripts/raylet-crash.log",
     "outputs/run.jsonl": "metrics/verl-sound.jsonl",
     "run.yaml": "configs/verl-h200-gspo-3b.yaml",
     "run.toml": "configs/prime-rl-h100-7b-lora.toml",
@@ -51,6 +55,8 @@ def folder(tmp_path, monkeypatch):
     for name, source in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(TESTS / source, tmp_path / name)
+    for name, failure in LOGS.items():
+        (tmp_path / name).write_text(TRANSCRIPTS[failure])
     histories.make(tmp_path / "records", nights=3)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -6,7 +6,7 @@ import io
 import textwrap
 
 import pytest
-from installed import TESTS
+from first_documents import TRANSCRIPTS
 
 from pytest_rlregress.diagnosis import reader
 from pytest_rlregress.diagnosis.findings import Diagnosis
@@ -14,7 +14,6 @@ from pytest_rlregress.diagnosis.matching import name_test
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.verdicts import Outcome
 
-TRANSCRIPTS = sorted((TESTS / "transcripts").glob("*.log"))
 OTHER = "(WorkerDict pid=99) step:12 - actor/pg_loss:0.01 - critic/score/mean:0.5"
 OTHER_TRACEBACK = [
     "(Reward pid=7) Traceback (most recent call last):",
@@ -99,32 +98,32 @@ MENTIONED = {
 }
 
 
-@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("failure", TRANSCRIPTS)
 @pytest.mark.parametrize("form", SHOWN)
-def test_transcript_shows_exactly_its_failure(shipped, transcript, form):
-    lines = transcript.read_text().splitlines()
+def test_transcript_shows_exactly_its_failure(shipped, failure, form):
+    lines = TRANSCRIPTS[failure].splitlines()
     diagnosis = diagnose(shipped, "\n".join(SHOWN[form](lines)) + "\n")
-    assert named(diagnosis) == [transcript.stem]
+    assert named(diagnosis) == [failure]
 
 
-@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("failure", TRANSCRIPTS)
 @pytest.mark.parametrize("form", MENTIONED)
-def test_mention_is_no_failure(shipped, transcript, form):
-    lines = transcript.read_text().splitlines()
+def test_mention_is_no_failure(shipped, failure, form):
+    lines = TRANSCRIPTS[failure].splitlines()
     assert named(diagnose(shipped, "\n".join(MENTIONED[form](lines)))) == []
 
 
-@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("failure", TRANSCRIPTS)
 @pytest.mark.parametrize("width", [100, 60])
-def test_wrapped_lines(shipped, transcript, width):
+def test_wrapped_lines(shipped, failure, width):
     lines = [
         part
-        for line in transcript.read_text().splitlines()
+        for line in TRANSCRIPTS[failure].splitlines()
         for part in textwrap.wrap(line, width, break_on_hyphens=False) or [""]
     ]
     frames = any(line.startswith("File ") for line in lines)
     if not frames:
-        assert named(diagnose(shipped, "\n".join(lines))) == [transcript.stem]
+        assert named(diagnose(shipped, "\n".join(lines))) == [failure]
 
 
 def test_workers_that_fail_at_once(shipped):
