@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.fixtures.step_measurements import NUMBERS
 from pytest_rlregress.goldens.differences import tolerances
-from pytest_rlregress.goldens.golden import Golden, as_json
+from pytest_rlregress.goldens.golden import Golden
 
 KEY = Key("NVIDIA H100 80GB HBM3", "2.13", "vllm 0.31", "FLASH_ATTN 3", "bfloat16")
 SETTINGS = {"learning_rate": 2e-3, "dtype": "bfloat16"}
@@ -28,13 +28,13 @@ RECORDED = [run(variant) for variant in VARIANTS]
 PERTURBED = [run(off=0.01), run("sequence", up=0.001)]
 OTHERS = [run(tokens="ghijkl", off=1.0), run("sequence", tokens="ghijkl", up=0.1)]
 GOLDEN = Golden(
-    STEP,
-    KEY,
-    SETTINGS,
-    RECORDED,
-    tolerances(RECORDED, RECORDED, PERTURBED, OTHERS),
-    {"repeated": 1, "perturbed": 1, "other_seeds": 1},
-    {"date": "2027-03-14T02:15:00Z", "commit": "3f9a1c", "versions": {"torch": "2.13.0"}},
+    step=STEP,
+    key=KEY,
+    settings=SETTINGS,
+    runs=RECORDED,
+    tolerances=tolerances(RECORDED, RECORDED, PERTURBED, OTHERS),
+    repeats={"repeated": 1, "perturbed": 1, "other_seeds": 1},
+    origin={"date": "2027-03-14T02:15:00Z", "commit": "3f9a1c", "versions": {"torch": "2.13.0"}},
 )
 
 
@@ -44,5 +44,5 @@ def but(**changes):
 
 def keep(folder, golden=GOLDEN, name=None):
     path = folder / (name or golden.file)
-    path.write_text(json.dumps(as_json(golden)))
+    path.write_bytes(msgspec.json.encode(golden))
     return path

@@ -8,20 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
 import pytest
 
 from pytest_rlregress.fixtures.step_key import Key, key_of
 from pytest_rlregress.fixtures.step_measurements import Run, note_run
 from pytest_rlregress.goldens.comparison import compare, moved
 from pytest_rlregress.goldens.differences import tolerances
-from pytest_rlregress.goldens.golden import Golden, as_json, find, nearest
+from pytest_rlregress.goldens.golden import Golden, find, find_nearest
 from pytest_rlregress.harness import properties, session
 
 if TYPE_CHECKING:
-    from pytest_rlregress.goldens.recordable import Alter, RecordableStep
-
-#: On the test's report: a golden that is to be written once the run has ended well.
-DRAFT = "rlregress_golden_draft"
+    from pytest_rlregress.goldens.steps import Alter, RecordableStep
 
 
 def skip_unrecorded(item: pytest.Item, step: str) -> None:
@@ -33,7 +31,7 @@ def skip_unrecorded(item: pytest.Item, step: str) -> None:
     if run.settings.update_goldens:
         return
     key = key_of(f"vllm {run.stack.versions['vllm']}", "any attention", "any dtype")
-    near = nearest(run.settings.goldens, step, key)
+    near = find_nearest(run.settings.goldens, step, key)
     if near is None or (near.torch, near.engine) != (key.torch, key.engine):
         _skip(item, step, key, near)
 
@@ -50,16 +48,16 @@ def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[st
     run = session.find(item.config)
     folder, new = run.settings.goldens, run.settings.update_goldens
     runs = [step.run(variant, sound=new) for variant in step.variants]
-    key = step.key
+    key = step.get_key()
     for one in runs:
         note_run(item, key, one)
-    golden = None if new else find(folder, step.name, key)
     if new:
-        draft = as_json(measure(step, key, runs, say))
-        properties.add(item, golden_draft=json.dumps(draft, allow_nan=False), hardware=run.profile.id)
+        draft = msgspec.json.encode(measure(step, key, runs, say)).decode()
+        properties.add(item, golden_draft=draft, hardware=run.profile.id)
         return
+    golden = find(folder, step.name, key)
     if golden is None:
-        _skip(item, step.name, key, nearest(folder, step.name, key))
+        _skip(item, step.name, key, find_nearest(folder, step.name, key))
     # Without a marker hw, which would keep it from a CPU: it is a test of the hardware.
     properties.add(item, hardware=run.profile.id)
     found = compare(golden, step.settings, runs)
@@ -80,33 +78,25 @@ def measure(step: RecordableStep, key: Key, runs: Sequence[Run], say: Callable[[
     Raises:
         AssertionError: A step is not right: that is not recorded.
     """
-    repeats, variants = step.repeats, step.variants
-    say(f"measuring a golden of the {step.name}: {sum(asdict(repeats).values())} more runs of {', '.join(variants)}")
-    repeated = [_again(step, variant, sound=True) for _ in range(repeats.repeated) for variant in variants]
+    variants, repeats = step.variants, {name: range(count) for name, count in step.repeats.items()}
+    say(f"measuring a golden of the {step.name}: {sum(step.repeats.values())} more runs of {', '.join(variants)}")
+
+    def run_again(variant: str, alter: Alter) -> Run:
+        return step.run(variant, alter=alter, sound=True)
+
+    repeated = [run_again(variant, lambda _: None) for _ in repeats["repeated"] for variant in variants]
     perturbed = [
-        step.run(variant, alter=perturbation(seed, key.dtype), sound=True)
-        for seed in range(repeats.perturbed)
-        for variant in variants
+        run_again(variant, perturbation(seed, key.dtype)) for seed in repeats["perturbed"] for variant in variants
     ]
-    others = [step.run(variant, seed=1 + seed) for seed in range(repeats.other_seeds) for variant in variants]
-    again = []
-    for _ in range(repeats.fresh_engine):
-        with step.fresh() as fresh:
-            again += [_again(fresh, variant, sound=True) for variant in variants]
+    others = [step.run(variant, seed=1 + seed) for seed in repeats["other_seeds"] for variant in variants]
     return Golden(
-        step.name,
-        key,
-        step.settings,
-        runs,
-        tolerances(runs, [*repeated, *again], perturbed, others),
-        asdict(repeats),
-        {},
+        step=step.name,
+        key=key,
+        settings=step.settings,
+        runs=runs,
+        tolerances=tolerances(runs, repeated, perturbed, others),
+        repeats=step.repeats,
     )
-
-
-def _again(step: RecordableStep, variant: str, *, sound: bool) -> Run:
-    """Run it again, from weights that are not altered."""
-    return step.run(variant, alter=lambda _: None, sound=sound)
 
 
 def perturbation(seed: int, dtype: str) -> Alter:

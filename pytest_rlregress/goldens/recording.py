@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
-from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
-from pytest_rlregress.goldens.checkout import UncleanCheckout, commit_for
 from pytest_rlregress.goldens.comparison import compare, moved
-from pytest_rlregress.goldens.golden import Golden, GoldenError, as_json, find, of_json
-from pytest_rlregress.goldens.golden_step import DRAFT
-from pytest_rlregress.harness import settings
+from pytest_rlregress.goldens.golden import Golden, GoldenError, find
+from pytest_rlregress.harness import properties
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.files import write_whole
+from pytest_rlregress.util.git import GitError, git, run_git
 from pytest_rlregress.util.text import wrapped
 
 if TYPE_CHECKING:
@@ -38,17 +37,16 @@ class Recording:
         if run.settings.hw is None:
             raise pytest.UsageError(f"{source}: records what one hardware gives, which --hw is to name: --hw=auto, …")
         try:
-            self._commit = commit_for(run.settings.goldens, settings.GOLDENS)
-        except UncleanCheckout as error:
+            self._commit = find_commit(run.settings.goldens)
+        except ValueError as error:
             raise pytest.UsageError(f"{source}: no golden can be recorded: {error}.") from None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take a measured golden off its report: it isn't a property of the test."""
-        drafts = [value for name, value in report.user_properties if name == DRAFT]
-        report.user_properties[:] = [pair for pair in report.user_properties if pair[0] != DRAFT]
-        if report.when == "call":
-            self._drafts += [of_json(json.loads(str(draft))) for draft in drafts]
+        draft = properties.take(report, "golden_draft")
+        if draft and report.when == "call":
+            self._drafts.append(msgspec.json.decode(draft, type=Golden))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -78,31 +76,53 @@ class Recording:
                 terminalreporter.write_line(part, red=line.startswith("not recorded"))
 
     def _write(self, draft: Golden) -> list[str]:
-        """Write one golden; return what is to be said of it."""
+        """Write one golden; return the lines that describe it."""
         versions = self._run.stack.versions
-        golden = replace(
-            draft,
-            origin={
-                "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "commit": self._commit,
-                "driver": self._run.machine.driver,
-                "python": platform.python_version(),
-                "versions": {name: versions[name] for name in COMPONENTS if name in versions},
-            },
-        )
+        origin = {
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "commit": self._commit,
+            "driver": self._run.machine.driver,
+            "python": platform.python_version(),
+            "versions": {name: versions[name] for name in COMPONENTS if name in versions},
+        }
+        golden = msgspec.structs.replace(draft, origin=origin)
         folder = self._run.settings.goldens.resolve()
         try:
             before = find(folder, golden.step, golden.key)
+            changes = describe_changes(before, golden) if before else []
         except GoldenError as error:
-            before, changes = None, [f"in place of an unreadable golden: {error}"]
-        else:
-            changes = changed(before, golden) if before else []
+            changes = [f"in place of an unreadable golden: {error}"]
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / golden.file, json.dumps(as_json(golden), indent=1), sync=True)
+        text = msgspec.json.format(msgspec.json.encode(golden), indent=1).decode()
+        write_whole(folder / golden.file, text, sync=True)
         return [f"recorded: {folder / golden.file}", *changes]
 
 
-def changed(before: Golden, now: Golden) -> list[str]:
+def find_commit(folder: Path) -> str:
+    """Return the commit of the checkout that goldens are to be written to; the folder need not be there yet.
+
+    Raises:
+        ValueError: It is in no checkout, git ignores it, or a tracked file other than a golden is changed.
+    """
+    elsewhere = "name a folder of a checkout in ini rlregress_goldens"
+    folder = folder.resolve()
+    there = next(one for one in (folder, *folder.parents) if one.is_dir())
+    try:
+        commit = git(there, "rev-parse", "HEAD")
+        changed = git(there, "status", "--porcelain", "--untracked-files=no", "--", ":/", f":(exclude){folder}")
+    except GitError:
+        raise ValueError(f"{folder} is in no git checkout that has a commit: {elsewhere}") from None
+    if run_git(there, "check-ignore", "--quiet", str(folder)).returncode == 0:
+        raise ValueError(f"{folder} is ignored by git, so that no golden there would be committed: {elsewhere}")
+    if changed:
+        raise ValueError(
+            f"the checkout of {folder} is not clean, so that no commit would say what was recorded: commit or stash "
+            f"first what git status lists: {', '.join(line[3:] for line in changed.splitlines()[:5])}"
+        )
+    return commit
+
+
+def describe_changes(before: Golden, now: Golden) -> list[str]:
     """List in lines how a golden differs from the one before it."""
     found = compare(before, now.settings, now.runs)
     when = f"{before.origin.get('date')}, commit {before.origin.get('commit')}"

@@ -7,10 +7,10 @@ import pytest
 
 @pytest.mark.guards("golden")
 @pytest.mark.needs("vllm-engine")
-def test_the_numbers_are_the_recorded_ones(trainer_step, ray_cluster, progress, request):
+def test_the_numbers_are_the_recorded_ones(trainer_step, progress, request):
     from pytest_rlregress.fixtures.step_measurements import MINIATURE
     from pytest_rlregress.goldens.golden_step import compare_or_record, skip_unrecorded
-    from pytest_rlregress.goldens.recordable import RecordableMiniature
+    from pytest_rlregress.goldens.steps import miniature
 
     skip_unrecorded(request.node, MINIATURE)
-    compare_or_record(RecordableMiniature(trainer_step(), ray_cluster, progress), request.node, progress)
+    compare_or_record(miniature(trainer_step()), request.node, progress)

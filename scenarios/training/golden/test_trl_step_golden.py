@@ -10,9 +10,10 @@ import pytest
 @pytest.mark.isolated(group="trl")
 def test_trls_numbers_are_the_recorded_ones(trl_step, kept_runs, hardware, progress, request):
     """Those of the run that the step's own test made, where it was before this one."""
+    from pytest_rlregress.fixtures.trl_step import NAME
     from pytest_rlregress.goldens.golden_step import compare_or_record, skip_unrecorded
-    from pytest_rlregress.goldens.recordable_trl import NAME, RecordableTrl
+    from pytest_rlregress.goldens.steps import trl
 
     skip_unrecorded(request.node, NAME)
-    step = RecordableTrl(trl_step, kept_runs, hardware.step["logprob_tolerance"])
+    step = trl(trl_step, kept_runs, hardware.step["logprob_tolerance"])
     compare_or_record(step, request.node, progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
+from types import SimpleNamespace
 
 import needs
 import pytest
@@ -13,8 +13,7 @@ from pytest_rlregress.fixtures.step_record import StepRecord
 from pytest_rlregress.fixtures.trl_step import TrlRun, kept_as
 from pytest_rlregress.goldens.golden import read
 from pytest_rlregress.goldens.golden_step import perturbation
-from pytest_rlregress.goldens.recordable import altered
-from pytest_rlregress.goldens.recordable_trl import RecordableTrl
+from pytest_rlregress.goldens.steps import altered, trl
 
 RECORD = StepRecord(
     number=1, loss=0.5, grad_norm=1.0, rewards=((0.0, 1.0),), disagreement_mean=1e-7, seconds=2.0, sampled="ab"
@@ -26,7 +25,7 @@ RUN = TrlRun("colocate", ("a platform",), (RECORD,), KEY)
 class Trl:
     """Stands for TRL's step: says what it was asked for."""
 
-    model = None
+    model = SimpleNamespace(variant="tiny")
 
     def __init__(self, asked):
         self.asked = asked
@@ -37,15 +36,14 @@ class Trl:
 
 
 @pytest.fixture
-def trl(monkeypatch):
-    monkeypatch.setattr("pytest_rlregress.goldens.recordable_trl.replace", lambda step, **changes: step)
+def step(monkeypatch):
+    monkeypatch.setattr("pytest_rlregress.goldens.steps.replace", lambda step, **changes: step)
     return Trl([])
 
 
-def test_a_run_that_a_test_made_is_not_made_again(trl):
-    step = RecordableTrl(trl, {kept_as("colocate", 10): RUN}, 1e-5)
-    run = step.run("colocate")
-    assert trl.asked == []
+def test_a_run_that_a_test_made_is_not_made_again(step):
+    run = trl(step, {kept_as("colocate", 10): RUN}, 1e-5).run("colocate")
+    assert step.asked == []
     assert (run["step"], run["variant"], run["loss"], run["agreement"], run["stand_ins"]) == (
         "trl-step",
         "colocate",
@@ -55,21 +53,21 @@ def test_a_run_that_a_test_made_is_not_made_again(trl):
     )
 
 
-def test_without_one_it_is_made_once_and_another_seed_is_another_run(trl):
-    step = RecordableTrl(trl, {}, 1e-5)
+def test_without_one_it_is_made_once_and_another_seed_is_another_run(step):
+    kept = {}
+    recordable = trl(step, kept, 1e-5)
     for seed in (0, 0, 3):
-        step.run("colocate", seed=seed)
-    assert trl.asked == [(10, "colocate", {}), (10, "colocate", {"seed": 3})]
-    assert list(step.kept) == [kept_as("colocate", 10)]
+        recordable.run("colocate", seed=seed)
+    assert step.asked == [(10, "colocate", {}), (10, "colocate", {"seed": 3})]
+    assert list(kept) == [kept_as("colocate", 10)]
+    assert recordable.get_key() == KEY
 
 
-def test_what_is_not_sound_is_not_recorded(trl):
-    step = RecordableTrl(
-        trl, {kept_as("colocate", 10): replace(RUN, records=(replace(RECORD, loss=float("nan")),))}, 0.0
-    )
-    step.run("colocate")
+def test_does_not_record_a_run_that_is_not_sound(step):
+    recordable = trl(step, {kept_as("colocate", 10): RUN}, 0.0)
+    recordable.run("colocate")
     with pytest.raises(AssertionError, match="1 steps were recorded, 10 were asked for"):
-        step.run("colocate", sound=True)
+        recordable.run("colocate", sound=True)
 
 
 @needs.stack
@@ -98,12 +96,12 @@ TESTS = """
 import pytest
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.goldens.golden_step import compare_or_record
-from pytest_rlregress.goldens.recordable import Repeats
 
 KEY = Key("a card", "2.13", "vllm 0.31", "FLASH_ATTN", "float32")
 
 class Step:
-    key, variants, settings, repeats = KEY, ("one", "two"), {{"size": 3}}, Repeats(1, 0, 1, 1)
+    variants, settings, repeats = ("one", "two"), {{"size": 3}}, {{"repeated": 1, "perturbed": 1, "other_seeds": 1}}
+    get_key = staticmethod(lambda: KEY)
 
     def __init__(self, name):
         self.name = name

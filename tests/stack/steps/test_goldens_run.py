@@ -15,10 +15,9 @@ from pytest_rlregress.goldens.golden import read
 PLUGIN = """
 from functools import partial
 
-from pytest_rlregress.goldens import recordable
+from pytest_rlregress.goldens import steps
 
-few = recordable.Repeats(repeated=1, perturbed=1, other_seeds=1)
-recordable.RecordableMiniature = partial(recordable.RecordableMiniature, steps=2, repeats=few)
+steps.miniature = partial(steps.miniature, steps=2, repeated=1, perturbed=1, other_seeds=1)
 """
 MUTANTS = """
 import json
@@ -29,14 +28,14 @@ PROPERTY = "rlregress_golden"
 
 
 @pytest.fixture
-def settled(training_step, ray_cluster, request, progress):
+def settled(training_step, request, progress):
     \"\"\"``settled()``: what came of a comparison.\"\"\"
     from pytest_rlregress.goldens.golden_step import compare_or_record
-    from pytest_rlregress.goldens.recordable import RecordableMiniature
+    from pytest_rlregress.goldens.steps import miniature
 
     def settled():
         try:
-            compare_or_record(RecordableMiniature(training_step, ray_cluster, progress), request.node, progress)
+            compare_or_record(miniature(training_step), request.node, progress)
         finally:
             properties = request.node.user_properties
             found = json.loads(dict(properties)[PROPERTY])
