@@ -1,1 +1,1 @@
-"""Which documented failure a log or an error text shows: read, put together to events, matched with the signatures."""
+"""Which documented failure a log or an error text shows: its lines near a hit, the events in them, their names."""

@@ -1,18 +1,33 @@
-"""What happened in a log: an exception, a line that says by its wording that something failed, or a crash, which is put
-together out of what handlers and launchers say, and the stack."""
+"""Put the lines of a log together to events: exceptions with their tracebacks, crashes with what handlers and launchers
+say of them, and lines that say by their wording that something failed, which may be wrapped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from pytest_rlregress.diagnosis import patterns
-from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.diagnosis.reader import Search
+from pytest_rlregress.failures.signatures import Outcome
 from pytest_rlregress.logs.lines import Line
-from pytest_rlregress.logs.signals import STOPPING, ProcessEnd, process_end
+from pytest_rlregress.logs.signals import STOPPING, process_end
 
+# How much is held of a log.
+_WRITERS, _FRAMES, _LINES = 1024, 400, 30
+_CONTEXT_LINES = 60
+# Lines that a sentence may be wrapped over.
+_WRAPPED_LINES = 10
 # A crash takes several lines: abort's reason, glog's line, Python's, the stack.
-_CRASH_LINES, _LINES, _FRAMES = 40, 30, 400
+_CRASH_LINES = 40
+# So many lines of a traceback may follow its last frame, before it is held for cut off.
+_UNFINISHED_AFTER = 30
+# Where hundreds of ranks print one traceback line by line, so many lines of source are passed over between two frames.
+_BRIDGED_LINES = 1000
+# Say no more than that another process died, perhaps since it was told to: vLLM's API server, torchrun.
+_CONSEQUENCES = {"EngineDeadError", "ChildFailedError"}
+_IPYTHON_CODE = re.compile(r"-+> \[?\d+")
 
 
 @dataclass(frozen=True)
@@ -46,84 +61,269 @@ class Event:
 Chain = tuple[Event, ...]
 
 
-def headline(chain: Chain) -> str:
-    """Say in a line what came of a chain, and what it began with."""
-    last, first = chain[-1].headline, chain[0].headline
-    return last if last == first else f"{last}, after {first}"
+@dataclass
+class _Writer:
+    """What one writer of a log is in the middle of."""
+
+    started: Line | None = None  # of a traceback
+    indent: int = 0
+    is_rich: bool = False
+    frames: list[str] = field(default_factory=list)
+    unindented: int = 0  # lines since the last frame
+    head: re.Match[str] | None = None  # of an exception whose message goes on
+    message: list[Line] = field(default_factory=list)
+    chain: list[Event] = field(default_factory=list)
+    has_header: bool = False
+    name: str | None = None  # of the exception, where the header has it
+    chained: bool = False
+    blank: bool = False
+    recent: deque[Line] = field(default_factory=deque)  # a sentence may be wrapped over them
+
+    def start(self, line: Line, header: str) -> None:
+        """Begin a traceback; one without a header begins with a frame."""
+        self.started, self.frames, self.unindented, self.has_header = line, [], 0, bool(header)
+        self.indent, self.is_rich = len(header) - len(header.lstrip()), bool(patterns.RICH_HEADER.match(header))
+        found = patterns.TRACEBACK_HEADER.match(header)
+        self.name = found["name"] if found else None
+        self.chained = self.blank = False
+
+    def add_frame(self, line: Line, frame: str) -> None:
+        """Add a frame; the exception stands left of its frames, or beside them where the post begins with these."""
+        self.indent = len(line.text) - len(line.text.lstrip())
+        if len(self.frames) < _FRAMES:
+            self.frames.append(frame)
+        self.unindented = 0
+
+    def end_message(self) -> None:
+        """Make an event of the exception whose message is at its end."""
+        assert self.head is not None
+        groups = self.head.groupdict()
+        said = ((groups["message"] or "").strip(), *(line.text.strip() for line in self.message[1:]))
+        names = tuple(name for name in (groups.get("name"), groups.get("inner")) if name)
+        died = process_end(said[0])  # "Command '…' died with <Signals.SIGFPE: 8>."
+        outcome = Outcome(
+            "failed",
+            exceptions=(*names, *patterns.known_bases(names)),
+            message="\n".join(said)[: patterns.LONGEST],
+            frames=tuple(self.frames),
+            signal=died.signal if died else None,
+        )
+        first = [self.started] if self.started else []
+        minor = not _CONSEQUENCES.isdisjoint(name.rpartition(".")[2] for name in names)
+        self.chain.append(Event(outcome, (*first, *self.message), said, minor=minor))
+        self.head, self.started, self.frames = None, None, []
+        self.chained = self.blank = False
+
+    def end_traceback(self) -> None:
+        """Make an event of a traceback that never came to its exception."""
+        if self.started and self.frames:
+            message = f"traceback without an end, last in {self.frames[-1]}"
+            exceptions = tuple(filter(None, [self.name]))
+            outcome = Outcome("failed", exceptions=exceptions, message=message, frames=tuple(self.frames))
+            self.chain.append(Event(outcome, (self.started,), minor=not self.has_header))
+        self.started, self.frames = None, []
 
 
 @dataclass
 class _Crash:
-    signal: str | None
-    last: int
+    """What handlers and launchers said of one crash: it belongs together whatever its prefix."""
+
+    signal: str | None = None
+    last: int = 0  # number of its last line
     own: bool = False
     lines: list[Line] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     frames: list[str] = field(default_factory=list)
 
 
-class Crashes:
-    """Makes events of the lines about crashes: they belong together whatever their prefix.
+class Assembler:
+    """Makes chains of events out of the lines of a log.
 
     Args:
-        emit: Takes an event that is complete.
+        search: Knows which wordings are events.
     """
 
-    def __init__(self, emit: Callable[[list[Event]], None]) -> None:
-        self._emit = emit
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._writers: dict[tuple[str, str, bool], _Writer] = {}
+        self._last: dict[str, _Writer] = {}  # by process
         self._crash: _Crash | None = None
+        self._context: deque[Line] = deque(maxlen=_CONTEXT_LINES)
+        self._seen = 0
+        self._waiting: deque[tuple[int, list[Event]]] = deque()  # for the context that follows
 
-    def take(self, line: Line, in_traceback: bool, in_message: bool) -> bool:
-        """Take a line, if it belongs to a crash.
+    def read(self, lines: Iterable[Line]) -> Iterator[Chain]:
+        """Yield the chains of all the lines."""
+        number = 0
+        for line in lines:
+            passed_over, number = line.number - number - 1, line.number
+            if passed_over > 0:
+                yield from self._end(keeps_named=passed_over <= _BRIDGED_LINES)
+            if line.bar:
+                continue
+            self._seen += 1
+            self._context.append(line)
+            if not self._take_in_crash(line):
+                self._take(self._find_writer(line), line)
+            while self._waiting and self._waiting[0][0] <= self._seen:
+                yield self._next()
+        yield from self._end()
 
-        Args:
-            line: The next of the log.
-            in_traceback: Whether its writer is in the middle of a traceback.
-            in_message: Whether its writer is in the middle of an exception's message.
-        """
+    def _end(self, keeps_named: bool = False) -> Iterator[Chain]:
+        """End what is open; ``keeps_named`` not the tracebacks of writers that name themselves on every line."""
+        self._end_writers(keeps_named)
+        self._end_crash()
+        while self._waiting:
+            yield self._next()
+        self._context.clear()
+
+    def _emit(self, chain: list[Event]) -> None:
+        self._waiting.append((self._seen + _CONTEXT_LINES // 2, chain))
+
+    def _next(self) -> Chain:
+        """Return the next chain, with the lines around it as the log of its events."""
+        _, chain = self._waiting.popleft()
+        log = "\n".join(line.printed for line in self._context)
+        return tuple(replace(event, outcome=replace(event.outcome, log=log)) for event in chain)
+
+    # -- crashes -------------------------------------------------------------------------------------------------------
+
+    def _take_in_crash(self, line: Line) -> bool:
+        """Take a line, if it belongs to a crash."""
+        writer, last = self._writers.get((line.process, line.level, line.stamped)), self._last.get(line.process)
+        in_traceback = writer is not None and writer.started is not None
         if self._crash and line.number > self._crash.last + _CRASH_LINES:
-            self.end()
-        found = process_end(line.text)
+            self._end_crash()
+        crash, found = self._crash, process_end(line.text)
         if found and not found.own and (in_traceback or not patterns.is_told(line.text, found.lead, line.level)):
             found = None
         if found and not found.own and (found.signal is None or found.signal in STOPPING):
-            if in_message:
+            if (current := writer or last) and current.head:  # in the middle of an exception's message
                 return False
             outcome = Outcome("crashed", message=line.text.strip(), signal=found.signal)
             self._emit([Event(outcome, (line,), minor=True)])
             return True
         if found:
-            self._take_death(found, line)
-        elif in_traceback or self._crash is None or not self._take_frame(self._crash, line.text):
+            if crash and crash.signal and found.signal and crash.signal != found.signal:
+                self._end_crash()
+            crash = self._crash = self._crash or _Crash()
+            crash.signal = crash.signal or found.signal
+            crash.own = crash.own or found.own
+            crash.texts.append(line.text.strip())
+            if found.library:
+                crash.frames.append(f"{found.library}:?")
+        elif in_traceback or crash is None or not (frame := patterns.crash_frame(line.text)):
             return False
-        assert self._crash
-        self._crash.last = line.number
-        if len(self._crash.lines) < _LINES:
-            self._crash.lines.append(line)
+        elif len(crash.frames) < _FRAMES:
+            crash.frames.append(frame)
+        crash.last = line.number
+        if len(crash.lines) < _LINES:
+            crash.lines.append(line)
         return True
 
-    def _take_death(self, found: ProcessEnd, line: Line) -> None:
-        crash = self._crash
-        if crash and crash.signal and found.signal and crash.signal != found.signal:
-            self.end()
-            crash = None
-        if crash is None:
-            crash = self._crash = _Crash(found.signal, line.number)
-        crash.signal = crash.signal or found.signal
-        crash.own = crash.own or found.own
-        crash.texts.append(line.text.strip())
-        if found.library:
-            crash.frames.append(f"{found.library}:?")
-
-    def _take_frame(self, crash: _Crash, text: str) -> bool:
-        name = patterns.crash_frame(text)
-        if name and len(crash.frames) < _FRAMES:
-            crash.frames.append(name)
-        return bool(name)
-
-    def end(self) -> None:
-        """End the crash that is open."""
-        if self._crash:
-            crash, self._crash = self._crash, None
+    def _end_crash(self) -> None:
+        if crash := self._crash:
             outcome = Outcome("crashed", message=" ".join(crash.texts), frames=tuple(crash.frames), signal=crash.signal)
             self._emit([Event(outcome, tuple(crash.lines), minor=not crash.own)])
+            self._crash = None
+
+    # -- tracebacks ----------------------------------------------------------------------------------------------------
+
+    def _find_writer(self, line: Line) -> _Writer:
+        """Return the writer of a line; one without a level may go on with a record that has one."""
+        key = (line.process, line.level, line.stamped)
+        writer, last = self._writers.get(key), self._last.get(line.process)
+        busy = writer and (writer.started or writer.head)
+        goes_on = last and (last.head or (last.recent and not patterns.ends_message(line.text)))
+        if last and goes_on and not line.level and not busy:
+            return last
+        if writer is None:
+            if len(self._writers) >= _WRITERS:
+                self._end_writers()
+            writer = self._writers[key] = _Writer()
+        self._last[line.process] = writer
+        return writer
+
+    def _end_writers(self, keeps_named: bool = False) -> None:
+        for key, writer in list(self._writers.items()):
+            process, *_ = key
+            if not (keeps_named and process and writer.started and not writer.head):
+                self._finish(writer)
+                del self._writers[key]
+                if self._last.get(process) is writer:
+                    del self._last[process]
+
+    def _take(self, writer: _Writer, line: Line) -> None:
+        text = line.text
+        if writer.head:
+            if text.strip() and not patterns.ends_message(text) and len(writer.message) < _LINES:
+                writer.message.append(line)
+                return
+            writer.end_message()
+        if not text.strip():
+            writer.blank = True
+        elif patterns.CHAINING_LINE.match(text):
+            writer.chained = True
+        elif patterns.starts_traceback(text):
+            writer.end_traceback()
+            if not writer.chained:
+                self._finish(writer)
+            writer.start(line, header=text)
+        elif frame := patterns.python_frame(text):
+            if writer.started is None:
+                if writer.blank:
+                    self._finish(writer)
+                writer.start(line, header="")
+            writer.add_frame(line, frame)
+        elif not (writer.started and self._take_in_traceback(writer, line)):
+            self._take_outside(writer, line)
+
+    def _take_in_traceback(self, writer: _Writer, line: Line) -> bool:
+        text = line.text
+        if len(text) - len(text.lstrip()) > writer.indent or (
+            (writer.is_rich and (line.boxed or text.lstrip()[:1] in "╰╭")) or _IPYTHON_CODE.match(text)
+        ):
+            return True
+        if head := patterns.LAST_LINE.match(text):
+            writer.head, writer.message = head, [line]
+            return True
+        writer.unindented += 1
+        if writer.unindented > _UNFINISHED_AFTER:
+            writer.end_traceback()
+        return False
+
+    def _take_outside(self, writer: _Writer, line: Line) -> None:
+        if writer.started is None:
+            self._finish(writer, wordings_too=False)
+        if head := patterns.exception_head(line):
+            self._check_wordings(writer)
+            writer.head, writer.message = head, [line]
+            return
+        writer.recent.append(line)
+        self._check_wordings(writer, keep=_WRAPPED_LINES - 1)
+
+    def _finish(self, writer: _Writer, wordings_too: bool = True) -> None:
+        """End what a writer is in the middle of."""
+        if writer.head:
+            writer.end_message()
+        writer.end_traceback()
+        if wordings_too:
+            self._check_wordings(writer)
+        if writer.chain:
+            self._emit(writer.chain)
+            writer.chain = []
+
+    # -- lines that are an event by their message ----------------------------------------------------------------------
+
+    def _check_wordings(self, writer: _Writer, keep: int = 0) -> None:
+        """Make events of a writer's recent lines, the last few of which are kept for those that follow."""
+        while len(writer.recent) > keep:
+            lines = tuple(writer.recent)
+            line = writer.recent.popleft()
+            text = "\n".join([line.printed, *(one.text for one in lines)])
+            if any(patterns.reports(lines, signature) for _, signature in self._search.candidates(text)):
+                message = " ".join(one.text.strip() for one in lines)
+                self._emit([Event(Outcome("failed", message=message), lines, message_only=True)])
+            elif patterns.is_error(line.text, line.level):
+                outcome = Outcome("failed", message=line.text.strip())
+                self._emit([Event(outcome, (line,), message_only=True, minor=True)])

@@ -1,26 +1,104 @@
-"""Count what logs show: documented failures, and what is none of them. Memory does not grow with the logs."""
+"""Name the failures that the events of logs show, by the signatures of the tests, and count them: documented ones,
+those that could be one, and what else happened. Memory does not grow with the logs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from pytest_rlregress.diagnosis import matching
-from pytest_rlregress.diagnosis.events import Chain, headline
-from pytest_rlregress.diagnosis.matching import Fit
-from pytest_rlregress.diagnosis.patterns import starts_traceback
-from pytest_rlregress.diagnosis.reader import Search
+from pytest_rlregress.diagnosis.events import Assembler, Chain, Event
+from pytest_rlregress.diagnosis.patterns import reports, starts_traceback
+from pytest_rlregress.diagnosis.reader import Search, relevant_lines
 from pytest_rlregress.failures.catalogue import Catalogue, Failure
-from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.failures.signatures import Example, Outcome, Signature
 from pytest_rlregress.logs.lines import Line
 from pytest_rlregress.logs.signals import STOPPING
 
-_PLACES, _LINES, _UNKNOWN, _REFUSALS = 3, 12, 100, 10
-# So many times must "0/8 rollouts" stand there, and no rollout after it, before it is a stall and not a beginning.
-_STUCK_TIMES = 3
+_PLACES, _LINES, _UNKNOWN, _LONGEST = 3, 12, 100, 300
 _NUMBER = re.compile(r"0x[\da-f]+|\d+")
-_PROGRESS = re.compile(r"\b(\d+)/\d+ rollouts")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A signature that an event fits.
+
+    Attributes:
+        has_clue: Whether the event itself has the clue that a weak one asks for; of one that asks for none never.
+        specificity: How specific it is: a sentence says more than a class or a signal alone.
+    """
+
+    failure: Failure = field(hash=False)
+    signature: Signature
+    has_clue: bool
+    specificity: int
+
+
+def fit_outcome(outcome: Outcome, search: Search) -> tuple[Fit, ...]:
+    """Return the signatures that an outcome fits."""
+    found = [one for one in search.candidates(outcome.message) if one[1].matches(outcome)]
+    return tuple(_fit(failure, signature, outcome) for failure, signature in found)
+
+
+def fit_event(event: Event, search: Search) -> tuple[Fit, ...]:
+    """Return the signatures that an event of a log fits."""
+    outcome = event.outcome
+    if event.message_only:
+        found = [one for one in search.candidates(outcome.message) if reports(event.lines, one[1])]
+        return tuple(_fit(failure, signature, outcome) for failure, signature in found)
+    unwrapped = replace(outcome, message="".join(event.said) or outcome.message)  # some terminals wrap within words
+    found = [
+        one
+        for one in search.candidates(f"{outcome.message}\n{unwrapped.message}")
+        if one[1].matches(outcome) or one[1].matches(unwrapped)
+    ]
+    return tuple(_fit(failure, signature, outcome, unwrapped.message) for failure, signature in found)
+
+
+def _fit(failure: Failure, signature: Signature, outcome: Outcome, *messages: str) -> Fit:
+    texts = (outcome.message, *messages, *outcome.frames)
+    if signature.clues:
+        has_clue = any(clue.search(text) for clue in signature.clues for text in texts)
+    else:
+        has_clue = not signature.confirm
+    specificity = (
+        4 * bool(signature.message)
+        + 3 * bool(signature.log)
+        + 2 * bool(signature.frames)
+        + bool(signature.exception and outcome.exceptions)  # a record may quote the message alone
+        + bool(signature.signal)
+    )
+    return Fit(failure, signature, has_clue, specificity)
+
+
+def choose_answers(fits: Iterable[Fit], clues: Collection[tuple[Example, ...]]) -> list[Fit]:
+    """Return what names failures for certain: no weak signature without its clue, only the most specific ones.
+
+    Args:
+        fits: The signatures that one event fits.
+        clues: Those found elsewhere in the logs.
+    """
+    certain = [fit for fit in fits if fit.has_clue or fit.signature.clues in clues]
+    most = max((fit.specificity for fit in certain), default=0)
+    return list({fit.failure.id: fit for fit in certain if fit.specificity == most}.values())
+
+
+def name_text(text: bytes, failures: Collection[Failure]) -> list[Failure]:
+    """Return the failures that a text shows for certain, the most specific first."""
+    return _name([], text, Search(failures))
+
+
+def name_test(outcome: Outcome, failures: Collection[Failure]) -> list[Failure]:
+    """Return the failures that a test shows by its own end and by its message and log; the most specific first."""
+    text, search = f"{outcome.message}\n{outcome.log}".encode(errors="replace"), Search(failures)
+    return _name([fit_outcome(outcome, search)], text, search)
+
+
+def _name(fits: list[tuple[Fit, ...]], text: bytes, search: Search) -> list[Failure]:
+    chains = list(Assembler(search).read(relevant_lines([text], search)))
+    fits += [fit_event(event, search) for chain in chains for event in chain]
+    named = sorted((one for some in fits for one in choose_answers(some, search.clues)), key=lambda it: -it.specificity)
+    return list({one.failure.id: one.failure for one in named}.values())
 
 
 @dataclass(frozen=True)
@@ -52,11 +130,10 @@ class LogFinding:
     count: int = 0
     places: list[LogPosition] = field(default_factory=list)
 
-    def add(self, log: str, lines: Iterable[Line]) -> None:
+    def add(self, log: str, lines: Sequence[Line]) -> None:
         """Count one more."""
         self.count += 1
         if len(self.places) < _PLACES:
-            lines = list(lines)
             telling = [line for line in lines if not starts_traceback(line.text)] or lines
             shown = [(line.number, line.printed.rstrip()) for line in telling]
             if len(shown) > _LINES:
@@ -69,15 +146,15 @@ _Seen = dict[tuple[Fit, ...], LogFinding]
 
 
 class Diagnosis:
-    """Reads logs line by line, and counts what they show.
+    """Reads logs block by block, and counts what they show.
 
     Attributes:
         documented: After the end: the documented failures, the most specifically identified first, then in the
             logs' order.
         possible: After the end: those of which the logs show no more than other programs produce too.
         unknown: After the end: what was seen and is not documented, in the logs' order.
-        left_out: How many more kinds of unknown events there are than ``unknown`` has.
-        minor: How many exit statuses and errors without a class are left out of ``unknown``, since others explain them.
+        left_out: How many more unknown events there are: of kinds beyond the first hundred, and exit statuses and
+            errors without a class that others explain.
     """
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -86,39 +163,34 @@ class Diagnosis:
         self.documented: list[LogFinding] = []
         self.possible: list[LogFinding] = []
         self.unknown: list[LogFinding] = []
-        self.left_out = self.minor = 0
+        self.left_out = 0
         self._logs: list[str] = []
         # By the signatures that the events of a chain fit: at the end of all logs, their clues decide.
         self._seen: dict[tuple[tuple[Fit, ...], ...], _Seen] = {}
         self._unknown: dict[str, LogFinding] = {}
         self._minor: dict[str, LogFinding] = {}
         self._signals: set[str | None] = set(STOPPING) | {None}  # that say nothing new
-        self._stall = _Stall(self.failures)
 
-    def read(self, log: str, lines: Iterable[Line]) -> None:
-        """Read the lines of one log."""
+    def read(self, log: str, blocks: Iterable[bytes]) -> None:
+        """Read one log, given as blocks of whole lines."""
         self._logs.append(log)
-        for chain in matching.read((self._stall.observe(log, line) for line in lines), self.search):
-            fits = [matching.fit_event(event, self.search) for event in chain]
-            self._signals |= {
-                event.outcome.signal for event, some in zip(chain, fits, strict=True) if some or not event.minor
-            }
-            if any(fits):
-                self._add(log, [(one, event.lines) for one, event in zip(fits, chain, strict=True) if one])
-            else:
+        for chain in Assembler(self.search).read(relevant_lines(blocks, self.search)):
+            fitting = [(fit_event(event, self.search), event) for event in chain]
+            self._signals |= {event.outcome.signal for fits, event in fitting if fits or not event.minor}
+            fitting = [(fits, event) for fits, event in fitting if fits]
+            if not fitting:
                 self._add_unknown(log, chain)
+                continue
+            seen = self._seen.setdefault(tuple(dict.fromkeys(fits for fits, _ in fitting)), {})
+            for fits, event in fitting:
+                seen.setdefault(fits, LogFinding("")).add(log, event.lines)
 
     def end(self) -> None:
-        """End the last log: whether it waits for rollouts, and which clues there are, is known only now."""
-        outcome = self._stall.outcome()
-        fits = matching.fit_outcome(outcome, self.search) if outcome else ()
-        if fits:
-            log, lines = self._stall.place
-            self._add(log, [(fits, lines)])
+        """End the last log: only now it is known which clues there are."""
         documented: dict[str, LogFinding] = {}
         possible: dict[str, LogFinding] = {}
         for seen in self._seen.values():
-            named = {fits: matching.answers(fits, self.search.clues) for fits in seen}
+            named = {fits: choose_answers(fits, self.search.clues) for fits in seen}
             if any(named.values()):
                 self._name(documented, seen, named)
             else:
@@ -127,23 +199,18 @@ class Diagnosis:
         self.possible = [finding for name, finding in possible.items() if name not in documented]
         explained = bool(self._seen or self._unknown)
         minor = [one for one in self._minor.values() if not explained or one.signal not in self._signals]
-        self.minor = sum(one.count for one in self._minor.values()) - sum(one.count for one in minor)
+        self.left_out += sum(one.count for one in self._minor.values()) - sum(one.count for one in minor)
         self.unknown = sorted([*self._unknown.values(), *minor], key=lambda one: self._order(one.places[0]))
 
-    def _add(self, log: str, fitting: Sequence[tuple[tuple[Fit, ...], Iterable[Line]]]) -> None:
-        seen = self._seen.setdefault(tuple(dict.fromkeys(fits for fits, _ in fitting)), {})
-        for fits, lines in fitting:
-            seen.setdefault(fits, LogFinding("")).add(log, lines)
-
     def _add_unknown(self, log: str, chain: Chain) -> None:
-        last = chain[-1]
         unknown = self._minor if all(event.minor for event in chain) else self._unknown
-        what = headline(chain)[:300]
+        what, first = chain[-1].headline, chain[0].headline
+        what = (what if what == first else f"{what}, after {first}")[:_LONGEST]
         key = _NUMBER.sub("0", what)
-        if key not in unknown and len(unknown) >= _UNKNOWN:
+        if key in unknown or len(unknown) < _UNKNOWN:
+            unknown.setdefault(key, LogFinding(what, signal=chain[-1].outcome.signal)).add(log, chain[-1].lines)
+        else:
             self.left_out += 1
-            return
-        unknown.setdefault(key, LogFinding(what, signal=last.outcome.signal)).add(log, last.lines)
 
     def _name(
         self, findings: dict[str, LogFinding], seen: _Seen, named: Mapping[tuple[Fit, ...], Iterable[Fit]]
@@ -165,33 +232,3 @@ class Diagnosis:
 
     def _order(self, place: LogPosition) -> tuple[int, int]:
         return self._logs.index(place.log), place.number
-
-
-class _Stall:
-    """Whether a log ends waiting for rollouts that were refused: neither of the two is a failure alone."""
-
-    def __init__(self, failures: Iterable[Failure]) -> None:
-        signatures = [signature for failure in failures for signature in failure.signatures]
-        self._refusal = [signature.log for signature in signatures if signature.kind == "hung" and signature.log]
-        self._refusals: list[str] = []
-        self._stuck = 0
-        self.place: tuple[str, tuple[Line, ...]] = ("", ())
-
-    def observe(self, log: str, line: Line) -> Line:
-        """Look at a line, and pass it on."""
-        progress = _PROGRESS.search(line.text) if "rollouts" in line.text else None
-        if progress and int(progress[1]):
-            self._stuck = 0
-        elif progress:
-            self._stuck += 1
-            if self._stuck == _STUCK_TIMES:
-                self.place = (log, (line,))
-        if len(self._refusals) < _REFUSALS and any(pattern.search(line.printed) for pattern in self._refusal):
-            self._refusals.append(line.printed)
-        return line
-
-    def outcome(self) -> Outcome | None:
-        """Return a hang, if that is what it amounts to."""
-        if self._stuck < _STUCK_TIMES:
-            return None
-        return Outcome("hung", message="no rollout comes back", log="\n".join(self._refusals))

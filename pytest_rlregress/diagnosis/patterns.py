@@ -1,12 +1,15 @@
-"""Patterns of the lines of a log: tracebacks, exceptions, crashes, native stacks; and what only mentions one."""
+"""Patterns of the lines of a log: tracebacks, exceptions, crashes, native stacks; and how a line that reports that
+something failed differs from one that mentions, explains or quotes it."""
 
 from __future__ import annotations
 
 import builtins
 import re
+from collections.abc import Sequence
 
-#: Lines that a sentence may be wrapped over.
-WRAPPED_LINES = 10
+from pytest_rlregress.failures.signatures import Signature
+from pytest_rlregress.logs.lines import Line
+
 #: An example may be slow on more of a message.
 LONGEST = 16_000
 
@@ -53,16 +56,16 @@ _NATIVE_FRAMES = tuple(
 _RAISED = rf"{_CLASS}(?:Error|Exception|KeyboardInterrupt|SystemExit|ExceptionGroup|IncompleteRead|Timeout)"
 # At the end of a traceback anything is an exception; on a line of its own only what is named as one.
 LAST_LINE = re.compile(rf"^\s*(?P<name>{_CLASS})(?:\((?P<inner>{_CLASS})\))?(?::(?:\s(?P<message>.*)|$)|$)")
-EXCEPTION_LINE = re.compile(rf"^ ?(?P<name>{_RAISED})(?:\((?P<inner>{_CLASS})\))?:(?:\s(?P<message>.*)|$)")
-EXCEPTION_AFTER_TEXT = re.compile(
+_EXCEPTION_LINE = re.compile(rf"^ ?(?P<name>{_RAISED})(?:\((?P<inner>{_CLASS})\))?:(?:\s(?P<message>.*)|$)")
+_EXCEPTION_AFTER_TEXT = re.compile(
     rf"^(?P<lead>.{{1,200}}?(?:[:(] ?|\braised ))(?P<name>{_RAISED})(?P<inner>)(?:: |\(['\"])(?P<message>.*)$"
 )
-CUDA_ERROR = re.compile(
+_CUDA_ERROR = re.compile(
     r"^ ?(?P<message>(?:CUDA|NCCL|cuDNN|cuBLAS) (?:runtime )?(?:error|failure)\b.*|CUBLAS_STATUS_(?!SUCCESS)\w+.*)"
 )
 
-#: An error without a class: "error: subprocess-exited-with-error", "matmul.cu:12:3: fatal error: …", what uv marks.
-ERROR_LINE = re.compile(
+# An error without a class: "error: subprocess-exited-with-error", "matmul.cu:12:3: fatal error: …", what uv marks.
+_ERROR_LINE = re.compile(
     r"^ {0,3}(?:(?:\S+: )?(?:[Ff]atal )?(?:[Ee]rror|ERROR)(?:\[\w+\]| [A-Z]+\d+| [a-z][^:]{0,60})?: \S|E: |[×✘] \S"
     r"|CMake Error\b|ninja: build stopped|make(?:\[\d+\])?: \*\*\* )"
 )
@@ -77,9 +80,11 @@ _PROSE = re.compile(r"\b(?:if|when|that|may|might|see|avoid|means?|like|note|hin
 _COLON = re.compile(r"(?:[:(] ?|\(['\"]|\braised )$")
 # More is a block of code in a text.
 _INDENT = 3
-#: Levels at which nothing has failed.
-QUIET_LEVELS = ("TRACE", "DEBUG", "INFO", "SUCCESS")
-ERROR_LEVELS = ("ERROR", "CRITICAL", "FATAL")
+# Levels at which nothing has failed.
+_QUIET_LEVELS = ("TRACE", "DEBUG", "INFO", "SUCCESS")
+# A server's and a client's line of a request that failed, which both log as information.
+_REFUSED_REQUEST = re.compile(r'HTTP/[\d.]+"? [45]\d\d ')
+_ERROR_LEVELS = ("ERROR", "CRITICAL", "FATAL")
 
 
 def is_report(lead: str, level: str) -> bool:
@@ -88,9 +93,9 @@ def is_report(lead: str, level: str) -> bool:
         return False
     if not lead.strip():
         return True
-    if level in QUIET_LEVELS or _PLACE.match(lead) or _CODE.search(lead) or _QUOTED.search(lead):
+    if level in _QUIET_LEVELS or _PLACE.match(lead) or _CODE.search(lead) or _QUOTED.search(lead):
         return False
-    if level in ERROR_LEVELS or re.fullmatch(r"[^\s:,]+ ", lead):  # the latter is what it is about: a model, a file
+    if level in _ERROR_LEVELS or re.fullmatch(r"[^\s:,]+ ", lead):  # the latter is what it is about: a model, a file
         return True
     return bool(_SAYS_FAILED.search(lead) and _COLON.search(lead) and not _PROSE.search(lead))
 
@@ -98,8 +103,8 @@ def is_report(lead: str, level: str) -> bool:
 def is_told(text: str, lead: str, level: str) -> bool:
     """Return whether a line tells how a process died, and is not an exception, an advice or a quotation that does."""
     return not (
-        level in QUIET_LEVELS
-        or EXCEPTION_LINE.match(text)
+        level in _QUIET_LEVELS
+        or _EXCEPTION_LINE.match(text)
         or (_PLACE.match(lead) and ": line " not in lead)  # a shell names its script
         or _CODE_BEGINS.match(lead)
         or _QUOTED.search(lead)
@@ -109,7 +114,47 @@ def is_told(text: str, lead: str, level: str) -> bool:
 
 def is_error(text: str, level: str) -> bool:
     """Return whether a line says that something failed, without an exception's class."""
-    return bool(text.strip() and (level in ERROR_LEVELS or (level not in QUIET_LEVELS and ERROR_LINE.match(text))))
+    return bool(text.strip() and (level in _ERROR_LEVELS or (level not in _QUIET_LEVELS and _ERROR_LINE.match(text))))
+
+
+def reports(lines: Sequence[Line], signature: Signature) -> bool:
+    """Return whether a line, and those it is wrapped over, reports a signature's message, and not only mentions it."""
+    first, *rest = lines
+    quoted, pattern = not signature.is_line, signature.message
+    indent = first.text[: len(first.text) - len(first.text.lstrip())]
+    if (
+        pattern is None
+        or (quoted and not signature.is_quotable)
+        or (first.level in _QUIET_LEVELS and not _REFUSED_REQUEST.search(first.text))
+        or not is_report(indent, first.level)
+    ):
+        return False
+    prefix = first.printed.removesuffix(first.text) if first.printed.endswith(first.text) else ""
+    said = [first.text.rstrip(), *(line.text.strip() for line in rest)]
+    for text in ("\n".join(said)[:LONGEST], "".join(said)[:LONGEST]):  # some terminals wrap within words
+        found = pattern.search(text)
+        if found and found.start() < len(first.text) and is_report(text[: found.start()], first.level):
+            return not quoted or _quotes(text[: found.start()], first)
+        found = pattern.search(prefix + text)
+        if found and found.start() < len(prefix):
+            return not quoted
+    return False
+
+
+def _quotes(lead: str, line: Line) -> bool:
+    """Return whether an exception's message without its class stands there as what happened."""
+    printed = bool(line.process) and not lead.strip()  # by itself, by a process that a launcher names
+    said = printed or line.level in _ERROR_LEVELS or re.search(r": ?$", lead) is not None
+    return said and not re.search(r"(?:Error|Exception)\b['\"(: ]*$", lead)
+
+
+def exception_head(line: Line) -> re.Match[str] | None:
+    """Match the first line of an exception's message that stands without a traceback."""
+    head = _EXCEPTION_LINE.match(line.text) or _CUDA_ERROR.match(line.text)
+    if head is None and ("Error" in line.text or "Exception" in line.text):
+        found = _EXCEPTION_AFTER_TEXT.match(line.text)
+        return found if found and is_report(found["lead"], line.level) else None
+    return head
 
 
 def starts_traceback(text: str) -> bool:
@@ -123,8 +168,8 @@ def ends_message(text: str) -> bool:
         python_frame(text)
         or starts_traceback(text)
         or CHAINING_LINE.match(text)
-        or EXCEPTION_LINE.match(text)
-        or CUDA_ERROR.match(text)
+        or _EXCEPTION_LINE.match(text)
+        or _CUDA_ERROR.match(text)
     )
 
 

@@ -10,9 +10,8 @@ import gzip
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -31,73 +30,20 @@ _BLOCK_BYTES = 2**18
 _BEFORE, _AFTER = 3, 40
 # There are many clues, and no log of this size takes long; what comes after it is searched for them near hits only.
 _BYTES_FOR_CLUES = 2**22
-# What a mail puts before the lines of what it answers.
 _QUOTE_MARK = re.compile(rb"^(?:>[ \t]?)+", re.MULTILINE)
 # Characters that no text has, or hardly any.
 _CONTROL = bytes(set(range(32)) - set(b"\a\b\t\n\f\r\x1b"))
-# What all failures have in common in a log. The last is what an orchestrator prints when no rollout comes back.
+# What all failures have in common in a log: words of exceptions and levels, of handlers, shells, kernels and builders.
 _ALWAYS = (
-    b"Error",
-    b"Exception",
-    b"ERROR",
-    b"fatal error",
-    b"subprocess-exited",
-    b'"error"',
-    b'", line ',
-    b"Traceback (most recent",
-    b"Fatal Python error",
-    b"FATAL",
-    b"CRITICAL",
-    b"SIG",
-    b"Caught signal",
-    b"Floating point exception",
-    b"Failed ",
-    b"failed: ",
-    b"backtrace",
-    b"Segfault",
-    b"egmentation fault",
-    b"(core dumped)",
-    b"killed",
-    b"Killed",
-    b"exit code",
-    b"exitcode",
-    b"Exit Code",
-    b"EXIT CODE",
-    b"exit status",
-    b"code=dumped",
-    b"exited",
-    b"unexpectedly",
-    b"segfault at ",
-    b"oom-kill",
-    b"oom_kill",
-    b"Out Of Memory",
-    b"trap divide",
-    b"general protection",
-    b"terminate called",
-    b"Aborted",
-    b"Bus error",
-    b"double free",
-    b"free(): invalid",
-    b"malloc(): ",
-    b"munmap_chunk(): ",
-    b"corrupted ",
-    b"stack smashing",
-    b"CUDA error",
-    b"NCCL error",
-    b"make: ***",
-    b"build stopped",
-    b" rollouts",
-)
+    b'Error|Exception|ERROR|FATAL|CRITICAL|fatal error|Failed |failed: |"error"|", line |Traceback (most recent'
+    b"|CUDA error|NCCL error|subprocess-exited|make: ***|build stopped"
+    b"|Fatal Python error|SIG|Caught signal|Floating point exception|backtrace|Segfault|egmentation fault|Bus error"
+    b"|(core dumped)|killed|Killed|exit code|exitcode|Exit Code|EXIT CODE|exit status|code=dumped|exited|unexpectedly"
+    b"|segfault at |oom-kill|oom_kill|Out Of Memory|trap divide|general protection|terminate called|Aborted"
+    b"|double free|free(): invalid|malloc(): |munmap_chunk(): |corrupted |stack smashing"
+).split(b"|")
 # What only the log of a run with this trainer has.
 _TRAINERS: dict[str, tuple[Example, ...]] = {name: (Example(f"{{printed_by_{name}}}"),) for name in ("verl", "trl")}
-
-
-@dataclass(frozen=True)
-class SignatureCandidate:
-    """A signature that a text may bear, and the failure that has it."""
-
-    failure: Failure = field(hash=False)
-    signature: Signature
 
 
 class Search:
@@ -108,13 +54,12 @@ class Search:
     """
 
     def __init__(self, failures: Iterable[Failure]) -> None:
-        self._all = [SignatureCandidate(failure, one) for failure in failures for one in failure.signatures]
+        self._all = [(failure, signature) for failure in failures for signature in failure.signatures]
         self._anywhere: list[int] = []  # those that no text of a message tells
         by_anchor: dict[str, list[int]] = {}
-        clues = [*_TRAINERS.values()]
+        by_clue: dict[bytes, list[tuple[Example, ...]]] = {}
         texts = set(_ALWAYS)
-        for number, candidate in enumerate(self._all):
-            signature = candidate.signature
+        for number, (_, signature) in enumerate(self._all):
             if signature.is_line:
                 texts |= {anchor.encode() for anchor in signature.anchors}
             elif signature.exception:
@@ -123,11 +68,9 @@ class Search:
                 self._anywhere.append(number)
             for anchor in filter(None, signature.anchors):
                 by_anchor.setdefault(anchor, []).append(number)
-            clues.append(signature.clues)
-        by_clue: dict[bytes, list[tuple[Example, ...]]] = {}
-        for one in clues:
-            for anchor in {anchor for clue in one for anchor in clue.anchors}:
-                by_clue.setdefault(anchor.encode(), []).append(one)
+        for clues in (*_TRAINERS.values(), *(signature.clues for _, signature in self._all)):
+            for anchor in {anchor for clue in clues for anchor in clue.anchors}:
+                by_clue.setdefault(anchor.encode(), []).append(clues)
         self._lines = BytesAhoCorasick(sorted(texts), implementation=Implementation.DFA)
         self._anchors, self._by_anchor = AhoCorasick(list(by_anchor)), list(by_anchor.values())
         self._clues, self._wanted = BytesAhoCorasick(list(by_clue)), list(by_clue.values())
@@ -146,77 +89,32 @@ class Search:
     def look_for_clues(self, block: bytes) -> None:
         """Look for the clues that are not found yet on the lines of a block."""
         last: dict[int, int] = {}  # where the last line with a text ended
-        for number, begin, _ in self._clues.find_matches_as_indexes(block, overlapping=True):
-            if self._wanted[number] and begin >= last.get(number, 0):
-                start, last[number] = _line_around(block, begin)
-                text = block[start : last[number]].decode(errors="replace")
+        for number, at, _ in self._clues.find_matches_as_indexes(block, overlapping=True):
+            if self._wanted[number] and at >= last.get(number, 0):
+                last[number] = block.find(b"\n", at) % (len(block) + 1)
+                text = block[block.rfind(b"\n", 0, at) + 1 : last[number]].decode(errors="replace")
                 lines = [line.printed for line in clean(0, text)]
-                found = {clues for clues in self._wanted[number] if _is_on(clues, lines)}
+                found = {
+                    clues
+                    for clues in self._wanted[number]
+                    if any(clue.search(line) for line in lines for clue in clues)
+                }
                 self.clues |= found
                 self._wanted[number] = [clues for clues in self._wanted[number] if clues not in found]
 
-    def candidates(self, text: str) -> list[SignatureCandidate]:
+    def candidates(self, text: str) -> list[tuple[Failure, Signature]]:
         """Return the signatures that a text may bear, in the order of the catalogue."""
         found = self._anchors.find_matches_as_indexes(" ".join(text.split()), overlapping=True)
         numbers = {*self._anywhere, *(number for anchor, _, _ in found for number in self._by_anchor[anchor])}
         return [self._all[number] for number in sorted(numbers)]
 
 
-def _line_around(block: bytes, position: int) -> tuple[int, int]:
-    return block.rfind(b"\n", 0, position) + 1, block.find(b"\n", position) % (len(block) + 1)
-
-
-def _is_on(clues: Iterable[Example], lines: Iterable[str]) -> bool:
-    return any(clue.search(line) for line in lines for clue in clues)
-
-
-class LogError(ValueError):
-    """A log that cannot be read; the message names it and says why."""
-
-
-def name_of(path: Path) -> str:
-    """Return what a log is called in messages."""
-    return "standard input" if path == STDIN else str(path)
-
-
-def read(path: Path, search: Search, watch: Callable[[bytes], None] = lambda block: None) -> Iterator[Line]:
-    """Read the lines of a log, plain or gzipped, that are worth it: those near what its bytes are searched for.
+def relevant_lines(blocks: Iterable[bytes], search: Search) -> Iterator[Line]:
+    """Read the lines near a hit of the search; a gap in their numbers is where lines were passed over.
 
     Args:
-        path: ``STDIN`` for standard input.
-        search: What is worth it.
-        watch: Given every block of whole lines as it is read, for what is to be found beside.
-
-    Raises:
-        LogError: Missing, unreadable, a folder, or no text.
+        blocks: Of whole lines.
     """
-    try:
-        with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
-            stream: Any = file
-            if path != STDIN and stream.peek(2)[:2] == b"\x1f\x8b":
-                stream = gzip.GzipFile(fileobj=file)
-            yield from read_stream(stream, name_of(path), search, watch)
-    except (EOFError, zlib.error) as error:  # a truncated or damaged gzip file
-        raise LogError(f"{name_of(path)}: {error}") from None
-    except OSError as error:
-        raise LogError(f"{name_of(path)}: {error.strerror or error}") from None
-
-
-def read_stream(
-    stream: IO[bytes], name: str, search: Search, watch: Callable[[bytes], None] = lambda block: None
-) -> Iterator[Line]:
-    """Read the lines of an open log that are worth it; see ``read``."""
-    yield from relevant_lines(_watched(_blocks(stream, name), watch), search)
-
-
-def _watched(blocks: Iterable[bytes], watch: Callable[[bytes], None]) -> Iterator[bytes]:
-    for block in blocks:
-        watch(block)
-        yield block
-
-
-def relevant_lines(blocks: Iterable[bytes], search: Search) -> Iterator[Line]:
-    """Read the lines that are worth it; a gap in their numbers is where lines were passed over."""
     number, tail, awaited, size = 1, b"", 0, 0
     for fresh in blocks:
         block = tail + fresh
@@ -269,11 +167,38 @@ def _start_of_line(block: bytes, position: int, lines: int) -> int:
     return position + 1
 
 
-def _blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
-    """Blocks of whole lines; a line longer than a block is cut, best between two states of its progress bar.
+class LogError(ValueError):
+    """A log that cannot be read; the message names it and says why."""
 
-    Where a mail quotes the log, without the marks of that.
+
+def name_of(path: Path) -> str:
+    """Return what a log is called in messages."""
+    return "standard input" if path == STDIN else str(path)
+
+
+def read(path: Path) -> Iterator[bytes]:
+    """Read a log, plain or gzipped, as blocks of whole lines.
+
+    Args:
+        path: ``STDIN`` for standard input.
+
+    Raises:
+        LogError: Missing, unreadable, a folder, or no text.
     """
+    try:
+        with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
+            stream: Any = file
+            if path != STDIN and stream.peek(2)[:2] == b"\x1f\x8b":
+                stream = gzip.GzipFile(fileobj=file)
+            yield from read_stream(stream, name_of(path))
+    except (EOFError, zlib.error) as error:  # a truncated or damaged gzip file
+        raise LogError(f"{name_of(path)}: {error}") from None
+    except OSError as error:
+        raise LogError(f"{name_of(path)}: {error.strerror or error}") from None
+
+
+def read_stream(stream: IO[bytes], name: str) -> Iterator[bytes]:
+    """Read an open log as blocks; a line longer than a block is cut, best between two states of its progress bar."""
     chunks = iter(partial(stream.read, _BLOCK_BYTES), b"")
     first = next(chunks, b"")
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's > writes
@@ -284,18 +209,14 @@ def _blocks(stream: IO[bytes], name: str) -> Iterator[bytes]:
         if len(text) - len(text.translate(None, _CONTROL)) > len(text) // 100:
             raise LogError(f"{name}: no text but binary data; give a log, plain or gzipped")
         chunks = chain([first], chunks)
-    unquoted = partial(_QUOTE_MARK.sub, b"") if _is_quoted(first) else bytes
+    begin = [line for line in first.splitlines()[:-1] if line.strip()]
+    quoted = len(begin) > 1 and all(line.startswith(b">") for line in begin)  # in a mail or an issue
     held = b""
     for chunk in chunks:
         chunk = held + chunk
         end = chunk.rfind(b"\n") + 1 or (len(chunk) > _BLOCK_BYTES and (chunk.rfind(b"\r") + 1 or len(chunk)))
         held = chunk[end:]
         if end:
-            yield unquoted(chunk[:end])
+            yield _QUOTE_MARK.sub(b"", chunk[:end]) if quoted else chunk[:end]
     if held:
-        yield unquoted(held)
-
-
-def _is_quoted(text: bytes) -> bool:
-    lines = [line for line in text.splitlines()[:-1] if line.strip()]
-    return len(lines) > 1 and all(line.startswith(b">") for line in lines)
+        yield _QUOTE_MARK.sub(b"", held) if quoted else held

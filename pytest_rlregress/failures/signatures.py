@@ -113,8 +113,37 @@ def _escaped(text: str) -> str:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What came out of a test, whichever way it ended.
+
+    Attributes:
+        kind: ``passed``, ``failed`` (an exception), ``skipped``, ``blocked`` (not run: a component that it needs is
+            broken), ``crashed`` (the process died) or ``hung``.
+        phase: ``setup`` or ``call``: where it ended.
+        exceptions: Dotted class names of the exception and of its bases, most derived first.
+        message: ``str(exception)``, the reason of a skip, or how the process died.
+        frames: ``file:function`` of the traceback or of the stack at death.
+        signal: Name of the signal the process died of, such as ``SIGFPE``.
+        log: What the process wrote to its log during the test.
+        lacks: The interface that the test needs and the installed version doesn't have, as a sentence that
+            names both.
+        mistake: What is wrong with the test itself, as a sentence, such as a name that is not defined.
+    """
+
+    kind: str
+    phase: str = "call"
+    exceptions: tuple[str, ...] = ()
+    message: str = ""
+    frames: tuple[str, ...] = ()
+    signal: str | None = None
+    log: str = ""
+    lacks: str = ""
+    mistake: str = ""
+
+
+@dataclass(frozen=True)
 class Signature:
-    """What identifies a failure in an exception, a crash or a log; ``verdicts.matches`` compares.
+    """What identifies a failure in an exception, a crash or a log.
 
     Attributes:
         exception: The class, without its module.
@@ -135,6 +164,27 @@ class Signature:
     log: Example | None = None
     clues: tuple[Example, ...] = ()
     confirm: str = ""
+
+    def matches(self, outcome: Outcome) -> bool:
+        """Return whether an outcome bears it: every key that it gives must match."""
+        return all(self.compare(outcome).values())
+
+    def compare(self, outcome: Outcome) -> dict[str, bool]:
+        """Compare an outcome with it: whether it matches, by what the signature asks of it."""
+        wanted, found = self.exception, {}
+        if self.kind:
+            found["way it ended"] = self.kind == outcome.kind
+        if wanted:
+            found["class"] = any(wanted in (name, name.rpartition(".")[2]) for name in outcome.exceptions)
+        if self.message:
+            found["message"] = bool(self.message.search(outcome.message))
+        if self.signal:
+            found["signal"] = outcome.signal == self.signal
+        if self.log:
+            found["log"] = bool(self.log.search(outcome.log))
+        if self.frames:
+            found["stack"] = any(frame.search(seen) for frame in self.frames for seen in outcome.frames)
+        return found
 
     @property
     def is_line(self) -> bool:

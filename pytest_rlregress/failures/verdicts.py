@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING
 
+from pytest_rlregress.failures.signatures import Outcome as Outcome
 from pytest_rlregress.failures.silent import SilentFailure
 
 if TYPE_CHECKING:
     from pytest_rlregress.failures.catalogue import Failure
-    from pytest_rlregress.failures.signatures import Signature
 
 
 _SILENT = f"{SilentFailure.__module__}.{SilentFailure.__qualname__}"
@@ -74,35 +74,6 @@ def rank(word: str) -> Rank:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came out of a test, whichever way it ended.
-
-    Attributes:
-        kind: ``passed``, ``failed`` (an exception), ``skipped``, ``blocked`` (not run: a component that it needs is
-            broken), ``crashed`` (the process died) or ``hung``.
-        phase: ``setup`` or ``call``: where it ended.
-        exceptions: Dotted class names of the exception and of its bases, most derived first.
-        message: ``str(exception)``, the reason of a skip, or how the process died.
-        frames: ``file:function`` of the traceback or of the stack at death.
-        signal: Name of the signal the process died of, such as ``SIGFPE``.
-        log: What the process wrote to its log during the test.
-        lacks: The interface that the test needs and the installed version doesn't have, as a sentence that
-            names both.
-        mistake: What is wrong with the test itself, as a sentence, such as a name that is not defined.
-    """
-
-    kind: str
-    phase: str = "call"
-    exceptions: tuple[str, ...] = ()
-    message: str = ""
-    frames: tuple[str, ...] = ()
-    signal: str | None = None
-    log: str = ""
-    lacks: str = ""
-    mistake: str = ""
-
-
-@dataclass(frozen=True)
 class Judgement:
     """A verdict, whether it fails the run, and a line that says why."""
 
@@ -151,35 +122,12 @@ def judge(
 
 def bears(outcome: Outcome, failure: Failure) -> bool:
     """Return whether an outcome is a silent failure, or bears a signature that a failure's tests are judged by."""
-    return _SILENT in outcome.exceptions or any(matches(signature, outcome) for signature in failure.judging)
-
-
-def matches(signature: Signature, outcome: Outcome) -> bool:
-    """Return whether an outcome bears a documented signature: every key that the signature gives must match."""
-    return all(_compared(signature, outcome).values())
-
-
-def _compared(signature: Signature, outcome: Outcome) -> dict[str, bool]:
-    """Compare an outcome with a signature: whether it matches, by what the signature asks of it."""
-    wanted, found = signature.exception, {}
-    if signature.kind:
-        found["way it ended"] = signature.kind == outcome.kind
-    if wanted:
-        found["class"] = any(wanted in (name, name.rpartition(".")[2]) for name in outcome.exceptions)
-    if signature.message:
-        found["message"] = bool(signature.message.search(outcome.message))
-    if signature.signal:
-        found["signal"] = outcome.signal == signature.signal
-    if signature.log:
-        found["log"] = bool(signature.log.search(outcome.log))
-    if signature.frames:
-        found["stack"] = any(frame.search(seen) for frame in signature.frames for seen in outcome.frames)
-    return found
+    return _SILENT in outcome.exceptions or any(signature.matches(outcome) for signature in failure.judging)
 
 
 def _nearest(outcome: Outcome, failure: Failure) -> str:
     """Say which signature an outcome comes nearest to, and what does not match; "" if nothing of any matches."""
-    compared = [_compared(signature, outcome) for signature in failure.judging]
+    compared = [signature.compare(outcome) for signature in failure.judging]
     shares = [sum(found.values()) / len(found) for found in compared]
     if not any(shares):
         return ""

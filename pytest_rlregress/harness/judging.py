@@ -85,7 +85,7 @@ def conclude(test: ContainedTest, outcome: Outcome, report: pytest.TestReport, s
         _judge(test, test.side, outcome, report, session)
     named: list[Failure] = []
     if report.failed:
-        from pytest_rlregress.diagnosis.matching import name_test  # only runs with a failure pay for it
+        from pytest_rlregress.diagnosis.findings import name_test  # only runs with a failure pay for it
 
         named = name_test(outcome, session.catalogue.values())
         add_to_text(report, [_entry(failure) for failure in named])

@@ -1,13 +1,16 @@
-"""Reads a line of a log as its writer meant it: without colours, progress bars, prefixes of launchers and loggers, and
-with the line ends that were lost when it was posted or logged."""
+"""Reads a line of a log as its writer meant it: without colours, progress bars, prefixes of launchers and loggers, with
+the line ends that were lost when it was posted or logged, and a record in JSON as the text that it stands for."""
 
 from __future__ import annotations
 
+import ast
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
-from pytest_rlregress.logs import json_records
 from pytest_rlregress.logs.ansi import SEQUENCE
 
 _LONGEST, _LONGEST_RUN_TOGETHER = 8000, 100_000
@@ -75,8 +78,9 @@ _BOXED_ASCII = re.compile(r"^\s*(?P<side>[|?]|\ufffd{1,3}) (?P<inner>.{60,}?)\s*
 _FRAME = r'File "[^"\n]{1,300}", line \d+,? in '
 _RAISED = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Group|Timeout)(?:\([\w.]+\))?"
 _HEADER = r"Traceback \(most recent call last\)"
+_CHAINED = "The above exception was the direct cause of the following exception:"
 _CHAINING = (
-    r"The above exception was the direct cause of the following exception:"
+    rf"{_CHAINED}"
     r"|During handling of the above exception, another exception occurred:"
 )
 _FRAMES = re.compile(_FRAME)
@@ -88,6 +92,24 @@ _LOST = re.compile(
 # After the code of the last frame; "raise ValueError: " would be no Python.
 _EXCEPTION = re.compile(rf"(?:(?<!\braise)(?<!\bexcept)\s+|(?<=[)\]}}'\"]))(?={_RAISED}(?::\s|$))")
 _ESCAPED = re.compile(r"\\+(?:r\\+)?n")
+
+# As Python's json loggers, structlog, loguru, Ray, docker, Elastic, Google and OpenTelemetry call them.
+_JSON_LEVELS = ("level", "levelname", "severity", "log.level", "severityText", "lvl", "log_level")
+_JSON_TEXTS = ("message", "msg", "event", "text", "log", "textPayload", "body", "content")
+_JSON_TRACEBACKS = (
+    "exc_info",
+    "exc_text",
+    "exception",
+    "traceback",
+    "stack_trace",
+    "error.stack_trace",
+    "stack",
+    "exc",
+)
+_REFUSAL = re.compile(r"\{\s*['\"](?:error|object)['\"]\s*:\s*(?:\{|['\"]error['\"]).*\}")
+# A line of an answer that is printed over several.
+_REFUSAL_FIELD = re.compile(r"\s*\"(?:message|detail|msg)\": (?P<text>\"[^\n]{16,}\"),?\s*")
+_REFUSAL_CLASS = re.compile(r"[A-Z]\w*(?:Error|Exception)")
 
 
 @dataclass(frozen=True)
@@ -135,7 +157,7 @@ def _lines(number: int, raw: str, process: str = "", level: str = "") -> Iterato
     found = without_prefixes(_REPEATED.sub("", raw) if "across cluster]" in raw else raw)
     found = replace(found, number=number, process=process + found.process, level=found.level or level)
     is_json = ("{" in found.text and "}" in found.text) or '": "' in found.text
-    records = json_records.read(found.text) if is_json else None
+    records = _read_json(found.text) if is_json else None
     if records is not None:
         for record_level, text in records:
             yield from _lines(number, text, found.process, record_level or found.level)
@@ -191,3 +213,71 @@ def _with_ends(found: re.Match[str]) -> str:
     if found["frame"]:
         return f"\n  {found['frame']}\n    "
     return f"{found['after']}\n" if found["after"] else "\n"
+
+
+# -- records in JSON
+
+
+def _read_json(text: str) -> list[tuple[str, str]] | None:
+    """Return level and text of each line that a record, or a line of one, stands for; None of what isn't a record."""
+    if (field := _REFUSAL_FIELD.fullmatch(text)) and isinstance(said := _parse(field["text"], json.loads), str):
+        return [("", f"the request failed: {' '.join(said.split())}")]
+    if body := _REFUSAL.search(text):
+        refusal = _read_refusal(_parse(body[0], json.loads) or _parse(body[0], ast.literal_eval))  # as Python prints it
+        if refusal and not re.search(r"\w(?:Error|Exception): ", text[: body.start()]):
+            return [("ERROR", refusal)]
+    if not (text.startswith("{") and text.rstrip().endswith("}")):
+        return None
+    record = _parse(text, json.loads)
+    if not isinstance(record, dict):
+        return None
+    inner = record.get("record")  # loguru's, beside the text that it made of it
+    records = [record, inner] if isinstance(inner, dict) else [record]
+    level = _read_level(next((one[key] for one in records for key in _JSON_LEVELS if key in one), ""))
+    texts = [one[key] for one in records for key in _JSON_TEXTS if isinstance(one.get(key), str)][:1]
+    texts += [
+        part
+        for key in _JSON_TRACEBACKS
+        if not "".join(texts).count("Traceback (")
+        for part in _read_traceback(record.get(key))
+    ]
+    return [(level, line) for one in texts for line in one.rstrip("\n").split("\n")] or None
+
+
+def _parse(text: str, parse: Callable[[str], Any]) -> Any:
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        return parse(text)
+    return None
+
+
+def _read_refusal(body: Any) -> str | None:
+    """Read an OpenAI-compatible server's answer: its exception's class and message, as Python prints them."""
+    error = body.get("error", body) if isinstance(body, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return None
+    kind, message = str(error.get("type")), " ".join(error["message"].split())
+    return f"{kind}: {message}" if _REFUSAL_CLASS.fullmatch(kind) else message
+
+
+def _read_level(level: Any) -> str:
+    name = str(level.get("name", "")) if isinstance(level, dict) else str(level)
+    return {"WARN": "WARNING", "ERR": "ERROR", "FATAL": "CRITICAL"}.get(name.upper(), name.upper())
+
+
+def _read_traceback(value: Any) -> Iterator[str]:
+    """Yield a traceback as text, or as structlog's list of tables."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+        yield "".join(one if one.endswith("\n") else f"{one}\n" for one in value)
+    elif isinstance(value, list):
+        for number, one in enumerate(reversed(value)):  # the cause is last
+            if number:
+                yield _CHAINED
+            yield from _read_traceback(one)
+    elif isinstance(value, dict) and isinstance(value.get("frames"), list):
+        frames = [frame for frame in value["frames"] if isinstance(frame, dict)]
+        yield "Traceback (most recent call last):"
+        for frame in frames:
+            yield f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}'
+        yield f"{value.get('exc_type')}: {value.get('exc_value')}"

@@ -31,8 +31,6 @@ _WORDS = {
 _WORD = "|".join(sorted(map(re.escape, _WORDS), key=len, reverse=True))
 _SHELL = "segmentation fault|floating point exception|aborted|abort trap|abort|bus error|illegal instruction|killed"
 _NAME = r"SIG(?:FPE|SEGV|ABRT|BUS|ILL|TRAP|KILL|TERM|INT|HUP|QUIT|SYS|XCPU)"
-# What Windows' exit codes of a crash are called elsewhere.
-_STATUS_OF_WINDOWS = {0xC0000005: "SIGSEGV", 0xC0000094: "SIGFPE", 0xC000001D: "SIGILL", 0xC0000409: "SIGABRT"}
 #: A process is asked to end by these: nothing has failed in it.
 STOPPING = ("SIGTERM", "SIGINT", "SIGHUP")
 
@@ -107,7 +105,7 @@ _TOLD = _patterns(
     rf"^(?P<lead>.*?)\b(?:died of|killed by|left no word:|terminated by|exited with|crashed with) (?P<name>{_NAME})\b",
     # "exit code 137", "exitcode  : -11 (pid: 42)", "exits with return code = -9", "returned non-zero exit status 1."
     r"^(?P<lead>.*?)(?<![\w.])exit(?:ed|s|ing)?(?: with)?(?: return)?(?: non-zero)?(?: exit)?[ _-]?(?:code|status|with)"
-    r"\s*[:=]?\s*(?P<status>-?\d{1,10}|0x[\da-f]{8})\b(?!\.\d)",
+    r"\s*[:=]?\s*(?P<status>-?\d{1,10})\b(?!\.\d)",
     r"^(?P<lead>.*?)\bcode=exited, status=(?P<status>\d{1,10})/",
     # Ray, vLLM, multiprocessing: no signal is known
     r"^(?P<lead>.*?)\b(?:(?:died|exits|exited) unexpectedly|worker exit type: SYSTEM_ERROR|unexpectedly exits? with)",
@@ -132,39 +130,29 @@ def process_end(text: str) -> ProcessEnd | None:
         return None
     for pattern in _OWN:
         if found := pattern.match(text):
-            return ProcessEnd(_signal(found.groupdict()), own=True)
+            return ProcessEnd(_find_signal(found.groupdict()), own=True)
     for pattern in _TOLD:
         if found := pattern.match(text):
             groups = found.groupdict()
-            if groups.get("status") and not _read_status(groups["status"]):
+            if groups.get("status") and not int(groups["status"]):
                 return None
-            return ProcessEnd(_signal(groups), groups["lead"], "kernel" in groups, groups.get("library") or "")
+            return ProcessEnd(_find_signal(groups), groups["lead"], "kernel" in groups, groups.get("library") or "")
     return None
 
 
-def _signal(groups: dict[str, str | None]) -> str | None:
+def _find_signal(groups: dict[str, str | None]) -> str | None:
     name, words = groups.get("name"), (groups.get("words") or "").lower()
     if groups.get("abort"):
         return "SIGABRT"
     if name:
         return name.upper()
     if number := groups.get("number"):
-        return _name_of(int(number))
+        return _signal_name(int(number))
     if status := groups.get("status"):
-        return _of_status(_read_status(status))
+        code = int(status)  # as Python has it (-9), or as shells do (137)
+        return _signal_name(-code) if code < 0 else _signal_name(code - 128)
     return next((_WORDS[word] for word in _WORDS if words.startswith(word)), None)
 
 
-def _read_status(text: str) -> int:
-    return int(text, 16 if text[:2] in ("0x", "0X") else 10)  # "0137" is decimal
-
-
-def _of_status(status: int) -> str | None:
-    """Return the signal in an exit status: as Python has it (-9), as shells do (137), or as Windows does."""
-    if status % 2**32 in _STATUS_OF_WINDOWS:
-        return _STATUS_OF_WINDOWS[status % 2**32]
-    return _name_of(-status) if status < 0 else _name_of(status - 128) if status > 128 else None
-
-
-def _name_of(number: int) -> str | None:
+def _signal_name(number: int) -> str | None:
     return signal.Signals(number).name if number in set(signal.Signals) else None

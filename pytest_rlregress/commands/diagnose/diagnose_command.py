@@ -7,13 +7,14 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.diagnose.metrics import signs, sources
-from pytest_rlregress.commands.diagnose.metrics.series import Run
+from pytest_rlregress.commands.diagnose import metrics, signs
+from pytest_rlregress.commands.diagnose.metrics import Run
+from pytest_rlregress.commands.diagnose.signs import MetricFinding
 from pytest_rlregress.diagnosis import reader
 from pytest_rlregress.diagnosis.findings import Diagnosis, LogFinding
 from pytest_rlregress.failures import catalogue
@@ -57,20 +58,18 @@ def run(options: argparse.Namespace) -> int:
     runs: list[Run] = []
     for path in _list_files(options.log, unread):
         try:
-            if kind := sources.kind_of(path):
-                runs.append(sources.read(path, kind))
-                continue
-            metrics = sources.MetricText(reader.name_of(path))
-            runs.append(metrics.run)
-            diagnosis.read(reader.name_of(path), reader.read(path, diagnosis.search, metrics.feed))
-        except (reader.LogError, sources.MetricFileError) as error:
+            if (run := metrics.read_file(path)) is None:
+                run, name = Run(reader.name_of(path)), reader.name_of(path)
+                diagnosis.read(name, _watch(reader.read(path), run))
+            runs.append(run)
+        except (reader.LogError, metrics.MetricFileError) as error:
             unread.append(str(error))
         except OSError as error:
             unread.append(f"{path}: {error.strerror or error}")
     diagnosis.end()
     found = signs.find(runs)
     if options.json:
-        print(json.dumps(_as_json(diagnosis, unread) | _metrics_as_json(found, runs), indent=2))
+        print(json.dumps(_as_json(diagnosis, found, runs, unread), indent=2))
     else:
         print(_as_text(diagnosis, found, runs))
     for reason in unread:
@@ -86,47 +85,78 @@ def _list_files(given: Sequence[Path], unread: list[str]) -> Iterator[Path]:
     """List the files of what was given; standard input where nothing was."""
     for path in given or [reader.STDIN]:
         try:
-            yield from sources.of(path)
+            yield from metrics.list_files(path)
         except OSError as error:
             unread.append(f"{path}: {error.strerror or error}")
 
 
-def _as_text(diagnosis: Diagnosis, in_metrics: list[signs.MetricFinding], runs: list[Run]) -> str:
+def _watch(blocks: Iterable[bytes], run: Run) -> Iterator[bytes]:
+    """Pass the blocks of a log on, with the metrics in them given to a run."""
+    for block in blocks:
+        run.feed(block)
+        yield block
+
+
+def _as_text(diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run]) -> str:
     trainer = diagnosis.search.trainer
-    paragraphs = [_failure(finding, trainer) for finding in diagnosis.documented]
-    paragraphs += [_failure(finding, trainer, could_be=True) for finding in diagnosis.possible]
-    paragraphs += _metrics_as_text(in_metrics, runs, diagnosis.failures, trainer)
+    paragraphs = [_failure_as_text(finding, trainer) for finding in diagnosis.documented]
+    paragraphs += [_failure_as_text(finding, trainer, could_be=True) for finding in diagnosis.possible]
+    if read := [run for run in runs if run.steps]:
+        logs = ", ".join(f"{run.log} ({_steps(run)})" for run in read)
+        sound = "" if in_metrics else "no sign of a documented failure; read were "
+        paragraphs.append("\n".join(wrapped(f"In the metrics: {sound}{logs}")))
+        failures = {failure.id: failure for failure in diagnosis.failures}
+        paragraphs += [_metric_as_text(one, failures, trainer) for one in in_metrics]
     if diagnosis.unknown:
-        seen = [f"  {finding.places[0]}: {_short(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
-        more = [f"  and {diagnosis.left_out} more"] if diagnosis.left_out else []
-        paragraphs.append("\n".join(["Seen, and not documented:", *seen, *more]))
-    if diagnosis.minor:
-        paragraphs.append(f"Beside these {diagnosis.minor} exit codes and errors that say no more.")
+        seen = [f"  {finding.places[0]}: {_shorten(finding.what)}{_times(finding)}" for finding in diagnosis.unknown]
+        paragraphs.append("\n".join(["Seen, and not documented:", *seen]))
+    if diagnosis.left_out:
+        left_out = plural(diagnosis.left_out, "more event")
+        paragraphs.append(f"Not listed: {left_out}, such as exit codes and errors that say no more.")
     count, possible = len(diagnosis.documented), len(diagnosis.possible)
     count += sum(one.is_certain for one in in_metrics)
-    possible += sum(len(one.text["ids"]) for one in in_metrics if not one.is_certain)
+    possible += sum(len(signs.TEXTS[one.sign]["ids"]) for one in in_metrics if not one.is_certain)
     could_be = f", {possible} that could be one" if possible else ""
-    documented = plural(count, "documented failure") if count else "no documented failures"
-    paragraphs.append(f"{documented}{could_be}")
+    paragraphs.append(f"{plural(count, 'documented failure') if count else 'no documented failures'}{could_be}")
     if diagnosis.unknown and not count + possible:
         log = diagnosis.unknown[0].places[0].log
         paragraphs[-1] += f"\nTo document one: rlregress new my-failure --folder scenarios/mine < {shlex.quote(log)}"
     return "\n\n".join(paragraphs)
 
 
-def _failure(finding: LogFinding, trainer: str, *, could_be: bool = False) -> str:
+def _failure_as_text(finding: LogFinding, trainer: str, *, could_be: bool = False) -> str:
     failure = finding.failure
     assert failure is not None
     lines = [
         f"{'Could be ' if could_be else ''}{failure.id}: {failure.title}",
         f"  {finding.places[0]}{_times(finding)}",
     ]
-    lines += [f"    {number:>7}  {_short(text)}" for number, text in finding.places[0].lines]
+    lines += [f"    {number:>7}  {_shorten(text)}" for number, text in finding.places[0].lines]
     told = [("would confirm it", text) for text in finding.confirm if could_be]
     told += [("cause", failure.cause), ("remedy", failure.remedy_with(trainer))]
     for key, text in [*told, *(("does not help", str(one)) for one in failure.refuted)]:
         lines += wrapped(f"  {key}: {text}", rest="    ")
     return "\n".join(lines)
+
+
+def _metric_as_text(one: MetricFinding, failures: Mapping[str, Failure], trainer: str) -> str:
+    text = signs.TEXTS[one.sign]
+    known = [failures[name] for name in text["ids"] if name in failures]
+    lines = [f"{'' if one.is_certain else 'Could be '}{failure.id}: {failure.title}" for failure in known]
+    pairs, half = one.shown(), _VALUES // 2
+    some = pairs if len(pairs) <= _VALUES else [*pairs[:half], *pairs[-half:]]
+    shown = ", ".join(f"{signs.format_value(value)} at {step}" for step, value in some)
+    told = [f"{one.log}: {one.what}", f"values: {shown}", f"means: {text['means']}"]
+    for failure in known if one.is_certain else ():
+        told += [f"cause: {failure.cause}", f"remedy: {failure.remedy_with(trainer)}"]
+    told.append(f"would confirm it: {text['confirm']}")
+    return "\n".join([*lines, *(line for part in told for line in wrapped(f"  {part}", rest="    "))])
+
+
+def _steps(run: Run) -> str:
+    if not run.numbered:
+        return f"{len(run.steps)} lines without steps' numbers, counted from 1"
+    return f"{plural(len(run.steps), 'step')}, {run.first} to {run.last}"
 
 
 def _times(finding: LogFinding) -> str:
@@ -136,26 +166,31 @@ def _times(finding: LogFinding) -> str:
     return f" ({finding.count} times, also {others}{', …' if finding.count > len(finding.places) else ''})"
 
 
-def _short(text: str) -> str:
-    text = " ".join(text.split("\n"))
+def _shorten(text: str) -> str:
+    text = text.replace("\n", " ")
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-def _as_json(diagnosis: Diagnosis, unread: list[str]) -> dict[str, object]:
+def _as_json(
+    diagnosis: Diagnosis, in_metrics: list[MetricFinding], runs: list[Run], unread: list[str]
+) -> dict[str, object]:
     trainer = diagnosis.search.trainer
+    documented = [_failure_as_json(one, trainer) | {"confidence": "certain"} for one in diagnosis.documented]
+    possible = [
+        _failure_as_json(one, trainer) | {"confidence": "possible", "confirm": list(one.confirm)}
+        for one in diagnosis.possible
+    ]
     return {
         "trainer": trainer or None,
-        "documented": [
-            _failure_as_json(finding, trainer) | {"confidence": "certain"} for finding in diagnosis.documented
-        ],
-        "possible": [
-            _failure_as_json(finding, trainer) | {"confidence": "possible", "confirm": list(finding.confirm)}
-            for finding in diagnosis.possible
-        ],
-        "unknown": [{"what": finding.what} | _counted(finding) for finding in diagnosis.unknown],
+        "documented": documented,
+        "possible": possible,
+        "unknown": [{"what": finding.what} | _count(finding) for finding in diagnosis.unknown],
         "unknown_left_out": diagnosis.left_out,
-        "minor": diagnosis.minor,
         "unread": unread,
+        "metrics": [_metric_as_json(one) for one in in_metrics],
+        "metrics_read": [
+            {"log": run.log, "steps": len(run.steps), "first": run.first, "last": run.last} for run in runs if run.steps
+        ],
     }
 
 
@@ -164,10 +199,10 @@ def _failure_as_json(finding: LogFinding, trainer: str) -> dict[str, object]:
     assert failure is not None
     texts = {key: getattr(failure, key) for key in ("id", "title", "cause")}
     refuted = [asdict(one) for one in failure.refuted]
-    return {**texts, "remedy": failure.remedy_with(trainer), "refuted": refuted, **_counted(finding)}
+    return {**texts, "remedy": failure.remedy_with(trainer), "refuted": refuted, **_count(finding)}
 
 
-def _counted(finding: LogFinding) -> dict[str, object]:
+def _count(finding: LogFinding) -> dict[str, object]:
     places = [
         {"log": place.log, "line": place.number, "lines": [{"number": n, "text": text} for n, text in place.lines]}
         for place in finding.places
@@ -175,55 +210,15 @@ def _counted(finding: LogFinding) -> dict[str, object]:
     return {"count": finding.count, "places": places}
 
 
-def _metrics_as_text(
-    found: Sequence[signs.MetricFinding], runs: Iterable[Run], failures: Iterable[Failure], trainer: str
-) -> list[str]:
-    """Return the paragraphs on metrics; none where no log has any."""
-    read = [run for run in runs if run.steps]
-    if not read:
-        return []
-    logs = ", ".join(f"{run.log} ({_steps(run)})" for run in read)
-    if not found:
-        return [_paragraph(f"In the metrics: no sign of a documented failure; read were {logs}", indent="")]
-    known = {failure.id: failure for failure in failures}
-    return [_paragraph(f"In the metrics: {logs}", indent=""), *(_metric(one, known, trainer) for one in found)]
-
-
-def _steps(run: Run) -> str:
-    if not run.numbered:
-        return f"{run.steps} lines without steps' numbers, counted from 1"
-    return f"{plural(run.steps, 'step')}, {run.first} to {run.last}"
-
-
-def _metric(one: signs.MetricFinding, failures: dict[str, Failure], trainer: str) -> str:
-    known = [failures[name] for name in one.text["ids"] if name in failures]
-    certain = one.is_certain
-    lines = [f"{'' if certain else 'Could be '}{failure.id}: {failure.title}" for failure in known]
-    pairs, half = one.shown(), _VALUES // 2
-    some = pairs if len(pairs) <= _VALUES else [*pairs[:half], *pairs[-half:]]
-    shown = ", ".join(f"{signs.number(value)} at {step}" for step, value in some)
-    told = [f"{one.log}: {one.what}", f"values: {shown}", f"means: {one.text['means']}"]
-    for failure in known if certain else ():
-        told += [f"cause: {failure.cause}", f"remedy: {failure.remedy_with(trainer)}"]
-    told.append(f"would confirm it: {one.text['confirm']}")
-    return "\n".join([*lines, *(_paragraph(f"  {text}") for text in told)])
-
-
-def _metrics_as_json(found: Iterable[signs.MetricFinding], runs: Iterable[Run]) -> dict[str, object]:
-    """Return the entries on metrics; a value that isn't a number is null."""
+def _metric_as_json(one: MetricFinding) -> dict[str, object]:
+    """Return a sign; a value that isn't a number is null."""
     return {
-        "metrics": [
-            {key: getattr(one, key) for key in ("sign", "what", "confidence", "log")}
-            | {"metric": one.series.name, **one.text}
-            | {"steps": [step for step, _ in one.shown()]}
-            | {"values": [value if math.isfinite(value) else None for _, value in one.shown()]}
-            for one in found
-        ],
-        "metrics_read": [
-            {key: getattr(run, key) for key in ("log", "steps", "first", "last")} for run in runs if run.steps
-        ],
+        "sign": one.sign,
+        "what": one.what,
+        "confidence": "certain" if one.is_certain else "possible",
+        "log": one.log,
+        "metric": one.series.name,
+        **signs.TEXTS[one.sign],
+        "steps": [step for step, _ in one.shown()],
+        "values": [value if math.isfinite(value) else None for _, value in one.shown()],
     }
-
-
-def _paragraph(text: str, indent: str = "    ") -> str:
-    return "\n".join(wrapped(text, rest=indent))

@@ -52,7 +52,7 @@ def shipped():
 
 def ask(text, shipped):
     diagnosis = Diagnosis(shipped)
-    diagnosis.read("log", reader.read_stream(io.BytesIO(text.encode()), "log", diagnosis.search))
+    diagnosis.read("log", reader.read_stream(io.BytesIO(text.encode()), "log"))
     diagnosis.end()
     return [sorted(one.failure.id for one in found) for found in (diagnosis.documented, diagnosis.possible)]
 

@@ -9,8 +9,7 @@ import pytest
 from first_documents import TRANSCRIPTS
 
 from pytest_rlregress.diagnosis import reader
-from pytest_rlregress.diagnosis.findings import Diagnosis
-from pytest_rlregress.diagnosis.matching import name_test
+from pytest_rlregress.diagnosis.findings import Diagnosis, name_test
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.verdicts import Outcome
 
@@ -33,7 +32,7 @@ def diagnose(known, *texts):
     diagnosis = Diagnosis(known)
     for text in texts:
         stream = io.BytesIO(text if isinstance(text, bytes) else text.encode())
-        diagnosis.read("log", reader.read_stream(stream, "log", diagnosis.search))
+        diagnosis.read("log", reader.read_stream(stream, "log"))
     diagnosis.end()
     return diagnosis
 

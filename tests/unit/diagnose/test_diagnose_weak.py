@@ -9,7 +9,7 @@ from made_failures import write_failures
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.diagnosis import reader
-from pytest_rlregress.diagnosis.matching import name_test
+from pytest_rlregress.diagnosis.findings import name_test
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.verdicts import Outcome, bears, judge
 

@@ -1,0 +1,301 @@
+"""Read what trainers write each step: verl's console lines, TRL's and transformers' dicts, JSON lines, transformers'
+trainer states, TensorBoard's events."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Metric -> the names of trainers for it, the most telling first. The first that a run has is the one that is judged.
+#: verl's are those of ``trainer/ppo/metric_utils.py`` and ``rollout_corr_helper.py``, TRL's of ``grpo_trainer.py``.
+NAMES: dict[str, tuple[str, ...]] = {
+    # verl's score is the judge's, its reward what a KL penalty left of it.
+    "reward": ("critic/score/mean", "critic/rewards/mean", "reward"),
+    "highest reward": ("critic/score/max", "critic/rewards/max"),
+    "lowest reward": ("critic/score/min", "critic/rewards/min"),
+    "spread of rewards": ("reward_std",),
+    "groups without spread": ("frac_reward_zero_std",),
+    "mean advantage": ("critic/advantages/mean",),
+    "highest advantage": ("critic/advantages/max",),
+    "lowest advantage": ("critic/advantages/min",),
+    "aborted": ("response/aborted_ratio",),
+    "gradient norm": ("actor/grad_norm", "grad_norm"),
+    "entropy": ("actor/entropy", "actor/entropy_loss", "entropy"),
+    "clip fraction": ("actor/pg_clipfrac", "clip_ratio/region_mean", "clip_ratio"),
+    "cut short": ("response_length/clip_ratio", "completions/clipped_ratio"),
+    "shortest completion": ("response_length/min", "completions/min_length"),
+    "longest completion": ("response_length/max", "completions/max_length"),
+    # Between the engine's log-probabilities and the trainer's. The last names are slime's and those of verl 0.6.
+    "gap": (
+        "sampling/sampling_logp_difference/mean",
+        "training/rollout_probs_diff_mean",
+        "rollout_corr/log_ppl_abs_diff",
+        "rollout_corr/k3_kl",
+        "train_rollout_logprob_abs_diff",
+        "mismatch/mismatch_log_ppl_abs_diff",
+        "mismatch/mismatch_k3_kl",
+    ),
+}
+_JUDGED = {name for names in NAMES.values() for name in names}
+# Where wandb and TensorBoard have a step, the trainer's before the logger's.
+_STEPS = ("global_step", "training/global_step", "step", "_step")
+#: How many steps are kept of a log: no run of a trainer for LLMs has logged as many.
+MOST_STEPS = 20_000
+# From this number on it isn't a step.
+_NO_STEP = 2**63
+
+_NUMBER = rb"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_VERL_LINE = re.compile(rb"step:(\d{1,18}) - ([^\r\n]+)")
+_VERL_METRIC = re.compile(rb"([\w/.@-]+):(?:np\.\w+\()?(" + _NUMBER + rb")")  # numpy 2 prints its own class around it
+_DICT = re.compile(rb"\{'[^{}\r\n]*\}")
+_DICT_METRIC = re.compile(rb"'([^'\r\n]+)': '?(" + _NUMBER + rb"|None)\b")  # transformers prints numbers as texts
+_JSON_LINE = re.compile(rb'\{"[^\r\n]*\}')
+_SETTING = re.compile(rb"'(train_batch_size|ppo_mini_batch_size|ppo_epochs)': (\d+)")
+_LONGEST = 100_000  # of a trainer's line
+# The names under which a folder has what trainers write; the content decides what a file is.
+_STATE = "trainer_state.json"
+_IN_FOLDERS = ("*tfevents*", _STATE, "*.jsonl")
+_HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Series:
+    """A metric, step by step.
+
+    Attributes:
+        name: As trainers print it.
+        by_step: In the order of the log; NaN where something else than a number was logged.
+    """
+
+    name: str
+    by_step: dict[int, float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return how many steps it has."""
+        return len(self.by_step)
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps."""
+        return list(self.by_step)
+
+    @property
+    def values(self) -> list[float]:
+        """The values."""
+        return list(self.by_step.values())
+
+    def where(self, test: Callable[[int, float], bool]) -> Series:
+        """Return the part of it whose step and value pass a test."""
+        return Series(self.name, {step: value for step, value in self.by_step.items() if test(step, value)})
+
+    def numbers(self) -> Series:
+        """Return the part that is finite: a metric may be undefined at a step."""
+        return self.where(lambda _, value: math.isfinite(value))
+
+    def after(self, step: int) -> Series:
+        """Return the part behind a step."""
+        return self.where(lambda at, _: at > step)
+
+    def is_always(self, wanted: float) -> bool:
+        """Return whether there are values, and all are this one."""
+        return set(self.values) == {wanted}
+
+
+@dataclass
+class Run:
+    """A run's metrics, as one log has them.
+
+    Attributes:
+        log: Its name.
+        numbered: Whether the trainer wrote the steps' numbers; else they are counted as they come.
+        settings: Numbers of the trainer's configuration that it printed, by key: several where several parts of it have
+            the key.
+        steps: Their numbers, in the order of the log.
+    """
+
+    log: str
+    numbered: bool = True
+    settings: dict[str, set[float]] = field(default_factory=dict)
+    steps: dict[int, None] = field(default_factory=dict)
+    _series: dict[str, Series] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        """The first step in the log."""
+        return next(iter(self.steps))
+
+    @property
+    def last(self) -> int:
+        """The last step in the log."""
+        return next(reversed(self.steps))
+
+    def add(self, step: int | None, values: Mapping[str, float]) -> None:
+        """Add the values of a step; of two that one step has, the first counts."""
+        if not self.steps:
+            self.numbered = step is not None
+        elif self.numbered != (step is not None):  # of another writer: the two would mix
+            return
+        if step is None:
+            step = len(self.steps) + 1
+        if step in self.steps or len(self.steps) < MOST_STEPS:
+            self.steps[step] = None
+            for name, value in values.items():
+                self._series.setdefault(name, Series(name)).by_step.setdefault(step, value)
+
+    def get(self, metric: str) -> Series:
+        """Return the series of a metric of ``NAMES``, empty where the run has none."""
+        return next((self._series[name] for name in NAMES[metric] if name in self._series), Series(metric))
+
+    def gaps(self) -> list[Series]:
+        """Return every series of a gap between engine and trainer, those values that are numbers."""
+        found = [self._series[name].numbers() for name in NAMES["gap"] if name in self._series]
+        return [gap for gap in found if gap]
+
+    def feed(self, block: bytes) -> None:
+        """Read the metrics in a block of whole lines. Plain texts are looked for first: most blocks have none."""
+        if len(self.steps) >= MOST_STEPS:
+            return
+        if b"_size': " in block:
+            for key, value in _SETTING.findall(block):
+                self.settings.setdefault(key.decode(), set()).add(float(value))
+        rows: list[tuple[int, Iterable[tuple[str, Any]]]] = []
+        if b"step:" in block:
+            rows += [(line.start(), _verl_items(line)) for line in _VERL_LINE.finditer(block)]
+        if b"{'" in block:
+            dicts = (line for line in _DICT.finditer(block) if b"'epoch': " in line[0])  # others are settings
+            rows += [(line.start(), _dict_items(line[0])) for line in dicts]
+        if b'step"' in block:
+            lines = (line for line in _JSON_LINE.finditer(block) if b'step"' in line[0])
+            rows += [(line.start(), _json_items(line[0])) for line in lines]
+        for _, items in sorted(rows, key=lambda row: row[0]):
+            self.add_row(items)
+
+    def add_row(self, items: Iterable[tuple[str, Any]]) -> None:
+        """Add what was logged at once, if metrics that are judged are among it: names and values, the step's too."""
+        steps: dict[str, int] = {}
+        values = {}
+        for printed, value in items:
+            name, number = printed.removeprefix("train/"), _as_number(value)  # transformers puts it before each name
+            if number is None:
+                continue
+            if name in _STEPS and abs(number) < _NO_STEP:
+                steps[name] = int(number)
+            elif name in _JUDGED:
+                values[name] = number
+        if values:
+            self.add(next((steps[name] for name in _STEPS if name in steps), None), values)
+
+
+def _as_number(value: Any) -> float | None:
+    """Return a logged value as a number, NaN for the null or the text that JSON writers put there; None for others."""
+    if value is None or value == "None":
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
+
+
+def _verl_items(line: re.Match[bytes]) -> Iterator[tuple[str, str]]:
+    # The step that counts is the one before the metrics, whatever verl logs beside them.
+    yield _STEPS[0], line[1].decode()
+    for name, value in _VERL_METRIC.findall(line[2][:_LONGEST]):
+        if name.decode() in _JUDGED:
+            yield name.decode(), value.decode()
+
+
+def _dict_items(text: bytes) -> Iterator[tuple[str, str]]:
+    for name, value in _DICT_METRIC.findall(text[:_LONGEST]):
+        yield name.decode(errors="replace"), value.decode()
+
+
+def _json_items(text: bytes) -> Iterable[tuple[str, Any]]:
+    """Return the items of an object on one line; verl's file logger has the metrics one level deeper."""
+    try:
+        read = json.loads(text) if len(text) <= _LONGEST else None
+    except ValueError:
+        return ()
+    if not isinstance(read, Mapping):
+        return ()
+    data = read.get("data")
+    return [*read.items(), *(data.items() if isinstance(data, Mapping) else ())]
+
+
+class MetricFileError(ValueError):
+    """A file of metrics that cannot be read; the message names it and says why."""
+
+
+def read_file(path: Path) -> Run | None:
+    """Read TensorBoard's events or a trainer state, known by their content; None for any other file, as a log.
+
+    Raises:
+        MetricFileError: It is damaged, or its reader isn't installed.
+        OSError: It cannot be opened.
+    """
+    if not path.is_file():  # a pipe is read once, by who reads logs
+        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if b"brain.Event:" in head[:64]:
+        rows = _tensorboard(path)
+    elif head.lstrip()[:1] == b"{" and b'"log_history"' in head:
+        rows = _trainer_state(path)
+    else:
+        return None
+    run = Run(str(path))
+    for items in rows:
+        run.add_row(items)
+    return run
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return a path, or of a folder the files of metrics in it and below; itself, where there are none.
+
+    Of a run's checkpoints, each of which has all that came before, the last one counts.
+    """
+    if not path.is_dir():
+        return [path]
+    found = sorted({file for pattern in _IN_FOLDERS for file in path.rglob(pattern) if file.is_file()})
+    last: dict[Path, Path] = {}
+    for file in (file for file in found if file.name == _STATE):
+        run = file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent
+        last[run] = max(last.get(run, file), file, key=_checkpoint)
+    return [file for file in found if file.name != _STATE or file in last.values()] or [path]
+
+
+def _checkpoint(path: Path) -> float:
+    """Return the number of the checkpoint that has a trainer state; one outside of any is of the end."""
+    number = path.parent.name.removeprefix("checkpoint-")
+    return int(number) if number.isdigit() else math.inf
+
+
+def _trainer_state(path: Path) -> Iterator[list[tuple[str, Any]]]:
+    try:
+        history = json.loads(path.read_bytes())["log_history"]
+        yield from (list(entry.items()) for entry in history)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise MetricFileError(f"{path}: no trainer state of transformers' ({error})") from None
+
+
+def _tensorboard(path: Path) -> Iterator[list[tuple[str, Any]]]:
+    try:
+        from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError:
+        raise MetricFileError(
+            f"{path}: events of TensorBoard, whose reader is not installed: pip install tensorboard"
+        ) from None
+    for event in EventFileLoader(str(path)).Load():
+        for value in event.summary.value:
+            number = make_ndarray(value.tensor) if value.HasField("tensor") else None
+            if number is not None and number.size == 1 and number.dtype.kind in "fiu":
+                yield [("step", event.step), (value.tag, float(number.reshape(-1)[0]))]

@@ -1,1 +1,0 @@
-"""What trainers write each step, as evidence: read from logs and metric files, and judged by signs of failures."""
