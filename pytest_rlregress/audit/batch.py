@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.audit.columns import LOG_PROBS, OF_RESPONSES, checked_kind, needs_masks
+from pytest_rlregress.audit.columns import LOG_PROBS, OF_RESPONSES, needs_masks
 from pytest_rlregress.audit.columns import BatchError as BatchError
 from pytest_rlregress.audit.findings import Finding, found_rows
+from pytest_rlregress.util.text import plural
 
 if TYPE_CHECKING:
     import torch
 
 _IDS = ("input_ids", "prompts", "responses", "position_ids")
+_DIMENSIONS = {"rewards": (1, 2), "advantages": (1, 2), "position_ids": (2, 3)}
 _LENGTHS = "keep one number for each token of the response in every column, and cut or pad all of them together"
 
 
@@ -37,7 +39,7 @@ class TokenRows:
     attended: torch.Tensor
     mask: torch.Tensor
     columns: dict[str, Any]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding]
 
     def log_probs(self) -> dict[str, torch.Tensor]:
         """Return the columns of log-probabilities."""
@@ -56,14 +58,15 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
     """
     import torch
 
-    parts = dict(values)
-    _check_kinds(parts, names)
+    def join(left: torch.Tensor | None, right: torch.Tensor) -> torch.Tensor:
+        return right if left is None else torch.cat([left.to(right.dtype), right], dim=1)
+
+    parts = {name: _check_kind(name, names.get(name, name), value) for name, value in values.items()}
     if "completion_mask" in parts:  # TRL: padding and end, of the completion alone; what tools said is apart
         completion = parts.pop("completion_mask").bool()
-        parts.setdefault(
-            "response_mask", completion & parts["tool_mask"].bool() if "tool_mask" in parts else completion
-        )
-        parts.setdefault("attention_mask", _joined(parts.get("prompt_mask"), completion))
+        trained = completion & parts["tool_mask"].bool() if "tool_mask" in parts else completion
+        parts.setdefault("response_mask", trained)
+        parts.setdefault("attention_mask", join(parts.get("prompt_mask"), completion))
     needs_masks(parts, names.values())
     for name in _IDS:
         if name in parts and parts[name].dtype != torch.int32:  # of unsigned ones torch knows little
@@ -72,79 +75,69 @@ def token_rows(values: Mapping[str, Any], names: Mapping[str, str]) -> TokenRows
         if name in parts and not parts[name].is_floating_point():
             parts[name] = parts[name].double()
     mask, attention = parts.pop("response_mask").bool(), parts.pop("attention_mask").bool()
-    responses, ids = parts.pop("responses", None), parts.pop("input_ids", None)
-    width = _response_width(parts, responses, mask)
+    responses, ids, prompts = parts.pop("responses", None), parts.pop("input_ids", None), parts.get("prompts")
+    # How many tokens a response has: what most of the ids, the columns and the mask say.
+    said = [parts[name].shape[1] for name in OF_RESPONSES if name in parts and parts[name].dim() == 2]
+    width = max(set(said), key=said.count) if said else mask.shape[1]
+    width = width if responses is None else responses.shape[1]
     if not width:
         raise BatchError("its responses are 0 tokens wide")
-    if mask.shape[1] > width and mask.shape[1] == attention.shape[1]:
+    whole = attention.shape[1]
+    if mask.shape[1] > width and mask.shape[1] == whole:
         mask = mask[:, -width:]  # a mask of prompt and response
     if ids is None and responses is not None:
-        prompts = parts.get("prompts")
-        whole = prompts is not None and prompts.shape[1] + responses.shape[1] == attention.shape[1]
-        ids = _joined(prompts if whole else None, responses)
-    findings = _widths(parts, names, width, mask, attention, responses, ids)
-    if mask.shape[1] != width:
-        mask = mask.new_zeros(len(mask), width)
-    attended = attention[:, -width:] if attention.shape[1] >= width else mask
-    if ids is not None and (ids.shape != attention.shape or ids.shape[1] < width):
-        ids = None
-    if responses is not None and responses.shape[1] != width:
-        responses = None
-    if responses is None and ids is not None:
-        responses = ids[:, -width:]
-    return TokenRows(ids, attention, responses, attended, mask, parts, findings)
+        ids = join(prompts if prompts is not None and prompts.shape[1] + width == whole else None, responses)
 
-
-def _joined(left: torch.Tensor | None, right: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return right if left is None else torch.cat([left.to(right.dtype), right], dim=1)
-
-
-def _response_width(parts: Mapping[str, Any], responses: torch.Tensor | None, mask: torch.Tensor) -> int:
-    """Find how many tokens a response has: what most of the ids, the mask and the columns say."""
-    if responses is not None:
-        return int(responses.shape[1])
-    said: list[int] = [parts[name].shape[1] for name in OF_RESPONSES if name in parts and parts[name].dim() == 2]
-    return max(set(said), key=said.count) if said else int(mask.shape[1])
-
-
-def _widths(
-    parts: dict[str, Any],
-    names: Mapping[str, str],
-    width: int,
-    mask: torch.Tensor,
-    attention: torch.Tensor,
-    responses: torch.Tensor | None,
-    ids: torch.Tensor | None,
-) -> list[Finding]:
-    """Columns that are not as wide as they must be; such columns of the response are taken out."""
+    # Columns that are not as wide as they must be; such columns of the response are taken out.
     wrong = {}
+    wide = f"the responses are {width} wide"
     if mask.shape[1] != width:
-        wrong["response_mask"] = (mask.shape[1], f"the responses are {width} wide")
+        wrong["response_mask"] = (mask.shape[1], wide)
     for name in (*OF_RESPONSES, "advantages"):
         if name in parts and parts[name].dim() == 2 and parts[name].shape[1] != width:
-            wrong[name] = (parts.pop(name).shape[1], f"the responses are {width} wide")
-    whole = attention.shape[1]
+            wrong[name] = (parts.pop(name).shape[1], wide)
     if whole < width:
         wrong["attention_mask"] = (whole, f"the responses alone are {width} wide")
     for name, value in (("input_ids", ids), ("position_ids", parts.get("position_ids"))):
         if value is not None and value.shape[-1] != whole:
             wrong[name if name in names else "responses"] = (value.shape[-1], f"the attention mask is {whole} wide")
-    prompts = parts.get("prompts")
     if prompts is not None and responses is not None and prompts.shape[1] + width != whole and "input_ids" in names:
         wrong["prompts"] = (prompts.shape[1], f"the attention mask is {whole} wide and the responses are {width}")
-    rows = list(range(len(mask)))
-    return [
+    findings = [
         finding
         for name, (has, but) in wrong.items()
-        for finding in found_rows("lengths", names.get(name, name), rows, f"is {has} tokens wide, and {but}", _LENGTHS)
+        for finding in found_rows(
+            "lengths", names.get(name, name), range(len(mask)), f"is {has} tokens wide, and {but}", _LENGTHS
+        )
     ]
 
+    if mask.shape[1] != width:
+        mask = mask.new_zeros(len(mask), width)
+    attended = attention[:, -width:] if whole >= width else mask
+    if ids is not None and (ids.shape != attention.shape or whole < width):
+        ids = None
+    if responses is None and ids is not None:
+        responses = ids[:, -width:]
+    return TokenRows(ids, attention, responses, attended, mask, parts, findings)
 
-def _check_kinds(parts: dict[str, Any], names: Mapping[str, str]) -> None:
-    for name, value in parts.items():
-        if not hasattr(value, "dim") or name == "uid":
-            continue
-        dims = {"rewards": (1, 2), "advantages": (1, 2), "position_ids": (2, 3)}.get(name, (2,))
-        checked_kind(name, names.get(name, name), value, dims, name in _IDS)
+
+def _check_kind(name: str, column: str, value: Any) -> Any:
+    """Return a tensor that has the dimensions that it must have, and whole numbers where it must.
+
+    Raises:
+        BatchError: It hasn't.
+    """
+    if not hasattr(value, "dim") or name == "uid":
+        return value
+    if getattr(value, "is_nested", False):
+        raise BatchError(f"the column {column} is a nested tensor; pad it: torch.nested.to_padded_tensor")
+    dimensions = _DIMENSIONS.get(name, (2,))
+    if value.dim() not in dimensions:
+        wanted = " or ".join(plural(one, "dimension") for one in dimensions)
+        raise BatchError(
+            f"the column {column} has the shape {tuple(value.shape)}; {name} has {wanted}: rows"
+            + (" and tokens" if 2 in dimensions else "")
+        )
+    if name in _IDS and value.is_floating_point():
+        raise BatchError(f"the column {column} is {str(value.dtype).removeprefix('torch.')}; {name} are whole numbers")
+    return value

@@ -61,7 +61,7 @@ def mask_inside_attention(mask: torch.Tensor, attended: torch.Tensor, column: st
 
 
 def mask_has_tokens(mask: torch.Tensor, column: str = "response_mask") -> list[Finding]:
-    """Return every row has a token to train on."""
+    """Check that every row has a token to train on."""
     rows = (~mask.any(dim=1)).nonzero()[:, 0].tolist()
     return found_rows(
         "mask",
@@ -75,7 +75,7 @@ def mask_has_tokens(mask: torch.Tensor, column: str = "response_mask") -> list[F
 def reward_is_trained_on(
     rewards: torch.Tensor, mask: torch.Tensor, column: str = "token_level_scores"
 ) -> list[Finding]:
-    """Return a reward stands on a token that is trained on: on another one it is masked away and the row gets none."""
+    """Check that a reward stands on a token that is trained on: on another one it is masked away."""
     return found_tokens(
         "reward",
         column,
@@ -203,7 +203,7 @@ def ends_kept(
     ends: Collection[int],
     columns: tuple[str, str] = ("responses", "response_mask"),
 ) -> list[Finding]:
-    """Return a response that ended before the limit ends with an end token, which is trained on.
+    """Check that a response that ended before the limit ends with an end token, which is trained on.
 
     One that fills its row was cut by the limit, and may lack it.
     """

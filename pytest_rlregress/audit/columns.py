@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
-
-from pytest_rlregress.util.text import plural
 
 
 class BatchError(Exception):
@@ -37,19 +34,6 @@ NAMES: dict[str, tuple[str, ...]] = {
 LOG_PROBS = ("old_log_probs", "rollout_log_probs", "ref_log_prob")
 #: Columns of one number for each token of the response.
 OF_RESPONSES = (*LOG_PROBS, "token_level_scores", "token_level_rewards", "returns", "values")
-#: What only one trainer says.
-_ONLY = {
-    "verl": ("responses", "response_mask", "old_log_probs", "ref_log_prob", "token_level_scores"),
-    "TRL": ("completion_ids", "completion_mask", "old_per_token_logps", "sampling_per_token_logps"),
-    "OpenRLHF": ("sequences", "action_mask", "action_log_probs", "base_action_log_probs"),
-}
-
-
-def trainer_of(columns: Collection[str]) -> str:
-    """Return the trainer whose names most of the columns have; empty if there is no such trainer."""
-    count = {trainer: len({*names} & {*columns}) for trainer, names in _ONLY.items()}
-    best = max(count, key=lambda trainer: count[trainer])
-    return best if count[best] else ""
 
 
 def find_columns(columns: Collection[str], mapped: Mapping[str, str]) -> dict[str, str]:
@@ -110,34 +94,13 @@ def needs_masks(found: Mapping[str, str], columns: Iterable[str]) -> None:
     Raises:
         BatchError: One of the two is missing.
     """
-    lacking = []
-    if not {"response_mask", "completion_mask"} & found.keys():
-        lacking.append(("response_mask", "what is trained on"))
-    if not {"attention_mask", "completion_mask"} & found.keys():
-        lacking.append(("attention_mask", "what is attended to, and what is padding"))
+    masks = {"response_mask": "what is trained on", "attention_mask": "what is attended to, and what is padding"}
+    lacking = [name for name in masks if not {name, "completion_mask"} & found.keys()]
     if lacking:
-        masks = " and ".join(f"no {name} ({meaning})" for name, meaning in lacking)
-        names = "; ".join(f"{name}: {', '.join(NAMES[name])}" for name, _ in lacking)
+        said = " and ".join(f"no {name} ({masks[name]})" for name in lacking)
+        names = "; ".join(f"{name}: {', '.join(NAMES[name])}" for name in lacking)
         raise BatchError(
-            f"it has {masks}, without which padding cannot be told from tokens. Looked for {names}; TRL's "
+            f"it has {said}, without which padding cannot be told from tokens. Looked for {names}; TRL's "
             f"completion_mask and prompt_mask are both. It has {listed(columns)}. Where the mask has another name: "
-            f"--map {lacking[0][0]}=COLUMN"
+            f"--map {lacking[0]}=COLUMN"
         )
-
-
-def checked_kind(name: str, column: str, value: Any, dims: tuple[int, ...], whole: bool) -> None:
-    """See that a tensor has so many dimensions, and whole numbers where it must.
-
-    Raises:
-        BatchError: It doesn't.
-    """
-    if getattr(value, "is_nested", False):
-        raise BatchError(f"the column {column} is a nested tensor; pad it: torch.nested.to_padded_tensor")
-    if value.dim() not in dims:
-        wanted = " or ".join(plural(dim, "dimension") for dim in dims)
-        raise BatchError(
-            f"the column {column} has the shape {tuple(value.shape)}; {name} has {wanted}: rows"
-            + (" and tokens" if 2 in dims else "")
-        )
-    if whole and value.is_floating_point():
-        raise BatchError(f"the column {column} is {str(value.dtype).removeprefix('torch.')}; {name} are whole numbers")

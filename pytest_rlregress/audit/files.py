@@ -78,6 +78,11 @@ def open_batch(path: Path) -> BatchFile:
     try:
         return _open(path, begin, mapped)
     except pickles.RefusedName as refused:
+        if str(refused).startswith("torch."):
+            raise BatchError(
+                "it is a plain pickle of tensors, which can't be read without calling what it names. Write it with "
+                "torch: torch.save(batch, path)"
+            ) from refused
         raise BatchError(
             f"it is a pickle that asks for {refused}, which a batch of tensors does not need: nothing of it was "
             f"imported or called, and it is not read. Where that is your own, leave that column out, or {_TENSORS_ONLY}"

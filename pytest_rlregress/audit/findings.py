@@ -78,24 +78,19 @@ def found_rows(
     return [Finding(check, column, what, instead, len(rows), 0, places)] if rows else []
 
 
-def later(findings: Iterable[Finding], rows: int) -> list[Finding]:
-    """Return the findings of a piece of a batch that begins at this row."""
+def move(findings: Iterable[Finding], rows: int) -> list[Finding]:
+    """Return the findings of a piece of a batch that begins at this row, by the rows of the batch."""
     return [
         replace(one, places=tuple(replace(place, row=place.row + rows) for place in one.places)) for one in findings
     ]
 
 
-def merged(findings: Iterable[Finding]) -> list[Finding]:
+def merge(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings of pieces, in their order, those of one sentence about one column as one."""
-    kept: dict[tuple[str, str, str], Finding] = {}
+    kept: dict[tuple[str, str], Finding] = {}
     for one in findings:
-        key = (one.check, one.column, one.what)
-        if before := kept.get(key):
-            one = replace(
-                before,
-                rows=before.rows + one.rows,
-                tokens=before.tokens + one.tokens,
-                places=(before.places + one.places)[:SHOWN],
-            )
-        kept[key] = one
+        if before := kept.get((one.column, one.what)):
+            rows, tokens = before.rows + one.rows, before.tokens + one.tokens
+            one = replace(before, rows=rows, tokens=tokens, places=(before.places + one.places)[:SHOWN])
+        kept[one.column, one.what] = one
     return list(kept.values())

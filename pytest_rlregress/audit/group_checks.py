@@ -23,7 +23,7 @@ def rows_of(group: Iterable[Hashable]) -> dict[Hashable, list[int]]:
 
 
 def group_sizes(groups: Mapping[Hashable, Sequence[int]], column: str = "uid") -> list[Finding]:
-    """Return all groups have as many rows. Groups of one row throughout aren't groups, and nothing is found."""
+    """Check that all groups have as many rows. Groups of one row throughout aren't groups, and nothing is found."""
     sizes = Counter(map(len, groups.values()))
     if len(sizes) < 2:
         return []

@@ -66,12 +66,11 @@ def add(
         BatchError: The directory has no model, or one that does not fit the batch.
     """
     columns = [name for name in _COLUMNS if rows and name in rows[0].reported]
-    if not columns:
-        report.unchecked["gap"] = "there are no log-probabilities of tokens that are trained on"
-        return
     whole = [row for row in rows if all(row.trained)]
-    if not whole:
-        report.unchecked["gap"] = f"each of {len(rows)} rows has tokens in its response that are not trained on"
+    if not columns or not whole:
+        no_columns = "there are no log-probabilities of tokens that are trained on"
+        not_whole = f"each of {len(rows)} rows has tokens in its response that are not trained on"
+        report.unchecked["gap"] = not_whole if columns else no_columns
         return
     model = _load(directory, rows, names)
     report.checked.append("gap")

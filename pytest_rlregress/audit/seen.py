@@ -4,15 +4,13 @@ columns of log-probabilities are apart, and whether they are of one text."""
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.audit import checks
 from pytest_rlregress.audit.batch import TokenRows
 from pytest_rlregress.audit.findings import Finding, Place
-from pytest_rlregress.audit.group_checks import rows_of
 
 if TYPE_CHECKING:
     import torch
@@ -45,16 +43,6 @@ class SeenRows:
     lengths: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
 
-    @cached_property
-    def groups(self) -> dict[Hashable, list[int]]:
-        """The rows of each group, after the last row."""
-        return rows_of(self.group)
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether a group has more than one row."""
-        return len(self.groups) < len(self.group)
-
     def add(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
         """Keep what is needed of these rows."""
         if rows is not None and rows.ids is not None and rows.responses is not None:
@@ -66,13 +54,14 @@ class SeenRows:
         sampled = rows.attended & ~_before_response(rows)
         self.samples += _hashes(responses, sampled)
         self.lengths += sampled.sum(dim=1).tolist()
-        for log_probs in list(rows.log_probs().values())[:1]:
-            trained = log_probs.masked_fill(~rows.mask, 0).double()
-            self.log_probs += trained.sum(dim=1).tolist()
+        if log_probs := list(rows.log_probs().values()):
+            self.log_probs += log_probs[0].masked_fill(~rows.mask, 0).double().sum(dim=1).tolist()
 
     def _add_groups(self, rows: TokenRows | None, values: Mapping[str, Any]) -> None:
         if "uid" in values:
-            self.group += [one if isinstance(one, int) else str(one) for one in _as_list(values["uid"])]
+            uids = values["uid"]
+            uids = uids.tolist() if hasattr(uids, "tolist") else uids
+            self.group += [one if isinstance(one, int) else str(one) for one in uids]
         elif isinstance(values.get("prompts"), list):  # texts, or conversations
             self.group += map(str, values["prompts"])
         elif rows is not None and rows.ids is not None and rows.attention is not None:
@@ -88,9 +77,9 @@ class SeenRows:
         if name is None:
             return
         value, self.reward_column = columns[name], self.names.get(name, name)
+        if rows is not None and value.shape == rows.mask.shape:
+            value = value.masked_fill(~rows.mask, 0)
         if value.dim() == 2:
-            masked = rows is not None and value.shape == rows.mask.shape
-            value = value.masked_fill(~rows.mask, 0) if rows is not None and masked else value
             value = value.sum(dim=1)
         self.rewards += value.tolist()
 
@@ -116,10 +105,6 @@ def _hashes(ids: torch.Tensor, kept: torch.Tensor) -> list[Hashable]:
     place = kept.cumsum(dim=1)
     hashes = ((ids.long() + 1) * factors[place] * kept).sum(dim=1)
     return [(hashed, count) for hashed, count in zip(hashes.tolist(), place[:, -1].tolist(), strict=True)]
-
-
-def _as_list(values: Any) -> Sequence[Any]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 @dataclass
@@ -167,7 +152,7 @@ class ColumnComparison:
             return [mean]
         return [f"{mean}, at most {self.largest:.3g} (row {self.place.row}, token {self.place.token})"]
 
-    def unrelated(self, names: Mapping[str, str]) -> list[Finding]:
+    def find_unrelated(self, names: Mapping[str, str]) -> list[Finding]:
         """Return a finding where the columns are no nearer to each other than each to its neighbour's tokens."""
         if self.place is None or self.pairs < _TOKENS:
             return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -230,24 +230,30 @@ def _failure(path: Path, text: str) -> Failure:
         )
     place = f"{path}: failure {failure_id}"
     values = toml_table.check(toml_table.parse(text, path, CatalogueError), place, CatalogueError, _REQUIRED, _OPTIONAL)
-    wheres, found, refuted = [], [], []
-    for index, one in enumerate(values.pop("refuted", ()), 1):
-        where = f"{place}, refuted {index}"
-        refuted.append(RefutedRemedy(**toml_table.check(one, where, CatalogueError, _REFUTED)))
-    for index, one in enumerate(values.pop("expected_where", ()), 1):
-        where = f"{place}, expected_where {index}"
-        wheres.append(ExpectedWhere(**toml_table.check(one, where, CatalogueError, {"verdict": _VERDICT}, _WHERE)))
+
+    def tables(key: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield each of the tables of a key, with its place."""
+        for index, one in enumerate(values.pop(key, ()), 1):
+            yield f"{place}, {key} {index}", one
+
     own_holes = values.pop("where", {})
-    said = values.pop("says", ())
-    tables = [*([{"says": said}] if said else []), *values.pop("signature", ())]
-    for index, one in enumerate(tables, 1):
-        found += signatures.read(one, own_holes, f"{place}, signature {index}", CatalogueError)
+    if said := values.pop("says", ()):
+        values["signature"] = [{"says": said}, *values.get("signature", ())]
     return Failure(
         id=failure_id,
         source=path,
-        refuted=tuple(refuted),
-        expected_where=tuple(wheres),
-        signatures=tuple(found),
+        refuted=tuple(
+            RefutedRemedy(**toml_table.check(one, where, CatalogueError, _REFUTED)) for where, one in tables("refuted")
+        ),
+        expected_where=tuple(
+            ExpectedWhere(**toml_table.check(one, where, CatalogueError, {"verdict": _VERDICT}, _WHERE))
+            for where, one in tables("expected_where")
+        ),
+        signatures=tuple(
+            found
+            for where, one in tables("signature")
+            for found in signatures.read(one, own_holes, where, CatalogueError)
+        ),
         remedies=values.pop("remedy"),
         **values,
     )
@@ -291,15 +297,10 @@ def load(folders: Iterable[Path]) -> Catalogue:
     """Read every ``failure.toml`` below ``folders``.
 
     Raises:
-        CatalogueError: Malformed TOML, unknown or missing key, bad regular expression, an id given twice; or a
-            file of several failures, as earlier releases read it.
+        CatalogueError: Malformed TOML, unknown or missing key, bad regular expression, an id given twice.
     """
     catalogue = Catalogue()
-    for path in (path for folder in folders for path in sorted(folder.rglob("failure*.toml"))):
-        if path.name == "failures.toml":
-            raise CatalogueError(f"{path}: each failure needs a folder with a {ENTRY}: rlregress new --help")
-        if path.name != ENTRY:
-            continue
+    for path in (path for folder in folders for path in sorted(folder.rglob(ENTRY))):
         failure = _failure(path, toml_table.read(path, CatalogueError))
         if failure.id in catalogue:
             raise CatalogueError(f"{path}: failure {failure.id}: id also given in {catalogue[failure.id].source}")

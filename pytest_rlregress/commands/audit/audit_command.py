@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.audit import columns, files, model_gap
 from pytest_rlregress.audit.batch import BatchError
-from pytest_rlregress.audit.findings import Finding
-from pytest_rlregress.audit.rules import CHECKS
-from pytest_rlregress.audit.whole import Audit, AuditReport, has_tokens
+from pytest_rlregress.audit.whole import CHECKS, Audit, AuditReport, has_tokens
 from pytest_rlregress.util.arguments import count
 from pytest_rlregress.util.text import checked_lines, plural, wrapped
 
@@ -92,62 +89,50 @@ MODEL_CHECK = {"gap": "with --model: the log-probabilities are the model's, but 
 def run(options: argparse.Namespace) -> int:
     """Read the batch, check it and print what was found; returns the exit code."""
     try:
-        report, about = _audit(options)
+        report, form = _audit(options)
     except BatchError as error:
         for line in wrapped(f"rlregress audit: {options.batch}: {error}."):
             print(line, file=sys.stderr)
         return 2
-    print((_as_json if options.json else _as_text)(str(options.batch), about, report))
+    print((_as_json if options.json else _as_text)(str(options.batch), form, report))
     return 1 if report.findings else 0
 
 
-def _audit(options: argparse.Namespace) -> tuple[AuditReport, dict[str, str]]:
+def _audit(options: argparse.Namespace) -> tuple[AuditReport, str]:
+    """Return what the checks found, and which program wrote the batch."""
     try:
-        import torch  # noqa: F401
+        import torch
     except ImportError as error:
         raise BatchError(
             f"it cannot be read: torch, which the checks are made with, is not installed here ({error}): "
             "pip install torch, or run it in the trainer's environment"
         ) from error
-    batch = files.open_batch(options.batch)
+    batch, model = files.open_batch(options.batch), options.model
     found = columns.find_columns(batch.rows, dict(options.map))
     rows = columns.same_rows(found, batch.rows)
     if has_tokens(found):
         columns.needs_masks(found, batch.rows)
-    audit = Audit(found, options.eos or _ends(batch, options.model), set(options.skip) & CHECKS.keys())
+    said = batch.meta.get("eos_token_id")  # as verl's meta_info does
+    ends = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]
+    ends = options.eos or ends or (model_gap.end_tokens(model) if model else [])
+    audit = Audit(found, ends, set(options.skip) & CHECKS.keys())
     kept: list[model_gap.SampledRow] = []
     wanted = {number * rows // options.model_rows for number in range(options.model_rows)}
-    read = 0
-    for piece in _on_one_thread(batch.pieces(found)):
-        tokens = audit.add(piece)
-        if options.model and tokens:
-            kept += model_gap.sampled_rows(tokens, read, wanted)
-        read += len(next(iter(piece.values()))) if tokens is None else len(tokens.mask)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on small pieces more wait for each other, three times as long
+    try:
+        for piece in batch.pieces(found):
+            start, tokens = audit.rows, audit.add(piece)
+            if model and tokens:
+                kept += model_gap.sampled_rows(tokens, start, wanted)
+    finally:
+        torch.set_num_threads(threads)
     report = audit.report()
-    if options.model and "gap" not in options.skip:
+    if model and "gap" not in options.skip:
         said = batch.meta.get("temperature")
         temperature = options.temperature or (said if isinstance(said, int | float) and said > 0 else 1.0)
-        model_gap.add(report, kept, found, options.model, temperature)
-    return report, {"form": batch.form, "trainer": columns.trainer_of(found.values())}
-
-
-def _on_one_thread(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Pieces as they are, while torch has one thread: on small pieces more wait for each other, three times as long."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield from pieces
-    finally:
-        torch.set_num_threads(before)
-
-
-def _ends(batch: files.BatchFile, model: Path | None) -> list[int]:
-    """End tokens that the batch itself names, as verl's ``meta_info`` does, or its model."""
-    said = batch.meta.get("eos_token_id")
-    found = [one for one in (said if isinstance(said, list) else [said]) if isinstance(one, int)]
-    return found or (model_gap.end_tokens(model) if model else [])
+        model_gap.add(report, kept, found, model, temperature)
+    return report, batch.form
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -163,12 +148,12 @@ def _id(text: str) -> int:
     return int(text)
 
 
-def _as_json(file: str, about: Mapping[str, str], report: AuditReport) -> str:
+def _as_json(file: str, form: str, report: AuditReport) -> str:
     """Write one JSON object; rows and tokens are from 0."""
     return json.dumps(
         {
             "file": file,
-            **about,
+            "form": form,
             "rows": report.rows,
             "trained_tokens": report.tokens,
             "findings": [asdict(one) for one in report.findings],
@@ -181,11 +166,13 @@ def _as_json(file: str, about: Mapping[str, str], report: AuditReport) -> str:
     )
 
 
-def _as_text(file: str, about: Mapping[str, str], report: AuditReport) -> str:
+def _as_text(file: str, form: str, report: AuditReport) -> str:
     """Write the findings, then what the batch is, what was measured, what was checked and what was not."""
     lines = []
     for one in report.findings:
-        lines += [f"{one.check}: {one.column}, {_extent(one, report.rows)}", *wrapped(one.what, "  ", "  ")]
+        every = "every row" if one.rows == report.rows else plural(one.rows, "row")
+        extent = f"{plural(one.tokens, 'token')} in {every}" if one.tokens else every
+        lines += [f"{one.check}: {one.column}, {extent}", *wrapped(one.what, "  ", "  ")]
         for place in one.places:
             token = "" if place.token is None else f", token {place.token}"
             lines += wrapped(f"row {place.row}{token}{f': {place.text}' if place.text else ''}", "    ", "      ")
@@ -193,14 +180,8 @@ def _as_text(file: str, about: Mapping[str, str], report: AuditReport) -> str:
             lines.append(f"    and {one.rows - len(one.places):,} more")
         lines += [*wrapped(f"instead: {one.instead}", "  ", "    "), ""]
     found = plural(len(report.findings), "finding") if report.findings else "nothing found"
-    kind = ", ".join(filter(None, [about["form"], about["trainer"] and f"names of {about['trainer']}"]))
     tokens = f", {report.tokens:,} trained tokens" if report.tokens else ""
-    lines += wrapped(f"{file} ({kind}), {report.rows:,} rows{tokens}: {found}", rest="  ")
+    lines += wrapped(f"{file} ({form}), {report.rows:,} rows{tokens}: {found}", rest="  ")
     for note in report.notes:
         lines += wrapped(note, rest="  ")
     return "\n".join([*lines, *checked_lines(report.checked, report.unchecked.items())])
-
-
-def _extent(one: Finding, rows: int) -> str:
-    every = "every row" if one.rows == rows else plural(one.rows, "row")
-    return f"{plural(one.tokens, 'token')} in {every}" if one.tokens else every

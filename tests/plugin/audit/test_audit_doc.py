@@ -14,7 +14,7 @@ import pytest
 from installed import CHECKOUT
 
 from pytest_rlregress.audit.columns import NAMES
-from pytest_rlregress.audit.rules import CHECKS
+from pytest_rlregress.audit.whole import CHECKS
 
 pytestmark = pytest.mark.slow
 

@@ -206,9 +206,3 @@ def test_a_remedy_is_told_in_the_keys_of_the_trainer_that_is_asked_for(tmp_path)
     assert failure.remedy_with("prime-rl") == "Take less."
     only = read(tmp_path, GOOD.replace("remedy =", "remedy.verl ="))["short-column"]
     assert only.remedy_with("trl") == only.remedy == "verl: r"
-
-
-def test_a_file_for_several_failures_is_refused(tmp_path):
-    (tmp_path / "failures.toml").write_text("[[failure]]")
-    with pytest.raises(CatalogueError, match=r"failures\.toml: each failure needs a folder"):
-        load([tmp_path])
