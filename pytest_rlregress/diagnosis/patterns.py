@@ -180,13 +180,12 @@ def python_frame(text: str) -> str | None:
 
 
 def crash_frame(text: str) -> str | None:
-    """Return ``file:function`` or ``library:symbol`` of a line of the stack that a crash handler prints."""
-    found = _FAULTHANDLER_FRAME.match(text) or _UNKNOWN_FRAME.match(text)
-    return f"{found['file']}:{found['name']}" if found else native_frame(text)
+    """Return ``file:function`` of a line of the stack that a crash handler prints, or of a native one.
 
-
-def native_frame(text: str) -> str | None:
-    """Return ``library:symbol`` of a line of a native stack, ``?`` for what it does not name."""
+    It is ``library:symbol`` there, with ``?`` for what the line does not name.
+    """
+    if found := _FAULTHANDLER_FRAME.match(text) or _UNKNOWN_FRAME.match(text):
+        return f"{found['file']}:{found['name']}"
     found = next(filter(None, (pattern.match(text) for pattern in _NATIVE_FRAMES)), None)
     return found and f"{found['library'] or '?'}:{found['symbol'] or '?'}"
 

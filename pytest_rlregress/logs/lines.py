@@ -67,8 +67,6 @@ _PREFIX = re.compile(
     """,
     re.VERBOSE,
 )
-# A line of a report in Markdown, as ComfyUI writes it: "- **Exception Message:** No module named 'vllm'".
-_MARKDOWN = re.compile(r"^[-*] \*\*(?P<name>[\w ]+):\*\*(?= )")
 _MOST_PREFIXES = 8
 _INITIALS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # A side of a box: as it is, as a wrong encoding shows it, and in ASCII, where the other side must be there too.
@@ -78,9 +76,8 @@ _BOXED_ASCII = re.compile(r"^\s*(?P<side>[|?]|\ufffd{1,3}) (?P<inner>.{60,}?)\s*
 _FRAME = r'File "[^"\n]{1,300}", line \d+,? in '
 _RAISED = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Group|Timeout)(?:\([\w.]+\))?"
 _HEADER = r"Traceback \(most recent call last\)"
-_CHAINED = "The above exception was the direct cause of the following exception:"
 _CHAINING = (
-    rf"{_CHAINED}"
+    r"The above exception was the direct cause of the following exception:"
     r"|During handling of the above exception, another exception occurred:"
 )
 _FRAMES = re.compile(_FRAME)
@@ -185,8 +182,6 @@ def without_prefixes(raw: str) -> Line:
         elif found["stamp"]:
             stamped = True
         text = text[found.end() :]
-    if text[2:4] == "**":
-        text = _MARKDOWN.sub(r"\g<name>:", text)
     boxed = _BOXED.match(text) or (_BOXED_ASCII.match(text) if text.rstrip()[-1:] in ("|", "?", "\ufffd") else None)
     text = (boxed["inner"] or "") if boxed else text
     return Line(0, text, raw, process, level, stamped, boxed is not None)
@@ -235,12 +230,8 @@ def _read_json(text: str) -> list[tuple[str, str]] | None:
     records = [record, inner] if isinstance(inner, dict) else [record]
     level = _read_level(next((one[key] for one in records for key in _JSON_LEVELS if key in one), ""))
     texts = [one[key] for one in records for key in _JSON_TEXTS if isinstance(one.get(key), str)][:1]
-    texts += [
-        part
-        for key in _JSON_TRACEBACKS
-        if not "".join(texts).count("Traceback (")
-        for part in _read_traceback(record.get(key))
-    ]
+    if "Traceback (" not in "".join(texts):
+        texts += [record[key] for key in _JSON_TRACEBACKS if isinstance(record.get(key), str)][:1]
     return [(level, line) for one in texts for line in one.rstrip("\n").split("\n")] or None
 
 
@@ -262,22 +253,3 @@ def _read_refusal(body: Any) -> str | None:
 def _read_level(level: Any) -> str:
     name = str(level.get("name", "")) if isinstance(level, dict) else str(level)
     return {"WARN": "WARNING", "ERR": "ERROR", "FATAL": "CRITICAL"}.get(name.upper(), name.upper())
-
-
-def _read_traceback(value: Any) -> Iterator[str]:
-    """Yield a traceback as text, or as structlog's list of tables."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list) and all(isinstance(one, str) for one in value):
-        yield "".join(one if one.endswith("\n") else f"{one}\n" for one in value)
-    elif isinstance(value, list):
-        for number, one in enumerate(reversed(value)):  # the cause is last
-            if number:
-                yield _CHAINED
-            yield from _read_traceback(one)
-    elif isinstance(value, dict) and isinstance(value.get("frames"), list):
-        frames = [frame for frame in value["frames"] if isinstance(frame, dict)]
-        yield "Traceback (most recent call last):"
-        for frame in frames:
-            yield f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}'
-        yield f"{value.get('exc_type')}: {value.get('exc_value')}"

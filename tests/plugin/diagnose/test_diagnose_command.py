@@ -158,22 +158,16 @@ def test_link_of_a_chain_is_enough(log, capsys):
     assert "step failed" not in str(found["unknown"])
 
 
-def test_several_logs_and_catalogues_of_ones_own(log, tmp_path, capsys):
+def test_failures_of_ones_own_with_what_does_not_help(log, tmp_path, capsys):
     write_failures(tmp_path, CATALOGUE)
     own = log("ray.exceptions.RayTaskError(TokenizerError): no tokenizer called 'x'\n", "a.log")
     shipped = log("KeyError: 'ministral3'\n", "b.log")
-    assert main(["diagnose", "--json", "--scenarios", str(tmp_path), own, shipped]) == 1
-    found = {one["id"]: one["places"][0]["log"] for one in as_json(capsys)["documented"]}
-    assert found == {"no-such-tokenizer": own, "unrecognised-model-type": shipped}
-
-
-def test_what_does_not_help_stands_beside_the_remedy(log, tmp_path, capsys):
-    write_failures(tmp_path, CATALOGUE)
-    asked = ["diagnose", "--scenarios", str(tmp_path), log("TokenizerError: no tokenizer called 'x'\n")]
+    asked = ["diagnose", "--scenarios", str(tmp_path), own, shipped]
     assert main(asked) == 1
     assert "  remedy: make one\n  does not help: Borrow one: its ids are others.\n" in capsys.readouterr().out
     main([*asked, "--json"])
-    [found] = as_json(capsys)["documented"]
+    found, other = as_json(capsys)["documented"]
+    assert (found["places"][0]["log"], other["places"][0]["log"]) == (own, shipped)
     assert found["refuted"] == [{"remedy": "Borrow one", "why": "its ids are others."}]
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import math
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from installed import TESTS
@@ -107,19 +105,9 @@ def diagnose(capsys):
     return run
 
 
-@pytest.mark.parametrize(
-    ("name", "encode"),
-    [
-        ("run.log", str.encode),
-        ("run.log.gz", lambda text: gzip.compress(text.encode())),
-        ("run.txt", lambda text: text.encode("utf-16")),
-        ("run.log", lambda text: text.replace("\n", "\r\n").encode()),
-    ],
-    ids=["plain", "gzip", "UTF-16", "CRLF"],
-)
-def test_evidence_stands_beside_what_the_log_says(tmp_path, diagnose, name, encode):
-    path = tmp_path / name
-    path.write_bytes(encode(ZERO_VERL + "KeyError: 'ministral3'\n"))
+def test_evidence_stands_beside_what_the_log_says(tmp_path, diagnose):
+    path = tmp_path / "run.log.gz"
+    path.write_bytes(gzip.compress(f"{ZERO_VERL}KeyError: 'ministral3'\n".replace("\n", "\r\n").encode()))
     code, printed = diagnose(path)
     assert code == 1
     assert printed.out.startswith("unrecognised-model-type: ")
@@ -165,18 +153,6 @@ def test_a_sound_run_says_that_it_was_read(diagnose):
     assert printed.out.endswith("\n\nno documented failures\n")
 
 
-def test_lines_without_numbers_are_counted(diagnose):
-    _, printed = diagnose(RECORDED / "trl-sound.log")
-    assert "trl-sound.log (10 lines without steps' numbers, counted from 1)" in " ".join(printed.out.split())
-
-
-def test_standard_input(monkeypatch, diagnose):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(ZERO_VERL.encode()), isatty=lambda: False))
-    code, printed = diagnose()
-    assert code == 3
-    assert "standard input: critic/score/mean is 0 at all 40 steps" in printed.out
-
-
 def test_a_folder_of_runs(tmp_path, diagnose):
     for step in (10, 9):
         (tmp_path / "a" / f"checkpoint-{step}").mkdir(parents=True)
@@ -195,21 +171,14 @@ def test_a_folder_of_runs(tmp_path, diagnose):
     assert [one["sign"] for one in read["metrics"]] == ["reward of 0"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("trainer_state.json", b'{"log_history": [{"step": 1,', "no trainer state of transformers"),
-        ("trainer_state.json", b'{"log_history": 3}', "no trainer state of transformers"),
-    ],
-)
-def test_files_that_cannot_be_read(tmp_path, diagnose, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    (tmp_path / "other.log").write_text("KeyError: 'ministral3'\n")
-    code, printed = diagnose(tmp_path / name, tmp_path / "other.log")
+@pytest.mark.parametrize("content", ['{"log_history": [{"step": 1,', '{"log_history": 3}'])
+def test_trainer_state_that_cannot_be_read(tmp_path, diagnose, content):
+    path = tmp_path / "trainer_state.json"
+    path.write_text(content)
+    code, printed = diagnose(path, RECORDED / "verl-sound.jsonl")
     assert code == 2
-    assert f"{tmp_path / name}: " in printed.err
-    assert message in printed.err
-    assert printed.out.startswith("unrecognised-model-type: ")
+    assert f"{path}: no trainer state of transformers" in printed.err
+    assert "no sign of a documented failure" in " ".join(printed.out.split())  # the others are read all the same
 
 
 def test_events_without_tensorboard(monkeypatch, diagnose):
