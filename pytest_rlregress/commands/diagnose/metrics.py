@@ -122,7 +122,13 @@ class Run:
     numbered: bool = True
     settings: dict[str, set[float]] = field(default_factory=dict)
     steps: dict[int, None] = field(default_factory=dict)
+    _begun: list[int] = field(default_factory=list)  # steps, again where the log goes back to one
     _series: dict[str, Series] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more steps."""
+        return len(self._begun) >= MOST_STEPS
 
     @property
     def first(self) -> int:
@@ -142,10 +148,13 @@ class Run:
             return
         if step is None:
             step = len(self.steps) + 1
-        if step in self.steps or len(self.steps) < MOST_STEPS:
-            self.steps[step] = None
-            for name, value in values.items():
-                self._series.setdefault(name, Series(name)).by_step.setdefault(step, value)
+        if self._begun[-1:] != [step]:
+            if self.is_full:
+                return
+            self._begun.append(step)
+        self.steps[step] = None
+        for name, value in values.items():
+            self._series.setdefault(name, Series(name)).by_step.setdefault(step, value)
 
     def get(self, metric: str) -> Series:
         """Return the series of a metric of ``NAMES``, empty where the run has none."""
@@ -158,7 +167,7 @@ class Run:
 
     def feed(self, block: bytes) -> None:
         """Read the metrics in a block of whole lines. Plain texts are looked for first: most blocks have none."""
-        if len(self.steps) >= MOST_STEPS:
+        if self.is_full:
             return
         if b"_size': " in block:
             for key, value in _SETTING.findall(block):
@@ -208,9 +217,9 @@ def _as_number(value: Any) -> float | None:
 def _verl_items(line: re.Match[bytes]) -> Iterator[tuple[str, str]]:
     # The step that counts is the one before the metrics, whatever verl logs beside them.
     yield _STEPS[0], line[1].decode()
-    for name, value in _VERL_METRIC.findall(line[2][:_LONGEST]):
-        if name.decode() in _JUDGED:
-            yield name.decode(), value.decode()
+    for metric, value in _VERL_METRIC.findall(line[2][:_LONGEST]):
+        if (name := metric.decode()) in _JUDGED:
+            yield name, value.decode()
 
 
 def _dict_items(text: bytes) -> Iterator[tuple[str, str]]:
