@@ -259,6 +259,7 @@ def test_log_probabilities_of_another_temperature(audit, sharp, sampled):
         batch, "--model", sharp.directory, "--temperature", 0.5, "--model-rows", 2, "--json", "--eos", audited.END
     )
     (finding,) = [one for one in json.loads(out)["findings"] if one["check"] == "gap"]
+    assert any("the model, 2 rows" in note for note in json.loads(out)["notes"])
     assert code == 1
     assert finding["column"] == "old_log_probs"
     assert "temperature" in finding["what"]
