@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pytest_rlregress.diagnosis.events import Assembler, Chain, Event
 from pytest_rlregress.diagnosis.patterns import reports, starts_traceback
@@ -42,22 +42,15 @@ def fit_outcome(outcome: Outcome, search: Search) -> tuple[Fit, ...]:
 
 def fit_event(event: Event, search: Search) -> tuple[Fit, ...]:
     """Return the signatures that an event of a log fits."""
-    outcome = event.outcome
-    if event.message_only:
-        found = [one for one in search.candidates(outcome.message) if reports(event.lines, one[1])]
-        return tuple(_fit(failure, signature, outcome) for failure, signature in found)
-    unwrapped = replace(outcome, message="".join(event.said) or outcome.message)  # some terminals wrap within words
-    found = [
-        one
-        for one in search.candidates(f"{outcome.message}\n{unwrapped.message}")
-        if one[1].matches(outcome) or one[1].matches(unwrapped)
-    ]
-    return tuple(_fit(failure, signature, outcome, unwrapped.message) for failure, signature in found)
+    if not event.message_only:
+        return fit_outcome(event.outcome, search)
+    found = [one for one in search.candidates(event.outcome.message) if reports(event.lines, one[1])]
+    return tuple(_fit(failure, signature, event.outcome) for failure, signature in found)
 
 
-def _fit(failure: Failure, signature: Signature, outcome: Outcome, *messages: str) -> Fit:
-    texts = (outcome.message, *messages, *outcome.frames)
+def _fit(failure: Failure, signature: Signature, outcome: Outcome) -> Fit:
     if signature.clues:
+        texts = (outcome.message, *outcome.frames)
         has_clue = any(clue.search(text) for clue in signature.clues for text in texts)
     else:
         has_clue = not signature.confirm

@@ -130,15 +130,12 @@ def reports(lines: Sequence[Line], signature: Signature) -> bool:
     ):
         return False
     prefix = first.printed.removesuffix(first.text) if first.printed.endswith(first.text) else ""
-    said = [first.text.rstrip(), *(line.text.strip() for line in rest)]
-    for text in ("\n".join(said)[:LONGEST], "".join(said)[:LONGEST]):  # some terminals wrap within words
-        found = pattern.search(text)
-        if found and found.start() < len(first.text) and is_report(text[: found.start()], first.level):
-            return not quoted or _quotes(text[: found.start()], first)
-        found = pattern.search(prefix + text)
-        if found and found.start() < len(prefix):
-            return not quoted
-    return False
+    text = "\n".join([first.text.rstrip(), *(line.text.strip() for line in rest)])[:LONGEST]
+    found = pattern.search(text)
+    if found and found.start() < len(first.text) and is_report(text[: found.start()], first.level):
+        return not quoted or _quotes(text[: found.start()], first)
+    found = pattern.search(prefix + text)
+    return not quoted and found is not None and found.start() < len(prefix)
 
 
 def _quotes(lead: str, line: Line) -> bool:

@@ -67,6 +67,8 @@ _PREFIX = re.compile(
     """,
     re.VERBOSE,
 )
+# A line of a report in Markdown, as ComfyUI writes it: "- **Exception Message:** No module named 'vllm'".
+_MARKDOWN = re.compile(r"^[-*] \*\*(?P<name>[\w ]+):\*\*(?= )")
 _MOST_PREFIXES = 8
 _INITIALS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 # A side of a box: as it is, as a wrong encoding shows it, and in ASCII, where the other side must be there too.
@@ -182,6 +184,8 @@ def without_prefixes(raw: str) -> Line:
         elif found["stamp"]:
             stamped = True
         text = text[found.end() :]
+    if text[2:4] == "**":
+        text = _MARKDOWN.sub(r"\g<name>:", text)
     boxed = _BOXED.match(text) or (_BOXED_ASCII.match(text) if text.rstrip()[-1:] in ("|", "?", "\ufffd") else None)
     text = (boxed["inner"] or "") if boxed else text
     return Line(0, text, raw, process, level, stamped, boxed is not None)

@@ -198,11 +198,6 @@ def test_bytes_that_are_no_text(shipped):
     ]
 
 
-def test_terminal_that_wraps_within_words(shipped):
-    line = "torch.OutOfMemoryError: ministral is here\nKeyError: 'minis\ntral3'"
-    assert ids(diagnose(shipped, line)) == ["unrecognised-model-type"]
-
-
 def test_failing_test_is_named_by_its_own_end_and_by_its_log(shipped):
     log = "an ordinary line\n(EngineCore pid=1) ERROR 12-01 05:34:47 [core.py:1] KeyError: 'ministral3'"
     refused = '(APIServer pid=1) INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 400 Bad Request\n'

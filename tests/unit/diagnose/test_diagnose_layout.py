@@ -151,6 +151,7 @@ def test_rich(shipped, encoding, arguments, tmp_path):
         f"ERROR 12-01 05:34:47 [serving.py:1] {REFUSAL}",
         f"Request failed: {REFUSAL}",
         f"WARNING process_fn raised BadRequestError: {REFUSAL}",
+        f"- **Exception Message:** {REFUSAL}",  # ComfyUI's report
         f"(Worker pid=12) {REFUSAL}",
     ],
 )
