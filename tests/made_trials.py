@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_rlregress.commands.trials.trial import TrialRun
+from pytest_rlregress.commands.trials.pytest_run import TrialRun
 from pytest_rlregress.records import answer, record_types
 
 

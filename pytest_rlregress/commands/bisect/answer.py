@@ -1,14 +1,16 @@
-"""The answer of a bisect: what was asked, where the test flips, every trial; told in sentences and in sections."""
+"""The answer of a bisect: where the test flips, what was seen there, every trial; told in sentences and in sections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_rlregress.commands.trials.document import (
     MANY,
     Document,
+    RunContext,
     Section,
+    TrialSummary,
     excerpt,
     join_names,
     list_lines,
@@ -16,169 +18,87 @@ from pytest_rlregress.commands.trials.document import (
     list_where,
     one_line,
     quote_command,
+    redact,
     tabulate,
     unbroken,
-    whole,
 )
-from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary, Untested
 from pytest_rlregress.util.text import plural
 
 
 @dataclass(frozen=True)
-class DocumentedFailure:
-    """The documented failure that the bad end shows."""
-
-    id: str
-    title: str
-    cause: str
-    remedy: str
-
-
-@dataclass(frozen=True)
-class BisectRequest:
-    """What was asked.
-
-    Attributes:
-        test: The test, as asked for: a scenario or a node id.
-        good: The good end in words: ``transformers 4.57.1``, ``lock-monday.txt``, ``v1.0 (3f1c2aa)``.
-        bad: The bad end in words.
-        documented: The failure at the bad end, where it is a documented one.
-    """
-
-    test: str
-    good: str
-    bad: str
-    documented: DocumentedFailure | None = None
-
-
-@dataclass(frozen=True)
 class Endpoint:
-    """What the test did at one candidate: an end, the last good one or the first bad one.
+    """What the test did at one candidate: an end, the last good one or the first bad one."""
 
-    Attributes:
-        label: Where: ``4.57.6``, ``lock-monday.txt``, ``3f1c2aa``.
-        date: ISO day of its release or commit, None where unknown.
-        verdict: The verdict, ``reproduced``, or ``passed``, ``failed``, …; "" where it was not tested.
-        text: What came out, or "" where it passed.
-        title: A commit's subject, or "".
-        conflict: Why its environment could not be built, all that was said; else "".
-    """
+    label: str  # where: ``4.57.6``, ``the good lock``, ``3f1c2aa``
+    date: str | None = None  # the day of its release or commit in ISO form, None where unknown
+    verdict: str = ""  # ``reproduced``, ``passed``, ``failed``, …; "" where it was not tested
+    text: str = ""  # what came out, "" where it passed
+    title: str = ""  # a commit's subject
+    conflict: str = ""  # why its environment could not be built, all that was said
+
+
+@dataclass(frozen=True)
+class Untested:
+    """A candidate that is neither good nor bad: yanked, no wheel, a resolver conflict, another failure, flaky."""
 
     label: str
-    date: str | None = None
-    verdict: str = ""
-    text: str = ""
-    title: str = ""
-    conflict: str = ""
+    reason: str
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """Where the verdict flips: two neighbours among what could be tested.
+    """Where the verdict flips: two neighbours among what could be tested, from the good end to the bad end."""
 
-    Attributes:
-        name: The package, the packages that can only be moved together (``torch, vllm``), or the checkout.
-        last_good: The last good one, going from the good end to the bad end.
-        first_bad: The first bad one.
-        repaired: Whether the bad one is the older: the failure was repaired, not introduced.
-        between: What lies between the two and could not be tested. Not empty: narrowed to a set, no more.
-        moved: What differs between the two locks beside ``name``, as ``name before -> after``.
-        from_base: What differs between the lock of ``first_bad`` and the one that was held fixed, in the same form.
-        skipped: The other candidates that could not be tested.
-        details: What else is known of it, each with a title: of a commit the files that it changed.
-    """
-
-    name: str
+    name: str  # the package or checkout
     last_good: Endpoint
     first_bad: Endpoint
-    repaired: bool = False
-    between: tuple[Untested, ...] = ()
-    moved: tuple[str, ...] = ()
-    from_base: tuple[str, ...] = ()
-    skipped: tuple[Untested, ...] = ()
-    details: tuple[tuple[str, str], ...] = ()
+    repaired: bool = False  # the bad one is the older: the failure was repaired, not introduced
+    between: tuple[Untested, ...] = ()  # not empty: narrowed to a set, no more
+    moved: tuple[str, ...] = ()  # what differs between the two locks beside ``name``: ``name before -> after``
+    skipped: tuple[Untested, ...] = ()  # the other candidates that could not be tested
+    details: tuple[tuple[str, str], ...] = ()  # what else is known, by title: of a commit the files that it changed
 
 
 @dataclass(frozen=True)
 class ChangedSet:
-    """The smallest set of upgrades, of those between two locks, that flips the test.
+    """The smallest set of upgrades, of those between two locks, that flips the test."""
 
-    Attributes:
-        changed: Number of packages that differ.
-        minimal: The changes, as ``name before -> after``, that were seen to flip the verdict with everything else as at
-            the good end, but for what they need.
-        moved_along: The changes that these need.
-        proven: Whether it was seen good without any one of them.
-        groups: The packages that can only be moved together, by their requirements: groups of two and more.
-        undecided: Of the minimal set, the packages that what could not be tested keeps from being told apart: one of
-            each such group flips the verdict. Not empty: narrowed to a set, no more.
-    """
-
-    changed: int
-    minimal: tuple[str, ...]
-    moved_along: tuple[str, ...] = ()
-    proven: bool = True
-    groups: tuple[tuple[str, ...], ...] = ()
+    changed: int  # packages that differ
+    minimal: tuple[str, ...]  # seen to flip the verdict with all else as at the good end, but for what they need
+    moved_along: tuple[str, ...] = ()  # what they need
+    proven: bool = True  # whether it was seen good without any one of them
+    # Of the minimal set, the packages that cannot be told apart, as what is between could not be tested: one of each
+    # such group flips the verdict. Not empty: narrowed to a set, no more.
     undecided: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class NotFound:
-    """Why there is no answer.
+    """Why there is no answer."""
 
-    Attributes:
-        kind: ``fails at both``, ``passes at both``, ``swapped``, ``flaky end``, ``untested end`` or
-            ``not monotone``.
-        first: What it is about in words: the good end; the end that is flaky or untested; the bad candidate that comes
-            before a good one.
-        second: The bad end; that good candidate; else "".
-        reason: The counts of a flaky end, or why an end could not be tested.
-        command: For ``swapped``: what asks the other way round.
-        advice: Options that may let it be found, in sentences.
-    """
-
-    kind: str
-    first: str
-    second: str = ""
-    reason: str = ""
-    command: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
+    kind: str  # a key of ``_WHY_NOT``
+    first: str  # what it is about in words: the good end, the end that is flaky, the bad candidate before a good one
+    second: str = ""  # the bad end, that good candidate
+    reason: str = ""  # the counts of a flaky end, or why an end could not be tested
+    command: tuple[str, ...] = ()  # for ``swapped``: what asks the other way round
+    advice: str = ""  # options that may let it be found
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a bisect found.
+    """What a bisect found."""
 
-    Attributes:
-        request: What was asked.
-        culprits: Where the verdict flips; empty where ``not_found``.
-        ends: The good end and the bad end as they were seen, the first two things tried.
-        run_context: Where it was tried.
-        tried: Every trial, in the order of the trying.
-        seconds: Wall-clock seconds of this bisect, an interrupted one's earlier time included.
-        command: What asks the same again.
-        changed: For two locks.
-        not_found: Why there is no culprit.
-        also_flip: Other tests that flip at the same place.
-        flip_elsewhere: Other tests that flip between the ends, but at another place.
-    """
-
-    request: BisectRequest
-    ends: tuple[Endpoint, Endpoint]
+    test: str  # as asked for, and which of those was followed
+    documented: Mapping[str, str]  # the documented failure at the bad end: its id, title, cause and remedy
+    ends: tuple[Endpoint, Endpoint]  # the good end and the bad end, the first two things tried
     run_context: RunContext
     tried: tuple[TrialSummary, ...]
-    seconds: float
-    command: tuple[str, ...]
+    seconds: float  # an interrupted bisect's earlier time included
+    command: tuple[str, ...]  # what shows it again
     culprits: tuple[Culprit, ...] = ()
-    changed: ChangedSet | None = None
-    not_found: NotFound | None = None
-    also_flip: tuple[str, ...] = ()
-    flip_elsewhere: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse an answer that says nothing, or two things."""
-        if bool(self.not_found) == bool(self.culprits or self.changed):
-            raise ValueError("an answer has culprits or a changed set, or else says why it was not found")
+    changed: ChangedSet | None = None  # for two locks
+    not_found: NotFound | None = None  # why there is no culprit
+    also_flip: tuple[str, ...] = ()  # other tests that are good at the good end and bad at the bad end
 
     @property
     def exit_code(self) -> int:
@@ -189,7 +109,7 @@ class Answer:
         return 3 if undecided or any(culprit.between for culprit in self.culprits) else 0
 
 
-_FORMAT = 2
+_FORMAT = 3
 _WHY_NOT = {
     "fails at both": "The failure shows at both ends, {first} and {second}: no upgrade between them brought it.",
     "passes at both": "The failure shows at neither end, {first} nor {second}: name a bad end at which it does.",
@@ -197,19 +117,16 @@ _WHY_NOT = {
     "Exchange them{command}.",
     "flaky end": "An end has to give the same every time, and {first} does not: {reason}.",
     "untested end": "An end has to be tested before anything between can be, and {first} could not be: {reason}.",
-    "not monotone": "It flips more than once: {first} is bad and {second}, nearer to the bad end, is good again"
-    "{because}. Ask with ends between which it flips once.",
+    "not monotone": "It flips more than once: {first} is bad and {second}, nearer to the bad end, is good again. "
+    "Ask with ends between which it flips once.",
 }
 
 
 def tell(answer: Answer) -> Document:
     """Tell what a bisect found."""
-    headline = (
-        [_explain_not_found(answer, answer.not_found)]
-        if answer.not_found
-        else [*_describe_set(answer.changed), *map(_describe_flip, answer.culprits)]
-    )
-    return Document(answer.request.test, headline, [*_list_sections(answer)], answer, _FORMAT, answer.exit_code)
+    headline = [_explain_not_found(answer, answer.not_found)] if answer.not_found else []
+    headline += [*_describe_set(answer.changed), *map(_describe_flip, answer.culprits)]
+    return Document(answer.test, headline, [*_list_sections(answer)], answer, _FORMAT, answer.exit_code)
 
 
 # -- the answer in sentences ------------------------------------------------------------------------------------------
@@ -219,13 +136,9 @@ def _explain_not_found(answer: Answer, found: NotFound) -> str:
     reason = unbroken(found.reason.removeprefix("flaky: ").rstrip(". \n"))
     if any(end.conflict and end.label == found.first for end in answer.ends):
         reason = "its environment cannot be built, for what is said below"
-    return _WHY_NOT[found.kind].format(
-        first=one_line(found.first),
-        second=one_line(found.second),
-        reason=reason,
-        because=f" ({unbroken(found.reason)})" if found.reason else "",
-        command=f": {one_line(quote_command(found.command))}" if found.command else "",
-    )
+    command = f": {one_line(quote_command(found.command))}" if found.command else ""
+    first, second = one_line(found.first), one_line(found.second)
+    return _WHY_NOT[found.kind].format(first=first, second=second, reason=reason, command=command)
 
 
 def _describe_set(changed: ChangedSet | None) -> Iterator[str]:
@@ -257,30 +170,25 @@ def _describe_flip(culprit: Culprit) -> str:
 
 def _list_sections(answer: Answer) -> Iterator[Section]:
     """Yield all but the headline, in the order of how likely it is wanted."""
-    points = _list_endpoints(answer)
+    points = _list_points(answer)
     yield Section("Where it flips" if answer.culprits else "The ends", _tabulate_points(points))
     if answer.not_found:
         yield from _show_points(points)
         if answer.not_found.advice:
-            yield Section("What may help", list_lines(map(unbroken, answer.not_found.advice)))
+            yield Section("What may help", list_lines([unbroken(answer.not_found.advice)]))
     for culprit in answer.culprits:
         yield from _list_about(culprit)
-    for title, tests in (
-        ("Flips at the same place", answer.also_flip),
-        ("Flips between the ends, elsewhere", answer.flip_elsewhere),
-    ):
-        if tests:
-            yield Section(title, list_lines(map(one_line, tests)), folded=len(tests) > MANY)
+    if tests := answer.also_flip:
+        yield Section("Also flips between the ends", list_lines(map(one_line, tests)), folded=len(tests) > MANY)
     if changed := answer.changed:
         lines = [one_line(one) for one in changed.minimal]
         lines += [f"needed by these: {one_line(one)}" for one in changed.moved_along]
-        lines += [f"can only be moved together: {join_names(group)}" for group in changed.groups]
         yield Section(f"What it takes, of {plural(changed.changed, 'changed package')}", list_lines(lines))
     yield Section("To reproduce", quote_command(answer.command), language="sh")
-    if documented := answer.request.documented:
-        facts = {"What": documented.title, "Cause": documented.cause, "Remedy": documented.remedy}
+    if documented := answer.documented:
+        facts = {"What": documented["title"], "Cause": documented["cause"], "Remedy": documented["remedy"]}
         lines = [f"{key}: {unbroken(text)}" for key, text in facts.items()]
-        yield Section(f"Documented as {documented.id}", list_lines(lines))
+        yield Section(f"Documented as {documented['id']}", list_lines(lines))
     yield list_where("Where, and what was held fixed", answer.run_context)
     if answer.run_context.left_out:
         left_out = list_lines(map(one_line, answer.run_context.left_out))
@@ -290,7 +198,7 @@ def _list_sections(answer: Answer) -> Iterator[Section]:
     yield list_trials(answer.tried, answer.seconds)
 
 
-def _list_endpoints(answer: Answer) -> list[tuple[str, str, Endpoint]]:
+def _list_points(answer: Answer) -> list[tuple[str, str, Endpoint]]:
     """Return the places worth a line of their own: what each is, its name, and what was seen there."""
     found = [
         (role, f"{culprit.name} {one.label}", one)
@@ -307,11 +215,9 @@ def _list_endpoints(answer: Answer) -> list[tuple[str, str, Endpoint]]:
 
 def _tabulate_points(points: Sequence[tuple[str, str, Endpoint]]) -> str:
     """Tabulate the places; without the column of the dates where none is known."""
-    head = ("", "at", "date", "verdict", "")
-    rows = [(role, at, one.date or "", one.verdict, one.title) for role, at, one in points]
-    if any(one.date for _, _, one in points):
-        return tabulate(rows, head)
-    return tabulate([(role, at, *rest) for role, at, _, *rest in rows], ("", "at", "verdict", ""))
+    rows = [("", "at", "date", "verdict", "")]
+    rows += [(role, at, one.date or "", one.verdict, one.title) for role, at, one in points]
+    return tabulate(rows if any(one.date for _, _, one in points) else [(*row[:2], *row[3:]) for row in rows])
 
 
 def _show_points(points: Sequence[tuple[str, str, Endpoint]]) -> Iterator[Section]:
@@ -319,7 +225,8 @@ def _show_points(points: Sequence[tuple[str, str, Endpoint]]) -> Iterator[Sectio
     shown: dict[str, str] = {}
     for role, at, one in points:
         if one.conflict:
-            yield Section(f"Why {at}, the {role}, could not be tried", whole(one.conflict))
+            lines = list_lines(redact(one.conflict).strip("\n").split("\n"))
+            yield Section(f"Why {at}, the {role}, could not be tried", lines)
         if one.text:
             text = f"the same as at {one_line(shown[one.text])}" if one.text in shown else excerpt(one.text)
             yield Section(f"What came out at {at}, the {role}", text, folded=True)
@@ -332,10 +239,9 @@ def _list_about(culprit: Culprit) -> Iterator[Section]:
         if skipped:
             lines = [f"{one_line(one.label)}: {unbroken(one.reason)}" for one in skipped]
             yield Section(f"{culprit.name}: {title}", list_lines(lines), folded=len(lines) > MANY)
-    with_it, from_base = "moved from last good to first bad", "differs at first bad from what is held fixed"
-    for title, moved in ((with_it, culprit.moved), (from_base, culprit.from_base)):
-        if moved:
-            yield Section(f"{culprit.name}: {title}", "\n".join(map(one_line, moved)), folded=len(moved) > MANY)
+    if moved := culprit.moved:
+        title = f"{culprit.name}: moved from last good to first bad"
+        yield Section(title, "\n".join(map(one_line, moved)), folded=len(moved) > MANY)
     for title, text in culprit.details:
         if text:
             yield Section(f"{culprit.name}: {title}", excerpt(text), folded=True)

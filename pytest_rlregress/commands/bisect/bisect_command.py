@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_rlregress.commands.trials import options
+
+if TYPE_CHECKING:
+    from pytest_rlregress.commands.bisect.answer import Answer
+    from pytest_rlregress.commands.trials.document import Progress
 
 _MANUAL = """\
 three kinds:
@@ -70,15 +74,40 @@ def _environments(group: Any) -> None:
     group.add_argument(
         "--no-deps", action="store_true", help="move nothing but PACKAGE, whatever it and others require"
     )
-    group.add_argument(
-        "--with-editable", type=Path, action="append", default=[], metavar="DIR", help="install this project editable"
-    )
     options.declare_environments(group)
 
 
 def run(asked: argparse.Namespace) -> int:
     """Bisect, print the answer; returns the exit code."""
     # All that it takes: not for those who ask for another command.
-    from pytest_rlregress.commands.bisect import kinds
+    from pytest_rlregress.commands.bisect.answer import tell
+    from pytest_rlregress.commands.trials.context import run_request
 
-    return kinds.run_bisect(asked)
+    return run_request(asked, lambda progress: tell(_find_answer(asked, progress)))
+
+
+def _find_answer(asked: argparse.Namespace, progress: Progress) -> Answer:
+    """Find which kind is asked for, and its answer."""
+    from pytest_rlregress.commands.bisect import checkout, kinds
+    from pytest_rlregress.commands.environments import RequestError
+    from pytest_rlregress.commands.trials.context import open_context
+
+    ways = {
+        "--good and --bad": (kinds.bisect_releases, asked.good, asked.bad),
+        "--good-lock and --bad-lock": (kinds.bisect_locks, asked.good_lock, asked.bad_lock),
+        "--from-record and --to-record": (kinds.bisect_locks, asked.from_record, asked.to_record),
+        "--revisions and --repo": (checkout.bisect_commits, asked.revisions, asked.repo),
+    }
+    chosen = [way for way, (_, *ends) in ways.items() if any(ends)]
+    if len(chosen) != 1 or not all(ways[chosen[0]]):
+        raise RequestError(f"give two ends, one pair of {', '.join(ways)}. rlregress bisect --help has examples")
+    tests = asked.words[1:] if asked.good else asked.words
+    if asked.good and not asked.words:
+        raise RequestError("name the package that --good and --bad are releases of: rlregress bisect PACKAGE … TEST")
+    if asked.from_record and not tests:
+        tests = [kinds.find_flipped_test(asked.from_record, asked.to_record)]
+        progress.say(f"went from good to bad: {tests[0]}")
+    if not tests:
+        raise RequestError("name the test: a documented failure (rlregress list), a file or a node id")
+    with open_context(asked, tests, progress) as context:
+        return ways[chosen[0]][0](context)

@@ -1,190 +1,221 @@
-"""Bisect the commits of a checkout, installed one after the other into one environment."""
+"""Bisect the commits of a checkout: each in a worktree of its own, installed into one environment."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
+import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from contextlib import chdir, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.bisect import follow, worktree
-from pytest_rlregress.commands.bisect.answer import Answer, Endpoint, NotFound
-from pytest_rlregress.commands.bisect.build_answer import build_command, build_found, build_not_found
-from pytest_rlregress.commands.bisect.follow import FollowedTest, NoAnswer, OrderedCandidates, follow_test
-from pytest_rlregress.commands.bisect.needs import (
-    EnvironmentContents,
-    Needs,
-    check_nothing_lacks,
-    find_needs,
-    select_contents,
-)
-from pytest_rlregress.commands.bisect.worktree import BUILD_FILES, Checkout, Commit
+from pytest_rlregress.commands.bisect.answer import Answer
+from pytest_rlregress.commands.bisect.follow import FollowedTest, OrderedCandidates, find_first_bad
+from pytest_rlregress.commands.bisect.kinds import Found, build_command, find_answer
+from pytest_rlregress.commands.bisect.needs import Needs, find_needs, select_contents
 from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.commands.environments.environment import Environment
-from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
+from pytest_rlregress.commands.environments.environment import Environment, Environments
+from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.trials.context import TrialContext
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.runner import Candidate
-from pytest_rlregress.commands.trials.trial import State
+from pytest_rlregress.commands.trials.trial import Candidate
 from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock, LockError, project_name
-from pytest_rlregress.util.git import git
+from pytest_rlregress.util import files
+from pytest_rlregress.util.git import GitError, git
+
+_BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
 def bisect_commits(context: TrialContext) -> Answer:
     """Find which commit of a checkout, between two revisions, made the test fail.
 
     Raises:
-        GitError: No checkout, an unknown revision, …
-        LacksPackages: The tests missed some at an end that are installed here.
+        RequestError: No checkout, an unknown revision, …
     """
-    with open_commits(context) as commits:
-        ends = good, bad = commits.candidate(commits.good), commits.candidate(commits.bad)
-        held = commits.held
-        key = {"checkout": str(commits.top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
-        with context.runner(key, commits, commits.request) as runner, commits.working_folder():
-            try:
-                followed = follow_test(good, bad, runner, context.progress)
-                among = list_candidates(commits, followed)
-                culprit = follow.find_first_bad(among, followed)
-            except NoAnswer as error:
-                check_nothing_lacks(context, held, runner.trials.values())
-                return build_not_found(context, error.why, ends, runner, held)
-            last, first = culprit.last_good, culprit.first_bad
-            ends_now = f"{last.label}..{first.label}"
-            return build_found(
-                context,
-                followed,
-                held,
-                build_command(context, revisions=ends_now),
-                culprits=[replace(culprit, details=list_details(commits, first.label))],
-                edge=(among.find(last), among.find(first)),
-                days=(commits.good.day, commits.bad.day),
-            )
+    options = context.options
+    top, commits, repaired = find_commits(options.repo, options.revisions)
+    project = options.repo.resolve().relative_to(top)
+    with open_worktree(top, options.cache_dir / "worktrees", commits[0].id) as path:
+        try:
+            name = project_name(path / project)
+        except LockError:  # none that its files say
+            name = canonicalize_name(options.repo.resolve().name)
+
+        # It is not known what a project needs that is not installed here.
+        held = select_contents(name, find_needs(context) if name in locks.installed().lines else Needs())
+        builder = CommitBuilder(context.environments, top, path, path / project, name, held.lock)
+        candidates = tuple(map(builder.candidate, commits))
+        among = OrderedCandidates(name, candidates, repaired)
+        ends = good, bad = candidates[0], candidates[-1]
+
+        def find(followed: FollowedTest) -> Found:
+            culprit = find_first_bad(among, followed)
+            last, first = culprit.last_good.label, culprit.first_bad.label
+            culprit = replace(culprit, details=list_details(path, first))
+            return Found((culprit,), build_command(context, revisions=f"{last}..{first}"))
+
+        key = {"checkout": str(top), "good": good.label, "bad": bad.label, "held": held.lock.digest}
+        request = builder.move_request(context.request)
+        moved = request != context.request or Path.cwd().is_relative_to(top)
+        # So pytest finds the commit's ini file, and by its ``pythonpath`` the commit's code.
+        with chdir(path / project if moved else Path.cwd()):
+            return find_answer(context, held, ends, key, find, builder, request)
 
 
-def list_candidates(commits: Commits, followed: FollowedTest) -> OrderedCandidates:
-    """List the commits from the good end to the bad end, of a merge only the side merged into; both ends were tried.
+class Commit(NamedTuple):
+    """A commit on the way from one revision to another."""
 
-    Where the ends are on two branches, the commit that both come from is tried first.
+    id: str
+    day: str  # of its author, in ISO form
+    subject: str
+
+
+def find_commits(folder: Path, revisions: str) -> tuple[Path, list[Commit], bool]:
+    """Find the commits from the good to the bad one of ``GOODREV..BADREV``, of a merge only the side merged into.
+
+    Returns:
+        The top of the checkout that a folder is in; the commits, the good end first; whether that is the newer one.
 
     Raises:
-        NoAnswer: That one is bad.
+        RequestError: There is no such checkout, no git, or no such pair of revisions on one branch.
     """
-    good, bad = commits.good, commits.bad
-    base = worktree.find_merge_base(commits.path, good, bad)
-    repaired, apart = base == bad, base not in (good, bad)
-    older, newer = (bad, good) if repaired else (base, bad)
-    line = [older, *worktree.list_commits(commits.path, f"{older.id}..{newer.id}")]
-    if apart:
-        line.insert(0, good)
-        if followed.try_(commits.candidate(base)).state is State.BAD:
-            older_label, repaired_label = (commits.candidate(one).label for one in (base, good))
-            reason = (
-                f"{older_label}, which both ends come from, is bad too: the failure was repaired on the way to "
-                f"{repaired_label}"
-            )
-            raise NoAnswer(NotFound("not monotone", older_label, repaired_label, reason))
-    if repaired:
-        line.reverse()
-    return OrderedCandidates(
-        commits.name,
-        tuple(map(commits.candidate, line)),
-        tuple(Endpoint(one.short, one.day, title=one.subject) for one in line),
-        repaired,
-    )
+    if not folder.is_dir():
+        raise RequestError(f"--repo {folder}: no such folder")
+    try:
+        top = Path(git(folder, "rev-parse", "--show-toplevel")).resolve()
+    except GitError as error:
+        if shutil.which("git") is None:
+            raise RequestError(f"{error}: --revisions needs it") from None
+        raise RequestError(f"--repo {folder}: no git checkout with files ({error})") from None
+    good, dots, bad = revisions.partition("..")
+    if not (good and dots and bad) or good.startswith("-") or bad.startswith((".", "-")) or ".." in bad:
+        raise RequestError(f"--revisions {revisions}: not of the form GOODREV..BADREV, such as v1.0..main")
+    ends = [_find_commit(top, revision) for revision in (good, bad)]
+    if ends[0] == ends[1]:
+        raise RequestError(f"--revisions {revisions}: both are {ends[0][:12]}, so that nothing changed between them")
+    try:
+        base = git(top, "merge-base", *ends)
+    except GitError:
+        shallow = _hint_shallow(top)
+        raise RequestError(f"--revisions {revisions}: they have no common history in {top}{shallow}") from None
+    if base not in ends:
+        raise RequestError(
+            f"--revisions {revisions}: they are on two branches, which come from {base[:12]}. If the test is good "
+            f"there, ask with {base[:12]}..{bad}"
+        )
+    newer = ends[1 - ends.index(base)]
+    lines = [
+        *git(top, "log", "--max-count=1", "--format=%H %as %s", base).splitlines(),
+        *git(top, "log", "--first-parent", "--reverse", "--format=%H %as %s", f"{base}..{newer}").splitlines(),
+    ]
+    commits, repaired = [Commit(*line.split(" ", 2)) for line in lines], base == ends[1]
+    return top, commits[::-1] if repaired else commits, repaired
 
 
-def list_details(commits: Commits, at: str) -> tuple[tuple[str, str], ...]:
-    """List what else is known of the commit where the test flips."""
-    path = commits.path
-    merged = git(path, "rev-list", "--parents", "--max-count=1", at).count(" ") > 1
+def _find_commit(top: Path, revision: str) -> str:
+    try:
+        return git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    except GitError:
+        raise RequestError(f"--revisions: {top} has no revision {revision!r}{_hint_shallow(top)}") from None
+
+
+def _hint_shallow(top: Path) -> str:
+    shallow = git(top, "rev-parse", "--is-shallow-repository") == "true"
+    return "; it is a shallow clone: git fetch --unshallow gets the rest of its history" if shallow else ""
+
+
+def list_details(top: Path, at: str) -> tuple[tuple[str, str], ...]:
+    """List what else is known of a commit: what it changed, of a merge what it brought to the side merged into."""
+    show = ("show", "--format=", "--no-ext-diff", "--no-color", "-m", "--first-parent")
+    merged = git(top, "rev-list", "--parents", "--max-count=1", at).count(" ") > 1
     return (
-        ("files changed", worktree.show_changes(path, at, "--stat=100", "--stat-count=30").strip("\n")),
-        (
-            "requirements changed",
-            worktree.show_changes(path, at, "--unified=0", "--", *BUILD_FILES, "requirements*.txt"),
-        ),
+        ("files changed", git(top, *show, "--stat=100", "--stat-count=30", at)),
+        ("requirements changed", git(top, *show, "--unified=0", at, "--", *_BUILD_FILES, "requirements*.txt")),
         ("a merge, and how to go into it", f"--revisions {at}^1..{at}^2" if merged else ""),
     )
 
 
-class Commits:
-    """The commits of a checkout as candidates. A runner takes this for its environments.
+@contextmanager
+def open_worktree(top: Path, folder: Path, commit: str) -> Generator[Path]:
+    """Open a worktree of a checkout below ``folder``, at first at ``commit``; it is removed afterwards.
 
-    Attributes:
-        good: The good end.
-        bad: The bad end.
-        path: The worktree.
-        project: The project's folder in it.
-        request: The tests, as they are run: those in the checkout as they are in the worktree.
-        top: The user's checkout.
-        name: The project's package.
-        held: What is held fixed.
+    Its path is the same every time, so that what was built for it can be reused. What a killed process left of it is
+    removed first.
+
+    Raises:
+        RequestError: Another process has it.
     """
+    name = f"{top.name}-{hashlib.sha256(os.fsencode(top)).hexdigest()[:8]}"
+    path = folder.resolve() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f"{name}.lock"), "w") as lock:
+        if not files.lock(lock.fileno()):
+            raise RequestError(f"{top}: another bisect of it is running; wait for its end or stop it")
+        _remove(top, path)
+        try:
+            git(top, "worktree", "add", "--detach", str(path), commit)
+            yield path
+        finally:
+            _remove(top, path)
 
-    def __init__(self, context: TrialContext, found: Checkout, path: Path, ends: tuple[Commit, Commit]) -> None:
-        (self.good, self.bad), self.path, self.top = ends, path, found.top
-        self._environments = context.environments
-        self.project = path / found.project
-        self._given, self.request = context.request, self._move_request(context.request)
-        self._installable = is_installable(self.project)
-        self.name = (
-            find_project_name(self.project, self._environments.installer)
-            if self._installable
-            else canonicalize_name((found.top / found.project).name)
-        )
-        self.held = _select_contents(context, self.name)
-        own = {self.name: f"-e {self.project}"} if self._installable else {}
-        self._lock = self.held.lock.having({**self._siblings(), **own})
 
-    def _siblings(self) -> dict[str, str]:
-        """List what is installed editable from the checkout, from the worktree instead."""
-        editables = {name: Path(line[3:]) for name, line in self.held.lock.lines.items() if line.startswith("-e ")}
-        return {name: f"-e {self._in_worktree(at)}" for name, at in editables.items() if at.is_relative_to(self.top)}
+def _remove(top: Path, path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    # Not ``prune``: it would also forget the user's own worktrees on a drive that is not mounted just now.
+    # Twice `--force`: one whose making was killed is locked.
+    with suppress(GitError):
+        git(top, "worktree", "remove", "--force", "--force", str(path))
 
-    def _in_worktree(self, path: Path) -> Path:
-        return self.path / path.relative_to(self.top)
+
+def check_out(path: Path, commit: str) -> None:
+    """Check out a commit in a worktree, without what a run left that could be taken for part of it.
+
+    What git ignores stays, such as what a build made, but not bytecode: Python takes it for the source of another
+    revision where that has the same size and second.
+    """
+    git(path, "reset", "--hard", "--quiet")
+    git(path, "clean", "--force", "-d", "--quiet")
+    for folder in path.rglob("__pycache__"):
+        shutil.rmtree(folder, ignore_errors=True)
+    git(path, "checkout", "--quiet", "--detach", commit)
+
+
+@dataclass(frozen=True)
+class CommitBuilder:
+    """Builds environments of commits. A runner takes this for its environments."""
+
+    environments: Environments
+    top: Path  # the user's checkout
+    path: Path  # the worktree
+    project: Path  # the project's folder in it
+    name: str  # the project's package
+    held: Lock
 
     def candidate(self, commit: Commit) -> Candidate:
         """Make the candidate of a commit."""
-        base = self.held.lock
-        lock = base.having({self.name: f"{self.name} @ git+{self.top.as_uri()}@{commit.id}"})
-        return Candidate(f"{self.name} {commit.short}", lambda: lock, base, frozenset({self.name}))
+        lock = self.held.having({self.name: f"{self.name} @ git+{self.top.as_uri()}@{commit.id}"})
+        short = commit.id[:12]
+        label, subjects = f"{self.name} {short}", frozenset({self.name})
+        return Candidate(label, lambda: lock, self.held, subjects, short, commit.day, commit.subject)
 
-    def _move_request(self, request: TrialRequest) -> TrialRequest:
-        arguments = tuple(map(self._move_argument, request.arguments))
+    def _move(self, path: Path) -> Path:
+        """Return where a path of the checkout is in the worktree; any other path as it is."""
+        return self.path / path.relative_to(self.top) if path.is_relative_to(self.top) else path
+
+    def move_request(self, request: TrialRequest) -> TrialRequest:
+        """Take the tests of the checkout as they are in the worktree."""
+        tests = [argument.partition("::") for argument in request.arguments]
+        arguments = tuple(f"{self._move(Path(file).resolve())}{colons}{test}" for file, colons, test in tests)
         if not any(argument.startswith(f"{self.path}{os.sep}") for argument in arguments):
             return request
         return replace(request, arguments=arguments, options=(*request.options, f"--rootdir={self.project}"))
-
-    def _move_argument(self, argument: str) -> str:
-        file, colons, test = argument.partition("::")
-        path = Path(file).resolve()
-        return f"{self._in_worktree(path) if path.is_relative_to(self.top) else path}{colons}{test}"
-
-    @contextmanager
-    def working_folder(self) -> Generator[None]:
-        """Run tests of the checkout from the project's folder in the worktree, others from where this folder is there.
-
-        So pytest finds the commit's ini file, and by its ``pythonpath`` the commit's code.
-        """
-        here = Path.cwd()
-        try:
-            if self.request != self._given:
-                os.chdir(self.project)
-            elif here.is_relative_to(self.top) and self._in_worktree(here).is_dir():
-                os.chdir(self._in_worktree(here))
-            yield
-        finally:
-            os.chdir(here)
 
     def build(self, lock: Lock) -> Environment:
         """Check out the commit of a candidate's lock; returns the environment that has it installed.
@@ -193,37 +224,24 @@ class Commits:
             Unbuildable: It cannot be installed at that commit, or something else would be imported.
             RequestError: The disk is full.
         """
-        worktree.check_out(self.path, lock.lines[self.name].rpartition("@")[2])
-        environment = self._environments.build(self._lock)
-        if not self._installable:
+        check_out(self.path, lock.lines[self.name].rpartition("@")[2])
+        # What else is installed editable from the checkout is so from the worktree.
+        editable = {name: Path(line[3:]) for name, line in self.held.lines.items() if line.startswith("-e ")}
+        editable = {name: self._move(at) for name, at in editable.items()}
+        installable = is_installable(self.project)
+        if installable:
+            editable[self.name] = self.project
+        held = self.held.having({name: f"-e {at}" for name, at in editable.items()})
+        environment = self.environments.build(held)
+        if not installable:
             return environment
         if environment.reused:  # what it has of the project was installed at another commit
             into = ("--python", str(environment.python), "--no-deps", "--reinstall", "--editable", str(self.project))
-            self._environments.installer.pip("install", *into, files={})
-        instead = find_shadowing_import(environment.python, self.project, self.name, self.top)
+            self.environments.installer.pip("install", *into, files={})
+        instead = find_shadowing_import(environment.python, self.project, self.name)
         if instead:
             raise Unbuildable(instead, instead)
         return environment
-
-
-@contextmanager
-def open_commits(context: TrialContext) -> Generator[Commits]:
-    """Open a worktree for the ends in a checkout, which itself is not touched.
-
-    Raises:
-        RequestError: No checkout, an unknown revision, …: one sentence.
-    """
-    options = context.options
-    found = worktree.find_checkout(options.repo)
-    ends = worktree.find_ends(found, options.revisions)
-    with worktree.open_worktree(found, options.cache_dir / "worktrees", ends[0].id) as path:
-        yield Commits(context, found, path, ends)
-
-
-def _select_contents(context: TrialContext, name: str) -> EnvironmentContents:
-    """Select what is held fixed; all of this environment where it is not known what the project itself needs."""
-    needs = find_needs(context) if name in locks.installed().lines else Needs()
-    return select_contents(name, needs, context.options.with_editable)
 
 
 def is_installable(folder: Path) -> bool:
@@ -235,68 +253,13 @@ def is_installable(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("setup.py", "setup.cfg"))
 
 
-def find_project_name(folder: Path, installer: Installer) -> str:
-    """Find the name of the project in a folder: from its pyproject.toml, else from its build, which uv asks.
-
-    Raises:
-        RequestError: The build does not say it.
-    """
-    with suppress(LockError):
-        return project_name(folder)
-    style = ("--no-deps", "--python", sys.executable, "--format", "pylock.toml", "--output-file", "pylock.release.toml")
-    files = {"requirements.in": f"-e {folder}"}
-    try:
-        written, _ = installer.pip("compile", "requirements.in", *style, files=files)
-    except Unbuildable as error:
-        raise RequestError(f"--repo: {', '.join(BUILD_FILES)} do not say the project's name: {error}") from None
-    (project,) = tomllib.loads(written)["packages"]
-    return canonicalize_name(project["name"])
-
-
-# Where a Python finds what could be imported by these names.
-_ORIGINS = """
-import sys
-if sys.path[0] == "":
-    del sys.path[0]  # of `-c`; a run has no such entry
-import importlib.util, json
-found = {}
-for name in json.load(sys.stdin):
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        continue
-    if spec is not None:
-        found[name] = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
-json.dump(found, sys.stdout)
-"""
-
-
-def find_shadowing_import(python: Path, project: Path, package: str, theirs: Path) -> str | None:
-    """Say what would be imported instead of a project's own files; None where those are.
-
-    Args:
-        python: Of an environment that has the project installed.
-        project: The folder that the code is to be imported from.
-        package: The project's name.
-        theirs: A folder that nothing of the same name is to be imported from: the user's checkout.
-    """
-    files = map(PurePosixPath, git(project, "ls-files", "--", "*.py").splitlines())
-    names = sorted({part for file in files for part in file.with_suffix("").parts if part.isidentifier()})
-    clean, found = _find_origins(python, names, "-I"), _find_origins(python, names)
-    own = {name: place for name, place in clean.items() if Path(place).is_relative_to(project)}
-    if not own:
-        return f"{package} installed editable at this commit, but nothing is imported from its files"
-    main = package.replace("-", "_")
-    for name, place in own.items():
-        instead = Path(found.get(name, "nowhere"))
-        counts = instead.is_relative_to(theirs) or name == main or main not in own
-        if counts and str(instead) != place:
-            return f"{name} would be imported from {instead}, not from the commit's {place}: see PYTHONPATH"
-    return None
-
-
-def _find_origins(python: Path, names: list[str], *options: str) -> dict[str, str]:
+def find_shadowing_import(python: Path, project: Path, package: str) -> str | None:
+    """Say what would be imported instead of a project's module of the project's name; None where that is it."""
+    module = package.replace("-", "_")
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
-    command = [str(python), *options, "-c", _ORIGINS]
-    asked = subprocess.run(command, input=json.dumps(names), env=environ, capture_output=True, text=True, check=True)
-    return {name: place for name, place in json.loads(asked.stdout).items() if place}
+    code = "import sys; from importlib.util import find_spec; print(getattr(find_spec(sys.argv[1]), 'origin', 0) or '')"
+    command = [str(python), "-P", "-c", code, module]
+    origin = subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()
+    if not origin or Path(origin).is_relative_to(project):
+        return None
+    return f"{module} would be imported from {origin}, not from the commit's files in {project}: see PYTHONPATH"

@@ -9,8 +9,8 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -21,15 +21,13 @@ from packaging.utils import canonicalize_name
 
 from pytest_rlregress.commands.environments import RequestError, indexes
 from pytest_rlregress.commands.environments.environment import Environments
-from pytest_rlregress.commands.trials.document import Document, to_json, to_markdown, to_text
-from pytest_rlregress.commands.trials.progress import Progress
+from pytest_rlregress.commands.trials.document import Document, Progress, to_json, to_markdown, to_text
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.runner import Builder, TrialRunner
-from pytest_rlregress.commands.trials.trial import FORMAT, TrialFolder
+from pytest_rlregress.commands.trials.trial import FORMAT, Builder, TrialFolder, TrialRunner
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import Lock, LockError
+from pytest_rlregress.stack.locks import LockError
 from pytest_rlregress.util.git import GitError
 
 # Folders that many distributions and projects have, and that say nothing of whose code is imported.
@@ -38,32 +36,31 @@ _NOBODYS_MODULES = {"__pycache__", "benchmarks", "docs", "examples", "scripts", 
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What every command with trials works with.
+    """What every command with trials works with."""
 
-    Attributes:
-        options: The command line's.
-        failures: The catalogue.
-        request: The tests.
-        progress: Told of everything.
-        environments: Where environments are built.
-        settings: Variables for uv that say where packages come from.
-    """
-
-    options: argparse.Namespace
+    options: argparse.Namespace  # the command line's
     failures: catalogue.Catalogue
-    request: TrialRequest
+    request: TrialRequest  # the tests
     progress: Progress
     environments: Environments
-    settings: Mapping[str, str]
 
     @cached_property
-    def test_key(self) -> Mapping[str, Any]:
-        """All that tells these tests from others: what JSON can hold."""
+    def _tests_key(self) -> Mapping[str, Any]:
+        request = self.request
         return {
-            "tests": [*self.request.arguments, *self.request.shipped, *self.request.failures],
-            "options": self.request.options,
-            "contents": _hash_contents(self.request, self.failures, locks.installed()),
+            "tests": [*request.arguments, *request.shipped, *request.failures],
+            "options": request.options,
+            "contents": hash_code(request, self.failures),
+            "repeat": self.options.repeat,
+            "format": FORMAT,
+            "machine": [platform.machine(), platform.python_version()],  # no name of a host, which a pod has but once
         }
+
+    def open_trials(self, key: Mapping[str, Any]) -> AbstractContextManager[TrialFolder]:
+        """Open the folder of these tests' trials; the key is all that tells them from others of the same tests."""
+        text = json.dumps({**key, **self._tests_key}, sort_keys=True)
+        name = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return TrialFolder.open(self.options.cache_dir / "trials" / name, fresh=self.options.fresh)
 
     @contextmanager
     def runner(
@@ -72,30 +69,14 @@ class TrialContext:
         """Make what tries the candidates of this request, with what is known of them from before.
 
         Args:
-            key: All that tells this request from others, beside the tests.
+            key: As of ``open_trials``.
             builder: What builds environments, where these are not the usual ones.
             request: The tests, where they are not run from where they were named.
         """
-        request_key = {
-            **key,
-            **self.test_key,
-            "repeat": self.options.repeat,
-            "format": FORMAT,
-            "machine": [platform.machine(), platform.python_version()],  # no name of a host, which a pod has but once
-        }
-        name = hashlib.sha256(json.dumps(request_key, sort_keys=True).encode()).hexdigest()[:16]
-        path = self.options.cache_dir / "trials" / name
-        with TrialFolder.open(path, fresh=self.options.fresh) as folder:
+        with self.open_trials(key) as folder:
             self.progress.report_known(len(folder.trials))
-            runner = TrialRunner(
-                builder or self.environments,
-                folder,
-                request or self.request,
-                self.progress,
-                repeat=self.options.repeat,
-                timeout=self.options.timeout,
-            )
-            yield runner
+            limits = {"repeat": self.options.repeat, "timeout": self.options.timeout}
+            yield TrialRunner(builder or self.environments, folder, request or self.request, self.progress, **limits)
 
 
 def run_request(options: argparse.Namespace, find: Callable[[Progress], Document]) -> int:
@@ -135,82 +116,78 @@ def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Pr
     """
     known = catalogue.load([catalogue.SHIPPED, *options.scenarios])
     request = _make_request(tests, options, known)
-    settings = indexes.read_settings(os.environ)
     environments = Environments(
         options.cache_dir / "environments",
-        settings=settings,
+        settings=indexes.read_settings(os.environ),
         offline=options.no_network,
         say=progress.say,
     )
     try:
-        yield TrialContext(options, known, request, progress, environments, settings)
+        yield TrialContext(options, known, request, progress, environments)
     finally:
         environments.close()
 
 
 def _make_request(tests: Sequence[str], options: argparse.Namespace, known: catalogue.Catalogue) -> TrialRequest:
-    own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
     try:
         for_pytest = shlex.split(options.pytest)
     except ValueError as error:
         raise RequestError(f"--pytest {options.pytest!r} isn't a list of options: {error}") from None
-    more = (
-        *([f"--hw={options.hw}"] if options.hw else []),
-        *(["-o", f"rlregress_scenarios={own}"] if own else []),
-        *for_pytest,
-    )
-    shipped = tuple(
-        test for test in tests if not _path_of(test).exists() and (catalogue.SHIPPED / _path_of(test)).exists()
-    )
-    if any("::" in test for test in tests):
-        more = (*more, "--rl-long")  # what is asked for by name is to run, however long it takes
-    given = tuple(test for test in tests if test not in shipped)
-    missing = [test for test in given if not _path_of(test).exists()]
-    failures = tuple(_find_failure(test, options.command, known) for test in missing)
-    if failures and "--rl-long" not in more:
-        more = (*more, "--rl-long")
-    return TrialRequest(tuple(test for test in given if test not in missing), shipped, failures, options=more)
+    given, shipped, failures = [], [], []
+    for test in tests:
+        file = _find_file(test)
+        if file.exists():
+            given.append(test)
+        elif (catalogue.SHIPPED / file).exists():
+            shipped.append(test)
+        elif "::" in test or test.endswith(".py"):
+            raise RequestError(f"no such test: {test}: there is no file {file}")
+        else:
+            failures.append(known.find(test, f"rlregress {options.command}").id)
+    own = os.pathsep.join(str(folder.resolve()) for folder in options.scenarios)
+    more = [f"--hw={options.hw}"] if options.hw else []
+    more += ["-o", f"rlregress_scenarios={own}"] if own else []
+    more += for_pytest
+    if failures or any("::" in test for test in tests):
+        more.append("--rl-long")  # what is asked for by name is to run, however long it takes
+    return TrialRequest(tuple(given), tuple(shipped), tuple(failures), options=tuple(more))
 
 
-def _find_failure(test: str, command: str, known: catalogue.Catalogue) -> str:
-    if "::" in test or test.endswith(".py"):
-        raise RequestError(f"no such test: {test}: there is no file {_path_of(test)}")
-    return known.find(test, f"rlregress {command}").id
-
-
-def refuse_shadowed(packages: Iterable[str]) -> None:
+def refuse_shadowed(packages: Collection[str]) -> None:
     """Refuse to try releases of packages that PYTHONPATH has too: its code would be tried instead, each time.
 
     Raises:
         RequestError: It has one.
     """
-    modules = metadata.packages_distributions()
-    for name in packages:
-        own = {
-            one for one, owners in modules.items() if name in [str(canonicalize_name(owner)) for owner in owners]
-        } - _NOBODYS_MODULES
-        for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
-            for module in own | {name.replace("-", "_")}:
-                if Path(folder, module).is_dir() or Path(folder, f"{module}.py").exists():
-                    raise RequestError(
-                        f"{module} would be imported from {folder}, which is on PYTHONPATH, and never from a release "
-                        f"of {name}: take that folder off PYTHONPATH"
-                    )
+    modules = {name.replace("-", "_"): name for name in packages}
+    for module, owners in metadata.packages_distributions().items():
+        for name in {str(canonicalize_name(owner)) for owner in owners}.intersection(packages):
+            if module not in _NOBODYS_MODULES:
+                modules[module] = name
+    for folder in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        for module, name in modules.items():
+            if Path(folder, module).is_dir() or Path(folder, f"{module}.py").exists():
+                raise RequestError(
+                    f"{module} would be imported from {folder}, which is on PYTHONPATH, and never from a release "
+                    f"of {name}: take that folder off PYTHONPATH"
+                )
 
 
-def _hash_contents(request: TrialRequest, known: catalogue.Catalogue, here: Lock) -> str:
+def hash_code(request: TrialRequest, known: catalogue.Catalogue) -> str:
     """Hash the tests, the code beside them and the user's projects: what was tried with other code says nothing."""
-    paths = [_path_of(test) for test in request.arguments]
-    paths += [catalogue.SHIPPED / _path_of(test) for test in request.shipped]
+    paths = [_find_file(test) for test in request.arguments]
+    paths += [catalogue.SHIPPED / _find_file(test) for test in request.shipped]
     paths += [known[failure].folder.parent for failure in request.failures]
     if not paths:
         paths = sorted({failure.folder.parent for failure in known.values()})
-    files = {file for path in paths for file in (_list_code(path) if path.is_dir() else [path])}
+    files: set[Path] = set()
     for path in map(Path.absolute, paths):
-        files |= {file for folder in path.parents if (file := folder / "conftest.py").exists()}
-        if not path.is_dir():  # a test's helpers are beside it, in a folder there, or in its area
+        files |= {folder / "conftest.py" for folder in path.parents}
+        if path.is_dir():
+            files |= {*_list_code(path)}
+        else:  # a test's helpers are beside it, in a folder there, or in its area
             files |= {*catalogue.area_of(path).glob("*.py"), *path.parent.glob("*.py"), *path.parent.glob("*/*.py")}
-    for line in here.lines.values():
+    for line in locks.installed().lines.values():
         if line.startswith("-e "):
             files |= {*_list_code(Path(line.removeprefix("-e ")))}
     contents = {os.path.relpath(file): file.read_bytes() for file in files if file.is_file()}
@@ -225,5 +202,5 @@ def _list_code(folder: Path) -> Iterator[Path]:
         yield from (Path(place, name) for name in names if name.endswith(".py"))
 
 
-def _path_of(test: str) -> Path:
+def _find_file(test: str) -> Path:
     return Path(test.partition("::")[0])

@@ -1,22 +1,27 @@
-"""Tell an answer: as text for a terminal, as Markdown for an issue, and as JSON.
+"""What a command with trials prints: a line for every trial, then its answer as text, Markdown and JSON.
 
 A section's body is laid out once: a terminal shows it as it is, Markdown as a block of code, so that nothing in it is
-markup. Nothing of it is shown before ``redact``: no credentials of an index, no home folder, no control characters.
+markup. Nothing is shown before ``redact``: no credentials of an index, no home folder, no control characters.
 """
 
 from __future__ import annotations
 
 import html
 import os
+import platform
 import re
 import shlex
+import sys
 import textwrap
+import time
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TextIO
 
-from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary
+import msgspec
+
+from pytest_rlregress.commands.trials.search import State
 from pytest_rlregress.logs.ansi import stripped
 from pytest_rlregress.util.text import code_block, code_span, plural
 from pytest_rlregress.util.units import format_duration
@@ -25,6 +30,35 @@ from pytest_rlregress.util.units import format_duration
 MANY = 12
 _FIRST, _LAST, _LONG = 8, 18, 200  # lines of a text, and characters of a line: an issue may have 65536 in all
 _WIDTH = 100
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The Python, the platform and the packages that all trials had in common."""
+
+    python: str
+    platform: str  # ``Linux x86_64, glibc 2.39``
+    hardware: str  # the profile and the devices
+    held: Mapping[str, str] = field(default_factory=dict)  # versions of the stack's components that stayed the same
+    left_out: tuple[str, ...] = ()  # what of this environment the trials' environments did not have, in words
+
+    @classmethod
+    def here(cls, hardware: str, held: Mapping[str, str] | None = None, left_out: tuple[str, ...] = ()) -> RunContext:
+        """Describe this Python and this platform, and what was held fixed."""
+        where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
+        return cls(platform.python_version(), where, hardware, held or {}, left_out)
+
+
+@dataclass(frozen=True)
+class TrialSummary:
+    """A trial in one line."""
+
+    label: str  # the candidate in words
+    state: State
+    verdict: str  # several where repeats differ; "" where there was no run
+    seconds: float  # to build its environment and run its tests
+    runs: int = 1
+    reason: str = ""  # why it is unknown
 
 
 class Section(NamedTuple):
@@ -38,22 +72,13 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """An answer as it is told.
+    """An answer as it is told."""
 
-    Attributes:
-        title: What was asked.
-        headline: What was found, in sentences.
-        sections: All else, in the order of how likely it is wanted.
-        facts: What is told, as a dataclass: the fields of the JSON.
-        format: The form of the JSON: raised when a key changes its meaning or goes.
-        exit_code: What the command ends with.
-    """
-
-    title: str
-    headline: Sequence[str]
-    sections: Sequence[Section]
-    facts: Any
-    format: int
+    title: str  # what was asked
+    headline: Sequence[str]  # what was found, in sentences
+    sections: Sequence[Section]  # all else, in the order of how likely it is wanted
+    facts: Any  # what is told, as a dataclass: the fields of the JSON
+    format: int  # the form of the JSON: raised when a key changes its meaning or is dropped
     exit_code: int
 
 
@@ -76,16 +101,14 @@ def to_markdown(document: Document) -> str:
 def to_json(document: Document) -> dict[str, Any]:
     """Turn an answer into what JSON can hold: its facts by their names, and format, exit_code, summary."""
     head = {"format": document.format, "exit_code": document.exit_code, "summary": " ".join(document.headline)}
-    return {**head, **_plain(document.facts)}
+    return {**head, **_redact_all(msgspec.to_builtins(document.facts))}
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {redact(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+def _redact_all(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {redact(key): _redact_all(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_redact_all(one) for one in value]
     return redact(value) if isinstance(value, str) else value
 
 
@@ -118,13 +141,19 @@ def tabulate(rows: Sequence[tuple[str, ...]], head: tuple[str, ...] = ()) -> str
 
 def list_lines(lines: Iterable[str]) -> str:
     """Lay out lines, the long ones folded."""
-    return "\n".join(map(_fill, lines))
+    style = {"subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(textwrap.fill(line, _WIDTH, **style) for line in lines)  # type: ignore[arg-type]
 
 
 def join_names(names: Sequence[str]) -> str:
     """Name some things, the first dozen of them."""
     more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
     return ", ".join(map(one_line, names[:MANY])) + more
+
+
+def join_some(names: Sequence[str]) -> str:
+    """Name the first three of some, and count the others."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def excerpt(text: str) -> str:
@@ -134,11 +163,6 @@ def excerpt(text: str) -> str:
     if between > 1:
         lines[_FIRST:-_LAST] = [f"… {plural(between, 'line')} between"]
     return "\n".join(lines)
-
-
-def whole(text: str) -> str:
-    """Return all of a text of long lines, in lines that can be read."""
-    return list_lines(redact(text).strip("\n").split("\n"))
 
 
 def one_line(text: str) -> str:
@@ -155,9 +179,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONG else f"{text[: _LONG - 1]}…"
 
 
-def _fill(line: str) -> str:
-    return textwrap.fill(line, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-
+# -- fit to be shown ---------------------------------------------------------------------------------------------------
 
 _CREDENTIALS = re.compile(r"(?<!ssh)://[^/\s]*@|://[^/\s]*:[^/\s]*@")
 
@@ -169,12 +191,10 @@ def redact(text: str) -> str:
     """
     text = stripped(text.replace("\r\n", "\n").replace("\r", "\n"))
     text = "".join(character if _is_shown(character) else "\ufffd" for character in text)
-    return _find_home().sub("~", _find_here().sub("", _CREDENTIALS.sub("://***@", text)))
-
-
-def _find_here() -> re.Pattern[str]:
-    folder = os.getcwd().rstrip("/")
-    return re.compile(rf"(?<![\w.~/-]){re.escape(folder)}/(?=\w)" if folder else "(?!)")
+    here = os.getcwd().rstrip("/")
+    if here:
+        text = re.sub(rf"(?<![\w.~/-]){re.escape(here)}/(?=\w)", "", text)
+    return _find_home().sub("~", _CREDENTIALS.sub("://***@", text))
 
 
 def _find_home() -> re.Pattern[str]:
@@ -191,17 +211,67 @@ def _is_shown(character: str) -> bool:
 
 
 def quote_command(command: Sequence[str]) -> str:
-    """Write a command as it is typed into a shell, without credentials; the home folder as ``~``."""
-    return " ".join(map(_quote_word, command))
+    """Write a command as it is typed into a shell, without credentials; the home folder as ``$HOME``."""
+    words = (_find_home().split(word) for word in command)
+    quoted = ('"$HOME"'.join(part and shlex.quote(redact(part)) for part in parts) for parts in words)
+    return " ".join(word or "''" for word in quoted)
 
 
-def _quote_word(word: str) -> str:
-    first, *inside = (_quote_part(redact(part)) for part in _find_home().split(word))
-    if not inside:
-        return first or "''"
-    return '"$HOME"'.join([first, *inside]) if first else "~" + '"$HOME"'.join(inside)
+# -- progress ----------------------------------------------------------------------------------------------------------
 
 
-def _quote_part(part: str) -> str:
-    rest = part.removeprefix("/")  # a slash after ~ has to be seen
-    return part[: len(part) - len(rest)] + (rest and shlex.quote(rest))
+class Progress:
+    """Reports on standard error: a line for every trial and every note; to a terminal also what is being done.
+
+    Args:
+        stream: Where instead of standard error.
+        clock: Seconds, from any start.
+    """
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream or sys.stderr, clock
+        self._begun, self._number = clock(), 0
+
+    def say(self, text: str) -> None:
+        """Write a line that stays: a note about an environment, a warning."""
+        self.set_activity("")
+        print(redact(text).rstrip("\n"), file=self._stream, flush=True)
+
+    def set_activity(self, doing: str) -> None:
+        """Show on a terminal, until the next line, what is being done; "": nothing."""
+        if self._stream.isatty():
+            self._stream.write(f"\r\x1b[K{f'{unbroken(doing)[:75]} …' if doing else ''}")
+            self._stream.flush()
+
+    def report_known(self, trials: int) -> None:
+        """Report how many trials are known from before."""
+        if trials:
+            self.say(f"{plural(trials, 'trial')} known from before, not tried again")
+
+    def report_trial(self, one: TrialSummary, *, role: str = "", moved: Sequence[str] = ()) -> None:
+        """Report a finished trial.
+
+        Args:
+            one: The trial.
+            role: ``good end`` or ``bad end`` while these are proven.
+            moved: The packages that had to move along.
+        """
+        self._number += 1
+        why = one.reason if one.state is State.UNKNOWN else one.verdict
+        found = f"{one.state.value} ({why})" if why else one.state.value
+        if role and one.verdict:  # which of its tests is followed is not known yet
+            found = one.verdict
+        line = f"[{self._number}] {f'{role}, ' if role else ''}{one.label}: {found} in {format_duration(one.seconds)}"
+        self.say(f"{line}\n    moved along: {join_some(moved)}" if moved else line)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return self._clock() - self._begun
+
+    def report_stop(self, command: Sequence[str]) -> None:
+        """Say how an interrupted request is continued."""
+        self.say(
+            f"stopped after {plural(self._number, 'trial')}, {format_duration(self.elapsed)}; these are kept. "
+            f"To go on from here:\n  {quote_command(command)}"
+        )

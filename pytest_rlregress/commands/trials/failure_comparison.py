@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from pytest_rlregress.commands.trials.trial import GOOD_VERDICTS, Observation, State, Trial, TrialRun
+from pytest_rlregress.commands.trials.pytest_run import Observation, TrialRun
+from pytest_rlregress.commands.trials.search import State
+from pytest_rlregress.commands.trials.trial import Trial
+from pytest_rlregress.commands.trials.trial_plugin import GOOD_VERDICTS
 from pytest_rlregress.failures.verdicts import Outcome
 
 #: Of a test that says nothing about its failure: a component is missing or broken.
@@ -45,14 +48,7 @@ class TrialResult(NamedTuple):
 
 
 def classify_trial(trial: Trial, test: str, bad: Observation | None, hardware: str = "") -> TrialResult:
-    """Say whether one test is good or bad in a trial.
-
-    Args:
-        trial: What was tried.
-        test: The test's key.
-        bad: The test at the bad end; None while the ends are compared: any failure is bad then.
-        hardware: What the bad end ran on.
-    """
+    """Say whether one test, by its key, is good or bad in all runs of a trial, as ``compare_with_bad_end`` does."""
     if trial.trouble:
         return TrialResult(State.UNKNOWN, trial.trouble)
     runs = ((find_observation(run, test), run) for run in trial.runs)
@@ -68,7 +64,7 @@ def compare_with_bad_end(
         observation: The test in the run; None if it was not seen there.
         run: The run.
         bad: The test at the bad end; None while the ends are being proven: any failure is bad then.
-        hardware: Of the run at the bad end; "" for not known.
+        hardware: What the bad end ran on; "" if not known.
     """
     if observation is None:
         stopped = (f"was not run: {describe(one)}" for one in run.observations.values() if one.verdict == "uncollected")

@@ -1,9 +1,8 @@
-"""Run tests in an environment: pytest there, with the trial plugin, watched from here."""
+"""One run of tests in an environment: pytest there, with the trial plugin, watched from here; and what came out."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -14,21 +13,22 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import msgspec
 import psutil
-from msgspec.structs import replace
 
 from pytest_rlregress.commands.trials import import_recorder, trial_plugin
-from pytest_rlregress.commands.trials.trial import TrialRun
+from pytest_rlregress.commands.trials.trial_plugin import GOOD_VERDICTS
+from pytest_rlregress.failures.verdicts import Outcome
+from pytest_rlregress.hardware.matching import gib
 from pytest_rlregress.records import reader
-from pytest_rlregress.records.record_types import Record
+from pytest_rlregress.records.record_types import Record, RecordedTest
 from pytest_rlregress.util.processes import how_it_ended
 
 #: What a run that is stopped has to tear down; contained tests take 15 of them.
 STOP_SECONDS = 20.0
-#: Characters kept of what pytest printed, from its end.
-OUTPUT = 20_000
 _GONE_SECONDS = 10.0
 _OPTIONS = (
     *("-p", "pytest_rlregress.commands.trials.trial_plugin"),
@@ -36,29 +36,78 @@ _OPTIONS = (
     "--runxfail",  # whether it fails is asked, not whether that was expected
     *("--maxfail=0", "--continue-on-collection-errors", "--color=no", "-o", "rlregress_record_dir="),
 )
+_LAST_LINES = 20_000  # characters of what pytest printed, from its end
 
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """The tests of a run.
+    """The tests of a run: with no arguments, shipped ones or failures, what pytest runs without arguments."""
 
-    Attributes:
-        arguments: Files, folders and node ids for pytest, as from the current folder.
-        shipped: The same among the shipped scenarios, which each environment has itself: ``rollout``.
-        failures: Documented failures: the tests that reproduce or guard them. With none of the three, what pytest runs
-            without arguments.
-        tests: Only tests with these keys; see ``Observation.test``.
-        options: More options for pytest, such as ``--hw=cpu``.
-        finds_needs: Whether it is found out what the tests need: those that say it are not run, the imports of the
-            others are recorded.
+    arguments: tuple[str, ...] = ()  # files, folders and node ids for pytest, as from the current folder
+    shipped: tuple[str, ...] = ()  # the same among the shipped scenarios, which each environment has itself
+    failures: tuple[str, ...] = ()  # documented failures: the tests that reproduce or guard them
+    tests: frozenset[str] | None = None  # only tests with these keys; see ``Observation.test``
+    options: tuple[str, ...] = ()  # more options for pytest, such as ``--hw=cpu``
+    finds_needs: bool = False  # tests that say what they need are not run, the imports of the others are recorded
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One test as seen in one run.
+
+    Its key is the same in every environment: ``batch/test_x.py::test_y[a]`` for a shipped scenario, else pytest's node
+    id. Without a side its verdict is ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable`` (skipped),
+    ``blocked`` or ``uncollected`` (its file could not be imported).
     """
 
-    arguments: tuple[str, ...] = ()
-    shipped: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-    tests: frozenset[str] | None = None
-    options: tuple[str, ...] = ()
-    finds_needs: bool = False
+    test: str
+    outcome: Outcome
+    verdict: str
+    text: str = ""  # the report's where it failed, or what came out where that was documented
+    failure: str = ""  # id of the documented failure whose side it is
+    side: str = ""  # ``reproduces`` or ``guards``
+    named: tuple[str, ...] = ()  # ids of the documented failures that what came out looks like
+
+
+class TrialRun(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """One pytest run in an environment."""
+
+    record: Record | None = None  # or as much of it as a killed run has left
+    seconds: float = 0.0
+    trouble: str = ""  # why the run says nothing about its tests: it did not end, no such test, …
+    needed: tuple[str, ...] | None = None  # components that the tests say they need; None where one says nothing
+    imported: tuple[str, ...] = ()  # files of the modules that its processes imported, where that was asked for
+
+    @cached_property
+    def observations(self) -> Mapping[str, Observation]:
+        """Every test seen, by its key."""
+        tests = self.record.results.tests if self.record else ()
+        return {test.name: _observe(test, test.extra.outcome) for test in tests if test.extra.outcome is not None}
+
+    @property
+    def hardware(self) -> str:
+        """The profile and the devices of the run, in words."""
+        if self.record is None:
+            return ""
+        found = self.record.results.extra.hardware
+        devices = "; ".join(
+            f"{one.name} ({'MIG slice, ' if one.mig else ''}capability {one.capability}, {gib(one.memory_bytes)})"
+            for one in found.devices
+            if found.profile != "cpu"
+        )
+        return " of ".join(filter(None, [found.profile, devices]))
+
+
+def _observe(test: RecordedTest, outcome: Outcome) -> Observation:
+    extra = test.extra
+    verdict = extra.verdict or ("unavailable" if outcome.kind == "skipped" else outcome.kind)
+    if outcome.phase == "collect" and outcome.kind != "skipped":
+        verdict = "uncollected"
+    elif outcome.phase == "teardown":
+        verdict = "failed"
+    text = "" if verdict in GOOD_VERDICTS else test.trace
+    named = tuple(filter(None, extra.named.split(",")))
+    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named)
 
 
 def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Callable[[str], None]) -> TrialRun:
@@ -74,20 +123,31 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
         KeyboardInterrupt: Ctrl-C; nothing of the run is left then.
     """
     begun, late = time.monotonic(), False
-    with tempfile.TemporaryDirectory(prefix="rlregress-trial-") as folder:
-        asked, printed = Path(folder, "request.json"), Path(folder, "printed")
-        records = asked.with_name(trial_plugin.RECORDS)
+    binaries = Path(os.path.abspath(python)).parent
+    with tempfile.TemporaryDirectory(prefix="rlregress-trial-") as name:
+        folder = Path(name)
+        asked, printed, records = (folder / one for one in ("request.json", "printed", trial_plugin.RECORDS))
         records.mkdir()
         tests = None if request.tests is None else sorted(request.tests)
         about_run = {"shipped": request.shipped, "failures": request.failures, "finds_needs": request.finds_needs}
         asked.write_text(json.dumps({**about_run, "tests": tests, "parent": os.getpid()}))
-        variables = _variables(Path(os.path.abspath(python)).parent)
+        variables = make_variables(binaries)
         if request.finds_needs:
-            shutil.copyfile(import_recorder.__file__, Path(folder, "sitecustomize.py"))
-            variables["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, variables.get("PYTHONPATH")]))
-        # Without the plugin that has the cache pytest knows no --ff, which the user's configuration may give.
+            shutil.copyfile(import_recorder.__file__, folder / "sitecustomize.py")
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, [name, variables.get("PYTHONPATH")]))
+        # The environment's pytest as its script does: ``-m pytest`` would put this folder before the packages. Without
+        # the plugin that has the cache pytest knows no --ff, which the user's configuration may give.
+        pytest = (str(binaries / python.name), str(binaries / "pytest"), *_OPTIONS)
         ours = (f"--rl-trial={asked}", "-o", f"cache_dir={folder}/cache")
-        process = _start(python, [*ours, *request.options, *request.arguments], printed, variables)
+        with printed.open("wb") as out:
+            process = subprocess.Popen(
+                [*pytest, *ours, *request.options, *request.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=variables,
+                start_new_session=True,  # Ctrl-C comes to this process, which passes it on
+            )
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -96,15 +156,17 @@ def run_tests(python: Path, request: TrialRequest, *, timeout: float, say: Calla
             if process.poll() is None:
                 say(f"stopping the run: its tests have {STOP_SECONDS:g} s to be torn down")
                 _stop(process)
-        output = printed.read_text(errors="replace")[-OUTPUT:]
+        output = printed.read_text(errors="replace")[-_LAST_LINES:]
+        needed, imported = folder / trial_plugin.NEEDED, folder / import_recorder.RECORD
+        files = imported.read_text("utf-8", "surrogateescape").splitlines() if imported.exists() else []
         found = TrialRun(
             _read_record(records),
             time.monotonic() - begun,
-            needed=_read_needed(asked.with_name(trial_plugin.NEEDED)),
-            imported=tuple(dict.fromkeys(_read_imported(Path(folder, import_recorder.RECORD)))),
+            needed=msgspec.json.decode(needed.read_bytes(), type=tuple[str, ...] | None) if needed.exists() else None,
+            imported=tuple(dict.fromkeys(files)),
         )
     trouble = _explain_exit(process.returncode, found, output, request)
-    return replace(found, trouble=f"the run had no end after {timeout:g} s" if late else trouble)
+    return msgspec.structs.replace(found, trouble=f"the run had no end after {timeout:g} s" if late else trouble)
 
 
 def _read_record(folder: Path) -> Record | None:
@@ -115,40 +177,10 @@ def _read_record(folder: Path) -> Record | None:
     return None
 
 
-def _read_needed(path: Path) -> tuple[str, ...] | None:
-    needed = json.loads(path.read_text()) if path.exists() else None
-    return None if needed is None else tuple(needed)
-
-
-def _read_imported(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines() if path.exists() else []
-
-
-def list_declared_needs(request: TrialRequest) -> tuple[str, ...] | None:
-    """List the components of the stack that tests say they need, here; None where one of them says nothing."""
-    collect = dataclasses.replace(request, options=(*request.options, "--collect-only"))
-    return run_tests(Path(sys.executable), collect, timeout=300, say=lambda _: None).needed
-
-
-def _start(python: Path, arguments: list[str], printed: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the environment's pytest as its script does: ``-m pytest`` would put this folder before the packages."""
-    binaries = Path(os.path.abspath(python)).parent
-    with printed.open("wb") as out:
-        return subprocess.Popen(
-            [binaries / python.name, binaries / "pytest", *_OPTIONS, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            env=variables,
-            start_new_session=True,  # Ctrl-C comes to this process, which passes it on
-        )
-
-
-def _variables(binaries: Path) -> dict[str, str]:
+def make_variables(binaries: Path) -> dict[str, str]:
     """Make the variables of the activated environment from those of this process."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "RLREGRESS_RECORD_DIR")}
-    if binaries.parent != Path(sys.prefix) and kept.get("PYTHONDONTWRITEBYTECODE"):
-        del kept["PYTHONDONTWRITEBYTECODE"]
+    if binaries.parent != Path(sys.prefix) and kept.pop("PYTHONDONTWRITEBYTECODE", ""):
         # Else every run compiles the environment's packages again. Beside the user's own files there is still none.
         kept.setdefault("PYTHONPYCACHEPREFIX", str(binaries.parent / "bytecode"))
     path = os.pathsep.join([str(binaries), *filter(None, [kept.get("PATH")])])
@@ -157,12 +189,12 @@ def _variables(binaries: Path) -> dict[str, str]:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """End a run: politely, then with all that it started."""
-    started = _descendants(process)
+    started = _list_descendants(process)
     try:
         process.terminate()  # ends pytest as Ctrl-C does, and is heeded where a shell has SIGINT ignored
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        started |= _descendants(process)
+        started |= _list_descendants(process)
     finally:
         process.kill()
         process.wait()
@@ -172,11 +204,16 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
                 one.kill()
 
 
-def _descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
+def _list_descendants(process: subprocess.Popen[bytes]) -> set[psutil.Process]:
     try:
         return set(psutil.Process(process.pid).children(recursive=True))
     except psutil.Error:  # gone meanwhile
         return set()
+
+
+_NOT_FOUND = re.compile(r"^ERROR: (?:file or directory )?not found: (.+)", re.MULTILINE)
+# What pytest says of an interruption, of an error of its own, and of its options.
+_REASON = re.compile(r"^(?:!+ (.*?) !+|INTERNALERROR> +(\S.*)|.*\berror: (.+))$", re.MULTILINE | re.IGNORECASE)
 
 
 def _explain_exit(code: int, found: TrialRun, output: str, request: TrialRequest) -> str:
@@ -184,33 +221,15 @@ def _explain_exit(code: int, found: TrialRun, output: str, request: TrialRequest
     ended = found.record is not None and found.record.results.extra.state == "complete"
     if (code in (0, 1) and ended) or (code in (4, 5) and found.observations):
         return ""
-    what = ", ".join([*request.arguments, *request.shipped, *sorted(request.tests or ())])
+    missing = _NOT_FOUND.search(output)
+    if code == 5 or (code == 4 and missing):
+        asked = [*request.arguments, *request.shipped, *request.failures, *sorted(request.tests or ())]
+        named = missing[1].removeprefix(f"{Path.cwd()}{os.sep}") if missing else ", ".join(asked)
+        return f"no such test here: {named or 'none was found'}"
+    signal_name, how = how_it_ended(code, raw=False)
+    if signal_name:
+        return f"pytest {how}"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else "nothing was printed"
-    if code == 5:
-        of = f" of {', '.join(request.failures)}" if request.failures else ""
-        return f"no such test here: {what or f'none{of} was found'}"
-    if code == 4:
-        missing = _find_last(r"ERROR: (?:file or directory )?not found: (.+)", output)
-        return (
-            f"no such test here: {_make_relative(missing)}"
-            if missing
-            else _find_last(r"\berror: (.+)", output, re.I) or last
-        )
-    if code == 3:
-        return f"internal error of pytest: {_find_last(r'INTERNALERROR> +([^ ].*)', output) or last}"
-    interrupted = _find_last(r"^!+ (.*?) !+$", output)
-    if code == 2 or interrupted:
-        return f"the run was interrupted: {interrupted or last}"
-    signal_name, how = how_it_ended(code, raw=False)
-    return f"pytest {how}" if signal_name else f"pytest ended with exit code {code} before its tests did: {last}"
-
-
-def _find_last(pattern: str, output: str, flags: int = 0) -> str:
-    """Find the last match of a pattern, line by line."""
-    return next(reversed(re.findall(pattern, output, re.MULTILINE | flags)), "").strip()
-
-
-def _make_relative(test: str) -> str:
-    """Name a test by its path from here, where it lies here."""
-    return test.removeprefix(f"{Path.cwd()}{os.sep}")
+    said = ["".join(reason) for reason in _REASON.findall(output)]
+    return f"pytest ran no test: {said[-1]}" if said else f"pytest ended with exit code {code}: {last}"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from pytest_rlregress.commands.trials.trial import State
-
 Units = frozenset[str]
 NONE: Units = frozenset()
+
+
+class State(enum.StrEnum):
+    """What a candidate is to one test."""
+
+    GOOD = "good"
+    BAD = "bad"  # the failure of the bad end
+    UNKNOWN = "unknown"
 
 
 class NotMonotone(ValueError):
@@ -42,15 +49,10 @@ class NextSet:
 
 @dataclass(frozen=True)
 class MinimalSet:
-    """A smallest set of units that, with what they need, was seen to be bad.
+    """A smallest set of units that, with what they need, was seen to be bad."""
 
-    Attributes:
-        culprits: Each is one unit, or the units that unknown trials keep from being told apart.
-        proven: Whether the rest was seen to be good without any one of them.
-    """
-
-    culprits: tuple[Units, ...]
-    proven: bool
+    culprits: tuple[Units, ...]  # each is one unit, or the units that unknown trials keep from being told apart
+    proven: bool  # whether the rest was seen to be good without any one of them
 
 
 def next_candidate(states: Sequence[State | None]) -> int | Window:
@@ -176,15 +178,10 @@ def _with_needed(units: Iterable[str], needs: Mapping[str, Units]) -> Units:
 
 @dataclass(frozen=True)
 class LargestSet:
-    """A set of units that was seen to be good and to which none of the others can be added.
-
-    Attributes:
-        kept: The units in it.
-        left_out: Each unit that was left out, with the set that was tried with it and is not good; or, where a unit
-            that it needs is left out, that unit.
-    """
+    """A set of units that was seen to be good and to which none of the others can be added."""
 
     kept: Units
+    # Each other unit, with the set that was tried with it and isn't good, or a unit that it needs and that is left out.
     left_out: Mapping[str, Units | str]
 
 

@@ -1,142 +1,49 @@
-"""A trial: a lock and the records of its runs, kept in a folder, a file for every finished one."""
+"""A trial: a candidate's lock, built, and the runs of the tests in it. Nothing is tried twice: a folder keeps them."""
 
 from __future__ import annotations
 
-import enum
 import json
-import platform
+import time
 from collections import Counter
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from pytest_rlregress.commands.environments import RequestError
-from pytest_rlregress.failures.verdicts import Outcome
-from pytest_rlregress.hardware.matching import gib
-from pytest_rlregress.records.record_types import Record, RecordedTest
-from pytest_rlregress.stack.locks import Lock
+from pytest_rlregress.commands.environments import RequestError, requirements
+from pytest_rlregress.commands.environments.environment import Environment
+from pytest_rlregress.commands.environments.requirements import Requirements, UpgradeUnits
+from pytest_rlregress.commands.environments.uv import Unbuildable
+from pytest_rlregress.commands.trials import pytest_run
+from pytest_rlregress.commands.trials.document import Progress, TrialSummary, join_some
+from pytest_rlregress.commands.trials.pytest_run import TrialRun
+from pytest_rlregress.commands.trials.search import State, Units
+from pytest_rlregress.stack.locks import Lock, PackageChange, differences
 from pytest_rlregress.util import files
 
-#: The form of a file: part of what tells requests from each other.
-FORMAT = 5
-#: Verdicts of a test that came out well.
-GOOD_VERDICTS = frozenset({"passed", "held", "absent"})
-_KNOWN = " (known from before: --fresh tries it again)"
-
-
-class State(enum.StrEnum):
-    """What a candidate is to one test."""
-
-    GOOD = "good"
-    BAD = "bad"  # the failure of the bad end
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Observation:
-    """One test as seen in one run.
-
-    Attributes:
-        test: Which test, by a key that is the same in every environment: ``batch/test_x.py::test_y[a]`` for a shipped
-            scenario, else pytest's node id.
-        outcome: What came out of it.
-        verdict: The verdict of a test with a side, else ``passed``, ``failed``, ``crashed``, ``hung``, ``unavailable``
-            (skipped), ``blocked`` or ``uncollected`` (its file could not be imported).
-        text: The report's text where it failed, or what came out where that was documented.
-        failure: Id of the documented failure whose side it is, or "".
-        side: ``reproduces``, ``guards`` or "".
-        named: Ids of the documented failures that what came out looks like.
-    """
-
-    test: str
-    outcome: Outcome
-    verdict: str
-    text: str = ""
-    failure: str = ""
-    side: str = ""
-    named: tuple[str, ...] = ()
-
-
-def _observe(test: RecordedTest, outcome: Outcome) -> Observation:
-    extra = test.extra
-    verdict = extra.verdict or ("unavailable" if outcome.kind == "skipped" else outcome.kind)
-    if outcome.phase == "collect" and outcome.kind != "skipped":
-        verdict = "uncollected"
-    elif outcome.phase == "teardown":
-        verdict = "failed"
-    text = "" if verdict in GOOD_VERDICTS else test.trace
-    named = tuple(filter(None, extra.named.split(",")))
-    return Observation(test.name, outcome, verdict, text, extra.failure, extra.side, named)
-
-
-class TrialRun(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """One pytest run in an environment.
-
-    Attributes:
-        record: Of the run, or as much of it as a killed one has left.
-        seconds: How long it took.
-        trouble: Why the run says nothing about its tests (did not end, no such test), or "".
-        needed: Components of the stack that the tests say they need; None where one of them says nothing.
-        imported: Files of the modules that its processes imported, where that was asked for.
-    """
-
-    record: Record | None = None
-    seconds: float = 0.0
-    trouble: str = ""
-    needed: tuple[str, ...] | None = None
-    imported: tuple[str, ...] = ()
-
-    @cached_property
-    def observations(self) -> Mapping[str, Observation]:
-        """Every test seen, by its key."""
-        tests = self.record.results.tests if self.record else ()
-        return {test.name: _observe(test, test.extra.outcome) for test in tests if test.extra.outcome is not None}
-
-    @property
-    def hardware(self) -> str:
-        """The profile and the devices of the run, in words."""
-        if self.record is None:
-            return ""
-        found = self.record.results.extra.hardware
-        devices = "; ".join(
-            f"{one.name} ({'MIG slice, ' if one.mig else ''}capability {one.capability}, {gib(one.memory_bytes)})"
-            for one in found.devices
-            if found.profile != "cpu"
-        )
-        return " of ".join(filter(None, [found.profile, devices]))
+#: The form of a trial's file: part of what tells requests from each other.
+FORMAT = 6
 
 
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One lock tried: its environment built and its runs, or why there were none.
+    """One lock tried: its environment built and its runs, or why there were none."""
 
-    Attributes:
-        label: The candidate in words, such as ``transformers 5.0.0``.
-        lock: Its packages; None where they could not be resolved or installed.
-        runs: As many as ``--repeat`` asks for.
-        trouble: Why no environment could be built: a resolver conflict, an install error; else "".
-        conflict: All that the resolver or installer said then, where it is more than ``trouble``.
-        build_seconds: To resolve and build the environment; about 0 for one that was there.
-        moved: What else had to move, as ``name before -> after``, against the lock that is held fixed.
-        same_as: Label of the trial whose runs these are, because it was of the same set of packages; else "".
-    """
-
-    label: str
-    lock: Lock | None = None
-    runs: tuple[TrialRun, ...] = ()
-    trouble: str = ""
-    build_seconds: float = 0.0
-    moved: tuple[str, ...] = ()
-    same_as: str = ""
-    conflict: str = ""
+    label: str  # the candidate in words, such as ``transformers 5.0.0``
+    lock: Lock | None = None  # None where it could not be resolved or installed
+    runs: tuple[TrialRun, ...] = ()  # as many as ``--repeat`` asks for
+    trouble: str = ""  # why no environment could be built: a resolver conflict, an install error
+    build_seconds: float = 0.0  # to resolve and build the environment
+    moved: tuple[str, ...] = ()  # what else had to move, as ``name before -> after``
+    conflict: str = ""  # all that the resolver said, where it is more than ``trouble``
 
     @property
     def seconds(self) -> float:
         """What it took, building included."""
-        return 0.0 if self.same_as else self.build_seconds + sum(run.seconds for run in self.runs)
+        return self.build_seconds + sum(run.seconds for run in self.runs)
 
     @property
     def why_none(self) -> str:
@@ -144,12 +51,22 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.trouble or next((run.trouble for run in self.runs if run.trouble), "")
 
 
-class TrialFolder:
-    """The finished trials of one request, in the order of the trying.
+def summarize_trial(trial: Trial, test: str, state: State, reason: str = "") -> TrialSummary:
+    """Summarize a trial in one line, about the test of that key."""
+    seen = [run.observations[test].verdict for run in trial.runs if test in run.observations]
+    words = [word if seen.count(word) == len(seen) else f"{seen.count(word)} {word}" for word in dict.fromkeys(seen)]
+    return TrialSummary(trial.label, state, ", ".join(words), trial.seconds, len(trial.runs), reason)
 
-    Attributes:
-        trials: By their label.
-    """
+
+def summarize_tests(trial: Trial, state: State, reason: str) -> TrialSummary:
+    """Summarize a trial in one line, its tests by what came out of them."""
+    counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    return TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
+
+
+class TrialFolder:
+    """The finished trials of one request, by their label, in the order of the trying."""
 
     def __init__(self, path: Path) -> None:
         self._path, self.trials = path, dict[str, Trial]()
@@ -157,14 +74,14 @@ class TrialFolder:
     @classmethod
     @contextmanager
     def open(cls, path: Path, *, fresh: bool = False) -> Generator[TrialFolder]:
-        """Go on with a folder, or begin it: this process has it alone as long as the context lasts.
+        """Open a folder, made if it is not there: this process has it alone as long as the context lasts.
 
         Args:
-            path: The folder; made if it is not there.
+            path: The folder.
             fresh: Forget the trials in it.
 
         Raises:
-            RequestError: Another process has it, or a file in it is damaged.
+            RequestError: Another process has it.
             OSError: It cannot be made or locked.
         """
         path.mkdir(parents=True, exist_ok=True)
@@ -176,8 +93,9 @@ class TrialFolder:
                 if fresh:
                     file.unlink()
                 else:
-                    trial = _read(file)
-                    folder.trials[trial.label] = trial
+                    with suppress(ValueError):  # a damaged file: that one is tried again
+                        trial = msgspec.convert(json.loads(file.read_bytes()), Trial)
+                        folder.trials[trial.label] = trial
             yield folder
 
     def add(self, trial: Trial) -> None:
@@ -187,88 +105,142 @@ class TrialFolder:
             OSError: It could not be written (a full disk).
         """
         text = json.dumps(msgspec.to_builtins(trial))
-        files.write_whole(self._path / f"{len(self.trials):05}.json", text, sync=True)
+        number = len([*self._path.glob("[0-9]*.json")])
+        files.write_whole(self._path / f"{number:05}.json", text, sync=True)
         self.trials[trial.label] = trial
 
 
-def _read(file: Path) -> Trial:
-    try:
-        trial = msgspec.convert(json.loads(file.read_bytes()), Trial)
-    except ValueError as error:
-        raise RequestError(f"{file}: is damaged ({error}); remove it, or start over with --fresh.") from None
-    runs = (
-        msgspec.structs.replace(run, trouble=run.trouble.removesuffix(_KNOWN) + _KNOWN) if run.trouble else run
-        for run in trial.runs
-    )
-    return msgspec.structs.replace(trial, runs=tuple(runs))
+# -- candidates --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Untested:
-    """A candidate that is neither good nor bad: yanked, no wheel, a resolver conflict, another failure, flaky."""
+class Candidate:
+    """Something to try."""
 
-    label: str
-    reason: str
+    label: str  # in words, unique in a request: ``transformers 5.0.0``
+    lock: Callable[[], Lock]  # resolves it; raises Unbuildable where that cannot be
+    base: Lock  # held fixed: against it is told what had to move, beside the subjects
+    subjects: frozenset[str] = frozenset()  # the packages it is about
+    name: str = ""  # of a release its version, of a commit the beginning of its id
+    day: str | None = None  # when it was released or committed, in ISO form
+    title: str = ""  # of a commit its subject
+
+
+class Builder(Protocol):
+    """Builds environments."""
+
+    def build(self, lock: Lock) -> Environment:
+        """Build a lock's environment; raises Unbuildable, or RequestError where the disk is full."""
+
+
+class TrialRunner:
+    """Tries candidates for the tests of one request; ``timeout`` are the seconds that one run may take."""
+
+    def __init__(
+        self,
+        environments: Builder,
+        folder: TrialFolder,
+        request: pytest_run.TrialRequest,
+        progress: Progress,
+        *,
+        repeat: int,
+        timeout: float,
+    ) -> None:
+        self._environments, self._folder, self._request = environments, folder, request
+        self.progress, self._repeat, self._timeout = progress, repeat, timeout
+        self._known = dict(folder.trials)
+        #: What the trials took that are known from before.
+        self.seconds_before = sum(trial.seconds for trial in folder.trials.values())
+        #: Every trial of this request, in the order in which they were asked for.
+        self.trials: dict[str, Trial] = {}
+
+    def run_only(self, tests: Iterable[str]) -> None:
+        """Run only these tests from now on."""
+        self._request = replace(self._request, tests=frozenset(tests))
+
+    def find_trial(self, candidate: Candidate) -> Trial | None:
+        """Find the trial of a candidate, if it was tried."""
+        found = self._known.get(candidate.label)
+        if found is not None:
+            self.trials.setdefault(candidate.label, found)
+        return found
+
+    def try_(self, candidate: Candidate, summarize: Callable[[Trial], TrialSummary], role: str = "") -> Trial:
+        """Try a candidate, once, and report what came out; ``role`` is ``good end``, ``bad end`` or "".
+
+        Raises:
+            RequestError: The disk is full.
+        """
+        found = self.find_trial(candidate)
+        if found is None:
+            found = self._try(candidate)
+            self._known[candidate.label] = self.trials[candidate.label] = found
+            if not found.why_none:  # what was not built, or did not end, may be another time
+                self._folder.add(found)
+            self.progress.report_trial(summarize(found), role=role, moved=found.moved)
+        return found
+
+    def _try(self, candidate: Candidate) -> Trial:
+        begun = time.monotonic()
+        self.progress.set_activity(candidate.label)
+        try:
+            lock = candidate.lock()
+            environment = self._environments.build(lock)
+        except Unbuildable as error:
+            seconds = time.monotonic() - begun
+            return Trial(candidate.label, trouble=str(error), build_seconds=seconds, conflict=error.conflict)
+        built = time.monotonic() - begun
+        run = partial(pytest_run.run_tests, environment.python, self._request, timeout=self._timeout)
+        runs = tuple(run(say=self.progress.say) for _ in range(self._repeat))
+        moved = (one for one in differences(candidate.base, lock) if one.name not in candidate.subjects)
+        return Trial(candidate.label, lock, runs, "", built, tuple(map(str, moved)))
 
 
 @dataclass(frozen=True)
-class RunContext:
-    """The Python, the platform and the packages that all trials had in common.
+class LockChanges:
+    """What changed between two locks."""
 
-    Attributes:
-        python: ``3.12.3``.
-        platform: ``Linux x86_64, glibc 2.39``.
-        hardware: The profile and the devices, in words.
-        held: Versions of the main components of the stack that were the same throughout.
-        left_out: What of this environment the trials' environments did not have, in words.
-    """
+    before: Lock
+    after: Lock
+    labels: tuple[str, str]  # both in words: ``the good lock``
 
-    python: str
-    platform: str
-    hardware: str
-    held: Mapping[str, str] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
+    @cached_property
+    def by_name(self) -> Mapping[str, PackageChange]:
+        """Every package that differs."""
+        return {change.name: change for change in differences(self.before, self.after)}
 
-    @classmethod
-    def here(cls, hardware: str, held: Mapping[str, str] | None = None, left_out: tuple[str, ...] = ()) -> RunContext:
-        """Describe this Python and this platform, and what was held fixed."""
-        where = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
-        return cls(platform.python_version(), where, hardware, held or {}, left_out)
+    def apply(self, names: Iterable[str]) -> Lock:
+        """Return the lock of before with these packages as in the other one."""
+        return self.before.having({name: self.after.lines.get(name) for name in names})
+
+    def candidate(self, names: Iterable[str]) -> Candidate:
+        """Return the lock of before with these packages as in the other one, to be tried."""
+        chosen, changed = sorted(names), len(self.by_name)
+        lock = self.apply(chosen)
+        label = f"{len(chosen)} of {changed} upgrades ({lock.digest[:6]}): {join_some(chosen)}"
+        label = {0: self.labels[0], changed: self.labels[1]}.get(len(chosen), label)
+        return Candidate(label, lambda: lock, self.before, frozenset(chosen))
 
 
 @dataclass(frozen=True)
-class TrialSummary:
-    """A trial in one line.
+class Upgrades:
+    """What changed between two locks, in units: packages that can only be moved together."""
 
-    Attributes:
-        label: The candidate in words.
-        state: ``good``, ``bad`` or ``unknown``.
-        verdict: The verdict, several where repeats differ; "" where there was no run.
-        seconds: To build its environment and run its tests.
-        runs: How many runs it had.
-        reason: Why it is unknown.
-    """
+    locks: LockChanges
+    units: UpgradeUnits
 
-    label: str
-    state: State
-    verdict: str
-    seconds: float
-    runs: int = 1
-    reason: str = ""
+    def names(self, units: Iterable[str]) -> list[str]:
+        """Return the packages of some units and of those that they need."""
+        closed = {need for unit in units for need in (unit, *self.units.needs.get(unit, ()))}
+        return sorted(name for unit in closed for name in self.units.members[unit])
+
+    def candidate(self, units: Units) -> Candidate:
+        """Return the lock of before with these units as in the other one, to be tried."""
+        return self.locks.candidate(self.names(units))
 
 
-def summarize_trial(trial: Trial, test: str, state: State, reason: str = "") -> TrialSummary:
-    """Summarize a trial in one line, about the test of that key."""
-    seen = [run.observations[test].verdict for run in trial.runs if test in run.observations]
-    words = [word if seen.count(word) == len(seen) else f"{seen.count(word)} {word}" for word in dict.fromkeys(seen)]
-    if trial.same_as:
-        reason = reason or f"the same packages as {trial.same_as}"
-    runs = 0 if trial.same_as else len(trial.runs)
-    return TrialSummary(trial.label, state, ", ".join(words), trial.seconds, runs, reason)
-
-
-def summarize_tests(trial: Trial, state: State, reason: str) -> TrialSummary:
-    """Summarize a trial in one line, its tests by what came out of them."""
-    counts = Counter(one.verdict for run in trial.runs for one in run.observations.values())
-    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    return TrialSummary(trial.label, state, verdicts, trial.seconds, len(trial.runs), reason)
+def group_upgrades(locks: LockChanges, requires: tuple[Requirements, Requirements]) -> Upgrades:
+    """Group what changed into units, by what the packages of either lock require of each other."""
+    both = zip((locks.before, locks.after), requires, strict=True)
+    ends = (({name: lock.version(name) or "" for name in lock.lines}, some) for lock, some in both)
+    return Upgrades(locks, requirements.group_changes([*locks.by_name.values()], *ends))

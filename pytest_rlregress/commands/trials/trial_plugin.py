@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_rlregress.commands.trials.trial import GOOD_VERDICTS
 from pytest_rlregress.containment import CHANNEL
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.interface import describe
@@ -36,6 +35,8 @@ from pytest_rlregress.stack import locks
 from pytest_rlregress.util.files import write_whole
 from pytest_rlregress.util.processes import end_with_parent
 
+#: Verdicts of a test that came out well.
+GOOD_VERDICTS = frozenset({"passed", "held", "absent"})
 #: Beside the request: the folder of the record, and what the tests say they need, which a run of none has no record of.
 RECORDS, NEEDED = "records", "needed.json"
 #: Characters kept of a log, from its end.
@@ -57,7 +58,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         request, path = early_config.known_args_namespace.rl_trial, getattr(error, "path", None)
         if request is not None and path is not None and error.__cause__ is not None:
             test = Path(os.path.relpath(path, early_config.rootpath)).as_posix()
-            _record_one(request.with_name(RECORDS), test, _make_outcome(error.__cause__), str(error))
+            _record_conftest(request.with_name(RECORDS), test, error)
         raise
 
 
@@ -178,19 +179,16 @@ def _add(report: Any, outcome: Outcome, named: str = "") -> None:
     properties.add(report, outcome=json.dumps(asdict(kept)), named=named)
 
 
-def _record_one(folder: Path, test: str, outcome: Outcome, text: str) -> None:
-    """Write the record of a run that ended before pytest had a session."""
+def _record_conftest(folder: Path, test: str, error: BaseException) -> None:
+    """Write the record of a run that ended before pytest had a session, as a conftest file cannot be imported."""
     now, here = round(time.time() * 1000), record_types.InstalledStack(locks.installed().text.splitlines())
+    seen = _describe(error.__cause__ or error)
+    outcome = Outcome("failed", "collect", tuple(seen["exceptions"]), seen["message"], tuple(seen["frames"]))
     extra = record_types.HarnessProperties(outcome=outcome)
-    recorded = record_types.RecordedTest(test, "failed", "error", 0, test, extra, trace=text)
+    recorded = record_types.RecordedTest(test, "failed", "error", 0, test, extra, trace=str(error))
     head = record_types.begun(now, record_types.RunExtra(record_types.FORMAT, here))
     record = answer.with_tests(head, [recorded], "complete", now)
     write_whole(folder / "conftest.json", json.dumps(msgspec.to_builtins(record)))
-
-
-def _make_outcome(error: BaseException) -> Outcome:
-    seen = _describe(error)
-    return Outcome("failed", "collect", tuple(seen["exceptions"]), seen["message"], tuple(seen["frames"]))
 
 
 def _describe(error: BaseException) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pytest_rlregress.commands.trials.document import (
     MANY,
     Document,
+    RunContext,
     Section,
+    TrialSummary,
     excerpt,
     join_names,
     list_lines,
@@ -19,7 +21,6 @@ from pytest_rlregress.commands.trials.document import (
     tabulate,
     unbroken,
 )
-from pytest_rlregress.commands.trials.trial import RunContext, TrialSummary
 from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange
 from pytest_rlregress.util.text import plural
 

@@ -9,7 +9,8 @@ from enum import StrEnum
 from itertools import groupby
 
 from pytest_rlregress.commands.trials.failure_comparison import describe, find_observation
-from pytest_rlregress.commands.trials.trial import Observation, Trial, TrialRun
+from pytest_rlregress.commands.trials.pytest_run import Observation, TrialRun
+from pytest_rlregress.commands.trials.trial import Trial
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.util.text import on_one_line
 

@@ -18,7 +18,7 @@ from pytest_rlregress.commands.environments.indexes import find_newest, find_rel
 from pytest_rlregress.commands.environments.requirements import Requirements
 from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.trials.context import TrialContext
-from pytest_rlregress.commands.trials.runner import LockChanges
+from pytest_rlregress.commands.trials.trial import LockChanges
 from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import Lock, LockError, PackageChange, differences
 from pytest_rlregress.util.text import on_one_line

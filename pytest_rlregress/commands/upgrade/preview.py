@@ -14,10 +14,17 @@ from pytest_rlregress.commands.environments import RequestError, requirements
 from pytest_rlregress.commands.environments.environment import Environment, Environments
 from pytest_rlregress.commands.environments.uv import Unbuildable
 from pytest_rlregress.commands.trials.context import TrialContext, open_context, refuse_shadowed
-from pytest_rlregress.commands.trials.progress import Progress, join_some
-from pytest_rlregress.commands.trials.runner import Candidate, LockChanges, TrialRunner, Upgrades, group_upgrades
-from pytest_rlregress.commands.trials.search import NONE, LargestSet, Units, next_growth
-from pytest_rlregress.commands.trials.trial import RunContext, State, Trial, TrialSummary, summarize_tests
+from pytest_rlregress.commands.trials.document import Progress, RunContext, TrialSummary, join_some
+from pytest_rlregress.commands.trials.search import NONE, LargestSet, State, Units, next_growth
+from pytest_rlregress.commands.trials.trial import (
+    Candidate,
+    LockChanges,
+    Trial,
+    TrialRunner,
+    Upgrades,
+    group_upgrades,
+    summarize_tests,
+)
 from pytest_rlregress.commands.upgrade import comparison
 from pytest_rlregress.commands.upgrade.answer import LeftOut, SafeSet, UpgradeAnswer
 from pytest_rlregress.commands.upgrade.comparison import Effect, VerdictChange

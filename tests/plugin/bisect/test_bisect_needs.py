@@ -11,13 +11,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from made_trials import make_run
 
-from pytest_rlregress.commands.bisect.needs import find_lacking, find_providers
+from pytest_rlregress.commands.bisect.needs import find_providers
 from pytest_rlregress.commands.trials import import_recorder, pytest_run
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.trial import Observation, Trial
-from pytest_rlregress.failures.verdicts import Outcome
 
 IMPORTS = """
     import importlib, os, subprocess, sys
@@ -105,20 +102,3 @@ def test_a_plain_test_is_run_and_one_that_says_what_it_needs_is_not(tmp_path, mo
     found = find_providers(frozenset(plain.imported))
     assert {"jinja2", "markupsafe"} <= found
     assert not found & {"pytest", "psutil", "torch", "transformers", "tokenizers", "ray", "verl", "trl"}
-
-
-@pytest.mark.parametrize(
-    ("exception", "message", "lacking"),
-    [
-        ("builtins.ModuleNotFoundError", "No module named 'jinja2.nodes'", ["jinja2"]),
-        ("builtins.ImportError", "apply requires jinja2 to be installed: `pip install jinja2`", ["jinja2"]),
-        ("importlib.metadata.PackageNotFoundError", "No package metadata was found for PyYAML", ["pyyaml"]),
-        ("builtins.ModuleNotFoundError", "No module named 'yaml'", ["pyyaml"]),
-        ("builtins.ModuleNotFoundError", "No module named 'torch'", []),  # it is not left out there
-        ("builtins.AssertionError", "no jinja2", []),
-    ],
-)
-def test_what_a_test_lacks_at_an_end(exception, message, lacking):
-    seen = Observation("t.py::t", Outcome("failed", exceptions=(exception,), message=message), "failed")
-    trials = [Trial("good", None, (make_run({seen.test: seen}),)), Trial("bad", trouble="No solution: jinja2")]
-    assert find_lacking(trials, ("jinja2", "pip", "pyyaml")) == lacking

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
-import platform
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from pytest_rlregress.commands.trials import context, failure_comparison, pytest_run
-from pytest_rlregress.commands.trials.progress import Progress
 from pytest_rlregress.commands.trials.pytest_run import TrialRequest
 from pytest_rlregress.failures.catalogue import Catalogue
+from pytest_rlregress.stack import locks
 from pytest_rlregress.stack.locks import Lock
 
 pytestmark = pytest.mark.slow
@@ -102,7 +100,7 @@ FILES = {
     "empty/it.py": "def test_it(): pass",
 }
 SHIPPED = "launch/console_encoding/test_console_encoding.py"
-HELD = f"{SHIPPED}::test_the_rest_of_the_environment"
+HELD = f"{SHIPPED}::test_printing_on_a_terminal"
 REPRODUCED = f"{SHIPPED}::test_printing_raises"
 REQUESTS = {
     "ends": TrialRequest(
@@ -218,21 +216,16 @@ def test_tests_of_a_shipped_scenario(runs):
         "no such test": "no such test here: ends/test_ends.py::test_nope",
         "no such file": "no such test here: test_nope.py",
         "none there": "no such test here: empty, empty/it.py::test_it",
-        "no such option": "unrecognized arguments: --nonsense",
+        "no such option": "pytest ran no test: unrecognized arguments: --nonsense",
+        "no such failure": "'console-encodin' is not in the catalogue. Did you mean console-encoding?",
         "killed": "pytest died of SIGKILL (Killed)",
         "conftest dies": "pytest died of SIGABRT (Aborted)",
-        "broken": "internal error of pytest: KeyError: 'inner'",
-        "stops": "the run was interrupted: KeyboardInterrupt: enough",
+        "broken": "pytest ran no test: KeyError: 'inner'",
+        "stops": "pytest ran no test: KeyboardInterrupt: enough",
     }.items(),
 )
-def test_what_keeps_a_run_from_saying_anything(runs, request_, trouble):
-    assert runs[request_].trouble == trouble
-
-
-def test_a_failure_that_is_not_documented_there(runs):
-    assert (
-        "'console-encodin' is not in the catalogue. Did you mean console-encoding?" in runs["no such failure"].trouble
-    )
+def test_says_why_a_run_says_nothing(runs, request_, trouble):
+    assert trouble in runs[request_].trouble
 
 
 def test_what_a_killed_run_has_seen_is_kept(runs):
@@ -260,9 +253,9 @@ def test_bytecode_is_kept_in_the_environment_where_it_is_not_wanted_elsewhere(mo
     binaries = Path("/an/environment/bin")
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    assert "PYTHONPYCACHEPREFIX" not in pytest_run._variables(binaries)
+    assert "PYTHONPYCACHEPREFIX" not in pytest_run.make_variables(binaries)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    given = pytest_run._variables(binaries)
+    given = pytest_run.make_variables(binaries)
     assert "PYTHONDONTWRITEBYTECODE" not in given
     assert given["PYTHONPYCACHEPREFIX"] == "/an/environment/bytecode"
 
@@ -280,9 +273,10 @@ def test_changed_code_beside_the_tests_is_tried_again(tmp_path, monkeypatch, cha
         (tmp_path / file).write_text(text)
 
     def key():
-        lines = {"mine": f"-e {tmp_path / 'p'}", "other": "other==1.0"}
-        return context._hash_contents(TrialRequest(("tests/test_it.py::test_a",)), Catalogue(), Lock(lines))
+        return context.hash_code(TrialRequest(("tests/test_it.py::test_a",)), Catalogue())
 
+    lines = {"mine": f"-e {tmp_path / 'p'}", "other": "other==1.0"}
+    monkeypatch.setattr(locks, "installed", lambda: Lock(lines))
     monkeypatch.chdir(tmp_path)
     for file in ("tests/test_it.py", "other/not_ours.py", "p/.venv/lib/x.py", changed):
         write(file, "")
@@ -293,17 +287,6 @@ def test_changed_code_beside_the_tests_is_tried_again(tmp_path, monkeypatch, cha
     assert key() == before
     write(changed, "changed = 1")
     assert key() != before
-
-
-def test_a_host_of_another_name_goes_on_from_there(tmp_path, monkeypatch):
-    options = SimpleNamespace(repeat=1, cache_dir=tmp_path, fresh=False, timeout=9)
-    environments = SimpleNamespace(close=lambda: None)
-    request = TrialRequest((__file__,))
-    for name in ("pod-1", "pod-2"):
-        monkeypatch.setattr(platform, "node", lambda name=name: name)
-        with context.TrialContext(options, Catalogue(), request, Progress(), environments, None).runner({}):
-            pass
-    assert len([*tmp_path.glob("trials/*")]) == 1
 
 
 def test_a_package_on_the_import_path_is_refused(tmp_path, monkeypatch):
@@ -410,10 +393,15 @@ def test_what_tests_say_they_need(tmp_path, monkeypatch):
     }
     for name, body in bodies.items():
         (tmp_path / f"test_{name}.py").write_text(f"import pytest\n{body}\n")
-    found = {name: pytest_run.list_declared_needs(pytest_run.TrialRequest((f"test_{name}.py",))) for name in bodies}
+
+    def find_needed(*arguments, **about):
+        request = TrialRequest(arguments, options=("--collect-only",), **about)
+        return pytest_run.run_tests(PYTHON, request, timeout=60, say=print).needed
+
+    found = {name: find_needed(f"test_{name}.py") for name in bodies}
     assert found == {"said": ("ray", "torch"), "unsaid": None, "not_here": None}
     assert not Path(sys.prefix, "bytecode").exists()  # this environment is left as it is
-    assert pytest_run.list_declared_needs(pytest_run.TrialRequest(failures=("dropout-in-ratio",))) == (
+    assert find_needed(failures=("dropout-in-ratio",)) == (
         "numpy",  # of tiny_qwen, which they ask for
         "peft",
         "tokenizers",

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,18 +13,17 @@ import psutil
 import pytest
 from made_trials import make_run
 
-from pytest_rlregress.commands.bisect import checkout, follow, worktree
-from pytest_rlregress.commands.bisect.checkout import open_commits
-from pytest_rlregress.commands.bisect.follow import NoAnswer, follow_test
+from pytest_rlregress.commands.bisect import checkout
+from pytest_rlregress.commands.bisect.checkout import bisect_commits, find_commits, open_worktree
 from pytest_rlregress.commands.bisect.needs import EnvironmentContents
 from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.environment import Environment
 from pytest_rlregress.commands.environments.uv import Installer
 from pytest_rlregress.commands.trials import pytest_run
-from pytest_rlregress.commands.trials.progress import Progress
-from pytest_rlregress.commands.trials.pytest_run import TrialRequest
-from pytest_rlregress.commands.trials.runner import TrialRunner
-from pytest_rlregress.commands.trials.trial import Observation, TrialFolder
+from pytest_rlregress.commands.trials.context import TrialContext
+from pytest_rlregress.commands.trials.document import Progress
+from pytest_rlregress.commands.trials.pytest_run import Observation, TrialRequest
+from pytest_rlregress.failures.catalogue import Catalogue
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util import git
@@ -62,6 +60,7 @@ def build_editable(folder, config_settings=None, metadata_directory=None):
             wheel.writestr(file, text)
     return name
 """
+PYTHON = Path(sys.executable)
 UNBUILDABLE = PYPROJECT.format(number=1).replace('"backend"', '"backend_of_tomorrow"')
 GOOD = "def answer():\n    return 42\n"
 BAD = "def answer():\n    raise ValueError('no answer')\n"
@@ -143,35 +142,19 @@ class Counted(Installer):
         return super().pip(*arguments, **more)
 
 
-def _context(repo, revisions, **about):
-    """The context of a bisect in which nothing is held fixed."""
-    folder = about.pop("folder")
-    options = {"repo": repo, "revisions": revisions, "cache_dir": folder, "all_packages": True, "with_editable": ()}
-    return SimpleNamespace(options=SimpleNamespace(**options), **about)
-
-
 class Bisect:
-    """One bisect, as the command makes it."""
+    """One bisect, as the command makes it, in which nothing is held fixed."""
 
     def __init__(self, folder):
         self.folder, self.tried = folder, []
         self.installer = Counted({}, True)
 
-    def __call__(self, repo, spec, request=None):
-        request = request or TrialRequest((str(repo / "test_it.py"),))
-        environments = Venv(self.folder, self.installer)
-        context = _context(repo, spec, request=request, environments=environments, folder=self.folder)
-        with (
-            open_commits(context) as commits,
-            TrialFolder.open(self.folder / f"trials-{spec}") as known,
-            commits.working_folder(),
-        ):
-            progress = Progress()
-            runner = TrialRunner(commits, known, commits.request, progress, repeat=1, timeout=100)
-            ends = commits.candidate(commits.good), commits.candidate(commits.bad)
-            followed = follow_test(*ends, runner, progress)
-            culprit = follow.find_first_bad(checkout.list_candidates(commits, followed), followed)
-            return replace(culprit, details=checkout.list_details(commits, culprit.first_bad.label))
+    def __call__(self, repo, revisions):
+        given = {"repo": repo, "revisions": revisions, "cache_dir": self.folder, "good": None, "all_packages": True}
+        limits = {"fresh": False, "repeat": 1, "timeout": 100, "arguments": ["bisect", f"--revisions={revisions}"]}
+        request, environments = TrialRequest((str(repo / "test_it.py"),)), Venv(self.folder, self.installer)
+        options = SimpleNamespace(**given, **limits)
+        return bisect_commits(TrialContext(options, Catalogue(), request, Progress(), environments))
 
     def quickly(self, python, request, **_):
         """Instead of pytest: what a test comes to, without the seconds that its start takes."""
@@ -213,13 +196,15 @@ def test_finds_the_commit_with_real_runs_and_leaves_the_checkout_alone(bisect, r
     (repository / "src/tinylib/__init__.py").write_text("raise SystemExit('the checkout as it is')\n")
     (repository / "untracked").touch()
     before = _state(repository)
-    found = bisect(repository, "7..8")
+    answer = bisect(repository, "7..8")
+    (found,) = answer.culprits
     assert _state(repository) == before
     assert not any((bisect.folder / "worktrees").glob("*/"))
     last, first = found.last_good, found.first_bad
     assert (last.title, last.verdict, first.title, first.verdict) == ("Commit 7", "passed", "Commit 8", "failed")
     assert (first.date, first.label) == ("2023-11-22", _short(repository, "8"))
     assert "ValueError: no answer" in first.text
+    assert answer.command == ("rlregress", "bisect", f"--revisions={last.label}..{first.label}")
     details = dict(found.details)
     assert "src/tinylib/__init__.py" in details["files changed"]
     assert '-  "numpy>=1",' in details["requirements changed"]
@@ -236,7 +221,7 @@ def test_finds_the_commit_of_code_that_is_found_by_its_ini_file_only(bisect, tmp
         (repo / "mylab/__init__.py").write_text(f"{code}# {number}\n")
         _git("-C", str(repo), "add", ".")
         _git("-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", f"Commit {number}")
-    found = bisect(repo, "HEAD~3..HEAD")
+    (found,) = bisect(repo, "HEAD~3..HEAD").culprits
     assert (found.last_good.title, found.first_bad.title) == ("Commit 1", "Commit 2")
 
 
@@ -253,24 +238,22 @@ def test_an_interrupted_bisect_goes_on(quick, repository, monkeypatch):
     monkeypatch.setattr(pytest_run, "run_tests", quick.quickly)
     assert _state(repository) == before
     assert psutil.Process().children() == processes
-    found = quick(repository, "5..9")
+    (found,) = quick(repository, "5..9").culprits
     assert (found.last_good.title, found.first_bad.title) == ("Commit 7", "Commit 8")
     assert quick.tried == ["5", "9", "7", "8"]  # ⌈log2 4⌉ + 2, none twice
 
 
-def test_the_ends_may_be_on_two_branches_and_what_cannot_be_installed_is_skipped(quick, repository, capsys):
-    found = quick(repository, "side..9")
+def test_skips_a_commit_that_cannot_be_installed(quick, repository, capsys):
+    (found,) = quick(repository, "3..9").culprits
     assert (found.last_good.title, found.first_bad.title) == ("Commit 7", "Commit 8")
-    assert quick.tried[:3] == ["side", "9", "3"]  # a merge base first
     assert "6" not in quick.tried
     skipped = {one.label.partition(" ")[2]: one.reason for one in found.skipped}
-    assert skipped.keys() == {"Commit 4", "Commit 6"}
     assert "backend_of_tomorrow" in skipped["Commit 6"]
     assert re.search(r"tinylib \w{12}: unknown \(.*backend_of_tomorrow", capsys.readouterr().err)
 
 
 def test_what_cannot_be_tested_between_them_narrows_to_a_set(quick, repository):
-    culprit = quick(repository, "13..9")  # the bad end is the older one: which commit repaired it?
+    (culprit,) = quick(repository, "13..9").culprits  # the bad end is the older one: which commit repaired it?
     assert (culprit.last_good.title, culprit.first_bad.title, culprit.repaired) == ("Commit 13", "Commit 11", True)
     (between,) = culprit.between
     assert between.label.endswith(" Commit 12")
@@ -281,21 +264,11 @@ def test_what_cannot_be_tested_between_them_narrows_to_a_set(quick, repository):
     )
 
 
-def test_a_failure_older_than_both_ends_is_told(quick, repository):
-    with pytest.raises(NoAnswer) as raised:
-        quick(repository, "repaired-aside..10")
-    why, (at, good) = raised.value.why, (_short(repository, name) for name in ("9", "repaired-aside"))
-    assert (why.kind, why.first, why.second) == ("not monotone", f"tinylib {at}", f"tinylib {good}")
-    assert why.reason.endswith(f"is bad too: the failure was repaired on the way to tinylib {good}")
-
-
 def test_what_is_imported_from_elsewhere_says_nothing_about_a_commit(quick, repository, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(repository / "src"))
-    with pytest.raises(NoAnswer, match="untested end") as raised:
-        quick(repository, "7..8")
-    assert re.search(
-        r"tinylib would be imported from .*/made\d/tinylib/src/.*: see PYTHONPATH", raised.value.why.reason
-    )
+    why = quick(repository, "7..8").not_found
+    assert why.kind == "untested end"
+    assert re.search(r"tinylib would be imported from .*/made\d/tinylib/src/.*: see PYTHONPATH", why.reason)
     assert quick.tried == []
 
 
@@ -307,25 +280,26 @@ def test_what_is_imported_from_elsewhere_says_nothing_about_a_commit(quick, repo
         ("7..--all", "not of the form GOODREV..BADREV"),
         ("7..7", r"both are \w{12}, so"),
         ("7..main~99", "has no revision 'main~99'$"),
+        ("side..9", r"on two branches, which come from \w{12}\. If .* ask with \w{12}\.\.9$"),
     ],
 )
 def test_bad_revisions_are_told(repository, spec, reason):
     with pytest.raises(RequestError, match=reason):
-        worktree.find_ends(worktree.find_checkout(repository), spec)
+        find_commits(repository, spec)
 
 
 def test_a_bad_checkout_is_told(repository, tmp_path, monkeypatch):
     with pytest.raises(RequestError, match=r"--repo .*/missing: no such folder"):
-        worktree.find_checkout(tmp_path / "missing")
+        find_commits(tmp_path / "missing", "7..8")
     with pytest.raises(RequestError, match=r"no git checkout .*not a git repository"):
-        worktree.find_checkout(tmp_path)
+        find_commits(tmp_path, "7..8")
     _git("clone", "-q", "--depth=1", f"file://{repository}", str(tmp_path / "shallow"))
     with pytest.raises(RequestError, match=r"no revision '7'; it is a shallow clone: git fetch --unshallow"):
-        worktree.find_ends(worktree.find_checkout(tmp_path / "shallow"), "7..main")
+        find_commits(tmp_path / "shallow", "7..main")
     git._of_a_repository.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RequestError, match="git was not found on the PATH"):
-        worktree.find_checkout(repository)
+        find_commits(repository, "7..8")
 
 
 def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_path):
@@ -334,23 +308,19 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
     theirs.rename(tmp_path / "away")
     before = _state(repository)
     code = (
-        "import sys, time; from pathlib import Path; from pytest_rlregress.commands.bisect.checkout import worktree\n"
-        "found = worktree.find_checkout(Path(sys.argv[1]))\n"
-        "with worktree.open_worktree(found, Path(sys.argv[2]), '1') as path: print(path, flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from pytest_rlregress.commands.bisect import checkout\n"
+        "with checkout.open_worktree(*map(Path, sys.argv[1:]), '1') as path: print(path, flush=True); time.sleep(60)"
     )
     folder = tmp_path / "worktrees"
     with subprocess.Popen([sys.executable, "-c", code, repository, folder], stdout=subprocess.PIPE, text=True) as other:
         path = Path(other.stdout.readline().strip())
-        found = worktree.find_checkout(repository)
-        with (
-            pytest.raises(RequestError, match="another bisect of it is running"),
-            worktree.open_worktree(found, folder, "1"),
-        ):
+        running = pytest.raises(RequestError, match="another bisect of it is running")
+        with running, open_worktree(repository, folder, "1"):
             pass
         other.kill()
     assert path.exists()
     _git("-C", str(repository), "worktree", "lock", str(path))  # as one that was killed while it was made
-    with worktree.open_worktree(found, folder, "2") as again:
+    with open_worktree(repository, folder, "2") as again:
         assert again == path
         assert (path / "notes.txt").read_text() == "2"
     assert not path.exists()
@@ -360,58 +330,35 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
 
 def test_a_hook_s_repository_is_not_taken_for_the_checkout(repository, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_DIR", str(tmp_path))
-    assert worktree.find_checkout(repository).top == repository
+    assert find_commits(repository, "7..8")[0] == repository
 
 
 def test_nothing_of_a_run_is_taken_for_another_commit_s(repository, tmp_path):
-    with worktree.open_worktree(worktree.find_checkout(repository), tmp_path, "7") as path:
+    with open_worktree(repository, tmp_path, "7") as path:
         bytecode = path / "src/tinylib/__pycache__/__init__.cpython-311.pyc"
         for file in (bytecode, path / "left/behind.txt"):
             file.parent.mkdir()
             file.touch()
         (path / "notes.txt").write_text("changed")
-        worktree.check_out(path, "8")
+        checkout.check_out(path, "8")
         assert (path / "notes.txt").read_text() == "8"
         assert not bytecode.exists()
         assert git.git(path, "status", "--short") == ""
 
 
-@pytest.mark.parametrize(
-    ("pyproject", "name"), [(PYPROJECT, "tinylib"), (PYPROJECT.partition("[project]")[0], "tinylib")]
-)
-def test_a_project_s_name_is_in_its_file_or_comes_from_its_build(tmp_path, pyproject, name):
-    (tmp_path / "src").mkdir()
-    (tmp_path / "pyproject.toml").write_text(pyproject)
-    (tmp_path / "backend.py").write_text(BACKEND)
-    installer = Installer({}, True)
-    assert checkout.find_project_name(tmp_path, installer) == name
-
-
-def test_a_project_whose_build_fails_is_told(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(PYPROJECT.partition("[project]")[0])
-    (tmp_path / "backend.py").write_text("def build_editable(*_): raise SystemExit('no name')")
-    with pytest.raises(RequestError, match="do not say the project's name: "):
-        checkout.find_project_name(tmp_path, Installer({}, True))
-
-
-def test_tests_elsewhere_and_projects_beside(repository, tmp_path, monkeypatch):
-    lock = Lock({"tinylib": f"-e {repository}", "sibling": f"-e {repository / 'sibling'}", "other": f"-e {tmp_path}"})
-    here, request = Path.cwd(), TrialRequest((str(tmp_path / "test_mine.py"),))
-    monkeypatch.setattr(checkout, "select_contents", lambda *_: EnvironmentContents(lock, {}))
-    environments = Venv(tmp_path, Counted({}, True))
-    context = _context(repository, "7..8", request=request, environments=environments, folder=tmp_path)
-    with (
-        open_commits(context) as commits,
-        commits.working_folder(),
-    ):
-        assert commits.request == request
-        assert Path.cwd() == here
-        monkeypatch.chdir(repository / "src")
-        with commits.working_folder():  # a shipped scenario, over the commit's ini file
-            assert Path.cwd() == commits.path / "src"
-        monkeypatch.chdir(here)
-        assert commits._lock.lines == {
-            "tinylib": f"-e {commits.path}",
-            "sibling": f"-e {commits.path / 'sibling'}",
-            "other": f"-e {tmp_path}",
-        }
+def test_what_is_in_the_checkout_is_taken_from_the_worktree(repository, tmp_path):
+    built, environment = [], SimpleNamespace(python=PYTHON, reused=False)
+    environments = SimpleNamespace(build=lambda lock: built.append(lock) or environment)
+    lines = {"tinylib": "tinylib==1", "sibling": f"-e {repository / 'sibling'}", "other": f"-e {tmp_path}"}
+    tests = (f"{repository}/test_it.py::test_answer", f"{tmp_path}/test_mine.py")
+    _, commits, _ = find_commits(repository, "7..8")
+    with open_worktree(repository, tmp_path, "7") as path:
+        builder = checkout.CommitBuilder(environments, repository, path, path, "tinylib", Lock(lines))
+        request = builder.move_request(TrialRequest(tests))
+        assert request.arguments == (f"{path}/test_it.py::test_answer", f"{tmp_path}/test_mine.py")
+        assert request.options == (f"--rootdir={path}",)
+        assert builder.move_request(TrialRequest(tests[1:])) == TrialRequest(tests[1:])
+        builder.build(builder.candidate(commits[1]).lock())
+        assert (path / "notes.txt").read_text() == "8"
+    moved = {"tinylib": f"-e {path}", "sibling": f"-e {path / 'sibling'}", "other": f"-e {tmp_path}"}
+    assert built[0].lines == moved

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pytest_rlregress.commands.bisect import needs
 from pytest_rlregress.commands.bisect.needs import Needs
 from pytest_rlregress.stack import locks
-from pytest_rlregress.stack.locks import Lock, LockError
+from pytest_rlregress.stack.locks import Lock
 
 TORCH = Needs(frozenset({"torch"}))
-
-
-@pytest.fixture
-def project(tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "My_Trainer"\nversion = "1"\n')
-    return tmp_path
 
 
 def test_all_of_this_environment():
@@ -40,19 +32,11 @@ def test_the_package_itself_belongs_to_it_whatever_the_tests_need():
     assert "ray" in needs.select_contents("Ray", TORCH).lock.lines
 
 
-def test_a_project_that_is_not_installed_here_may_need_anything(project):
-    found = needs.select_contents("torch", TORCH, [project])
-    assert found.lock.lines == {**locks.installed().lines, "my-trainer": f"-e {project}"}
-    with pytest.raises(LockError, match="names the project"):
-        needs.select_contents("torch", TORCH, [project / "nowhere"])
-
-
-def test_a_lock_of_others_gets_the_harness_and_what_it_lacks(project):
+def test_a_lock_of_others_gets_the_harness_and_what_it_lacks():
     here = locks.installed()
-    found = needs.complete_lock(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}), [project])
+    found = needs.add_harness(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}))
     assert found.lines["torch"] == "torch==2.0"
     assert found.lines["psutil"] == "psutil==5.9"  # theirs, not ours
     assert found.lines["pytest"] == here.lines["pytest"]
     assert found.lines["pytest-rlregress"] == here.lines["pytest-rlregress"]
-    assert found.lines["my-trainer"] == f"-e {project}"
     assert "transformers" not in found.lines

@@ -17,7 +17,8 @@ from pytest_rlregress.commands.trials.failure_comparison import (
     find_observation,
     normalise,
 )
-from pytest_rlregress.commands.trials.trial import Observation, State
+from pytest_rlregress.commands.trials.pytest_run import Observation
+from pytest_rlregress.commands.trials.search import State
 from pytest_rlregress.failures.verdicts import Outcome
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from made_trials import make_run
 
-from pytest_rlregress.commands.bisect.answer import NotFound
-from pytest_rlregress.commands.bisect.follow import find_flipping_test
-from pytest_rlregress.commands.trials.trial import Observation, Trial
+from pytest_rlregress.commands.bisect.follow import NoAnswer, find_flipping_test
+from pytest_rlregress.commands.trials.pytest_run import Observation
+from pytest_rlregress.commands.trials.trial import Trial
 from pytest_rlregress.failures.verdicts import Outcome
 
 OUTCOMES = {
@@ -26,39 +26,38 @@ def trial(label, *runs, trouble="", hardware="cpu"):
 
     def run(verdicts):
         seen = [observation(test, word) for test, word in verdicts.items()]
-        return make_run(
-            {one.test: one for one in seen}, hardware, trouble="" if verdicts else "no such test here: t.py"
-        )
+        return make_run(seen, hardware, trouble="" if verdicts else "no such test here: t.py")
 
     return Trial(label, None, tuple(map(run, runs)), trouble)
 
 
-def test_the_first_test_that_flips_is_followed():
+def test_follows_the_first_test_that_flips():
     good = trial("old", {"a": "passed", "b": "failed", "c": "passed", "d": "passed"})
     bad = trial("new", {"a": "passed", "b": "failed", "c": "failed", "d": "otherwise"})
-    ends = find_flipping_test(good, bad)
+    ends = find_flipping_test(good, bad, None)
     assert ends.test == "t.py::c"
     assert ends.bad.outcome.message == "no answer"
     assert ends.others == ("t.py::d",)
     assert ends.hardware == "cpu"
 
 
-def test_the_reproduces_side_is_followed_where_the_guards_flip_too():
+def test_follows_the_reproduces_side_if_the_guards_flip_too():
     def side(label, **verdicts):
         sides = (("guards", "guard", "x"), ("guards", "other", "y"), ("reproduces", "act", "x"))
         seen = [
             Observation(f"t.py::{name}", OUTCOMES["passed"], verdicts[name], failure=failure, side=kind)
             for kind, name, failure in sides
         ]
-        return Trial(label, None, (make_run({one.test: one for one in seen}),))
+        return Trial(label, None, (make_run(seen),))
 
-    good, bad = side("old", guard="held", other="held", act="absent"), ("regressed", "reproduced")
-    ends = find_flipping_test(good, side("new", guard=bad[0], other="held", act=bad[1]))
+    def follow(**verdicts):
+        good = side("old", guard="held", other="held", act="absent")
+        return find_flipping_test(good, side("new", **verdicts), None)
+
+    ends = follow(guard="regressed", other="held", act="reproduced")
     assert (ends.test, ends.others) == ("t.py::act", ("t.py::guard",))
-    ends = find_flipping_test(good, side("new", guard=bad[0], other=bad[0], act=bad[1]))
-    assert ends.test == "t.py::other"  # of another failure: the first one, as ever
-    ends = find_flipping_test(good, side("new", guard=bad[0], other="held", act="absent"))
-    assert ends.test == "t.py::guard"
+    assert follow(guard="regressed", other="regressed", act="reproduced").test == "t.py::other"  # of another failure
+    assert follow(guard="regressed", other="held", act="absent").test == "t.py::guard"
 
 
 @pytest.mark.parametrize(
@@ -77,21 +76,25 @@ def test_the_reproduces_side_is_followed_where_the_guards_flip_too():
         ([{"a": "passed"}], [{"b": "failed"}], "untested end", "old", "no such test here"),
     ],
 )
-def test_ends_that_are_not_what_they_are_called(good, bad, kind, first, reason):
-    found = find_flipping_test(trial("old", *good), trial("new", *bad))
-    assert isinstance(found, NotFound)
-    assert (found.kind, found.first) == (kind, first)
-    assert found.reason.startswith(reason)
+def test_explains_ends_that_are_not_what_they_are_called(good, bad, kind, first, reason):
+    with pytest.raises(NoAnswer) as raised:
+        find_flipping_test(trial("old", *good), trial("new", *bad), None)
+    why = raised.value.why
+    assert (why.kind, why.first) == (kind, first)
+    assert why.reason.startswith(reason)
 
 
-def test_a_gpu_that_is_gone_at_one_end():
-    found = find_flipping_test(
-        trial("old", {"a": "passed"}, hardware="h100 of NVIDIA H100"), trial("new", {"a": "failed"})
-    )
-    assert (found.kind, found.first) == ("untested end", "old")
-    assert found.reason.startswith("hardware changed: h100 of NVIDIA H100")
-
-
-def test_an_end_that_cannot_be_built():
-    found = find_flipping_test(trial("old", {"a": "passed"}), trial("new", trouble="no solution"))
-    assert found == NotFound("untested end", "new", reason="no solution")
+@pytest.mark.parametrize(
+    ("good", "bad", "first", "reason"),
+    [
+        ({"hardware": "h100 of NVIDIA H100"}, {}, "old", "hardware changed: h100 of NVIDIA H100"),
+        ({}, {"trouble": "no solution"}, "new", "no solution"),
+    ],
+    ids=["a GPU that is gone", "cannot be built"],
+)
+def test_an_end_that_was_not_tested_as_the_other_one(good, bad, first, reason):
+    with pytest.raises(NoAnswer) as raised:
+        find_flipping_test(trial("old", {"a": "passed"}, **good), trial("new", {"a": "failed"}, **bad), None)
+    why = raised.value.why
+    assert (why.kind, why.first) == ("untested end", first)
+    assert why.reason.startswith(reason)

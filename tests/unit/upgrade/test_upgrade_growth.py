@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.commands.trials import search
-from pytest_rlregress.commands.trials.search import LargestSet, NextSet, next_growth
-from pytest_rlregress.commands.trials.trial import State
+from pytest_rlregress.commands.trials.search import LargestSet, NextSet, State, next_growth
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 
 GOOD, BAD, UNKNOWN = State.GOOD, State.BAD, State.UNKNOWN
