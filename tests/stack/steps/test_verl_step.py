@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+import socket
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from installed import TESTS
 from pytest_rlregress.fixtures import step_properties, verl_process, verl_record, verl_settings, verl_step
 from pytest_rlregress.fixtures.step_record import StepSettings
 from pytest_rlregress.stack import InterfaceMissing
-from pytest_rlregress.util import processes
 
 TOLERANCE = 1e-5
 SETTINGS = StepSettings(prompts=4, samples_per_prompt=4)
@@ -136,37 +134,18 @@ def test_each_alteration_turns_its_property_red(trainer):
             assert names == meant, f"step {number}, which is whole: {names}"
 
 
-BINDS = """
-import socket, sys, time
-one = socket.socket(socket.AF_UNIX)
-one.bind(sys.argv[1])
-print("bound", flush=True)
-time.sleep(60)
-"""
-
-
-def test_sockets_of_another_run_of_verl_are_left_alone(tmp_path):
-    names = [Path(f"/tmp/rl-colocate-zmq-test{os.getpid()}-{whose}.sock") for whose in ("ours", "theirs")]
+def test_only_dead_sockets_are_removed():
+    """A run of verl beside this one has its own, with such names too."""
+    paths = [Path(f"/tmp/rl-colocate-zmq-test{os.getpid()}-{whose}.sock") for whose in ("dead", "other")]
     with ExitStack() as stack:
-        bind = [sys.executable, "-c", BINDS]
-        theirs = subprocess.Popen([*bind, str(names[1])], stdout=subprocess.PIPE)
-        before = processes.descendants(os.getpid())
-        main, ours = subprocess.Popen(["sleep", "60"]), subprocess.Popen([*bind, str(names[0])], stdout=subprocess.PIPE)
-        trainer = verl_process.TrainerProcess(tmp_path, main, _before=before)
-        bound = [ours, theirs]
-        for process in (main, *bound):
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-        for process, name in zip(bound, names, strict=True):
-            stack.callback(name.unlink, missing_ok=True)
-            assert process.stdout.readline() == b"bound\n"
-        trainer._look()
-        for process in (main, ours):
-            process.kill()
-            process.wait()
-        assert trainer.left() == [str(names[0])]
-        trainer.end()
-        assert [name.exists() for name in names] == [False, True]
+        sockets = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in paths]
+        for path, one in zip(paths, sockets, strict=True):
+            stack.callback(path.unlink, missing_ok=True)
+            one.bind(str(path))
+            one.listen()
+        sockets[0].close()
+        verl_process.remove_dead_sockets()
+        assert [path.exists() for path in paths] == [False, True]
 
 
 WAITS = """
@@ -211,7 +190,6 @@ def test_a_part_is_killed_in_the_middle_of_a_step(trainer, part):
     assert f"{verl_process.PARTS[part]} (process {pid})" in str(failed.value).splitlines()[1]
     assert process.seconds - at < verl_process.NOTICE_SECONDS + 30
     assert not process.left()
-    assert not process.shared_memory()
 
 
 @long_run

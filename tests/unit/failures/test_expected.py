@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cards import h200
 from hypothesis import given
@@ -48,7 +50,10 @@ def test_the_one_that_fits(keys, value):
             [("h100", "verl>=0.9")],
             "no expected value for h100, verl (not installed): add the key 'h100'; there is ('h100', 'verl>=0.9')",
         ),
-        ([("h200", "vllm>=0.31")], "no expected value for h100, vllm 0.31.0+cpu: add the key 'h100'; there is"),
+        (
+            [("h200", "vllm>=0.31")],
+            "no expected value for h100, vllm 0.31.0+cpu: add the key ('h100', 'vllm==0.31.0'); there is",
+        ),
         ([], "no expected value for h100: add the key 'h100'"),
     ],
 )
@@ -73,26 +78,22 @@ def test_two_that_fit_are_an_error_that_names_both(keys):
 
 
 @pytest.mark.parametrize(
-    ("key", "message"),
+    "key",
     [
-        ("h1OO", "'h1OO' begins with no hardware profile: .* Allowed: cpu, h100, h20, h200"),
-        (("vllm>=0.31", "h100"), "begins with no hardware profile"),
-        (("h100", "h200"), "'h200' isn't a condition on a version: a key is a profile"),
-        (("h100", "vllm"), "'vllm' isn't a condition on a version"),
-        (("h100", "vllm=0.31"), "'vllm=0.31' isn't a condition"),
-        (("h100", "vllm>=new"), "'vllm>=new' isn't a condition"),
-        (("h100", "vllm[x]>=0.31"), "isn't a condition"),
-        (("h100", "vllm>=0.31; python_version>'3'"), "isn't a condition"),
-        (("h100", "vlm>=0.31"), "vlm isn't a component of the stack. Allowed: torch, vllm"),
-        (("h100", 0.31), r"\('h100', 0.31\) isn't a key"),
-        ((), r"\(\) isn't a key"),
-        (None, "None isn't a key"),
-        ("", "'' begins with no hardware profile"),
+        "h1OO",
+        ("vllm>=0.31", "h100"),
+        ("h100", "h200"),
+        ("h100", "vllm=0.31"),
+        ("h100", "vllm>=0.31; python_version>'3'"),
+        ("h100", "vlm>=0.31"),
+        ("h100", 0.31),
+        (),
+        None,
     ],
 )
 @pytest.mark.parametrize("fitting", [[], ["cpu"]])
-def test_a_malformed_key_is_said_also_on_other_hardware(key, message, fitting):
-    with pytest.raises(ExpectedKeyError, match=message):
+def test_a_malformed_key_is_said_also_on_other_hardware(key, fitting):
+    with pytest.raises(ExpectedKeyError, match=rf"{re.escape(repr(key))} isn't a key: .* Profiles: cpu, .*: torch"):
         chosen(*fitting, key, profile="cpu")
 
 
@@ -138,4 +139,4 @@ def test_in_a_test(run, cards):
     result.assert_outcomes(passed=1, skipped=1, failed=1)
     result.stdout.fnmatch_lines(["*ExpectedKeyError: expected values: '*' and *both fit*"])
     assert "no expected value for h200, torch" in result.stdout.str()
-    assert "add the key 'h200'" in " ".join(result.stdout.str().split())
+    assert "add the key ('h200', 'torch==" in " ".join(result.stdout.str().split())
