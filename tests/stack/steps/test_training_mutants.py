@@ -57,14 +57,15 @@ def after_the_first(fault, sync):
     return lambda model, engine: next(calls, fault)(model, engine)
 
 
-def with_mask(to_batch, fault, module):
-    def faulty(*args):
-        batch = to_batch(*args)
-        tensors = module.tensors_of(batch)
-        tensors["response_mask"] = fault(tensors["response_mask"])
-        return batch
+def with_mask(module, name, fault):
+    """The batch with another mask of that name."""
+    sound = module.to_batch
 
-    return faulty
+    def to_batch(*args):
+        batch = sound(*args)
+        return batch.set(name, fault(batch[name].clone()))
+
+    return to_batch
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,41 +113,28 @@ def test_half_a_sync(mutant, module):
     mutant(STALE, sync=after_the_first(sync, module.sync))
 
 
-def test_mask_without_the_ending_token(mutant, module):
-    mutant(
-        "the mask of a completion", to_batch=with_mask(module.to_batch, lambda mask: mask * mask.roll(-1, 1), module)
-    )
+def without_the_first_token(mask):
+    mask[range(len(mask)), mask.argmax(dim=1)] = 0
+    return mask
 
 
-def test_mask_with_the_first_padding(mutant, module):
-    mutant("the mask of a completion", to_batch=with_mask(module.to_batch, lambda mask: mask | mask.roll(1, 1), module))
+@pytest.mark.parametrize(
+    ("message", "name", "fault"),
+    [
+        ("the mask of a completion", "response_mask", lambda mask: mask * mask.roll(-1, 1)),
+        ("the mask of a completion", "response_mask", lambda mask: mask | mask.roll(1, 1)),
+        ("the prompt of completion .* has the tokens", "attention_mask", lambda mask: mask.fill_(1)),
+        ("the prompt of completion .* has the tokens", "attention_mask", without_the_first_token),
+    ],
+    ids=["without the ending token", "with the first padding", "padding as prompt", "prompt without its first token"],
+)
+def test_another_mask(mutant, module, message, name, fault):
+    mutant(message, to_batch=with_mask(module, name, fault))
 
 
 def test_attention_to_padding(mutant, module):
     sound = module.token_logprobs
     mutant(DISAGREE, token_logprobs=lambda model, ids, mask, last: sound(model, ids, mask.clone().fill_(1), last))
-
-
-def test_padding_that_passes_for_prompt(mutant, module):
-    def to_batch(*args):
-        batch = sound(*args)
-        tensors = module.tensors_of(batch)
-        tensors["attention_mask"] = tensors["attention_mask"].clone().fill_(1)
-        return batch
-
-    sound = module.to_batch
-    mutant("the prompt of completion .* has the tokens", to_batch=to_batch)
-
-
-def test_prompt_mask_without_the_first_token(mutant, module):
-    def to_batch(*args):
-        batch = sound(*args)
-        mask = module.tensors_of(batch)["attention_mask"]
-        mask[range(len(mask)), mask.argmax(dim=1)] = 0
-        return batch
-
-    sound = module.to_batch
-    mutant("the prompt of completion .* has the tokens", to_batch=to_batch)
 
 
 @pytest.mark.parametrize("fault", [lambda ids: [ids[0], *ids], lambda ids: ids[:-3]], ids=["doubled", "no answer turn"])
