@@ -6,7 +6,7 @@ import msgspec
 
 from pytest_rlregress.fixtures.step_key import Key
 from pytest_rlregress.fixtures.step_measurements import NUMBERS
-from pytest_rlregress.goldens.differences import tolerances
+from pytest_rlregress.goldens.comparison import tolerances
 from pytest_rlregress.goldens.golden import Golden
 
 KEY = Key("NVIDIA H100 80GB HBM3", "2.13", "vllm 0.31", "FLASH_ATTN 3", "bfloat16")

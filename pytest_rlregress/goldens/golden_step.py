@@ -13,8 +13,7 @@ import pytest
 
 from pytest_rlregress.fixtures.step_key import Key, key_of
 from pytest_rlregress.fixtures.step_measurements import Run, note_run
-from pytest_rlregress.goldens.comparison import compare, moved
-from pytest_rlregress.goldens.differences import tolerances
+from pytest_rlregress.goldens.comparison import compare, moved, tolerances
 from pytest_rlregress.goldens.golden import Golden, find, find_nearest
 from pytest_rlregress.harness import properties, session
 
