@@ -24,8 +24,8 @@ def read(report: Any) -> dict[str, str]:
     }
 
 
-def take(report: pytest.TestReport, name: str) -> str | None:
-    """Remove a value from a report and return it; None if it has none."""
+def take(report: pytest.TestReport | pytest.Item, name: str) -> str | None:
+    """Remove a value from a report, or from a test, and return it; None if it has none."""
     found = read(report).get(name)
     report.user_properties[:] = [(key, value) for key, value in report.user_properties if key != _PREFIX + name]
     return found
