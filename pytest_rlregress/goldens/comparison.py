@@ -156,7 +156,7 @@ def _share(value: float, limit: float) -> float:
     return value / limit if limit else math.inf if value else 0.0
 
 
-def moved(origin: Mapping[str, Any], versions: Mapping[str, str]) -> list[str]:
+def list_moved(origin: Mapping[str, Any], versions: Mapping[str, str]) -> list[str]:
     """List in a line what is installed in another version than when a golden was recorded."""
     then: Mapping[str, str] = origin.get("versions", {})
     changed = [

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_rlregress.fixtures.step_key import Key, key_of
 from pytest_rlregress.fixtures.step_measurements import Run, note_run
-from pytest_rlregress.goldens.comparison import compare, moved, tolerances
+from pytest_rlregress.goldens.comparison import compare, list_moved, tolerances
 from pytest_rlregress.goldens.golden import Golden, find, find_nearest
 from pytest_rlregress.harness import properties, session
 
@@ -62,7 +62,7 @@ def compare_or_record(step: RecordableStep, item: pytest.Item, say: Callable[[st
     found = compare(golden, step.settings, runs)
     wrong, notes = list(found.differences), list(found.notes)
     if wrong:
-        notes += moved(golden.origin, run.stack.versions)
+        notes += list_moved(golden.origin, run.stack.versions)
     used = {name: share if math.isfinite(share) else None for name, share in found.used.items()}
     _note(item, "differs" if wrong else "agrees", step.name, key, notes=notes, differences=wrong, used=used)
     if wrong:

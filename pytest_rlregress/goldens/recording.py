@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from pytest_rlregress.goldens.comparison import compare, moved
+from pytest_rlregress.goldens.comparison import compare, list_moved
 from pytest_rlregress.goldens.golden import Golden, GoldenError, find
 from pytest_rlregress.harness import properties
 from pytest_rlregress.stack import COMPONENTS
@@ -130,4 +130,4 @@ def describe_changes(before: Golden, now: Golden) -> list[str]:
         numbers = [f"its numbers agree with those of the one before ({when})"]
     else:
         numbers = [f"its numbers are not those of the one before ({when}):", *found.differences]
-    return [*numbers, *found.notes, *moved(before.origin, now.origin["versions"])]
+    return [*numbers, *found.notes, *list_moved(before.origin, now.origin["versions"])]

@@ -45,7 +45,7 @@ class RecordableStep:
     get_key: Callable[[], Key]
 
 
-def miniature(step: TrainingStep, steps: int = 6, **repeats: int) -> RecordableStep:
+def make_miniature(step: TrainingStep, steps: int = 6, **repeats: int) -> RecordableStep:
     """Return the miniature step at both levels, and with random prompts."""
     from pytest_rlregress.fixtures.step_record import check
 
@@ -67,7 +67,7 @@ def miniature(step: TrainingStep, steps: int = 6, **repeats: int) -> RecordableS
     )
 
 
-def trl(step: TrlStep, kept: dict[str, TrlRun], tolerance: float, steps: int = 10) -> RecordableStep:
+def make_trl(step: TrlStep, kept: dict[str, TrlRun], tolerance: float, steps: int = 10) -> RecordableStep:
     """Return TRL's step with its engine in the same process; each run, about 15 s on two cores, has an engine.
 
     Args:

@@ -10,7 +10,7 @@ import pytest
 def test_the_numbers_are_the_recorded_ones(trainer_step, progress, request):
     from pytest_rlregress.fixtures.step_measurements import MINIATURE
     from pytest_rlregress.goldens.golden_step import compare_or_record, skip_unrecorded
-    from pytest_rlregress.goldens.steps import miniature
+    from pytest_rlregress.goldens.steps import make_miniature
 
     skip_unrecorded(request.node, MINIATURE)
-    compare_or_record(miniature(trainer_step()), request.node, progress)
+    compare_or_record(make_miniature(trainer_step()), request.node, progress)

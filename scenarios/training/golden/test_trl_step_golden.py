@@ -12,8 +12,8 @@ def test_trls_numbers_are_the_recorded_ones(trl_step, kept_runs, hardware, progr
     """Those of the run that the step's own test made, where it was before this one."""
     from pytest_rlregress.fixtures.trl_step import NAME
     from pytest_rlregress.goldens.golden_step import compare_or_record, skip_unrecorded
-    from pytest_rlregress.goldens.steps import trl
+    from pytest_rlregress.goldens.steps import make_trl
 
     skip_unrecorded(request.node, NAME)
-    step = trl(trl_step, kept_runs, hardware.step["logprob_tolerance"])
+    step = make_trl(trl_step, kept_runs, hardware.step["logprob_tolerance"])
     compare_or_record(step, request.node, progress)

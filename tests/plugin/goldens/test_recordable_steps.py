@@ -13,7 +13,7 @@ from pytest_rlregress.fixtures.step_record import StepRecord
 from pytest_rlregress.fixtures.trl_step import TrlRun, kept_as
 from pytest_rlregress.goldens.golden import read
 from pytest_rlregress.goldens.golden_step import perturbation
-from pytest_rlregress.goldens.steps import altered, trl
+from pytest_rlregress.goldens.steps import altered, make_trl
 
 RECORD = StepRecord(
     number=1, loss=0.5, grad_norm=1.0, rewards=((0.0, 1.0),), disagreement_mean=1e-7, seconds=2.0, sampled="ab"
@@ -42,7 +42,7 @@ def step(monkeypatch):
 
 
 def test_a_run_that_a_test_made_is_not_made_again(step):
-    run = trl(step, {kept_as("colocate", 10): RUN}, 1e-5).run("colocate")
+    run = make_trl(step, {kept_as("colocate", 10): RUN}, 1e-5).run("colocate")
     assert step.asked == []
     assert (run["step"], run["variant"], run["loss"], run["agreement"], run["stand_ins"]) == (
         "trl-step",
@@ -55,7 +55,7 @@ def test_a_run_that_a_test_made_is_not_made_again(step):
 
 def test_without_one_it_is_made_once_and_another_seed_is_another_run(step):
     kept = {}
-    recordable = trl(step, kept, 1e-5)
+    recordable = make_trl(step, kept, 1e-5)
     for seed in (0, 0, 3):
         recordable.run("colocate", seed=seed)
     assert step.asked == [(10, "colocate", {}), (10, "colocate", {"seed": 3})]
@@ -64,7 +64,7 @@ def test_without_one_it_is_made_once_and_another_seed_is_another_run(step):
 
 
 def test_does_not_record_a_run_that_is_not_sound(step):
-    recordable = trl(step, {kept_as("colocate", 10): RUN}, 0.0)
+    recordable = make_trl(step, {kept_as("colocate", 10): RUN}, 0.0)
     recordable.run("colocate")
     with pytest.raises(AssertionError, match="1 steps were recorded, 10 were asked for"):
         recordable.run("colocate", sound=True)

@@ -17,7 +17,7 @@ from functools import partial
 
 from pytest_rlregress.goldens import steps
 
-steps.miniature = partial(steps.miniature, steps=2, repeated=1, perturbed=1, other_seeds=1)
+steps.make_miniature = partial(steps.make_miniature, steps=2, repeated=1, perturbed=1, other_seeds=1)
 """
 MUTANTS = """
 import json
@@ -31,11 +31,11 @@ PROPERTY = "rlregress_golden"
 def settled(training_step, request, progress):
     \"\"\"``settled()``: what came of a comparison.\"\"\"
     from pytest_rlregress.goldens.golden_step import compare_or_record
-    from pytest_rlregress.goldens.steps import miniature
+    from pytest_rlregress.goldens.steps import make_miniature
 
     def settled():
         try:
-            compare_or_record(miniature(training_step), request.node, progress)
+            compare_or_record(make_miniature(training_step), request.node, progress)
         finally:
             properties = request.node.user_properties
             found = json.loads(dict(properties)[PROPERTY])
