@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -37,26 +38,20 @@ def test_accepts_a_run_as_it_should_be():
     verl_record.check(made_run(1, 2), 2, TOLERANCE)
 
 
-@pytest.mark.parametrize("measured", [{}, {verl_record.LOG_PPL: 2e-7}, {verl_record.K3: 0.0}])
-def test_rejects_a_run_without_verls_own_measure(measured):
-    with pytest.raises(AssertionError, match=r"^step 1: verl measures rollout_corr/\w+ nan"):
-        verl_record.check(made_run(1, measured=measured), 1, TOLERANCE)
-
-
-@pytest.mark.parametrize("off", [{verl_record.LOG_PPL: 0.002}, {verl_record.K3: 4e-6}])
-def test_rejects_an_engine_that_verl_says_is_off(off):
-    with pytest.raises(AssertionError, match="engine and trainer disagree"):
-        verl_record.check(made_run(1, measured=MEASURED | off), 1, TOLERANCE)
-
-
-def test_rejects_a_run_that_is_short():
-    with pytest.raises(AssertionError, match="1 steps were recorded, 2 were asked for"):
-        verl_record.check(made_run(1), 2, TOLERANCE)
-
-
-def test_rejects_a_run_that_left_a_process():
-    with pytest.raises(AssertionError, match="left behind: process 7, raylet"):
-        verl_record.check(made_run(1, 2, left=("process 7, raylet",)), 2, TOLERANCE)
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (made_run(1, 2, measured={verl_record.LOG_PPL: 2e-7}), r"^step 1: verl measures rollout_corr/\w+ nan"),
+        (made_run(1, 2, measured={verl_record.K3: 0.0}), r"^step 1: verl measures rollout_corr/\w+ nan"),
+        (made_run(1, 2, measured=MEASURED | {verl_record.LOG_PPL: 0.002}), "engine and trainer disagree"),
+        (made_run(1, 2, measured=MEASURED | {verl_record.K3: 4e-6}), "engine and trainer disagree"),
+        (made_run(1), "1 steps were recorded, 2 were asked for"),
+        (made_run(1, 2, left=("process 7, raylet",)), "left behind: process 7, raylet"),
+    ],
+)
+def test_rejects_a_run(run, message):
+    with pytest.raises(AssertionError, match=message):
+        verl_record.check(run, 2, TOLERANCE)
 
 
 def test_questions_of_a_run_are_distinct():
@@ -64,27 +59,22 @@ def test_questions_of_a_run_are_distinct():
     assert len(set(problems)) == len(problems) == 160
 
 
-def test_a_verl_without_platforms(tmp_path, monkeypatch):
-    package = tmp_path / "verl"
-    package.mkdir()
-    (package / "__init__.py").touch()
+@pytest.mark.parametrize(
+    ("has", "lacks"),
+    [
+        (["utils"], r"verl\.plugin\.platform, which verl [\d.]+ doesn't have"),
+        (["utils", "plugin/platform"], r"attention_utils without flash-attn, which verl [\d.]+ doesn't have"),
+    ],
+)
+def test_a_verl_that_lacks_an_interface(tmp_path, monkeypatch, has, lacks):
+    for folder in has:
+        (tmp_path / "verl" / folder).mkdir(parents=True)
+    (tmp_path / "verl" / "__init__.py").touch()
+    (tmp_path / "verl" / "utils" / "attention_utils.py").write_text("from flash_attn.bert_padding import unpad_input\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "verl", raising=False)
-    with pytest.raises(InterfaceMissing, match=r"verl\.plugin\.platform, which verl [\d.]+ doesn't have"):
+    monkeypatch.delitem(sys.modules, "verl", raising=False)
+    with pytest.raises(InterfaceMissing, match=lacks):
         verl_step.check_interface("legacy")
-
-
-def test_a_verl_that_wants_flash_attn(tmp_path, monkeypatch):
-    package = tmp_path / "verl"
-    (package / "plugin" / "platform").mkdir(parents=True)
-    (package / "utils").mkdir()
-    (package / "__init__.py").touch()
-    (package / "utils" / "attention_utils.py").write_text("from flash_attn.bert_padding import unpad_input\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(__import__("sys").modules, "verl", raising=False)
-    with pytest.raises(InterfaceMissing, match=r"attention_utils without flash-attn, which verl [\d.]+ doesn't have"):
-        verl_step.check_interface("legacy")
-    verl_step.check_interface("legacy", on_cpu=False)
 
 
 @pytest.fixture
