@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pytest_rlregress.fixtures.step_key import Key
-from pytest_rlregress.fixtures.step_measurements import NUMBERS
+from pytest_rlregress.fixtures.step_measurements import NUMBERS, Key
 from pytest_rlregress.goldens.comparison import tolerances
 from pytest_rlregress.goldens.golden import Golden
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from pytest_rlregress.fixtures.step_key import Key
-from pytest_rlregress.fixtures.step_measurements import Run
+from pytest_rlregress.fixtures.step_measurements import Key, Run
 
 
 class GoldenError(ValueError):

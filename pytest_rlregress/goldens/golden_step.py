@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 import pytest
 
-from pytest_rlregress.fixtures.step_key import Key, key_of
-from pytest_rlregress.fixtures.step_measurements import Run, note_run
+from pytest_rlregress.fixtures.step_measurements import Key, Run, key_of, note_run
 from pytest_rlregress.goldens.comparison import compare, list_moved, tolerances
 from pytest_rlregress.goldens.golden import Golden, find, find_nearest
 from pytest_rlregress.harness import properties, session

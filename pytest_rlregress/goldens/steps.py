@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_rlregress.fixtures.step_key import Key
-from pytest_rlregress.fixtures.step_measurements import MINIATURE, Run
+from pytest_rlregress.fixtures.step_measurements import MINIATURE, Key, Run
 
 if TYPE_CHECKING:
     from pytest_rlregress.fixtures.tiny_qwen import TinyQwen

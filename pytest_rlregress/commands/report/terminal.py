@@ -14,7 +14,7 @@ from pytest_rlregress import hardware
 from pytest_rlregress.containment.reports import decides
 from pytest_rlregress.failures import fidelity
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
-from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_measurements import Key
 from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.collection import is_shipped
 from pytest_rlregress.harness.selection import SAID

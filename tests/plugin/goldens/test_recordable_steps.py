@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import needs
 import pytest
 
-from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_measurements import Key
 from pytest_rlregress.fixtures.step_record import StepRecord
 from pytest_rlregress.fixtures.trl_step import TrlRun, kept_as
 from pytest_rlregress.goldens.golden import read
@@ -94,7 +94,7 @@ def test_altered_weights_are_those_that_are_loaded():
 
 TESTS = """
 import pytest
-from pytest_rlregress.fixtures.step_key import Key
+from pytest_rlregress.fixtures.step_measurements import Key
 from pytest_rlregress.goldens.golden_step import compare_or_record
 
 KEY = Key("a card", "2.13", "vllm 0.31", "FLASH_ATTN", "float32")
