@@ -63,12 +63,13 @@ def test_text_that_does_not_fit(trainer_step):
         trainer_step(response_length=120).run()
 
 
-def test_text_wants_a_tokenizer_of_all_ids(trainer_step, tiny_model):
-    step = replace(trainer_step(), tiny_qwen=tiny_model("qwen2", vocab="full"))
+def test_text_wants_a_tokenizer_of_all_ids(tiny_qwen):
+    from pytest_rlregress.fixtures.step_prompts import ending_ids
+
     with pytest.raises(
         ValueError, match="prompt_kind is 'text': allowed only with a tokenizer of each of the model's 152"
     ):
-        step.run()
+        ending_ids(StepSettings(), tiny_qwen.tokenizer(), 152064)
 
 
 def test_another_model_has_another_engine(trainer_step, tiny_model):
