@@ -4,6 +4,9 @@ INSTALLED := $(VENV)/.installed
 UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
+# Areas of the scenarios that differ from main, or on main itself from the commit before.
+TOUCHED = $(shell for base in origin/main main HEAD~1; do git diff --name-only $$base...HEAD 2>/dev/null | grep . && break; \
+    done | sed -nE 's,^(scenarios|pytest_rlregress/remedies)/([a-z_]+)[./].*,\2/,p' | sort -u)
 
 .PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs site lock bench dist clean
 help: ## what can be made
@@ -22,8 +25,13 @@ test-nightly: $(INSTALLED) ## what takes too long for a change: mutants, real bi
 	$(UV) pip install --quiet --python $(BIN)/python --constraint requirements/cpu.txt --group s3
 	$(BIN)/pytest -n 2 --rl-long -m "nightly or long" tests scenarios/training $(ARGS)
 
-test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main; ARGS="batch/ pad-is-eos" names areas and failures
-	$(BIN)/python requirements/touched_mutants.py $(ARGS)
+# Of two areas the mutants fit into the time of a change; all of them are run every night.
+test-mutants: $(INSTALLED) ## the mutants of the areas that differ from main, if not more than two; ARGS="batch/ pad-is-eos" names others
+	@set -- $(or $(ARGS),$(TOUCHED)); \
+	if [ $$# = 0 ] || { [ $$# -gt 2 ] && [ -z "$(ARGS)" ]; }; then \
+	    echo "0 passed: $$# areas differ; make test-nightly runs all mutants"; exit; fi; \
+	echo "mutants of $$*"; \
+	$(BIN)/pytest -q tests/stack/scenarios/test_mutants.py -m nightly -k "$$(echo $$* | sed 's/ / or /g')" || [ $$? = 5 ]
 
 mutants: $(INSTALLED) ## mutation testing of the remedies, the guards being the tests; ARGS="batch losses" for some modules
 	UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip install --quiet --python $(BIN)/python --constraint requirements/cpu.txt --group mutants
@@ -48,8 +56,7 @@ bench: $(INSTALLED) ## the claims on speed, as ratios of one run
 	$(BIN)/python -m benchmarks
 
 docs: $(INSTALLED) ## docs/failures from the catalogue, docs/stacks.md from the records
-	$(BIN)/python requirements/failure_pages.py
-	$(BIN)/python requirements/stacks.py page
+	$(BIN)/python requirements/pages.py
 
 site: ## docs/ as a static site with a search, in .site/site; a broken link fails it
 	$(UV) venv --quiet --allow-existing .site/venv

@@ -23,8 +23,9 @@ START, INDEX = DOCS / "README.md", DOCS / "failures" / "README.md"
 OUTSIDE = {CHECKOUT / f"{name.upper()}.md": f"{name}.md" for name in ("readme", "contributing", "changelog")}
 OUTSIDE[CHECKOUT / "README.md"] = "overview.md"
 
-_CODE = re.compile(r"^```.*?^```$|^ {4}.*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\[((?:[^\[\]]|`[^`]*`)*)\]\(([^)\s]+)\)")
+_CODE_OR_LINK = re.compile(
+    r"(?s:^```.*?^```$)|^ {4}.*?$|`[^`\n]+`|\[(?P<words>(?:[^\[\]]|`[^`]*`)*)\]\((?P<address>[^)\s]+)\)", re.MULTILINE
+)
 _ITEM = re.compile(r"^## (.+)$|^- \[(.+)\]\(([^)\s#]+)\)", re.MULTILINE)
 
 CONFIGURATION: dict[str, Any] = {
@@ -33,11 +34,8 @@ CONFIGURATION: dict[str, Any] = {
         "font": False,  # no request to another host
         "features": ["navigation.indexes", "navigation.top", "search.highlight", "content.code.copy"],
         "palette": [
-            {"media": f"(prefers-color-scheme: {name})", "scheme": scheme, "toggle": {"icon": icon, "name": toggle}}
-            for name, scheme, icon, toggle in (
-                ("light", "default", "lucide/sun", "Switch to dark mode"),
-                ("dark", "slate", "lucide/moon", "Switch to light mode"),
-            )
+            {"media": f"(prefers-color-scheme: {name})", "scheme": scheme}
+            for name, scheme in (("light", "default"), ("dark", "slate"))
         ],
     },
     "markdown_extensions": [
@@ -50,33 +48,33 @@ CONFIGURATION: dict[str, Any] = {
 }
 
 
-def pages() -> dict[Path, str]:
-    """Return every page: its file, and its place on the site."""
+def list_pages() -> dict[Path, str]:
+    """List every page: its file, and its place on the site."""
     return {path: path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))} | OUTSIDE
 
 
-def navigation() -> list[dict[str, Any]]:
+def make_navigation() -> list[dict[str, Any]]:
     """Return the sections of docs/README.md with their pages; the failures in their groups."""
-    sections = _listed(START)
+    index = list_pages()[INDEX]
+    sections = _read_sections(START)
     for section in sections:
         for entries in section.values():
-            for number, entry in enumerate(entries):
-                if pages()[INDEX] in entry.values():
-                    (title,) = entry
-                    entries[number] = {title: [pages()[INDEX], *_listed(INDEX)]}
-    return [{"Home": pages()[START]}, *sections]
+            for entry in entries:
+                for title in [title for title, place in entry.items() if place == index]:
+                    entry[title] = [index, *_read_sections(INDEX)]
+    return [{"Home": list_pages()[START]}, *sections]
 
 
-def _listed(index: Path) -> list[dict[str, list[dict[str, Any]]]]:
-    """Return the headings of a page that lists others, each with the pages that are listed below it."""
-    sections: list[dict[str, list[dict[str, Any]]]] = []
-    for heading, title, link in _ITEM.findall(index.read_text(encoding="utf-8")):
+def _read_sections(listing: Path) -> list[dict[str, list[dict[str, Any]]]]:
+    """Read the headings of a page that lists others, each with the pages that are listed below it."""
+    sections: list[tuple[str, list[dict[str, Any]]]] = []
+    for heading, title, link in _ITEM.findall(listing.read_text(encoding="utf-8")):
         if heading:
-            sections.append({heading: []})
+            sections.append((heading, []))
         else:
-            (entries,) = sections[-1].values()
-            entries.append({title.replace("`", ""): pages()[(index.parent / link).resolve()]})
-    return [section for section in sections if any(section.values())]
+            place = list_pages()[(listing.parent / link).resolve()]
+            sections[-1][1].append({title.replace("`", ""): place})
+    return [{heading: entries} for heading, entries in sections if entries]
 
 
 def stage(folder: Path, repository: str = "") -> None:
@@ -89,52 +87,39 @@ def stage(folder: Path, repository: str = "") -> None:
     Raises:
         SystemExit: A link's target does not exist.
     """
-    for page, place in pages().items():
-        text = page.read_text(encoding="utf-8")
+    places = list_pages()
+    for page, place in places.items():
+
+        def move(found: re.Match[str], page: Path = page, place: str = place) -> str:
+            words, address = found["words"], found["address"]
+            if address is None:  # code: a file's name becomes its title
+                return re.sub(r"^```(\w+) file=(\S+)", r'```\1 title="\2"', found[0])
+            name, mark, anchor = address.partition("#")
+            target = (page.parent / name).resolve()
+            if "://" in name or not name:
+                return found[0]
+            if not target.exists():
+                raise SystemExit(f"{page.relative_to(CHECKOUT)}: the link to {address} leads nowhere")
+            if target in places:
+                return f"[{words}]({os.path.relpath(places[target], os.path.dirname(place))}{mark}{anchor})"
+            return f"[{words}]({repository}/{target.relative_to(CHECKOUT)})" if repository else words
+
         copy = folder / place
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(_with_links(page, text, repository), encoding="utf-8")
-
-
-def _with_links(page: Path, text: str, repository: str) -> str:
-    parts, end = [], 0
-    for code in _CODE.finditer(text):
-        parts += [_LINK.sub(lambda link: _moved(page, link, repository), text[end : code.start()])]
-        parts += [re.sub(r"^```(\w+) file=(\S+)", r'```\1 title="\2"', code[0])]
-        end = code.end()
-    return "".join([*parts, _LINK.sub(lambda link: _moved(page, link, repository), text[end:])])
-
-
-def _moved(page: Path, link: re.Match[str], repository: str) -> str:
-    words, address = link.groups()
-    name, mark, anchor = address.partition("#")
-    if "://" in name or not name:
-        return link[0]
-    target = (page.parent / name).resolve()
-    if not target.exists():
-        raise SystemExit(f"{page.relative_to(CHECKOUT)}: the link to {address} leads nowhere")
-    if target in pages():
-        beside = os.path.relpath(pages()[target], os.path.dirname(pages()[page]))
-        return f"[{words}]({beside}{mark}{anchor})"
-    return f"[{words}]({repository}/{target.relative_to(CHECKOUT)})" if repository else words
-
-
-def repository() -> str:
-    """Return the address of this commit's files on GitHub, if a workflow of GitHub's runs this."""
-    if name := os.environ.get("GITHUB_REPOSITORY"):
-        return f"{os.environ['GITHUB_SERVER_URL']}/{name}/blob/{os.environ['GITHUB_SHA']}"
-    return ""
+        copy.write_text(_CODE_OR_LINK.sub(move, page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def build(folder: Path) -> int:
-    """Write the site to ``folder``/site; returns the generator's exit code."""
+    """Write the site to ``folder``/site; return the generator's exit code."""
+    repository = ""
+    if name := os.environ.get("GITHUB_REPOSITORY"):  # in a workflow of GitHub's
+        repository = f"{os.environ['GITHUB_SERVER_URL']}/{name}/blob/{os.environ['GITHUB_SHA']}"
     shutil.rmtree(folder / "pages", ignore_errors=True)
-    stage(folder / "pages", repository())
-    configuration = {**CONFIGURATION, "docs_dir": "pages", "site_dir": "site", "nav": navigation()}
+    stage(folder / "pages", repository)
+    configuration = {**CONFIGURATION, "docs_dir": "pages", "site_dir": "site", "nav": make_navigation()}
     (folder / "mkdocs.yml").write_text(json.dumps(configuration))  # JSON is YAML
-    return subprocess.run(
-        [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"], cwd=folder
-    ).returncode
+    program = Path(sys.executable).with_name("zensical")
+    return subprocess.run([program, "build", "--strict", "--clean"], cwd=folder).returncode
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
@@ -33,22 +32,12 @@ def uv(*arguments: object, find_links: bool = True) -> str:
     return done.stdout
 
 
-def interpreter(version: str) -> str:
-    """Return an interpreter of a version: this one, one on the PATH that runs, or one of pyenv's.
+def make_environment(folder: Path, python: str) -> Path:
+    """Make a new environment of a version of Python, also one that only pyenv has; return its interpreter.
 
     Raises:
-        Unbuildable: There is none here.
+        Unbuildable: There is no such Python here.
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = [sys.executable, shutil.which(f"python{version}"), *pyenv.glob(f"versions/{version}.*/bin/python")]
-    for path in filter(None, found):
-        done = subprocess.run([path, "--version"], capture_output=True, text=True)
-        if done.stdout.startswith(f"Python {version}."):
-            return str(path)
-    raise Unbuildable(f"no Python {version} here")
-
-
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    uv("venv", "--clear", "--python", next(pyenv.glob(f"versions/{python}.*/bin/python"), python), folder)
+    return folder / "bin" / "python"

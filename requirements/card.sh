@@ -243,7 +243,7 @@ piece() {
     out=${OUT:-card-out}/piece-$number
     mkdir -p "$out"
     out=$(cd "$out" && pwd)
-    said=$("$PYTHON" "$here/card_measure.py" cuda 2>&1) || die "$said"
+    said=$("$PYTHON" -c 'import torch; torch.zeros(1, device="cuda")' 2>&1) || die "no CUDA here: $(printf '%s\n' "$said" | tail -1)"
     { run_piece && echo 0 >"$out/status" || echo $? >"$out/status"; } 2>&1 | tee "$out/log.txt"
     status=$(cat "$out/status")
     rm "$out/status"
@@ -261,8 +261,7 @@ run_piece() {
     say "piece $number, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
     set -- "--hw=${HW:-auto}" -v --durations=0 -p no:cacheprovider "--rl-record-dir=$out" --pyargs
     case $number in
-    1) measure nvml context memory fork reclaim ;;
-    2) measure warm-server ;;
+    1) measure context memory reclaim ;;
     5) set -- --rl-long "$@" ;;
     6)
         # A golden names the commit of the checkout that it is written into: that of the harness in the pack.
@@ -288,7 +287,12 @@ run_piece() {
     return $ended
 }
 
-measure() { "$PYTHON" "$here/card_measure.py" --json "$out/measured.json" "$@" || true; }
+# Each in a process of its own: one that fails or hangs leaves what it said in the log.
+measure() {
+    for name; do
+        timeout -s KILL 60 "$PYTHON" "$here/card_measure.py" "$name" | tee -a "$out/measured.jsonl" || true
+    done
+}
 
 main() {
     case ${1:-} in

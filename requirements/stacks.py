@@ -1,108 +1,78 @@
 """Runs the harness on complete stacks of other times, and keeps what came out: ``make stacks``.
 
 Each lock in requirements/stacks/ is built in an environment of its own below .stacks/; the harness goes in as a wheel,
-and runs from another folder, as a user's would. A run leaves a short record beside the lock, and docs/stacks.md.
+and runs from another folder, as a user's would. A run leaves docs/stacks.md, and a short record beside the lock: a JSON
+object, a line a side, ``"mask-length-drift guards": ["held", ""]``, with the gravest verdict and why. The checks of
+components are in it too, ``"vllm-engine component": ["passed", ""]``, and any other test under its own name, where it
+failed.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pages
 import stack_locks
-import stack_records
-import stacks_page
-from building import CHECKOUT, Unbuildable, interpreter, table, uv
-from stack_records import ShortRecord
+from building import CHECKOUT, Unbuildable, make_environment, uv
+from pages import ShortRecord, SideResult
 
-from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.verdicts import Verdict
+from pytest_rlregress.logs.ansi import stripped
+from pytest_rlregress.records import reader
+from pytest_rlregress.util.text import on_one_line
 
 ENVIRONMENTS = CHECKOUT / ".stacks"
 LIMIT_SECONDS = 1800
+# What is blocked says more of a stack than what is unavailable, which may be for want of a GPU.
+_GRAVEST = ("error", "failed", *(one for one in Verdict if one != Verdict.UNAVAILABLE), Verdict.UNAVAILABLE)
+_NOTE_CHARACTERS = 240
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do with the stacks what is asked for; 1 where one could not be built or did not run to its end."""
-    parser = argparse.ArgumentParser(prog="make stacks", description=__doc__)
-    steps: dict[str, Callable[[list[str]], bool]] = {"run": run, "build": build_all, "lock": lock, "page": write_page}
-    said = "; ".join(f"{name}: {step.__doc__}" for name, step in steps.items())
-    parser.add_argument("step", choices=steps, help=said)
-    names = [request.name for request in stack_locks.REQUESTS]
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (default: all): {', '.join(names)}")
-    said = "run these folders of scenarios only, and keep the rest of the records (more than once)"
-    parser.add_argument("--only", action="append", default=[], metavar="FOLDER", help=said)
-    options = parser.parse_args(arguments)
-    if unknown := set(options.names) - set(names):
-        parser.error(f"no stack {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    if unknown := [folder for folder in options.only if not (catalogue.SHIPPED / folder).is_dir()]:
-        parser.error(f"no folder of scenarios {', '.join(unknown)}")
-    if options.only and options.step != "run":
-        parser.error("--only is for run")
-    wanted = options.names or names
-    return not (run(wanted, options.only) if options.step == "run" else steps[options.step](wanted))
+def main(arguments: Sequence[str]) -> int:
+    """``run`` or ``lock`` the stacks named, or all; 1 where one could not be built or did not run to its end."""
+    known = {request.name: request for request in stack_locks.REQUESTS}
+    step, *names = arguments or [""]
+    if step not in ("run", "lock") or not set(names) <= known.keys():
+        sys.exit(f"stacks.py run|lock [NAME …]; there are {', '.join(known)}")
+    chosen = names or list(known)
+    if step == "run":
+        results = [run(name) for name in chosen]
+        return int(not all(results))
+    for name in chosen:
+        stack_locks.path(name).write_text(stack_locks.resolve(known[name]), encoding="utf-8")
+    return 0
 
 
-def lock(names: list[str]) -> bool:
-    """Resolve the locks again."""
-    stack_locks.LOCKS.mkdir(exist_ok=True)
-    for request in stack_locks.REQUESTS:
-        if request.name in names:
-            stack_locks.path(request.name).write_text(stack_locks.resolve(request), encoding="utf-8")
+def run(name: str) -> bool:
+    """Run a stack, keep a short record, write the pages; return whether the run came to its end."""
+    begun, lock_file = time.monotonic(), stack_locks.path(name)
+    try:
+        record = shorten(run_lock(lock_file))
+    except (Unbuildable, ValueError) as error:
+        print(f"{name}: {error}", flush=True)
+        return False
+    write_record(lock_file.with_suffix(".json"), record)
+    pages.write()
+    counts = Counter(result.word for result in record.values()).most_common()
+    verdicts = ", ".join(f"{count} {word}" for word, count in counts)
+    bad = "; ".join(pages.select_bad(record)) or "none"
+    print(f"{name}: {verdicts}; bad: {bad}; {time.monotonic() - begun:.0f} s", flush=True)
     return True
 
 
-def build_all(names: list[str]) -> bool:
-    """Build the environments that are not there yet."""
-    for name in names:
-        print(f"{name}: {build(stack_locks.path(name))}", flush=True)
-    return True
-
-
-def write_page(names: list[str]) -> bool:
-    """Write docs/stacks.md from all records that are there."""
-    (CHECKOUT / "docs" / "stacks.md").write_text(stacks_page.shipped(), encoding="utf-8")
-    return True
-
-
-def run(names: list[str], only: Sequence[str] = ()) -> bool:
-    """Build the environments, run, keep a short record of each, write the page, print a table."""
-    lines, whole = [], True
-    for name in names:
-        begun = time.monotonic()
-        try:
-            record = run_lock(stack_locks.path(name), only)
-        except (Unbuildable, ValueError) as error:
-            cells, whole = [str(error).strip().splitlines()[-1], ""], False
-        else:
-            if only:
-                before = stack_records.read(stack_locks.path(name).with_suffix(".json"))
-                record = stack_records.replaced(before, record, only)
-            stack_records.write(stack_locks.path(name).with_suffix(".json"), record)
-            cells = in_words(record)
-        lines.append([name, *cells, f"{time.monotonic() - begun:.0f} s"])
-        print(", ".join(lines[-1]), flush=True)
-    write_page(names)
-    print(*table([["stack", "verdicts", "bad", "time"], *lines]), sep="\n")
-    return whole
-
-
-def in_words(record: ShortRecord) -> list[str]:
-    """Count each verdict, and name the keys of the bad ones."""
-    counts = Counter(result.word for result in record.values())
-    return [", ".join(f"{count} {word}" for word, count in counts.most_common()), "; ".join(stack_records.bad(record))]
-
-
-def run_lock(lock_file: Path, only: Sequence[str] = ()) -> ShortRecord:
-    """Build the environment of a lock and run all scenarios in it, or those folders; its output in a log beside it.
+def run_lock(lock_file: Path) -> Path:
+    """Build the environment of a lock and run all scenarios in it, its output in a log beside it; return the record.
 
     Raises:
         Unbuildable: uv said why.
@@ -114,7 +84,6 @@ def run_lock(lock_file: Path, only: Sequence[str] = ()) -> ShortRecord:
     log = ENVIRONMENTS / f"{lock_file.stem}.log"
     with tempfile.TemporaryDirectory() as folder, log.open("w") as output:
         command = [str(python), "-m", "pytest", "--hw=cpu", "--rl-long", "--rl-record-dir=records"]
-        command += ["--pyargs", *(f"pytest_rlregress.scenarios.{folder}" for folder in only)] if only else []
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, cwd=folder, env=activated, stdout=output, stderr=output, timeout=LIMIT_SECONDS)
         records = list(Path(folder, "records").glob("*.json"))
@@ -122,7 +91,48 @@ def run_lock(lock_file: Path, only: Sequence[str] = ()) -> ShortRecord:
             raise ValueError(f"no record, see {log}")
         kept = ENVIRONMENTS / "records" / lock_file.stem
         kept.mkdir(parents=True, exist_ok=True)
-        return stack_records.shorten(Path(shutil.copy(records[0], kept)))
+        return Path(shutil.copy(records[0], kept))
+
+
+def shorten(path: Path) -> ShortRecord:
+    """Shorten the record of a run.
+
+    Raises:
+        RecordError: The file isn't a record.
+        ValueError: The run did not end by itself.
+    """
+    results = reader.read(path).results
+    if results.extra.state != "complete":
+        raise ValueError(f"the run is {results.extra.state}")
+    found: dict[str, SideResult] = {}
+    for test in results.tests:
+        key, result = test.name, SideResult(test.word, _shorten_note(test.extra.note or test.message))
+        if test.extra.component:
+            key = f"{test.extra.component} component"
+        elif test.extra.failure:
+            key = f"{test.extra.failure} {test.extra.side}"
+        elif not result.bad:
+            continue
+        found[key] = min(found.get(key, result), result, key=_place_by_gravity)
+    return dict(sorted(found.items()))
+
+
+def _place_by_gravity(result: SideResult) -> int:
+    return _GRAVEST.index(result.word) if result.word in _GRAVEST else len(_GRAVEST)
+
+
+def _shorten_note(text: str) -> str:
+    """Return a note without what differs between machines and runs: folders, processes, addresses, a golden's key."""
+    text = re.sub(r"(?<![\w.:/-])/(?:[\w.+@~-]+/)+", "…/", on_one_line(stripped(text)))
+    return re.sub(r"\(pid=.*|0x[0-9a-f]{6,}|(?<=this key )\(.*\)", "…", text)[:_NOTE_CHARACTERS]
+
+
+def write_record(path: Path, record: ShortRecord) -> None:
+    """Write a short record, a line a side."""
+    lines = (
+        f"{json.dumps(key)}: {json.dumps([one.word, one.note], ensure_ascii=False)}" for key, one in record.items()
+    )
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def build(lock_file: Path) -> Path:
@@ -134,8 +144,7 @@ def build(lock_file: Path) -> Path:
     folder, text = ENVIRONMENTS / lock_file.stem, lock_file.read_text(encoding="utf-8")
     python, mark = folder / "bin" / "python", folder / lock_file.name
     if not mark.exists() or mark.read_text(encoding="utf-8") != text:
-        shutil.rmtree(folder, ignore_errors=True)
-        uv("venv", "--python", interpreter(stack_locks.PYTHON), folder)
+        make_environment(folder, stack_locks.PYTHON)
         # A lock of public versions only is what an index has: a build for CPUs beside it would be another one.
         arguments = ("--python", python, "--compile-bytecode", "--no-deps", "--requirements", lock_file)
         uv("pip", "install", *arguments, find_links="+" in text)
@@ -150,6 +159,6 @@ def build(lock_file: Path) -> Path:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)

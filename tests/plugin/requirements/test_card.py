@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -136,7 +134,7 @@ def test_one_group_first_then_the_others(packed, tmp_path):
     assert "there are large small" in call("unpack", packed, target, "other", code=2)
 
 
-def test_a_missing_or_damaged_part_is_named(packed, tmp_path):
+def test_refuses_a_missing_or_damaged_part_and_another_python(packed, stage, tmp_path):
     target, part = tmp_path / "target", packed / "large.tar.xz.02"
     content = bytearray(part.read_bytes())
     part.unlink()
@@ -144,14 +142,10 @@ def test_a_missing_or_damaged_part_is_named(packed, tmp_path):
     content[100] ^= 1
     part.write_bytes(content)
     assert "large.tar.xz.02 is damaged" in call("unpack", packed, target, code=2)
-    assert not target.exists()
-
-
-def test_another_python_is_refused(stage, tmp_path):
     (stage / "about").write_text("stack made-up\npython 3.7\n")
-    call("bundle", stage, tmp_path / "parts")
-    said = call("unpack", tmp_path / "parts", tmp_path / "target", code=2)
-    assert f"for Python 3.7, {sys.executable} is {PYTHON}" in said
+    call("bundle", stage, packed)
+    assert f"for Python 3.7, {sys.executable} is {PYTHON}" in call("unpack", packed, target, code=2)
+    assert not target.exists()
 
 
 def test_a_folder_of_others_is_refused_and_an_older_pack_replaced(packed, stage, tmp_path):
@@ -165,24 +159,6 @@ def test_a_folder_of_others_is_refused_and_an_older_pack_replaced(packed, stage,
     call("bundle", stage, packed)
     call("unpack", packed, target)
     assert {path.name for path in (target / "package").iterdir()} == {"renamed.py", "large.py", "tool"}
-
-
-def test_an_interrupt_leaves_what_was_there(packed, stage, tmp_path):
-    before = contents(packed)
-    (stage / "small" / "package" / "new.py").touch()
-    xz = tmp_path / "bin" / "xz"
-    xz.parent.mkdir()
-    xz.write_text("#!/bin/sh\nsleep 60\n")
-    xz.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{xz.parent}:{os.environ['PATH']}"}
-    process = subprocess.Popen(["sh", CARD, "bundle", stage, packed], env=environment, start_new_session=True)
-    deadline = time.monotonic() + 30
-    while not list(packed.glob(".packing-*/parts")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(30) == 130
-    assert contents(packed) == before
-    assert not list(packed.glob(".packing-*"))
 
 
 # Resolves to what is asked for and a lock of its own; installs nothing but notes what it should.
@@ -274,20 +250,13 @@ def test_every_test_for_a_gpu_is_in_one_piece(pytester, cards):
     assert len(modules) == len(set(modules)), "in two pieces"
 
 
-@pytest.mark.parametrize("number", "123456")
-def test_a_piece_says_that_there_is_no_cuda(number, tmp_path):
-    out = tmp_path / "out"
-    said = call("piece", number, code=2, OUT=str(out), CUDA_VISIBLE_DEVICES="")
+def test_a_piece_says_that_there_is_no_cuda(tmp_path):
+    said = call("piece", "1", code=2, OUT=str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
     assert "no CUDA here: " in said
     assert contents(tmp_path) == {}
 
 
-TORCH = """
-import types
-__version__ = "2.11.0"
-version = types.SimpleNamespace(cuda="13.0")
-cuda = types.SimpleNamespace(is_available=lambda: True, device_count=lambda: 1)
-"""
+TORCH = "zeros = lambda *_, **__: None\n"
 
 
 @pytest.fixture
@@ -331,24 +300,11 @@ def test_goldens_are_written_into_the_packs_checkout_and_come_home(target, tmp_p
     assert {path.name for path in (tmp_path / "out" / "piece-6").iterdir()} == {"log.txt", "new.json"}
 
 
-@pytest.fixture
-def measure():
-    """requirements/card_measure.py."""
-    spec = importlib.util.spec_from_file_location("card_measure", REQUIREMENTS / "card_measure.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_measurement_that_fails_or_hangs_is_told(measure, monkeypatch):
-    assert "no measurement" not in measure.apart("warm-server-of-others")["error"]
-    monkeypatch.setattr(measure, "SECONDS", 0.01)
-    assert measure.apart("nvml") == {"error": "not done after 0.01 s"}
-
-
-def test_descriptors_are_told_by_kind(measure):
-    before = measure.descriptors()
+def test_descriptors_are_told_by_kind(monkeypatch):
+    monkeypatch.syspath_prepend(REQUIREMENTS)
+    measure = importlib.import_module("card_measure")
+    before = measure.count_descriptors()
     ends = [end for _ in range(2) for end in os.pipe()]
-    assert measure.descriptors() - before == {"pipe": 4}
+    assert measure.count_descriptors() - before == {"pipe": 4}
     for end in ends:
         os.close(end)

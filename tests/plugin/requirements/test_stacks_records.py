@@ -1,9 +1,11 @@
-"""The records of other stacks are complete and looked into, their locks say all, and the page is what they give."""
+"""The records of other stacks are complete and looked into, their locks say all, and the pages are what they give."""
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import json
+import random
 import re
 import subprocess
 import sys
@@ -51,7 +53,7 @@ def test_elsewhere():
     pass
 
 def test_of_no_failure():
-    assert {good}
+    assert False
 """
 
 
@@ -81,16 +83,17 @@ def test_a_lock_says_what_it_is_and_all_that_it_has(path):
 
 def test_two_days_were_drawn(script):
     module = script("stack_locks")
-    days = {request.name: request.day for request in module.REQUESTS}
-    assert sorted(day for day in days.values() if day in module.DRAWN) == module.DRAWN
-    assert len(module.DRAWN) == 2
+    first = datetime.date(2025, 12, 1)
+    days = random.Random("pytest-rlregress stacks").sample(range((datetime.date(2026, 10, 31) - first).days + 1), 2)
+    assert [*module.DRAWN] == sorted((first + datetime.timedelta(day)).isoformat() for day in days)
+    assert {request.day for request in module.REQUESTS} >= {*module.DRAWN}
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_a_record_has_every_failure(script, path):
-    record = script("stack_records").read(path)
+    record = script("pages").read_record(path)
     sides = {key: result.word for key, result in record.items() if key.endswith((" reproduces", " guards"))}
-    newest = script("stack_records").read(CHECKOUT / "requirements/stacks/newest.json")
+    newest = script("pages").read_record(CHECKOUT / "requirements/stacks/newest.json")
     tested = {failure.id for failure in catalogue.load([catalogue.SHIPPED]).values() if failure.fidelity}
     assert {key.partition(" ")[0] for key in sides} == tested
     assert [key for key in newest if key.endswith((" reproduces", " guards")) and key not in sides] == []
@@ -102,16 +105,39 @@ def test_every_lock_has_a_record():
 
 
 def test_every_bad_verdict_was_looked_into(script):
-    page, records = script("stacks_page"), script("stack_records")
-    bad = {(path.stem, key, result.word) for path in RECORDS for key, result in records.bad(records.read(path)).items()}
-    reasons = page.reasons()
+    pages = script("pages")
+    records = {path.stem: pages.select_bad(pages.read_record(path)) for path in RECORDS}
+    bad = {(stack, key, result.word) for stack, record in records.items() for key, result in record.items()}
+    reasons = pages.read_reasons()
     assert sorted(bad - reasons.keys()) == []
     assert sorted(reasons.keys() - bad) == [], "these are gone from the records"
     assert [key for key, reason in reasons.items() if len(reason) < 20] == []
 
 
-def test_the_page_is_what_the_records_give(script):
-    assert (CHECKOUT / "docs/stacks.md").read_text() == script("stacks_page").shipped(), "run `make docs`"
+def test_the_pages_are_what_records_and_catalogue_give(script):
+    assert (CHECKOUT / "docs/stacks.md").read_text() == script("pages").make_stacks_page(), "run `make docs`"
+    pages = {path.name: path.read_text() for path in (CHECKOUT / "docs/failures").glob("*.md")}
+    assert pages == script("pages").make_failure_pages(), "run `make docs`"
+
+
+def test_the_index_has_every_failure_once():
+    listed = re.findall(r"^- \[.+\]\((.+)\.md\)", (CHECKOUT / "docs/failures/README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(catalogue.load([catalogue.SHIPPED]))
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ("unrecognised-model-type", ["KeyError: "]),
+        ("fork-after-cuda", ["Cannot re-initialize CUDA in forked subprocess"]),
+        ("partial-weight-sync", ["Nothing: no error, no warning.", "import load_checked", "/vllm/issues/52689)"]),
+        ("stalled-rollout", ["Nothing goes on"]),
+        ("apex-missing", ["rlregress diagnose train.log", "It has no tests"]),
+    ],
+)
+def test_a_page_has_what_one_sees_and_what_to_do(failure, words):
+    page = (CHECKOUT / f"docs/failures/{failure}.md").read_text()
+    assert [word for word in words if word not in page] == []
 
 
 def test_its_links_lead_somewhere():
@@ -124,80 +150,34 @@ def test_its_links_lead_somewhere():
 # -- how records are made -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """The records of two runs, in the first of which a test of no failure fails."""
-    folder = tmp_path_factory.mktemp("runs")
-    (folder / "pytest.ini").write_text("[pytest]\nrlregress_scenarios = .\n")
-    write_failures(folder, FAILURES)
-    found = []
-    for good in (False, True):
-        (folder / "test_it.py").write_text(TESTS.format(good=good))
-        command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", f"--rl-record-dir=records{good}", "test_it.py"]
-        subprocess.run(command, cwd=folder, capture_output=True, timeout=120)
-        found += (folder / f"records{good}").glob("*.json")
-    return found
-
-
 @pytest.mark.slow
-def test_the_gravest_verdict_counts_and_its_note_names_no_machine(script, runs, tmp_path):
-    module = script("stack_records")
-    record = module.shorten(runs[0])
+def test_the_gravest_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nrlregress_scenarios = .\n")
+    write_failures(tmp_path, FAILURES)
+    (tmp_path / "test_it.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "--hw=cpu", "-q", "--rl-record-dir=records", "test_it.py"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120)
+    (path,) = (tmp_path / "records").glob("*.json")
+    module = script("stacks")
+    record = module.shorten(path)
     assert {key: result.word for key, result in record.items()} == {
         "short-column reproduces": "changed",
         "short-column guards": "held",
         "test_it.py::test_of_no_failure": "failed",
     }
     assert record["short-column reproduces"].note.endswith("ValueError: long, see …/log.txt, at … …")
-    module.write(tmp_path / "short.json", record)
-    assert module.read(tmp_path / "short.json") == record
+    module.write_record(tmp_path / "short.json", record)
+    assert script("pages").read_record(tmp_path / "short.json") == record
     assert len((tmp_path / "short.json").read_text().splitlines()) == len(record) + 2
 
-
-@pytest.mark.slow
-def test_a_test_of_no_failure_changes_too(script, runs):
-    module = script("stack_records")
-    before, after = map(module.shorten, runs)
-    [change] = module.changes(before, after)
-    assert (change.key, change.before.word, change.after.word) == ("test_it.py::test_of_no_failure", "failed", "passed")
-    [back] = module.changes(after, before)
-    assert (back.before, back.after) == (change.after, change.before)
-
-
-def test_a_run_of_some_folders_takes_the_place_of_what_the_record_has_of_them(script):
-    module = script("stack_records")
-    known, new = module.SideResult("held"), module.SideResult("regressed", "off by one")
-    passing = ["dataproto-concat-keys guards", "placement-group-pending guards", "torch component"]
-    gone = ["of-old guards", "batch/test_old.py::test_it"]
-    before = dict.fromkeys([*passing, *gone, "cluster/test_other.py::test_it"], known)
-    part = {"dataproto-concat-keys guards": new, "vllm component": known}
-    assert module.replaced(before, part, ["batch"]) == {
-        "cluster/test_other.py::test_it": known,
-        "placement-group-pending guards": known,
-        "torch component": known,
-        "dataproto-concat-keys guards": new,
-        "vllm component": known,
-    }
-
-
-@pytest.mark.slow
-def test_a_run_that_was_interrupted_is_no_record(script, runs, tmp_path):
-    record = json.loads(runs[0].read_text())
-    record["results"]["extra"] |= {"state": "interrupted"}
-    (tmp_path / "cut.json").write_text(json.dumps(record))
+    cut = json.loads(path.read_text())
+    cut["results"]["extra"] |= {"state": "interrupted"}
+    path.write_text(json.dumps(cut))
     with pytest.raises(ValueError, match="interrupted"):
-        script("stack_records").shorten(tmp_path / "cut.json")
+        module.shorten(path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["run", "newst"], "no stack newst; there are december-2025"),
-        (["run", "newest", "--only", "bach"], "no folder of scenarios bach"),
-        (["build", "newest", "--only", "batch"], "--only is for run"),
-    ],
-)
-def test_what_is_not_known_is_refused(script, capsys, arguments, said):
-    with pytest.raises(SystemExit):
+@pytest.mark.parametrize("arguments", [["run", "newst"], ["build", "newest"], []])
+def test_unknown_words_are_refused_with_the_names_that_there_are(script, arguments):
+    with pytest.raises(SystemExit, match=r"stacks\.py run\|lock \[NAME …\]; there are december-2025"):
         script("stacks").main(arguments)
-    assert said in capsys.readouterr().err

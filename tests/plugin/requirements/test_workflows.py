@@ -68,21 +68,6 @@ def test_rules():
     assert [broken for path in SHIPPED for broken in rules(workflow(path))] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "broken", "said"),
-    [
-        ('"$REPORTER"', '"${{ env.REPORTER }}"', "report: a value in a script"),
-        ("download-artifact@v8", "download-artifact@main", "report: actions/download-artifact@main without a version"),
-        ("timeout-minutes: 330", "environment: gpu", "bisect: no time limit"),
-        ("permissions: {}", "permissions: write-all", "permissions"),
-    ],
-)
-def test_rules_of_broken_ones(tmp_path, text, broken, said):
-    path = tmp_path / "broken.yml"
-    path.write_text(NIGHTLY.read_text().replace(text, broken, 1))
-    assert list(rules(workflow(path))) == [said]
-
-
 # -- one night ----------------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ def places(entry):
 
 
 def test_the_navigation_has_every_page_once(build_site):
-    assert sorted(places(build_site.navigation())) == sorted(build_site.pages().values())
+    assert sorted(places(build_site.make_navigation())) == sorted(build_site.list_pages().values())
 
 
 def test_links_between_pages_stay_and_others_lead_to_the_repository(build_site, tmp_path):
@@ -43,6 +43,6 @@ def test_without_a_repository_the_words_of_a_link_stay(build_site, tmp_path):
 def test_a_link_that_leads_nowhere_ends_the_build(build_site, monkeypatch, tmp_path):
     (tmp_path / "README.md").write_text("[gone](gone.md)")
     monkeypatch.setattr(build_site, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(build_site, "pages", lambda: {tmp_path / "README.md": "README.md"})
+    monkeypatch.setattr(build_site, "list_pages", lambda: {tmp_path / "README.md": "README.md"})
     with pytest.raises(SystemExit, match=r"^README\.md: the link to gone\.md leads nowhere$"):
         build_site.stage(tmp_path / "staged")

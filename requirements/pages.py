@@ -1,24 +1,32 @@
-"""Writes the page of all stacks, docs/stacks.md: failures by stacks, and what was found out about each bad verdict."""
+"""Writes docs/stacks.md and docs/failures: ``make docs``.
+
+docs/stacks.md has failures by stacks, and what was found out about each bad verdict; docs/failures a page for each
+failure, with what it shows on which stack, and the index.
+"""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import stack_locks
-import stack_records
-from stack_records import SIDES, ShortRecord
+from building import CHECKOUT
 
+from pytest_rlregress.commands.list.failure_page import index, page
 from pytest_rlregress.failures import catalogue
+from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.stack import COMPONENTS, PARTS, locks
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util.text import code_span
 
+SIDES = ("reproduces", "guards")
+DOCS = CHECKOUT / "docs"
 #: What people looked into: the release of a change, and why a bad verdict is true.
 FINDINGS = stack_locks.LOCKS / "findings.toml"
-_NIGHTS = 10
 _EXPECTED = {"reproduced / held"}
 _UNTRIED = {"- / -", "unavailable / unavailable"}
 _ALIKE = {*_EXPECTED, *_UNTRIED, "unavailable / held"}
@@ -36,6 +44,22 @@ below: a verdict, or a component that does not work there and blocks the tests t
 
 
 @dataclass(frozen=True)
+class SideResult:
+    """What came out of the tests of one side of a failure: the gravest verdict or pytest's word, and why."""
+
+    word: str
+    note: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether it fails the run."""
+        return rank(self.word) is Rank.FAILING
+
+
+ShortRecord = Mapping[str, SideResult]
+
+
+@dataclass(frozen=True)
 class RecordedStack:
     """A lock, and what came out on it."""
 
@@ -45,32 +69,69 @@ class RecordedStack:
     record: ShortRecord
 
 
-def shipped() -> str:
-    """Return the page of this repository's records."""
-    stacks = shipped_stacks()
+def write() -> None:
+    """Write all pages, and remove those of failures that are gone."""
+    (DOCS / "stacks.md").write_text(make_stacks_page(), encoding="utf-8")
+    made = make_failure_pages()
+    for file in (DOCS / "failures").glob("*.md"):
+        if file.name not in made:
+            file.unlink()
+    for name, text in made.items():
+        (DOCS / "failures" / name).write_text(text, encoding="utf-8")
+
+
+def make_failure_pages() -> dict[str, str]:
+    """Return the pages of the failures and their index, by the name of the file."""
+    known, stacks = catalogue.load([catalogue.SHIPPED]), read_stacks()
+    made = {"README.md": index(known.values())}
+    for failure in known.values():
+        cells = [(stack.name, cell(stack.record, failure.id)) for stack in stacks]
+        made[f"{failure.id}.md"] = page(failure, [one for one in cells if one[1] != "- / -"])
+    return made
+
+
+def make_stacks_page() -> str:
+    """Return the page of the stacks."""
+    stacks = read_stacks()
     about = [f"- [{one.name}](../requirements/stacks/{one.name}.txt): {one.about}" for one in stacks]
     releases = tomllib.loads(FINDINGS.read_text(encoding="utf-8"))["releases"]
     cells = {failure: {cell(one.record, failure) for one in stacks} for failure in catalogue.load([catalogue.SHIPPED])}
     untried = [failure for failure in cells.keys() - releases.keys() if cells[failure] <= _UNTRIED]
     alike = [failure for failure in cells.keys() - releases.keys() if _EXPECTED < cells[failure] | _UNTRIED <= _ALIKE]
-    rows = table(stacks, releases, left_out={*untried, *alike})
+    rows = _table(stacks, releases, left_out={*untried, *alike})
     rows += ["", f"Reproduced, and the remedy held, on every stack that has what they need: {_linked(alike)}."]
     rows += ["", f"Without a result, because they have no tests or no stack has what they need: {_linked(untried)}."]
-    return "\n".join([_HEAD, *about, "", *rows, "", *_explained(stacks, reasons())])
+    return "\n".join([_HEAD, *about, "", *rows, "", *_explain_bad(stacks)])
 
 
 def _linked(failures: Iterable[str]) -> str:
     return ", ".join(f"[{one}](failures/{one}.md)" for one in sorted(failures))
 
 
-def shipped_stacks() -> list[RecordedStack]:
-    """Return the stacks of this repository that were run."""
-    files = [stack_locks.path(request.name) for request in stack_locks.REQUESTS]
-    return [read(file) for file in files if file.with_suffix(".json").exists()]
+def read_stacks() -> list[RecordedStack]:
+    """Read the stacks that were run: each lock with the record beside it."""
+    found = []
+    for lock_file in (stack_locks.path(request.name) for request in stack_locks.REQUESTS):
+        if lock_file.with_suffix(".json").exists():
+            about = lock_file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            record = read_record(lock_file.with_suffix(".json"))
+            found.append(RecordedStack(lock_file.stem, about, locks.read(lock_file), record))
+    return found
 
 
-def reasons() -> dict[tuple[str, str, str], str]:
-    """Why a bad verdict is true, by stack, key of the record and word."""
+def read_record(path: Path) -> ShortRecord:
+    """Read a short record."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {key: SideResult(*result) for key, result in found.items()}
+
+
+def select_bad(record: ShortRecord) -> dict[str, SideResult]:
+    """Select what fails the run."""
+    return {key: result for key, result in record.items() if result.bad}
+
+
+def read_reasons() -> dict[tuple[str, str, str], str]:
+    """Read why a bad verdict is true, by stack, key of the record and word."""
     found = {}
     for entry in tomllib.loads(FINDINGS.read_text(encoding="utf-8"))["bad"]:
         reason = entry.pop("reason")
@@ -81,38 +142,16 @@ def reasons() -> dict[tuple[str, str, str], str]:
     return found
 
 
-def nights(history: Path) -> str:
-    """Return the page of the newest releases, night by night: the last of those that had news."""
-    stacks = [read(file.with_suffix(".txt")) for file in sorted(history.glob("*.json"))[-_NIGHTS:]]
-    return "\n".join(["# The newest releases", "", *table(stacks), "", *_explained(stacks[-1:], {})])
-
-
-def read(lock_file: Path) -> RecordedStack:
-    """Read a stack whose run is recorded beside its lock."""
-    about = lock_file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-    record = stack_records.read(lock_file.with_suffix(".json"))
-    return RecordedStack(lock_file.stem, about, locks.read(lock_file), record)
-
-
-def table(
-    stacks: Sequence[RecordedStack], releases: Mapping[str, str] | None = None, left_out: Set[str] = frozenset()
-) -> list[str]:
-    """Return the lines of the table: versions, then verdicts.
-
-    Args:
-        stacks: The columns.
-        releases: The release of a change, by failure; with them the failures link into docs/.
-        left_out: Failures without a row.
-    """
+def _table(stacks: Sequence[RecordedStack], releases: Mapping[str, str], left_out: Set[str]) -> list[str]:
+    """Return the lines of the table: versions, then verdicts of all failures but some, with the release of a change."""
     rows = [["", *(stack.name for stack in stacks)], ["---"] * (len(stacks) + 1)]
     rows += [[package, *(_version(stack, package) for stack in stacks)] for package in _PACKAGES]
     for failure in catalogue.load([catalogue.SHIPPED]):
-        if failure in left_out:
-            continue
-        name = failure if releases is None else f"[{failure}](failures/{failure}.md)"
-        if releases and failure in releases:
-            name += f"<br>{releases[failure]}"
-        rows.append([name, *(cell(stack.record, failure) for stack in stacks)])
+        if failure not in left_out:
+            name = f"[{failure}](failures/{failure}.md)"
+            if failure in releases:
+                name += f"<br>{releases[failure]}"
+            rows.append([name, *(cell(stack.record, failure) for stack in stacks)])
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
@@ -121,7 +160,7 @@ def _version(stack: RecordedStack, package: str) -> str:
     names = COMPONENTS[package].distributions if package in COMPONENTS else (package,)
     version = next(filter(None, map(stack.lock.version, names)), "none")
     parts = [package, *(part for part, whole in PARTS.items() if whole == package)]
-    broken = any(f"{part} component" in stack_records.bad(stack.record) for part in parts)
+    broken = any(f"{part} component" in select_bad(stack.record) for part in parts)
     return f"**{version}**" if broken else version
 
 
@@ -131,16 +170,20 @@ def cell(record: ShortRecord, failure: str) -> str:
     return " / ".join("-" if one is None else f"**{one.word}**" if one.bad else one.word for one in results)
 
 
-def _explained(stacks: Sequence[RecordedStack], known: Mapping[tuple[str, str, str], str]) -> list[str]:
-    lines = ["## The bad verdicts"]
+def _explain_bad(stacks: Sequence[RecordedStack]) -> list[str]:
+    lines, reasons = ["## The bad verdicts"], read_reasons()
     for stack in stacks:
-        bad = stack_records.bad(stack.record)
+        bad = select_bad(stack.record)
         by_reason: dict[str, list[str]] = {}
         for key, result in bad.items():
             line = f"{code_span(key)} **{result.word}**: {code_span(result.note)}"
-            by_reason.setdefault(known.get((stack.name, key, result.word), ""), []).append(line)
+            by_reason.setdefault(reasons.get((stack.name, key, result.word), ""), []).append(line)
         lines += ["", f"### {stack.name}"] + ([] if bad else ["", "None."])
         for reason, told in by_reason.items():
             lines += ["", reason, ""] if reason else [""]
             lines += [f"- {line}" for line in told]
     return [*lines, ""]
+
+
+if __name__ == "__main__":
+    write()
