@@ -58,25 +58,19 @@ def made(rows: int, prompt: int, response: int, group: int = GROUP) -> dict[str,
 
 def _of_file() -> None:
     write = "import sys, torch; from benchmarks.audit import *; torch.save(made(ROWS, PROMPT, RESPONSE), sys.argv[1])"
-    audit = (
-        "import sys; from pytest_rlregress.cli import main; code = main(sys.argv[1:]); "
-        "from benchmarks.measure import peak_mib; print(peak_mib(), file=sys.stderr); sys.exit(code)"
-    )
     with tempfile.TemporaryDirectory() as folder:
         batch = Path(folder, "batch.pt")
         if (written := measure.run([sys.executable, "-c", write, batch])).code:
             sys.exit(written.err)
         size = batch.stat().st_size
         torch_alone = measure.run([sys.executable, "-c", "import torch"])
-        done = measure.run([sys.executable, "-c", audit, "audit", batch, "--eos", str(END)])
-    if done.code:
-        sys.exit(f"exit code {done.code}\n{done.out[-2000:]}{done.err}")
+        done, mib = measure.run_rlregress("audit", batch, "--eos", str(END), code=0)
     print(f"\nrlregress audit, {ROWS:,} rows of {PROMPT + RESPONSE:,} tokens, {size / 1e6:.0f} MB, start included:")
     print(f"  {done.seconds:7.2f} s as the clock ran                (wanted: under 5)")
     print(
         f"  {done.core_seconds:7.2f} s of a core's time; importing torch alone takes {torch_alone.core_seconds:.2f} s"
     )
-    print(f"  {float(done.err.split()[-1]):7.1f} MiB of memory at most              (wanted: under 1024)")
+    print(f"  {mib:7.1f} MiB of memory at most              (wanted: under 1024)")
 
 
 def _of_step() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import sys
 import tempfile
 from pathlib import Path
 
@@ -41,17 +40,11 @@ def main() -> None:
         log = Path(folder, "train.log")
         _write(log)
         size = log.stat().st_size
-        script = (
-            "import sys; from pytest_rlregress.cli import main; code = main(sys.argv[1:]); "
-            "from benchmarks.measure import peak_mib; print(peak_mib(), file=sys.stderr); sys.exit(code)"
-        )
-        done = measure.run([sys.executable, "-c", script, "diagnose", log])
-    if done.code != 1:
-        sys.exit(f"exit code {done.code}\n{done.out[-2000:]}{done.err}")
+        done, mib = measure.run_rlregress("diagnose", log, code=1)
     print(f"\nrlregress diagnose, a log of {size / 1e6:.0f} MB, start included:")
     print(f"  {size / 1e6 / done.core_seconds:7.1f} MB/s of one core's time     (wanted: at least 80)")
     print(f"  {size / 1e6 / done.seconds:7.1f} MB/s as the clock ran")
-    print(f"  {float(done.err.split()[-1]):7.1f} MiB of memory at most")
+    print(f"  {mib:7.1f} MiB of memory at most")
 
 
 def _write(log: Path) -> None:

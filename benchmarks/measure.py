@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -45,6 +47,33 @@ def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> 
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
     return Ran(process.returncode, *texts, seconds, used.ru_utime + used.ru_stime)
+
+
+def run_rlregress(*arguments: str | Path, code: int) -> tuple[Ran, float]:
+    """Run the command, which has to end with ``code``; return also its memory at most, in MiB."""
+    script = (
+        "import sys; from pytest_rlregress.cli import main; code = main(sys.argv[1:]); "
+        "from benchmarks.measure import peak_mib; print(peak_mib(), file=sys.stderr); sys.exit(code)"
+    )
+    done = run([sys.executable, "-c", script, *arguments])
+    if done.code != code:
+        sys.exit(f"exit code {done.code}\n{done.out[-2000:]}{done.err}")
+    return done, float(done.err.split()[-1])
+
+
+def time_bare_install(requirements: Path, folder: Path, env: Mapping[str, str]) -> float:
+    """Return the seconds of a bare ``uv venv`` and ``uv pip install`` into a new ``folder``."""
+    from uv import find_uv_bin
+
+    shutil.rmtree(folder, ignore_errors=True)
+    begun = time.perf_counter()
+    for command in (
+        ["venv", "--python", sys.executable, folder],
+        ["pip", "install", "--python", folder / "bin/python"],
+    ):
+        more = ["-r", requirements] if command[0] == "pip" else []
+        subprocess.run([find_uv_bin(), *command, *more], env=env, check=True, capture_output=True)
+    return time.perf_counter() - begun
 
 
 def peak_mib() -> float:

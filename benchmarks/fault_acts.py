@@ -13,8 +13,6 @@ import threading
 import time
 from typing import NoReturn
 
-import pytest
-
 FOREVER = 300  # seconds; what is not ended before is counted and killed by the benchmark
 
 
@@ -42,14 +40,9 @@ def is_killed() -> None:
     subprocess.run(["kill", "-9", str(os.getpid())], check=True)
 
 
-def leaves_with_0() -> NoReturn:
-    """Native code that calls exit."""
-    os._exit(0)
-
-
-def leaves_with_3() -> NoReturn:
-    """Native code that calls exit."""
-    os._exit(3)
+def leaves(code: int) -> NoReturn:
+    """Leave as native code that calls exit does."""
+    os._exit(code)
 
 
 def sleeps() -> None:
@@ -65,12 +58,6 @@ def sleeps_in_c() -> None:
 def starts_grandchild() -> None:
     """Start a process that no signal to the test's process group reaches."""
     subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({FOREVER})"], start_new_session=True)
-
-
-def starts_grandchild_and_dereferences() -> None:
-    """Crash beside a living process, as an engine's client does beside the engine."""
-    starts_grandchild()
-    dereferences()
 
 
 def starts_daemon() -> None:
@@ -107,16 +94,6 @@ class Wordless(Exception):
 def raises_wordless() -> NoReturn:
     """Raise an exception without a message: a report has to quote it nevertheless."""
     raise Wordless
-
-
-def skips() -> NoReturn:
-    """Decided in the test, so only its process knows."""
-    pytest.skip("not here")
-
-
-def xfails() -> NoReturn:
-    """Decided in the test, so only its process knows."""
-    pytest.xfail("not yet")
 
 
 def prints() -> None:
