@@ -93,11 +93,6 @@ class UpgradeAnswer:
     seconds: float = 0.0
     output: str = ""
 
-    @property
-    def exit_code(self) -> int:
-        """0 safe, 1 not safe or with a step back."""
-        return 0 if self.safe else 1
-
 
 _FORMAT = 3
 _SHOWN = 3  # of what gets worse, in the sentence that answers
@@ -114,14 +109,14 @@ _MEANS = {
 
 def tell(answer: UpgradeAnswer) -> Document:
     """Tell what a preview found."""
-    title, sentences, sections = f"upgrade {answer.asked}", [*_headline(answer)], [*_list_sections(answer)]
-    return Document(title, sentences, sections, answer, _FORMAT, answer.exit_code)
+    sentences, sections = [*_list_sentences(answer)], [*_list_sections(answer)]
+    return Document(f"upgrade {answer.asked}", sentences, sections, answer, _FORMAT, 0 if answer.safe else 1)
 
 
 # -- the answer in sentences ------------------------------------------------------------------------------------------
 
 
-def _headline(answer: UpgradeAnswer) -> Iterator[str]:
+def _list_sentences(answer: UpgradeAnswer) -> Iterator[str]:
     """Say what stays, what is bad already, then whether it is safe, then what can no longer be told."""
     yield from (f"{unbroken(one)}." for one in answer.stays)
     if answer.run_context is None:
@@ -159,19 +154,19 @@ def _describe_safe(answer: UpgradeAnswer) -> str:
 
 
 def _describe_unsafe(answer: UpgradeAnswer) -> str:
-    worse = list(dict.fromkeys(_describe_worse(one) for one in answer.changes if one.effect.forbids))
+    worse = list(
+        dict.fromkeys(
+            one_line(one.reason if one.effect is Effect.BROKEN and one.reason else f"{one.name} {one.verdict}")
+            for one in answer.changes
+            if one.effect.forbids
+        )
+    )
     more = f" and {len(worse) - _SHOWN} more" if len(worse) > _SHOWN else ""
     why = ", ".join(worse[:_SHOWN]) + more
     if answer.trouble:
         why = f"the tests could not be run with all of it, {one_line(answer.trouble)}"
     back = "".join(f"{one}. " for one in answer.back)
     return f"{back}Not safe: {why}; {_describe_set(answer)}."
-
-
-def _describe_worse(change: VerdictChange) -> str:
-    if change.effect is Effect.BROKEN:
-        return one_line(change.reason or f"{change.name} {change.verdict}")
-    return f"{one_line(change.name)} {change.verdict}"
 
 
 def _describe_set(answer: UpgradeAnswer) -> str:
@@ -192,9 +187,7 @@ def _list_sections(answer: UpgradeAnswer) -> Iterator[Section]:
     if answer.run_context is None:
         return
     if answer.changes:
-        rows = [
-            (one.name, one.side, one.before, one.after, _explain(one, answer), _reason(one)) for one in answer.changes
-        ]
+        rows = [_list_cells(one, answer) for one in answer.changes]
         yield Section("What the tests say", tabulate(rows, ("test", "side", "here", "with it", "means", "")))
     if found := answer.safe_set:
         if found.kept:
@@ -212,11 +205,8 @@ def _list_sections(answer: UpgradeAnswer) -> Iterator[Section]:
     yield list_trials(answer.tried, answer.seconds)
 
 
-def _reason(change: VerdictChange) -> str:
-    return "" if change.reason == change.verdict else change.reason
-
-
-def _explain(change: VerdictChange, answer: UpgradeAnswer) -> str:
-    if change.effect is Effect.ABSENT and change.name in answer.gone:
-        return "workaround can be removed"
-    return _MEANS[change.effect]
+def _list_cells(change: VerdictChange, answer: UpgradeAnswer) -> tuple[str, ...]:
+    gone = change.effect is Effect.ABSENT and change.name in answer.gone
+    means = "workaround can be removed" if gone else _MEANS[change.effect]
+    reason = "" if change.reason == change.verdict else change.reason
+    return change.name, change.side, change.before, change.after, means, reason

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import groupby
 
 from pytest_rlregress.commands.trials.failure_comparison import describe, find_observation
 from pytest_rlregress.commands.trials.pytest_run import Observation, TrialRun
@@ -28,11 +27,6 @@ class Effect(StrEnum):
     ABSENT = "absent"  # the documented failure is gone
     GAINED = "gained"
     SAME = "same"
-
-    @property
-    def place(self) -> int:
-        """Its place among all, the gravest at 0."""
-        return list(Effect).index(self)
 
     @property
     def forbids(self) -> bool:
@@ -83,17 +77,16 @@ def is_driven(effects: Iterable[VerdictChange], *, after: bool) -> bool:
 def summarize_effects(effects: Sequence[VerdictChange]) -> tuple[VerdictChange, ...]:
     """Summarize what changed by documented failure and side, the gravest first."""
 
-    def name(one: VerdictChange) -> tuple[str, str]:
-        return one.name, one.side
-
-    rows = []
-    for _, some in groupby(sorted(effects, key=name), key=name):
-        tests = list(some)
-        gravest = min(tests, key=lambda one: one.effect.place)
+    sides: dict[tuple[str, str], list[VerdictChange]] = {}
+    for one in effects:
+        sides.setdefault((one.name, one.side), []).append(one)
+    gravest_first, rows = list(Effect), []
+    for tests in sides.values():
+        gravest = min(tests, key=lambda one: gravest_first.index(one.effect))
         if gravest.effect is not Effect.SAME:
             before, after = (_count(getattr(one, end) for one in tests) for end in ("before", "after"))
             rows.append(replace(gravest, before=before, after=after))
-    return tuple(sorted(rows, key=lambda row: (row.effect.place, row.name, row.side)))
+    return tuple(sorted(rows, key=lambda row: (gravest_first.index(row.effect), row.name, row.side)))
 
 
 def list_gone(effects: Iterable[VerdictChange]) -> tuple[str, ...]:

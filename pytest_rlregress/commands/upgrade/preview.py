@@ -56,19 +56,20 @@ def preview_upgrade(options: argparse.Namespace, progress: Progress) -> UpgradeA
             plan = make_plan(context, packages)
             if plan.locks.by_name:
                 return _try_plan(context, plan)
-            return UpgradeAnswer(_describe_request(context), ("rlregress", *options.arguments), stays=plan.stays)
+            return UpgradeAnswer(_describe_request(options), ("rlregress", *options.arguments), stays=plan.stays)
     except CatalogueError as error:
         raise RequestError(f"{error} Nor is a package of that name installed here.") from None
 
 
 def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
     options, locks, progress = context.options, plan.locks, context.progress
-    asked = [name for name in locks.by_name if name in plan.asked or options.all]
-    refuse_shadowed(locks.by_name)
-    moves = [str(one) for one in locks.by_name.values()]
+    changes = locks.by_name
+    asked = [name for name in changes if name in plan.asked or options.all]
+    back = list_steps_back(changes.values())
+    refuse_shadowed(changes)
     for one in plan.stays:
         progress.say(one)
-    progress.say(f"{plural(len(moves), 'package')} would move: {join_some(moves)}")
+    progress.say(f"{plural(len(changes), 'package')} would move: {join_some([str(one) for one in changes.values()])}")
     progress.set_activity("building the environment with the upgrade")
     try:
         built = context.environments.build(locks.after)
@@ -79,14 +80,41 @@ def _try_plan(context: TrialContext, plan: UpgradePlan) -> UpgradeAnswer:
     builder = _HereAndBeside(context.environments, locks)
     with context.runner({"before": locks.before.digest, "after": locks.after.digest}, builder) as runner:
         baseline = Baseline(locks.candidate(()), runner)
-        whole = baseline.compare(locks.candidate(locks.by_name))
-        grown = None
-        if options.stepwise and (whole.state is not State.GOOD or list_steps_back(locks.by_name.values())):
+        whole = baseline.compare(locks.candidate(changes))
+        safe_set, safe = None, locks.after if whole.state is State.GOOD and not back else locks.before
+        if options.stepwise and (back or whole.state is not State.GOOD):
             after = requirements.read_requirements(metadata.distributions(path=[str(built.packages)]))
-            grown = grow(group_upgrades(locks, (plan.requires, after)), asked, baseline)
+            safe_set, safe = grow(group_upgrades(locks, (plan.requires, after)), asked, baseline)
         elif whole.state is State.UNKNOWN:
             raise RequestError(f"the tests cannot be run with the upgrade: {whole.reason}")
-        return _build_answer(context, plan, asked, baseline, whole, grown, runner)
+        output = options.output if safe != locks.before else None
+        if output:
+            write_whole(output, safe.text)
+        return UpgradeAnswer(
+            asked=_describe_request(options),
+            command=("rlregress", *options.arguments),
+            asked_for=tuple(str(changes[name]) for name in asked),
+            moved_along=tuple(str(one) for name, one in changes.items() if name not in asked),
+            safe=whole.state is State.GOOD and not back,
+            back=back,
+            instead=plan.instead,
+            stays=plan.stays,
+            trouble=whole.reason if whole.state is State.UNKNOWN else "",
+            changes=comparison.summarize_effects(whole.effects),
+            gone=comparison.list_gone(whole.effects),
+            unchanged=sum(
+                one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects
+            ),
+            safe_set=safe_set,
+            run_context=RunContext.here(baseline.hardware),
+            tried=tuple(map(baseline.summarize, runner.trials.values())),
+            seconds=runner.seconds_before + progress.elapsed,
+            output=str(output or ""),
+        )
+
+
+def _describe_request(options: argparse.Namespace) -> str:
+    return " ".join([*(["--all"] if options.all else []), *options.words])
 
 
 class _HereAndBeside:
@@ -124,25 +152,22 @@ class Baseline:
         here: It.
         runner: Where it and the sets are tried.
 
-    Attributes:
-        trial: What its tests said.
-
     Raises:
         RequestError: They cannot be run, or none of them says anything of the stack.
     """
 
     def __init__(self, here: Candidate, runner: TrialRunner) -> None:
         self._runner = runner
-        self.trial = runner.try_(here, _summarize_here)
-        if self.trial.why_none:
-            raise RequestError(f"the tests cannot be run here: {self.trial.why_none}")
-        if not comparison.is_driven(comparison.compare_trials(self.trial, self.trial), after=False):
+        self._trial = runner.try_(here, self._summarize_here)
+        if self._trial.why_none:
+            raise RequestError(f"the tests cannot be run here: {self._trial.why_none}")
+        if not comparison.is_driven(comparison.compare_trials(self._trial, self._trial), after=False):
             raise RequestError("none of the tests can be driven here: there is nothing to compare")
+        #: The profile and the devices, in words.
+        self.hardware = self._trial.runs[0].hardware
 
-    @property
-    def hardware(self) -> str:
-        """The profile and the devices, in words."""
-        return self.trial.runs[0].hardware
+    def _summarize_here(self, trial: Trial) -> TrialSummary:
+        return summarize_tests(trial, State.UNKNOWN if trial.why_none else State.GOOD, trial.why_none)
 
     def compare(self, candidate: Candidate) -> Tried:
         """Try a set of upgrades, once, and compare it with the environment as it is.
@@ -160,21 +185,17 @@ class Baseline:
     def _judge(self, trial: Trial) -> Tried:
         if not trial.runs:
             return Tried(State.UNKNOWN, trial.trouble)
-        effects = comparison.compare_trials(self.trial, trial)
+        effects = comparison.compare_trials(self._trial, trial)
         worse = [one for one in comparison.summarize_effects(effects) if one.effect.forbids]
-        hardware = next((run.hardware for run in trial.runs if run.hardware != self.hardware), self.hardware)
-        if worse and hardware == self.hardware:
+        other = next((run.hardware for run in trial.runs if run.hardware != self.hardware), None)
+        if worse and other is None:
             return Tried(State.BAD, "; ".join(map(describe_change, worse)), effects)
         trouble = trial.why_none
-        if not trouble and hardware != self.hardware:
-            trouble = f"the hardware changed: {hardware}, before it was {self.hardware}"
+        if not trouble and other is not None:
+            trouble = f"the hardware changed: {other}, before it was {self.hardware}"
         if not trouble and not comparison.is_driven(effects, after=True):
             trouble = "none of the tests can be driven there"
         return Tried(State.UNKNOWN if trouble else State.GOOD, trouble, effects)
-
-
-def _summarize_here(trial: Trial) -> TrialSummary:
-    return summarize_tests(trial, State.UNKNOWN if trial.why_none else State.GOOD, trial.why_none)
 
 
 def describe_change(change: VerdictChange) -> str:
@@ -225,49 +246,3 @@ def _describe(upgrades: Upgrades, found: LargestSet, tried: Mapping[Units, Tried
     kept = upgrades.names(found.kept)
     left_out = tuple(LeftOut(describe(unit), explain(because)) for unit, because in sorted(found.left_out.items()))
     return SafeSet(tuple(str(changes[name]) for name in kept), left_out), upgrades.locks.apply(kept)
-
-
-# -- the answer -------------------------------------------------------------------------------------------------------
-
-
-def _build_answer(
-    context: TrialContext,
-    plan: UpgradePlan,
-    asked: Collection[str],
-    baseline: Baseline,
-    whole: Tried,
-    grown: tuple[SafeSet, Lock] | None,
-    runner: TrialRunner,
-) -> UpgradeAnswer:
-    changes = plan.locks.by_name
-    back = list_steps_back(changes.values())
-    safe_set, safe = grown or (None, plan.locks.after)
-    output = context.options.output
-    if output and safe != plan.locks.before and (grown or (whole.state is State.GOOD and not back)):
-        write_whole(output, safe.text)
-    else:
-        output = None
-    return UpgradeAnswer(
-        asked=_describe_request(context),
-        command=("rlregress", *context.options.arguments),
-        asked_for=tuple(str(changes[name]) for name in asked),
-        moved_along=tuple(str(one) for name, one in changes.items() if name not in asked),
-        safe=whole.state is State.GOOD and not back,
-        back=back,
-        instead=plan.instead,
-        stays=plan.stays,
-        trouble=whole.reason if whole.state is State.UNKNOWN else "",
-        changes=comparison.summarize_effects(whole.effects),
-        gone=comparison.list_gone(whole.effects),
-        unchanged=sum(one.effect is Effect.SAME and comparison.is_driven([one], after=True) for one in whole.effects),
-        safe_set=safe_set,
-        run_context=RunContext.here(baseline.hardware),
-        tried=tuple(map(baseline.summarize, runner.trials.values())),
-        seconds=runner.seconds_before + context.progress.elapsed,
-        output=str(output or ""),
-    )
-
-
-def _describe_request(context: TrialContext) -> str:
-    options = context.options
-    return " ".join(["--all"] * options.all + options.words)

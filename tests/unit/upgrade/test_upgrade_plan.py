@@ -8,7 +8,8 @@ from packaging.specifiers import SpecifierSet
 
 from pytest_rlregress.commands.environments import RequestError, resolver
 from pytest_rlregress.commands.upgrade import plan
-from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
+from pytest_rlregress.commands.upgrade.request import UpgradeRequest
+from pytest_rlregress.stack.locks import Lock, PackageChange
 
 # -- a project's conditions -------------------------------------------------------------------------------------------
 
@@ -16,18 +17,14 @@ from pytest_rlregress.stack.locks import Lock, LockError, PackageChange
 def test_a_requirements_file_is_given_to_uv_without_the_projects_that_it_installs(tmp_path):
     path = tmp_path / "requirements.txt"
     path.write_text("torch<3  # why\n-e .\n--editable=../other\n-r more/base.txt\n-c=/all.txt\n")
-    lines = plan._read_conditions(path)
+    lines = plan.read_conditions(path)
     assert lines == ("torch<3  # why", f"-r {tmp_path}/more/base.txt", f"-c {tmp_path}//all.txt")
 
 
-def test_a_requirements_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(LockError, match=r"gone\.txt: cannot be read"):
-        plan._read_conditions(tmp_path / "gone.txt")
-
-
 def test_only_a_package_from_an_index_has_a_floor():
-    here = Lock({"mine": "-e /x", "thing": "thing==2.0", "torch": "torch==2.13.0+cpu", "free": "free==1"})
-    assert plan.find_floors(here, {"free"}) == {"thing"}
+    lines = {"mine": "-e /x", "thing": "thing==2.0", "torch": "torch==2.13.0+cpu", "free": "free==1", "new": "new==1"}
+    request = UpgradeRequest(Lock(lines), {}, None, {"new": "2"}, may_go_back=frozenset({"free"}))
+    assert request.floors == {"thing": "2.0"}
 
 
 @pytest.mark.parametrize(
