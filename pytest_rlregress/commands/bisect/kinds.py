@@ -90,7 +90,7 @@ def _make_release(
 
     def resolve() -> Lock:
         exact = context.options.no_deps
-        return lock or context.environments.resolve(held.lock, {package: version}, held.requires, exact=exact)
+        return lock or context.environments.resolver.resolve(held.lock, {package: version}, held.requires, exact=exact)
 
     return Candidate(f"{package} {version}", resolve, held.lock, frozenset({package}), version)
 

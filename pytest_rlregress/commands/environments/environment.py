@@ -8,12 +8,11 @@ that outlives its command does not write into what comes after.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import sysconfig
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,10 +23,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pytest_rlregress.commands.environments import resolver
 from pytest_rlregress.commands.environments.indexes import Release
-from pytest_rlregress.commands.environments.requirements import Requirements
-from pytest_rlregress.commands.environments.uv import Installer, Unbuildable, report_full_disk
+from pytest_rlregress.commands.environments.resolver import Resolver
+from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util import files
 
@@ -53,119 +51,46 @@ class Environment:
 
 
 class Environments:
-    """Resolves locks, and moves the environment of this command from one to the next.
+    """Moves the environment of this command from one lock to the next.
 
     Args:
         folder: Where it is; made if it is not there. On the filesystem of uv's cache it takes next to no space.
         settings: Variables for uv that say where packages come from.
         offline: Whether only uv's cache and local folders may be used.
-        say: Told of what takes longer.
 
     Attributes:
         installer: uv, as the user has configured it.
+        resolver: What resolves locks with it.
 
     Raises:
         RequestError: uv is not installed.
     """
 
-    def __init__(
-        self, folder: Path, *, settings: Mapping[str, str], offline: bool = False, say: Callable[[str], None] = print
-    ) -> None:
-        self._folder, self._say = folder.absolute(), say
+    def __init__(self, folder: Path, *, settings: Mapping[str, str], offline: bool = False) -> None:
+        self._folder = folder.absolute()
         self.installer = Installer(settings, offline)
-        self._from_source: set[str] = set()
-        self._prepared: set[str] = set()
+        self.resolver = Resolver(self.installer)
         self._listed: set[str] = set()
         self._held: tuple[Path, int] | None = None  # the environment, and the file descriptor that locks it
-        self._told_of_copies = False
 
-    def resolve(
-        self,
-        base: Lock,
-        wanted: Mapping[str, str],
-        requires: Requirements,
-        *,
-        exact: bool = False,
-        newest: Collection[str] = (),
-        conditions: Iterable[str] = (),
-    ) -> Lock:
-        """Resolve a lock with some packages (name -> version) in wanted versions, and as little else moved as can be.
-
-        ``resolver.resolve`` says how.
-
-        Args:
-            base: The lock that is held fixed.
-            wanted: Version by name.
-            requires: What the packages of the base require of each other.
-            exact: Nothing else is moved or added, whatever the wanted ones require.
-            newest: Packages that are moved to the newest version that all else allows.
-            conditions: Conditions on versions, whatever the base has.
-
-        Raises:
-            Unbuildable: There is no such set: the message is the resolver's reason.
-            RequestError: The disk is full.
-        """
-        lines = resolver.pin_versions(base, wanted)
-        if exact:
-            return base.having(lines)
-        if base.digest not in self._prepared:
-            resolver.find_source_builds(base, requires, self._compile, self._from_source)
-            self._prepared.add(base.digest)
-        return resolver.resolve(
-            base, lines, requires, self._compile, self._from_source, newest=newest, conditions=conditions
-        )
-
-    def compile(self, lines: Iterable[str], conditions: Iterable[str] = ()) -> Mapping[str, str]:
-        """Resolve some requirements alone, to a line by name.
-
-        Raises:
-            Unbuildable: They cannot be met together.
-        """
-        files = {"requirements.in": "\n".join(lines), "constraints.txt": "\n".join(conditions)}
-        return self._compile_once(resolver.ResolveRequest(files), self._from_source, offline=False)
-
-    def _compile(self, request: resolver.ResolveRequest, from_source: Set[str]) -> Mapping[str, str]:
-        if request.complete and not self.installer.offline:
-            with suppress(Unbuildable):  # saves a second of asking the index what did not change
-                answer = self._compile_once(request, from_source, offline=True)
-                if set(answer.values()) <= set(request.files["requirements.in"].splitlines()):
-                    return answer
-        return self._compile_once(request, from_source, offline=False)
-
-    def _compile_once(
-        self, request: resolver.ResolveRequest, from_source: Set[str], offline: bool
-    ) -> Mapping[str, str]:
-        named = {"--overrides": "overridden.txt", "--excludes": "excluded.txt", "--constraints": "constraints.txt"}
-        files = (
-            *(part for pair in named.items() if pair[1] in request.files for part in pair),
-            "--output-file",
-            "out.txt",
-        )
-        builds = ("--only-binary", ":all:", *(f"--no-binary={name}" for name in sorted(from_source)))
-        style = ("--no-header", "--no-annotate", "--python", sys.executable)
-        arguments = ("compile", "requirements.in", *files, *builds, *style, *request.options)
-        written, _ = self.installer.pip(*arguments, files=request.files, offline=offline)
-        lines = (line.partition(" ;")[0] for line in written.splitlines())
-        return {re.split("==| @ ", line)[0]: line for line in lines}
-
-    def find_release(self, requirement: str, *, pre: bool = False, lowest: bool = False) -> Release:
-        """Find the newest release that meets a requirement and can be installed here, or the oldest.
+    def find_release(self, requirement: str, *, pre: bool = False) -> Release:
+        """Find the newest release that meets a requirement and can be installed here.
 
         Raises:
             Unbuildable: There is none: the message is uv's reason.
         """
         name = canonicalize_name(Requirement(requirement).name)
-        options = "--prerelease", "allow" if pre else "disallow", "--resolution", "lowest" if lowest else "highest"
-        found = self._find_release(requirement, *options, offline=name in self._listed)
+        prereleases = ("--prerelease", "allow" if pre else "disallow")
+        found = self._find_release(requirement, *prereleases, offline=name in self._listed)
         self._listed.add(name)  # what uv has in its cache from now on
         if found.date is None:  # another index may say it: this leaves out all files without their day
             with suppress(Unbuildable):
-                dated = "--prerelease", "allow", "--exclude-newer", "9999-01-01T00:00:00Z"
+                dated = ("--prerelease", "allow", "--exclude-newer", "9999-01-01T00:00:00Z")
                 return replace(found, date=self._find_release(f"{name}=={found.version}", *dated, offline=True).date)
         return found
 
     def _find_release(self, requirement: str, *options: str, offline: bool) -> Release:
-        written, _ = self.installer.pip(
+        written = self.installer.pip(
             *("compile", "requirements.in", "--no-deps", "--only-binary", ":all:", "--python", sys.executable),
             *("--format", "pylock.toml", "--output-file", "pylock.release.toml", *options),
             files={"requirements.in": requirement},
@@ -184,43 +109,31 @@ class Environments:
             Unbuildable: It cannot be installed: the message is uv's reason.
             RequestError: The disk is full.
         """
-        with report_full_disk():
-            path, held = self._held = self._held or self._find_free()
-            interpreter = " ".join([sys.base_prefix, *sys.version.split()])
-            text = f"{interpreter}\n{lock.text}"
-            mark, python = path / _MARK, path / "bin/python"
-            there = mark.read_text(encoding="utf-8") if mark.exists() and python.exists() else ""
-            if there != text:
-                mark.unlink(missing_ok=True)
-                if there.partition("\n")[0] != interpreter:
-                    making = ("venv", "--clear", "--no-project", "--python", sys.executable, str(path))
-                    self.installer.run(*making, keep_open=[held])
-                _remove_bytecode(path, {name for name, line in lock.lines.items() if line in there.splitlines()})
-                self._sync(python, lock, held)
-                files.write_whole(mark, text, sync=True)
+        path, held = self._held = self._held or self._find_free()
+        interpreter = " ".join([sys.base_prefix, *sys.version.split()])
+        text = f"{interpreter}\n{lock.text}"
+        mark, python = path / _MARK, path / "bin/python"
+        there = mark.read_text(encoding="utf-8") if mark.exists() and python.exists() else ""
+        if there != text:
+            mark.unlink(missing_ok=True)
+            if there.partition("\n")[0] != interpreter:
+                making = ("venv", "--clear", "--no-project", "--python", sys.executable, str(path))
+                self.installer.run(*making, keep_open=[held])
+            _remove_bytecode(path, {name for name, line in lock.lines.items() if line in there.splitlines()})
+            # Not compiled: that takes a minute for the 60 packages around torch and transformers, their imports 15 s
+            # more. What is in uv's cache needs no index: saves a second.
+            options = ("--allow-empty-requirements", "--link-mode", "hardlink", "--python", str(python))
+            sync = partial(
+                self.installer.pip, "sync", "lock.txt", *options, files={"lock.txt": lock.text}, keep_open=[held]
+            )
+            try:
+                sync(offline=True)
+            except Unbuildable:
+                if self.installer.offline:
+                    raise
+                sync()
+            files.write_whole(mark, text, sync=True)
         return Environment(path, python, path / _PACKAGES, there == text)
-
-    def _sync(self, python: Path, lock: Lock, held: int) -> None:
-        # Not compiled: that takes a minute for the 60 packages around torch and transformers, their imports 15 s more.
-        arguments = (
-            "sync",
-            "lock.txt",
-            "--allow-empty-requirements",
-            "--link-mode",
-            "hardlink",
-            "--python",
-            str(python),
-        )
-        run = partial(self.installer.pip, *arguments, files={"lock.txt": lock.text}, keep_open=[held])
-        try:
-            _, output = run(offline=True)  # what is in uv's cache needs no index: saves a second
-        except Unbuildable:
-            if self.installer.offline:
-                raise
-            _, output = run()
-        if "full copy" in output and not self._told_of_copies:
-            self._told_of_copies = True
-            self._say(f"{self._folder} is not on the filesystem of uv's cache: packages are copied, not linked")
 
     def _find_free(self) -> tuple[Path, int]:
         """Find an environment that no other command has, and lock it."""

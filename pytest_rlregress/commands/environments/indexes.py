@@ -7,27 +7,23 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.commands.environments.uv import Unbuildable
+from pytest_rlregress.util.text import on_one_line
 
-# A setting by the name that pip.conf has for it: its values.
-_Found = dict[str, list[str]]
-_TRUE = (["y"], ["yes"], ["t"], ["true"], ["on"], ["1"])
-_INDEXES = ("index-url", "extra-index-url", "no-index")
-_GROUPS = {"indexes": (*_INDEXES, "index"), "find-links": ("find-links",), "certificate": ("cert",)}
-_UV_VARIABLES = {
-    "indexes": ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"),
-    "find-links": ("UV_FIND_LINKS",),
-    "certificate": ("SSL_CERT_FILE",),
+#: What says in uv's variables or files where packages come from.
+_INDEXES_OF_UV = {
+    *("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL"),
+    *("index", "index-url", "extra-index-url", "no-index"),
 }
+_TRUE = ("y", "yes", "t", "true", "on", "1")
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -39,118 +35,78 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, str]:
     Raises:
         RequestError: A file of theirs cannot be read.
     """
-    found, known = _read_pip(environ), {*_list_known_to_uv(environ)}
-    variables = {} if "indexes" in known else _choose_indexes(found)
+    of_pip, of_uv, variables = _read_pip(environ), _list_known_to_uv(environ), {}
+    if not of_uv & _INDEXES_OF_UV:
+        if of_pip.get("no-index", "").lower() in _TRUE:
+            variables["UV_DEFAULT_INDEX"] = "file:///nonexistent"  # uv has no variable for --no-index
+        else:
+            if url := of_pip.get("index-url", "").strip():
+                variables["UV_DEFAULT_INDEX"] = url
+            if more := of_pip.get("extra-index-url", "").split():
+                variables |= {"UV_INDEX": " ".join(more), "UV_INDEX_STRATEGY": "unsafe-best-match"}
     # pip passes over a folder that is not there, uv ends with an error.
-    links = [place for place in found.get("find-links", []) if "://" in place or os.path.exists(place)]
-    if links and "find-links" not in known:
+    places = map(os.path.expanduser, of_pip.get("find-links", "").split())
+    links = [place for place in places if "://" in place or os.path.exists(place)]
+    if links and not of_uv & {"UV_FIND_LINKS", "find-links"}:
         variables["UV_FIND_LINKS"] = ",".join(links)
-    if found.get("cert") and "certificate" not in known:
-        variables["SSL_CERT_FILE"] = found["cert"][0]
+    if of_pip.get("cert") and "SSL_CERT_FILE" not in of_uv:
+        variables["SSL_CERT_FILE"] = of_pip["cert"].strip()
     return variables
 
 
-def _choose_indexes(found: _Found) -> dict[str, str]:
-    if [value.lower() for value in found.get("no-index", [])][:1] in _TRUE:
-        return {"UV_DEFAULT_INDEX": "file:///nonexistent"}  # uv has no variable for --no-index
-    variables = {}
-    if found.get("index-url"):
-        variables["UV_DEFAULT_INDEX"] = found["index-url"][0]
-    if found.get("extra-index-url"):
-        variables |= {"UV_INDEX": " ".join(found["extra-index-url"]), "UV_INDEX_STRATEGY": "unsafe-best-match"}
-    return variables
-
-
-def _list_known_to_uv(environ: Mapping[str, str]) -> Iterator[str]:
-    tables = [table for file in _find_uv_files(environ) for table in _read_uv_toml(file)]
-    for group, keys in _GROUPS.items():
-        if any(environ.get(name) for name in _UV_VARIABLES[group]) or any(
-            key in table for table in tables for key in keys
-        ):
-            yield group
-
-
-def _find_uv_files(environ: Mapping[str, str]) -> list[Path]:
-    """Find uv's files, the user's, then the first of the system's.
+def _list_known_to_uv(environ: Mapping[str, str]) -> set[str]:
+    """List what uv has of its own: variables, and the keys of its files, the user's and the first of the system's.
 
     https://docs.astral.sh/uv/concepts/configuration-files
     """
+    user, *system = (Path(folder, "uv/uv.toml") for folder in (*_list_config_folders(environ), "/etc"))
+    files = [file for file in (user, next(filter(Path.is_file, system), user)) if file.is_file()]
     if environ.get("UV_NO_CONFIG"):
-        return []
-    if environ.get("UV_CONFIG_FILE"):
-        return [Path(environ["UV_CONFIG_FILE"])]
-    user = _user_config_folder(environ) / "uv/uv.toml"
-    system = [Path(folder, "uv/uv.toml") for folder in (*_shared_config_folders(environ), "/etc")]
-    return [file for file in [user] if file.is_file()] + [file for file in system if file.is_file()][:1]
-
-
-def _read_uv_toml(file: Path) -> list[dict[str, Any]]:
-    try:
-        whole: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-        return [whole, dict(whole.get("pip", {}))]
-    except (OSError, ValueError, TypeError) as error:
-        raise RequestError(f"{file}: no configuration that uv could read: {error}") from None
-
-
-def _read_pip(environ: Mapping[str, str]) -> _Found:
-    """Read what ``pip install`` is configured with: the nearest source of each setting is its only one."""
-    sections: dict[str, dict[str, str]] = {"global": {}, "install": {}}
-    for file in _find_pip_files(environ):
-        parser = configparser.RawConfigParser()
+        files = []
+    elif named := environ.get("UV_CONFIG_FILE"):
+        files = [Path(named)]
+    known = {name for name, value in environ.items() if value}
+    for file in files:
         try:
-            parser.read_string(file.read_text(encoding="utf-8"), str(file))
-        except (OSError, ValueError, configparser.Error) as error:
-            raise RequestError(f"{file}: no configuration that pip could read: {error}") from None
-        for section in sections.keys() & set(parser.sections()):
-            for key, value in parser.items(section):
-                sections[section].setdefault(key.replace("_", "-"), value)
+            whole = tomllib.loads(file.read_text(encoding="utf-8"))
+            known |= {*whole, *whole.get("pip", {})}
+        except (OSError, ValueError) as error:
+            raise RequestError(f"{file}: no configuration that uv could read: {error}") from None
+    return known
+
+
+def _read_pip(environ: Mapping[str, str]) -> dict[str, str]:
+    """Read what ``pip install`` is configured with: the nearest source of each setting is its only one.
+
+    https://pip.pypa.io/en/stable/topics/configuration/#location
+    """
+    named = environ.get("PIP_CONFIG_FILE", "")
+    user, *shared = (Path(folder, "pip/pip.conf") for folder in _list_config_folders(environ))
+    of_user = [Path(environ.get("HOME") or Path.home(), ".pip/pip.conf"), user]
+    files = [*shared, Path("/etc/pip.conf"), *of_user, Path(sys.prefix, "pip.conf")]  # the nearest comes last
+    if os.path.exists(named):  # takes the place of the user's: https://github.com/pypa/pip/issues/10643
+        files = [*(file for file in files if file not in of_user), Path(named)]
+    parser = configparser.RawConfigParser()
+    parser.optionxform = lambda key: key.lower().replace("_", "-")  # type: ignore[assignment,method-assign]
+    try:
+        parser.read([] if named == os.devnull else files, encoding="utf-8")
+    except (ValueError, configparser.Error) as error:
+        raise RequestError(f"no configuration that pip could read: {on_one_line(str(error))}") from None
+    found = {
+        key: value for part in ("global", "install") if parser.has_section(part) for key, value in parser[part].items()
+    }
     variables = {
         name[4:].lower().replace("_", "-"): value
         for name, value in environ.items()
         if name.startswith("PIP_") and value
     }
-    settings = {**sections["global"], **sections["install"], **variables}
-    return {key: [_make_absolute(key, one) for one in _split(key, value)] for key, value in settings.items()}
+    return found | variables
 
 
-def _find_pip_files(environ: Mapping[str, str]) -> list[Path]:
-    """Find pip's files, the nearest first: https://pip.pypa.io/en/stable/topics/configuration/#location."""
-    named = environ.get("PIP_CONFIG_FILE")
-    if named == os.devnull:
-        return []
-    files = [Path(sys.prefix, "pip.conf")]
-    if named and os.path.exists(named):  # takes the place of the user's: https://github.com/pypa/pip/issues/10643
-        files.insert(0, Path(named))
-    else:
-        files += [_user_config_folder(environ) / "pip/pip.conf", _home(environ) / ".pip/pip.conf"]
-    shared = [Path(folder, "pip/pip.conf") for folder in _shared_config_folders(environ)]
-    files += [Path("/etc/pip.conf"), *reversed(shared)]
-    return [file for file in files if file.is_file()]
-
-
-def _home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME") or Path.home())
-
-
-def _user_config_folder(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config")
-
-
-def _shared_config_folders(environ: Mapping[str, str]) -> list[str]:
-    return [folder for folder in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep) if folder]
-
-
-def _split(key: str, text: str) -> list[str]:
-    """Return the values in the text of a variable or a file."""
-    values = [text] if key in ("index-url", "cert") else text.split()
-    return [value.strip() for value in values if value.strip()]
-
-
-def _make_absolute(key: str, value: str) -> str:
-    """Return a folder as an absolute path, so that it means the same from everywhere; anything else as it is."""
-    if key not in ("index-url", "extra-index-url", "find-links") or "://" in value:
-        return value
-    return os.path.abspath(os.path.expanduser(value))
+def _list_config_folders(environ: Mapping[str, str]) -> list[str]:
+    """List the folders of the user's and then the system's configurations."""
+    user = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or Path.home(), ".config")
+    return [user, *filter(None, (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep))]
 
 
 #: Finds the newest release that meets a requirement, ``find("torch<2.13", pre=False)``; raises Unbuildable.
@@ -251,23 +207,16 @@ def find_release(find: Find, package: str, what: str, text: str) -> Release:
     try:
         found = find(f"{package}=={wanted}", pre=True)
     except Unbuildable as error:
-        above, below = f">{wanted.public}", f"<{wanted.public}"
-        raise _explain(find, package, f"{what} {text} cannot be installed here", error, below, above) from None
+        raise _explain(find, package, f"{what} {text} cannot be installed here", error) from None
     return Release(str(wanted) if wanted.local else _public(found), found.date)
 
 
-def _explain(find: Find, package: str, what: str, error: Unbuildable, *beside: str) -> RequestError:
-    """Say that a release cannot be had, why, and which are the closest."""
+def _explain(find: Find, package: str, what: str, error: Unbuildable) -> RequestError:
+    """Say that a release cannot be had, why, and which is the newest that can."""
     if not error.conflict:
         return RequestError(f"{error}. Check the network and the settings, or take --no-network, which asks uv's cache")
-    closest = []
-    for condition in beside:
-        with suppress(Unbuildable):
-            closest.append(find(f"{package}{condition}", lowest=condition.startswith(">")).version)
     with suppress(Unbuildable):
-        newest = f"newest that can be installed here: {find(package).version}"
-        near = f"Closest: {' and '.join(closest)}; {newest}" if closest else newest
-        return RequestError(f"{what}: {error}. {near}")
+        return RequestError(f"{what}: {error}. Newest that can be installed here: {find(package).version}")
     return RequestError(f"{error}. Check the name, or the settings of uv or pip")
 
 

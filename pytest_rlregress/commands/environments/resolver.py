@@ -1,23 +1,24 @@
-"""Resolve a lock with some packages moved, and as little else as can be. Pure but for uv."""
+"""Resolve a lock with some packages moved, and as little else as can be."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from pytest_rlregress.commands.environments.requirements import Requirements, find_dependencies, find_unmet
-from pytest_rlregress.commands.environments.uv import Unbuildable
+from pytest_rlregress.commands.environments.uv import Installer, Unbuildable
 from pytest_rlregress.stack.locks import Lock
 
 
 @dataclass(frozen=True)
-class ResolveRequest:
+class _Request:
     """What ``uv pip compile`` is given.
 
     Attributes:
@@ -32,65 +33,113 @@ class ResolveRequest:
     complete: bool = False
 
 
-#: Resolves a request to the lines of a lock, given the names of packages that need no wheel; raises Unbuildable.
-Compile = Callable[[ResolveRequest, Set[str]], Mapping[str, str]]
+class Resolver:
+    """Resolves locks with uv; a package without a wheel is built from source only if the base has it so."""
+
+    def __init__(self, installer: Installer) -> None:
+        self._installer = installer
+        self._from_source: set[str] = set()  # of what is known
+        self._prepared: set[str] = set()  # the bases that were looked through for it
+
+    def resolve(
+        self,
+        base: Lock,
+        wanted: Mapping[str, str],
+        requires: Requirements,
+        *,
+        exact: bool = False,
+        newest: Collection[str] = (),
+        conditions: Iterable[str] = (),
+    ) -> Lock:
+        """Resolve a lock with some packages in the wanted versions, and as little else moved as can be.
+
+        First nothing else may move, though packages may be added. If that is a conflict, everything may, with what is
+        there preferred; what no package requires any more stays if it can. Builds with a label of their own
+        (``2.13.0+cpu``) are moved only after that, to builds of the same label. Packages from a folder or URL are never
+        moved; what others require of them is not looked at.
+
+        Requirements that the base itself does not meet are not enforced: those of a package in its version in the base,
+        and those of a wanted one on the same package as before. A package that is missing in the base though one
+        requires it is never added.
+
+        Args:
+            base: The set that is held fixed.
+            wanted: Version by name.
+            requires: What the packages of the base require of each other.
+            exact: Nothing else is moved or added, whatever the wanted ones require.
+            newest: Packages that are moved to the newest version that all else allows, as of ``list_movable``.
+            conditions: Conditions on versions, whatever the base has: ``transformers<6``.
+
+        Raises:
+            Unbuildable: There is no such set; with the resolver's reason.
+            RequestError: The disk is full.
+        """
+        lines = _pin_versions(base, wanted)
+        if exact:
+            return base.having(lines)
+        if base.digest not in self._prepared:
+            self._prepared.add(base.digest)
+            with suppress(Unbuildable):  # uv would avoid what has no wheel where others may move
+                self._compile(next(_make_requests(base, {}, requires)), base)
+        refusals: list[Unbuildable] = []
+        for request in _make_requests(base, lines, requires, newest, conditions):
+            try:
+                answer = self._compile(request, base)
+                break
+            except Unbuildable as error:
+                refusals.append(error)
+                if not error.conflict:
+                    raise _join(refusals, request) from None
+        else:
+            raise _join(refusals, request)
+        left = [line for name, line in base.lines.items() if not (_is_fixed(line) or name in answer or name in lines)]
+        if left:
+            with suppress(Unbuildable):
+                kept = replace(request, files={**request.files, **_input_file(answer.values(), left)}, complete=True)
+                answer = self._compile(kept, base)
+        fixed = {name: line for name, line in base.lines.items() if _is_fixed(line) and name not in lines}
+        return Lock({name: _keep_spelling(line, base.lines.get(name)) for name, line in answer.items()} | fixed)
+
+    def compile(self, lines: Iterable[str], conditions: Iterable[str] = ()) -> Mapping[str, str]:
+        """Resolve some requirements alone, to a line by name.
+
+        Raises:
+            Unbuildable: They cannot be met together.
+        """
+        return self._run(_Request({"requirements.in": _join_lines(lines), "constraints.txt": _join_lines(conditions)}))
+
+    def _compile(self, request: _Request, base: Lock) -> Mapping[str, str]:
+        """Compile a request, from uv's cache if that is as good; learn which packages of the base have no wheel."""
+        while True:
+            try:
+                if request.complete and not self._installer.offline:
+                    with suppress(Unbuildable):  # saves a second of asking the index what did not change
+                        answer = self._run(request, offline=True)
+                        if set(answer.values()) <= set(request.files["requirements.in"].splitlines()):
+                            return answer
+                return self._run(request)
+            except Unbuildable as error:
+                named = re.findall(r"([\w.-]+==\S+) has no usable wheels", error.text)
+                more = {line.partition("==")[0] for line in named if line in base.lines.values()} - self._from_source
+                if not more:
+                    raise
+                self._from_source |= more
+
+    def _run(self, request: _Request, *, offline: bool = False) -> Mapping[str, str]:
+        named = {"--overrides": "overridden.txt", "--excludes": "excluded.txt", "--constraints": "constraints.txt"}
+        written = self._installer.pip(
+            *("compile", "requirements.in", "--output-file", "out.txt", "--python", sys.executable),
+            *(part for pair in named.items() if pair[1] in request.files for part in pair),
+            *("--only-binary", ":all:", *(f"--no-binary={name}" for name in sorted(self._from_source))),
+            *("--no-header", "--no-annotate", *request.options),
+            files=request.files,
+            offline=offline,
+        )
+        lines = (line.partition(" ;")[0] for line in written.splitlines())
+        return {re.split("==| @ ", line)[0]: line for line in lines}
 
 
-def resolve(
-    base: Lock,
-    wanted: Mapping[str, str],
-    requires: Requirements,
-    compile_: Compile,
-    from_source: set[str],
-    *,
-    newest: Collection[str] = (),
-    conditions: Iterable[str] = (),
-) -> Lock:
-    """Resolve a lock with some packages in the wanted versions, and as little else moved as can be.
-
-    First nothing else may move, though packages may be added. If that is a conflict, everything may, with what is there
-    preferred; what no package requires any more stays if it can. Builds with a label of their own (``2.13.0+cpu``) are
-    moved only after that, to builds of the same label. Packages from a folder or URL are never moved; what others
-    require of them is not looked at.
-
-    Requirements that the base itself does not meet are not enforced: those of a package in its version in the base, and
-    those of a wanted one on the same package as before. A package that is missing in the base though one requires it is
-    never added.
-
-    Args:
-        base: The set that is held fixed.
-        wanted: Line by name, as of ``pin_versions``.
-        requires: What the packages of the base require of each other.
-        compile_: uv.
-        from_source: Packages of the base that have no wheel, as far as known; what is learnt is added.
-        newest: Packages that are moved to the newest version that all else allows, as of ``list_movable``.
-        conditions: Conditions on versions, whatever the base has: ``transformers<6``.
-
-    Raises:
-        Unbuildable: There is no such set; with the resolver's reason.
-    """
-    around = _Constraints.build(base, wanted, requires, newest, conditions)
-    refusals: list[Unbuildable] = []
-    for request in _make_requests(around):
-        try:
-            answer = _compile_from_source(request, base, compile_, from_source)
-            break
-        except Unbuildable as error:
-            refusals.append(error)
-            if not error.conflict:
-                raise _join(refusals, request) from None
-    else:
-        raise _join(refusals, request)
-    left = [line for name, line in base.lines.items() if not (_is_fixed(line) or name in answer or name in wanted)]
-    if left:
-        with suppress(Unbuildable):
-            kept = replace(request, files={**request.files, **_input_file(answer.values(), left)}, complete=True)
-            answer = _compile_from_source(kept, base, compile_, from_source)
-    fixed = {name: line for name, line in base.lines.items() if _is_fixed(line) and name not in wanted}
-    return Lock({name: _keep_spelling(line, base.lines.get(name)) for name, line in answer.items()} | fixed)
-
-
-def _join(refusals: Sequence[Unbuildable], last: ResolveRequest) -> Unbuildable:
+def _join(refusals: Sequence[Unbuildable], last: _Request) -> Unbuildable:
     """With nothing else moved uv's reason is a sentence, with everything moved a page: that is in the conflict only."""
     first, *others = refusals
     if not others:
@@ -104,17 +153,7 @@ def _join(refusals: Sequence[Unbuildable], last: ResolveRequest) -> Unbuildable:
     return Unbuildable(f"{first}; {more}", "\n".join(one.text for one in refusals), "\n".join(lines))
 
 
-def find_source_builds(base: Lock, requires: Requirements, compile_: Compile, from_source: set[str]) -> None:
-    """Add to ``from_source`` what has no wheel in the base: uv would avoid it where others may move."""
-    constraints = _Constraints.build(base, {}, requires)
-    request = ResolveRequest(
-        {**constraints.files, **_input_file(constraints.pins.values(), constraints.required)}, complete=True
-    )
-    with suppress(Unbuildable):
-        _compile_from_source(request, base, compile_, from_source)
-
-
-def pin_versions(base: Lock, wanted: Mapping[str, str]) -> dict[str, str]:
+def _pin_versions(base: Lock, wanted: Mapping[str, str]) -> dict[str, str]:
     """Make the lines of wanted versions, by name; where the base has a build with a label, with that label."""
     labels = {name: line.partition("+")[2] for name, line in base.lines.items() if not _is_fixed(line)}
     named = {canonicalize_name(name): version for name, version in wanted.items()}
@@ -135,99 +174,54 @@ def list_movable(base: Lock, requires: Requirements) -> set[str]:
     return {name for name, line in base.lines.items() if not _is_fixed(line) and "+" not in line} - unmet
 
 
-@dataclass(frozen=True)
-class _Constraints:
-    """What all requests for one set have in common.
+def _make_requests(
+    base: Lock,
+    wanted: Mapping[str, str],
+    requires: Requirements,
+    newest: Collection[str] = (),
+    conditions: Iterable[str] = (),
+) -> Iterator[_Request]:
+    """Make the requests for a set: with nothing else moved, then all but builds with a label, then these too."""
+    fixed = {name for name, line in base.lines.items() if _is_fixed(line) and name not in wanted}
+    requires = {name: requires.get(name, ()) for name in base.lines}
+    versions = {name: base.version(name) or "" for name in base.lines}
+    unmet = find_unmet(versions, requires)
+    missing = {canonicalize_name(one.name) for some in unmet.values() for one in some} - base.lines.keys()
+    excluded = (fixed | missing) - wanted.keys()
+    free = set(newest) - wanted.keys()
+    overridden = {canonicalize_name(one.name) for name in wanted.keys() | free for one in unmet.get(name, [])}
+    overridden &= base.lines.keys() - wanted.keys()
 
-    Attributes:
-        pins: Name -> line of what is held or preferred.
-        wanted: The wanted lines, and the names of packages whose newest version is.
-        required: Requirements of packages that come from a folder or URL.
-        loose: Names of the packages that nothing else in the base requires.
-        files: Exclusions, overrides, conditions on versions and uv's configuration.
-    """
+    def list_required(name: str) -> list[str]:
+        met = (one for one in requires[name] if one not in unmet.get(name, []))
+        return [str(one) for one in met if canonicalize_name(one.name) not in excluded]
 
-    pins: Mapping[str, str]
-    wanted: tuple[str, ...]
-    required: tuple[str, ...]
-    loose: tuple[str, ...]
-    files: Mapping[str, str] = field(repr=False)
-
-    @classmethod
-    def build(
-        cls,
-        base: Lock,
-        wanted: Mapping[str, str],
-        requires: Requirements,
-        newest: Collection[str] = (),
-        conditions: Iterable[str] = (),
-    ) -> _Constraints:
-        fixed = {name for name, line in base.lines.items() if _is_fixed(line) and name not in wanted}
-        requires = {name: requires.get(name, ()) for name in base.lines}
-        versions = {name: base.version(name) or "" for name in base.lines}
-        unmet = find_unmet(versions, requires)
-        missing = {canonicalize_name(one.name) for some in unmet.values() for one in some} - base.lines.keys()
-        excluded = (fixed | missing) - wanted.keys()
-        free = set(newest) - wanted.keys()
-        overridden = {canonicalize_name(one.name) for name in wanted.keys() | free for one in unmet.get(name, [])}
-        overridden &= base.lines.keys() - wanted.keys()
-
-        def required_by(name: str) -> list[str]:
-            met = (one for one in requires[name] if one not in unmet.get(name, []))
-            return [str(one) for one in met if canonicalize_name(one.name) not in excluded]
-
-        tables = [
-            _dependency_metadata(name, versions[name], required_by(name))
-            for name in unmet.keys() - fixed - wanted.keys()
-        ]
-        pins = {name: line for name, line in base.lines.items() if name not in fixed | free | wanted.keys()}
-        roots = _find_roots(requires)
-        return cls(
-            pins=pins,
-            wanted=(*wanted.values(), *sorted(roots & free)),
-            required=tuple(one for name in sorted(fixed) for one in required_by(name)),
-            loose=tuple(sorted(roots & pins.keys())),
-            files={
-                "excluded.txt": _join_lines(sorted(excluded)),
-                "overridden.txt": _join_lines(base.lines[name] for name in sorted(overridden)),
-                "constraints.txt": _join_lines(conditions),
-                "uv.toml": _join_lines(sorted(tables)),
-            },
-        )
-
-
-def _make_requests(constraints: _Constraints) -> Iterator[ResolveRequest]:
-    yield ResolveRequest(
-        {**constraints.files, **_input_file(constraints.wanted, constraints.pins.values(), constraints.required)},
-        complete=True,
-    )
-    preferred = {**constraints.files, "out.txt": _join_lines(constraints.pins.values())}
-    held = {name: line for name, line in constraints.pins.items() if "+" in line}
-    free = [name for name in constraints.loose if name not in held]
-    yield ResolveRequest({**preferred, **_input_file(constraints.wanted, held.values(), free, constraints.required)})
+    tables = [
+        _dependency_metadata(name, versions[name], list_required(name)) for name in unmet.keys() - fixed - wanted.keys()
+    ]
+    files = {
+        "excluded.txt": _join_lines(sorted(excluded)),
+        "overridden.txt": _join_lines(base.lines[name] for name in sorted(overridden)),
+        "constraints.txt": _join_lines(conditions),
+        "uv.toml": _join_lines(sorted(tables)),
+    }
+    pins = {name: line for name, line in base.lines.items() if name not in fixed | free | wanted.keys()}
+    roots = _find_roots(requires)
+    asked = (*wanted.values(), *sorted(roots & free))
+    required = [one for name in sorted(fixed) for one in list_required(name)]
+    yield _Request({**files, **_input_file(asked, pins.values(), required)}, complete=True)
+    files["out.txt"] = _join_lines(pins.values())  # what is there is preferred
+    loose = sorted(roots & pins.keys())
+    held = {name: line for name, line in pins.items() if "+" in line}
+    others = [name for name in loose if name not in held]
+    yield _Request({**files, **_input_file(asked, held.values(), others, required)})
     labels = {line.rpartition("+")[2] for line in held.values()}
     if len(labels) == 1:
-        required = _input_file(constraints.wanted, constraints.loose, constraints.required)
-        yield ResolveRequest({**preferred, **required}, options=("--torch-backend", *labels))
+        yield _Request({**files, **_input_file(asked, loose, required)}, options=("--torch-backend", *labels))
 
 
 def _input_file(*requirements: Iterable[str]) -> dict[str, str]:
     return {"requirements.in": _join_lines(dict.fromkeys(chain(*requirements)))}
-
-
-def _compile_from_source(
-    request: ResolveRequest, base: Lock, compile_: Compile, from_source: set[str]
-) -> Mapping[str, str]:
-    """Compile a request; a package without a wheel is built from source only if the base has it so."""
-    while True:
-        try:
-            return compile_(request, from_source)
-        except Unbuildable as error:
-            named = re.findall(r"([\w.-]+==\S+) has no usable wheels", error.text)
-            more = {line.partition("==")[0] for line in named if line in base.lines.values()} - from_source
-            if not more:
-                raise
-            from_source |= more
 
 
 def _find_roots(requires: Requirements) -> set[str]:

@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +26,6 @@ _NOT_OURS = frozenset(
 )
 # A build such as 2.13.0+cpu, which only an index of PyTorch's own has; uv knows these by the label.
 _NO_SUCH_BUILD = re.compile(r"no version of \S+==[\w.]+\+(cpu|cu\d+|rocm[\d.]+|xpu)\b")
-_ADVICE = "Free some; then the same command goes on from here."
 _WRITTEN = ("out.txt", "pylock.release.toml")
 _DISK_FULL = re.compile(rf"\(os error ({errno.ENOSPC}|{errno.EDQUOT})\)")
 
@@ -67,8 +66,8 @@ class Installer:
         files: Mapping[str, str],
         offline: bool = False,
         keep_open: Sequence[int] = (),
-    ) -> tuple[str, str]:
-        """Run ``uv pip``; returns what it wrote to ``out.txt`` or ``pylock.release.toml``, and what it said.
+    ) -> str:
+        """Run ``uv pip``; return what it wrote to ``out.txt`` or ``pylock.release.toml``.
 
         Args:
             arguments: For uv; files by their names.
@@ -81,45 +80,32 @@ class Installer:
             RequestError: The disk is full.
             KeyboardInterrupt: It was interrupted.
         """
-        with report_full_disk(), TemporaryDirectory(prefix="rlregress-") as name:
-            folder = Path(name)
-            for file, text in {"uv.toml": "", **files}.items():
+        with TemporaryDirectory(prefix="rlregress-") as name:
+            folder, variables, ours = Path(name), dict(self._variables), files.get("uv.toml", "")
+            # uv reads the folder's uv.toml beside the user's own; a file that the user names takes the place of both.
+            named = variables.get("UV_CONFIG_FILE")
+            if named or variables.pop("UV_NO_CONFIG", None):
+                theirs = Path(named).read_text(encoding="utf-8") if named else ""
+                ours, variables["UV_CONFIG_FILE"] = f"{theirs}\n{ours}", str(folder / "uv.toml")
+            for file, text in {**files, "uv.toml": ours}.items():
                 (folder / file).write_text(text, encoding="utf-8")
-            variables = self._configured(folder)
             options = [str(folder / one) if one in files or one in _WRITTEN else one for one in arguments]
             command = ["pip", *options, "--project", name, *(["--offline"] if offline or self.offline else [])]
             try:
-                output = self.run(*command, variables=variables, keep_open=keep_open)
+                self.run(*command, variables=variables, keep_open=keep_open)
             except Unbuildable as error:
                 label = _NO_SUCH_BUILD.search(error.text)
                 if label is None or "--torch-backend" in command:
                     raise
                 try:
-                    backend = ("--torch-backend", label[1])
-                    output = self.run(*command, *backend, variables=variables, keep_open=keep_open)
+                    self.run(*command, "--torch-backend", label[1], variables=variables, keep_open=keep_open)
                 except Unbuildable as other:
                     reason = f"{error}; with --torch-backend {label[1]}: {other}"
                     raise Unbuildable(reason, f"{error.text}\n{other.text}", error.conflict and reason) from None
-            written = [file.read_text(encoding="utf-8") for file in map(folder.joinpath, _WRITTEN) if file.exists()]
-            return "".join(written), output
+            return "".join(file.read_text(encoding="utf-8") for file in map(folder.joinpath, _WRITTEN) if file.exists())
 
-    def _configured(self, folder: Path) -> dict[str, str]:
-        """Make the variables by which uv reads the folder's uv.toml beside the user's own.
-
-        A file that the user names takes the place of both, so that one is joined with ours.
-        """
-        variables = dict(self._variables)
-        named = variables.get("UV_CONFIG_FILE")
-        if named or variables.pop("UV_NO_CONFIG", None):
-            ours = folder / "uv.toml"
-            with suppress(OSError):
-                theirs = Path(named).read_text(encoding="utf-8") if named else ""
-                ours.write_text(f"{theirs}\n{ours.read_text(encoding='utf-8')}", encoding="utf-8")
-                variables["UV_CONFIG_FILE"] = str(ours)
-        return variables
-
-    def run(self, *arguments: str, variables: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()) -> str:
-        """Run uv; returns what it said. Raises as ``pip`` does."""
+    def run(self, *arguments: str, variables: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()) -> None:
+        """Run uv. Raises as ``pip`` does."""
         uv = subprocess.Popen(
             [self._uv, *arguments, "--color=never", "--no-progress"],
             stdin=subprocess.DEVNULL,
@@ -138,11 +124,11 @@ class Installer:
         if uv.returncode in (-2, 130):  # SIGINT, as a signal and as uv tells of it
             raise KeyboardInterrupt
         if _DISK_FULL.search(output):
-            raise RequestError(f"No space left on the disk: {summarize_error(output)}. {_ADVICE}")
+            why = f"No space left on the disk: {summarize_error(output)}"
+            raise RequestError(f"{why}. Free some; then the same command goes on from here.")
         if uv.returncode:
             reason = summarize_error(output) or f"uv ended with exit code {uv.returncode}"
             raise Unbuildable(reason, output, reason if "error: No solution found" in output else "")
-        return output
 
 
 def summarize_error(output: str) -> str:
@@ -156,17 +142,6 @@ def summarize_error(output: str) -> str:
     return ": ".join(causes).rstrip(".")
 
 
-@contextmanager
-def report_full_disk() -> Iterator[None]:
-    """Raise RequestError where the disk is full."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise RequestError(f"No space left on the disk: {error}. {_ADVICE}") from None
-
-
 def _terminate(uv: subprocess.Popen[str]) -> None:
     """End uv and what it started to build a package."""
     for pid in (uv.pid, *(process.pid for process in descendants(uv.pid))):
@@ -178,12 +153,10 @@ def _terminate(uv: subprocess.Popen[str]) -> None:
 
 
 def _find_uv() -> str:
-    try:
+    with suppress(ImportError, FileNotFoundError):
         from uv import find_uv_bin
 
         return str(find_uv_bin())
-    except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
-    if found is None:
-        raise RequestError("uv is needed to build environments, and is not installed here: pip install uv")
-    return found
+    if found := shutil.which("uv"):
+        return found
+    raise RequestError("uv is needed to build environments, and is not installed here: pip install uv")

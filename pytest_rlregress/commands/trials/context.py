@@ -120,7 +120,6 @@ def open_context(options: argparse.Namespace, tests: Sequence[str], progress: Pr
         options.cache_dir / "environments",
         settings=indexes.read_settings(os.environ),
         offline=options.no_network,
-        say=progress.say,
     )
     try:
         yield TrialContext(options, known, request, progress, environments)

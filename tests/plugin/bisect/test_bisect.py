@@ -150,7 +150,10 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["thing", "--good=1.0", "--bad=1.8", "mask-length-drfit"], "Did you mean mask-length-drift"),
         (["thing", "--good=1.0", "--bad=1.8", "launch/mask-length-drift"], "is in batch/, not in launch/"),
         (["thing", "--good=1.0", "--bad=1.0", "test_thing.py"], "thing: the good end and the bad end are the same"),
-        (["thing", "--good=1.0", "--bad=1.9", "test_thing.py"], "the bad end 1.9 cannot .*Closest: 1.8"),
+        (
+            ["thing", "--good=1.0", "--bad=1.9", "test_thing.py"],
+            "the bad end 1.9 cannot .*Newest that can be",
+        ),
         (
             ["thing", "--good=1.0", "--bad=1.9", "batch/mask_length_drift/test_mask_length_drift.py::test_x"],
             "the bad end 1.9 cannot be",

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -61,12 +60,12 @@ def index(tmp_path, monkeypatch):
 
 @pytest.fixture
 def environments(index, tmp_path):
-    """Make one: ``environments(say=…)``."""
+    """Make one: ``environments(offline=False)``."""
     made = []
 
     def make(**options):
         settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": str(index)}
-        options = {"offline": True, "say": lambda _: None, **options}
+        options = {"offline": True, **options}
         made.append(Environments(tmp_path / "environments", settings=settings, **options))
         return made[-1]
 
@@ -109,7 +108,7 @@ def test_only_the_wanted_moves_and_what_it_asks_for_is_added(index, environments
         wheel(index, "maths", version)
         wheel(index, "extra-maths", version)
     base = lock("model==1.0", "maths==1.0")
-    found = environments(offline=offline).resolve(base, {"model": "2.0"}, requires(model=["maths"]))
+    found = environments(offline=offline).resolver.resolve(base, {"model": "2.0"}, requires(model=["maths"]))
     assert changed(base, found) == ["extra-maths none -> 2.0", "model 1.0 -> 2.0"]
 
 
@@ -122,7 +121,7 @@ def test_others_move_as_little_as_they_must(index, environments):
     wheel(index, "unused", "1.0")
     base = lock("model==1.0", "maths==1.0", "tools==2.0", "trainer==1.0", "unused==1.0")
     asked = requires(model=["maths==1.0", "tools"], trainer=["model", "unused"])
-    found = environments().resolve(base, {"model": "2.0"}, asked)
+    found = environments().resolver.resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
@@ -133,7 +132,7 @@ def test_what_must_stay_a_prerelease_does(index, environments):
     for version in ("0.1b1", "0.1", "0.2b1"):
         wheel(index, "tools", version)
     base = lock("model==1.0", "maths==1.0", "tools==0.1b1")
-    found = environments().resolve(base, {"model": "2.0"}, requires(model=["maths==1.0", "tools"]))
+    found = environments().resolver.resolve(base, {"model": "2.0"}, requires(model=["maths==1.0", "tools"]))
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
@@ -143,7 +142,7 @@ def test_a_conflict_is_told_in_the_resolvers_words_on_one_line(index, environmen
     wheel(index, "maths", "1.0")
     base = lock("model==1.0", "maths==1.0")
     with pytest.raises(Unbuildable) as refusal:
-        environments().resolve(base, {"model": "2.0"}, {})
+        environments().resolver.resolve(base, {"model": "2.0"}, {})
     assert str(refusal.value) == (
         "Because model>=2.0 depends on maths>=2 and you require model==2.0, we can conclude that you require maths>=2. "
         "And because you require maths==1.0, we can conclude that your requirements are unsatisfiable"
@@ -155,7 +154,7 @@ def test_a_conflict_is_told_in_the_resolvers_words_on_one_line(index, environmen
 def test_a_version_that_is_not_there(index, environments):
     wheel(index, "model", "1.0")
     with pytest.raises(Unbuildable, match=r"^Because there is no version of model==9\.0 and you require model==9\.0, "):
-        environments().resolve(lock("model==1.0"), {"model": "9.0"}, {})
+        environments().resolver.resolve(lock("model==1.0"), {"model": "9.0"}, {})
 
 
 @pytest.mark.parametrize("configured", [{}, {"UV_NO_CONFIG": "1"}, {"UV_CONFIG_FILE": "own.toml"}])
@@ -168,10 +167,10 @@ def test_what_the_base_does_not_meet_is_not_enforced(index, environments, config
     wheel(index, "engine", "1.0", ["model<5", "vision"])
     wheel(index, "vision", "1.0")
     base = lock("model==5.0", "engine==1.0")
-    found = environments().resolve(base, {"model": "5.1"}, requires(engine=["model<5", "vision"]))
+    found = environments().resolver.resolve(base, {"model": "5.1"}, requires(engine=["model<5", "vision"]))
     assert changed(base, found) == ["model 5.0 -> 5.1"]
     with pytest.raises(Unbuildable, match="all versions of engine depend on model<5"):  # had the base met it
-        environments().resolve(base, {"model": "5.1"}, {})
+        environments().resolver.resolve(base, {"model": "5.1"}, {})
 
 
 def test_what_others_ask_of_the_same_package_still_counts(index, environments):
@@ -182,7 +181,7 @@ def test_what_others_ask_of_the_same_package_still_counts(index, environments):
     wheel(index, "trainer", "1.0", ["model"])
     wheel(index, "trainer", "2.0", ["model>=5.1"])
     base = lock("model==5.0", "engine==1.0", "trainer==1.0")
-    found = environments().resolve(base, {"trainer": "2.0"}, requires(engine=["model<5"], trainer=["model"]))
+    found = environments().resolver.resolve(base, {"trainer": "2.0"}, requires(engine=["model<5"], trainer=["model"]))
     assert changed(base, found) == ["model 5.0 -> 5.1", "trainer 1.0 -> 2.0"]
 
 
@@ -193,7 +192,7 @@ def test_what_the_wanted_one_asked_for_in_vain_it_does_not_get_in_another_versio
     wheel(index, "model", "5.0")
     wheel(index, "vision", "1.0")
     base = lock("model==5.0", "engine==1.0")
-    found = environments().resolve(base, {"engine": "0.9"}, requires(engine=["model<5", "vision"]))
+    found = environments().resolver.resolve(base, {"engine": "0.9"}, requires(engine=["model<5", "vision"]))
     assert changed(base, found) == ["engine 1.0 -> 0.9"]
 
 
@@ -208,10 +207,10 @@ def test_a_project_and_a_url_stay_as_they_are_and_what_they_ask_for_counts(index
     }
     base = Lock(lines)
     asked = requires(trainer=["model<3", "patched"], model=["patched"])
-    found = environments().resolve(base, {"model": "2.0"}, asked)
+    found = environments().resolver.resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["model 1.0 -> 2.0"]
     with pytest.raises(Unbuildable, match=r"you require model==3\.0 and model<3"):
-        environments().resolve(base, {"model": "3.0"}, asked)
+        environments().resolver.resolve(base, {"model": "3.0"}, asked)
 
 
 def test_what_the_user_wants_of_other_installations_does_not_count(index, environments, monkeypatch, tmp_path):
@@ -225,14 +224,14 @@ def test_what_the_user_wants_of_other_installations_does_not_count(index, enviro
     monkeypatch.setenv("UV_RESOLUTION", "lowest")
     monkeypatch.setenv("UV_REQUIRE_HASHES", "1")
     here = environments()
-    found = here.resolve(lock("model==1.0"), {"model": "2.0"}, {})
+    found = here.resolver.resolve(lock("model==1.0"), {"model": "2.0"}, {})
     assert found.text == "maths==2.0\nmodel==2.0\n"
     assert (here.build(found).packages / "model-2.0.dist-info").exists()
 
 
 def test_exact_swaps_the_line_alone(environments):
     base = lock("model==1.0", "maths==1.0")
-    found = environments().resolve(base, {"Model": "2.0"}, {}, exact=True)
+    found = environments().resolver.resolve(base, {"Model": "2.0"}, {}, exact=True)
     assert changed(base, found) == ["model 1.0 -> 2.0"]
 
 
@@ -242,10 +241,10 @@ def test_only_what_the_base_has_is_built_from_source(index, environments):
     wheel(index, "model", "1.0", ["antlr"])
     wheel(index, "model", "2.0", ["antlr"])
     base = lock("model==1.0", "antlr==4.9")
-    found = environments().resolve(base, {"model": "2.0"}, requires(model=["antlr"]))
+    found = environments().resolver.resolve(base, {"model": "2.0"}, requires(model=["antlr"]))
     assert changed(base, found) == ["model 1.0 -> 2.0"]
     with pytest.raises(Unbuildable, match=r"model==3\.0 has no usable wheels"):
-        environments().resolve(base, {"model": "3.0"}, requires(model=["antlr"]))
+        environments().resolver.resolve(base, {"model": "3.0"}, requires(model=["antlr"]))
 
 
 def test_what_has_no_wheel_is_not_avoided_where_others_may_move(index, environments):
@@ -257,7 +256,7 @@ def test_what_has_no_wheel_is_not_avoided_where_others_may_move(index, environme
         wheel(index, "maths", version)
     base = lock("model==1.0", "maths==1.0", "config==1.3", "antlr==4.9")
     asked = requires(model=["maths==1.0", "config"], config=["antlr"])
-    found = environments().resolve(base, {"model": "2.0"}, asked)
+    found = environments().resolver.resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
@@ -270,11 +269,11 @@ def test_what_nobody_asks_for_any_more_stays_if_it_can(index, environments):
     wheel(index, "older", "1.0")
     base = lock("model==1.0", "maths==1.0", "old==1.0", "older==1.0")
     asked = requires(model=["maths==1.0"], maths=["old", "older"], old=["older"])
-    found = environments().resolve(base, {"model": "2.0"}, asked)
+    found = environments().resolver.resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
     wheel(index, "old", "1.0", ["older", "maths<2"])
     asked["old"] += (Requirement("maths<2"),)
-    found = environments().resolve(base, {"model": "2.0"}, asked)
+    found = environments().resolver.resolve(base, {"model": "2.0"}, asked)
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0", "old 1.0 -> none", "older 1.0 -> none"]
 
 
@@ -285,7 +284,7 @@ def test_a_build_with_a_label_stays(index, environments):
         wheel(index, "model", version, ["torch", f"maths=={version}"])
         wheel(index, "maths", version)
     base = lock("model==1.0", "torch==2.0+cpu", "maths==1.0")
-    found = environments().resolve(base, {"model": "2.0"}, requires(model=["torch", "maths==1.0"]))
+    found = environments().resolver.resolve(base, {"model": "2.0"}, requires(model=["torch", "maths==1.0"]))
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
@@ -293,9 +292,9 @@ def test_another_version_of_a_build_with_a_label_is_of_that_label_or_none(index,
     for version in ("2.0+cpu", "2.1+cpu", "2.1", "2.2"):
         wheel(index, "torch", version)
     base = lock("torch==2.0+cpu")
-    assert changed(base, environments().resolve(base, {"torch": "2.1"}, {})) == ["torch 2.0+cpu -> 2.1+cpu"]
+    assert changed(base, environments().resolver.resolve(base, {"torch": "2.1"}, {})) == ["torch 2.0+cpu -> 2.1+cpu"]
     with pytest.raises(Unbuildable, match=r"no version of torch==2\.2\+cpu .*; with --torch-backend cpu: .*torch"):
-        environments().resolve(base, {"torch": "2.2"}, {})
+        environments().resolver.resolve(base, {"torch": "2.2"}, {})
 
 
 def test_a_conflict_is_told_before_that_other_builds_cannot_be_looked_for(index, environments, monkeypatch):
@@ -305,7 +304,7 @@ def test_a_conflict_is_told_before_that_other_builds_cannot_be_looked_for(index,
     wheel(index, "model", "2.0", ["torch>=3"])
     base = lock("model==1.0", "torch==2.0+cpu")
     with pytest.raises(Unbuildable, match=r"^Because .* depend on torch>=3.*; with --torch-backend cpu: .*fetch"):
-        environments(offline=False).resolve(base, {"model": "2.0"}, requires(model=["torch"]))
+        environments(offline=False).resolver.resolve(base, {"model": "2.0"}, requires(model=["torch"]))
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
@@ -363,38 +362,23 @@ def test_bytecode_of_the_lock_before_is_not_run(index, environments, monkeypatch
             assert python(built, "import model; print(model.version)", *beside) == version
 
 
-def test_another_interpreter_makes_the_environment_again(index, environments, monkeypatch):
-    wheel(index, "model", "1.0")
-    here = environments()
-    here.build(lock("model==1.0"))
-    assert here.build(lock("model==1.0")).reused
-    for name in ("base_prefix", "version"):  # conda's and the system's; 3.13 and 3.13t
-        with monkeypatch.context() as other:
-            other.setattr(sys, name, f"{getattr(sys, name)}t")
-            assert not here.build(lock("model==1.0")).reused
-
-
-def test_an_environment_whose_interpreter_is_gone_is_built_again(index, environments):
-    wheel(index, "model", "1.0")
-    here = environments()
-    built = here.build(lock("model==1.0"))
-    built.python.unlink()
-    built.python.symlink_to("/nowhere/python")
-    assert not here.build(lock("model==1.0")).reused
-    assert python(built, "print(1)") == "1"
-
-
-def test_what_is_not_marked_whole_is_built_anew(index, environments):
+@pytest.mark.parametrize("harm", ["another prefix", "another build", "no interpreter", "no mark"])
+def test_makes_an_environment_again_that_is_not_whole_or_of_another_interpreter(index, environments, monkeypatch, harm):
     wheel(index, "model", "1.0", files={"model.py": ""})
     here = environments()
     built = here.build(lock("model==1.0"))
-    [installed] = built.path.rglob("model.py")
-    [mark] = built.path.glob("rlregress-complete")
-    installed.unlink()
-    assert here.build(lock("model==1.0")).reused  # the mark is what counts
-    mark.unlink()
+    assert here.build(lock("model==1.0")).reused
+    if harm == "no interpreter":
+        built.python.unlink()
+        built.python.symlink_to("/nowhere/python")
+    elif harm == "no mark":
+        (built.packages / "model.py").unlink()
+        (built.path / "rlregress-complete").unlink()
+    else:  # conda's and the system's; 3.13 and 3.13t
+        name = {"another prefix": "base_prefix", "another build": "version"}[harm]
+        monkeypatch.setattr(sys, name, f"{getattr(sys, name)}t")
     assert not here.build(lock("model==1.0")).reused
-    assert installed.exists()
+    assert python(built, "import model; print(1)") == "1"
 
 
 def test_a_build_that_fails_is_not_taken_for_whole(index, environments):
@@ -436,7 +420,7 @@ from pytest_rlregress.commands.environments import RequestError
 from pytest_rlregress.stack.locks import Lock
 folder, index, *lines = sys.argv[1:]
 settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": index}
-here = Environments(Path(folder), settings=settings, offline=True, say=lambda text: print(text, flush=True))
+here = Environments(Path(folder), settings=settings, offline=True)
 try:
     print(here.build(Lock({line.split("==")[0]: line for line in lines})).reused)
 except RequestError as error:
@@ -518,25 +502,6 @@ def test_a_full_disk_stops_and_leaves_nothing_that_would_be_trusted(index, start
     told = process.communicate(timeout=30)[0].splitlines()
     assert told[-2].startswith("RequestError No space left on the disk: ")
     assert told[-1] == "[]"
-
-
-def test_a_copy_is_told_of_once(index, environments, tmp_path):
-    shared_memory = Path("/dev/shm")
-    if not shared_memory.is_dir() or shared_memory.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no second filesystem")
-    wheel(index, "model", "1.0")
-    wheel(index, "maths", "1.0")
-    told = []
-    folder = shared_memory / f"rlregress-test-{os.getpid()}"
-    settings = {"UV_DEFAULT_INDEX": "file:///nonexistent", "UV_FIND_LINKS": str(index)}
-    here = Environments(folder, settings=settings, offline=True, say=told.append)
-    try:
-        here.build(lock("model==1.0"))
-        here.build(lock("maths==1.0"))
-    finally:
-        here.close()
-        subprocess.run(["rm", "-r", folder], check=True)
-    assert [one.endswith("packages are copied, not linked") for one in told] == [True]
 
 
 # -- what uv says ------------------------------------------------------------------------------------------------------

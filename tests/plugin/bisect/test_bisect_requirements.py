@@ -180,67 +180,19 @@ def unions(names):
     return (frozenset(some) for size in range(len(names) + 1) for some in itertools.combinations(names, size))
 
 
-def units_are_exact(together):
+@settings(EXAMPLES, max_examples=300)
+@given(ends())
+def test_the_units_are_exactly_what_can_be_moved(ends):
     """Moving whole units with what they need is all that is valid, and whatever is valid can be moved so."""
-
-    @settings(EXAMPLES, max_examples=300)
-    @given(ends())
-    def exact(ends):
-        order, needs, members = together(ends.changes, ends.old, ends.new)
-        changed = sorted(change.name for change in ends.changes)
-        assert sorted(name for unit in order for name in members[unit]) == changed
-        for index, unit in enumerate(order):
-            assert needs[unit] <= set(order[:index]), "not after those it needs"
-            assert all(needs[other] <= needs[unit] for other in needs[unit])
-        closed = (some for some in unions(order) if all(needs[unit] <= some for unit in some))
-        movable = {frozenset(name for unit in some for name in members[unit]) for some in closed}
-        assert movable == {moved for moved in unions(changed) if ends.valid(moved)}
-
-    exact()
-
-
-def test_the_units_are_exactly_what_can_be_moved():
-    units_are_exact(requirements.group_changes)
-
-
-def deaf_to_the_old(changes, old, new):
-    return requirements.group_changes(changes, (old[0], {}), new)
-
-
-def deaf_to_the_new(changes, old, new):
-    return requirements.group_changes(changes, old, (new[0], {}))
-
-
-def all_in_one(changes, old, new):
-    names = tuple(change.name for change in changes)
-    return (("all",), {"all": frozenset()}, {"all": names}) if names else ((), {}, {})
-
-
-def each_alone(changes, old, new):
-    order, _, members = requirements.group_changes(changes, (old[0], {}), (new[0], {}))
-    return order, dict.fromkeys(order, frozenset()), members
-
-
-def in_any_order(changes, old, new):
-    order, needs, members = requirements.group_changes(changes, old, new)
-    return tuple(reversed(order)), needs, members
-
-
-@pytest.mark.parametrize("broken", [deaf_to_the_old, deaf_to_the_new, all_in_one, each_alone, in_any_order])
-def test_wrong_units_are_caught(broken):
-    with pytest.raises(AssertionError):
-        units_are_exact(broken)
-
-
-def test_units_that_count_what_is_already_broken_are_caught(monkeypatch):
-    def all_of_them(name, end, among):
-        versions, asked = end
-        wanted = asked.get(name, ()) if name in versions else ()
-        return [requirement for requirement in wanted if requirement.name in among and requirement.name != name]
-
-    monkeypatch.setattr(requirements, "_met_among", all_of_them)
-    with pytest.raises(AssertionError):
-        units_are_exact(requirements.group_changes)
+    order, needs, members = requirements.group_changes(ends.changes, ends.old, ends.new)
+    changed = sorted(change.name for change in ends.changes)
+    assert sorted(name for unit in order for name in members[unit]) == changed
+    for index, unit in enumerate(order):
+        assert needs[unit] <= set(order[:index]), "not after those it needs"
+        assert all(needs[other] <= needs[unit] for other in needs[unit])
+    closed = (some for some in unions(order) if all(needs[unit] <= some for unit in some))
+    movable = {frozenset(name for unit in some for name in members[unit]) for some in closed}
+    assert movable == {moved for moved in unions(changed) if ends.valid(moved)}
 
 
 def test_packages_that_hold_each_other_are_one_unit():
