@@ -105,7 +105,7 @@ class Hooks:
         if not run.open() or hasattr(self._config, "workerinput"):
             return
         from pytest_rlregress.commands.report.terminal import Terminal
-        from pytest_rlregress.records.collector import RunResults
+        from pytest_rlregress.records.results import RunResults
 
         register = self._config.pluginmanager.register
         results = RunResults(self._config)

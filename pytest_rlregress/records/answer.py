@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
 from pytest_rlregress.records.record_types import Record, RecordedTest, State, Summary
-from pytest_rlregress.records.selection import narrowing
 from pytest_rlregress.util.text import clean, code_span, markdown_table, plural, quoted, wrapped
 
 #: How the tests of each side are counted.
@@ -198,7 +197,7 @@ def with_tests(head: Record, tests: Iterable[RecordedTest], state: State, stop: 
     """
     results, tests = head.results, list(tests)
     extra = results.extra
-    answer = summarise(tests, extra.hardware.profile, chosen=bool(narrowing(extra.run.selection)), problem=problem)
+    answer = summarise(tests, extra.hardware.profile, chosen=bool(extra.run.narrowing), problem=problem)
     counts: Counter[str] = Counter(test.status for test in tests)
     return replace(
         head,

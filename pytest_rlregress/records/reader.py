@@ -6,20 +6,20 @@ import contextlib
 import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from pytest_rlregress.failures.verdicts import Rank, rank
 from pytest_rlregress.records.answer import with_tests
-from pytest_rlregress.records.record_types import FORMAT, JournalLine, Record, RecordedTest, State
+from pytest_rlregress.records.record_types import FORMAT, JournalLine, Record, RecordedTest
 from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.stack.locks import Lock
 from pytest_rlregress.util import files
 
 #: How a journal's name ends; before that it is the name that the record is going to have.
 JOURNAL = ".partial.jsonl"
-_DECODER = msgspec.json.Decoder(Record)
+_T = TypeVar("_T")
 
 
 def is_journal(path: Path) -> bool:
@@ -59,28 +59,24 @@ def read(path: Path) -> Record:
         RecordError: The file cannot be read, is empty, cut off, damaged, of something else or of a newer format, or
             does not say what was installed.
     """
-    lines: list[Any] = []
     try:
-        if is_journal(path):
-            lines, state = _read_lines(path)
-            record = _assemble(lines, state) if lines else None
-        else:
-            content = path.read_bytes()
-            try:
-                record = _DECODER.decode(content)
-            except (msgspec.DecodeError, RecursionError):  # Python reads more: halves of characters, a mark of UTF-8
-                lines = [_printable(json.loads(content))] if content.strip() else []
-                record = msgspec.convert(lines[0], Record) if lines else None
+        running = is_journal(path) and _is_held(path)  # before its content is read
+        content = path.read_bytes()
     except IsADirectoryError:
         raise RecordError(f"{path}: a folder, not a record: name a file in it") from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
-    except msgspec.ValidationError as error:
-        raise RecordError(f"{path}: {_why_none(lines[0]) or f'damaged: {error}'}") from None
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{path}: no complete JSON, so no record, or one that was cut off: {error}") from None
-    if record is None:
+    if is_journal(path):
+        content = content[: content.rfind(b"\n") + 1]  # a last line that lacks its end was cut off
+    if not content.strip():
         raise RecordError(f"{path}: empty, so no record")
+    try:
+        record = _assemble(content, running) if is_journal(path) else _decode(content, Record)
+    except msgspec.ValidationError as error:
+        why = _why_none(content.partition(b"\n")[0] if is_journal(path) else content)
+        raise RecordError(f"{path}: {why or f'damaged: {error}'}") from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: no complete JSON, so no record, or one that was cut off: {error}") from None
     if record.results.extra.format > FORMAT:
         raise RecordError(f"{path}: {_newer(record.results.extra.format)}")
     if not record.results.extra.stack.requirements:
@@ -88,25 +84,31 @@ def read(path: Path) -> Record:
     return record
 
 
-def _read_lines(path: Path) -> tuple[list[Any], State]:
-    """Read a journal's lines, and whether its run still goes on, on this machine, or was killed.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: A line is damaged. The last may be cut off: it is left out.
-    """
-    with open(path, "rb") as file:
-        running = False
-        with contextlib.suppress(OSError):  # a disk that knows no locks
-            running = not files.lock(file.fileno(), shared=True)
-        return [_printable(line) for line in files.json_lines(file.read())], "running" if running else "killed"
+def _decode(content: bytes, kind: type[_T]) -> _T:
+    """Decode a record, or a line of a journal."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:  # Python reads more: halves of characters, which tests may print
+        whole = json.dumps(json.loads(content), ensure_ascii=False).encode(errors="replace")
+        return msgspec.json.decode(whole, type=kind)
 
 
-def _assemble(lines: list[Any], state: State) -> Record:
+def _is_held(journal: Path) -> bool:
+    """Return whether the run of a journal still goes on, on this machine."""
+    with open(journal, "rb") as file, contextlib.suppress(OSError):  # a disk that knows no locks
+        return not files.lock(file.fileno(), shared=True)
+    return False
+
+
+def _assemble(journal: bytes, running: bool) -> Record:
     """Build the record of a run that has left only its journal."""
-    head, known = msgspec.convert(lines[0], Record), msgspec.convert(lines[1:], list[JournalLine])
+    first, *lines = journal.splitlines()
+    head, known = _decode(first, Record), [_decode(line, JournalLine) for line in lines]
     tests = {line.nodeid: line.test for line in known}
-    return with_tests(head, tests.values(), state, known[-1].at if known else head.results.summary.stop)
+    stop = known[-1].at if known else head.results.summary.stop
+    return with_tests(head, tests.values(), "running" if running else "killed", stop)
 
 
 def find_last(folder: Path, profile: str | None) -> Iterator[tuple[Path, Record]]:
@@ -138,17 +140,12 @@ def list_gone(last: Record, installed: Collection[str]) -> str:
     return f"GONE since the last recorded run ({date}): {', '.join(lost)}" if lost else ""
 
 
-def _printable(value: Any) -> Any:
-    """Write out in a JSON value the halves of characters that a test may have printed."""
-    if isinstance(value, dict):
-        return {_printable(key): _printable(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return list(map(_printable, value))
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-def _why_none(record: Any) -> str:
+def _why_none(content: bytes) -> str:
     """Say why what is damaged may never have been a record known here; "" for one that was."""
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        return "no complete JSON, so no record, or one that was cut off"
     try:
         form = record["results"]["extra"]["format"]
         return _newer(form) if form > FORMAT else ""

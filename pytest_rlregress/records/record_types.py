@@ -18,6 +18,10 @@ from pytest_rlregress.failures.verdicts import Outcome, Rank, Verdict, rank
 #: Version of what is under ``extra``. Keys of format 2 that nothing decides by are passed over.
 FORMAT = 3
 
+#: The choice that adds tests, where the others leave some out; and one of those.
+LONG = "--rl-long"
+QUICK = "--rl-quick"
+
 Status = Literal["passed", "failed", "skipped", "pending", "other"]
 RawStatus = Literal["passed", "failed", "error", "skipped", "xfailed", "xpassed", "pending", "interrupted"]
 #: How a run ended: it may still be going on, as far as can be told.
@@ -127,6 +131,20 @@ class PytestCall(msgspec.Struct):
     arguments: list[str] = []
     selection: list[str] = []
     settings: dict[str, str] = {}
+
+    @property
+    def narrowing(self) -> list[str]:
+        """Those of the choices that leave some tests out."""
+        return [choice for choice in self.selection if choice != LONG]
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it was a quick run: its records are a platform of their own, never mixed with whole runs."""
+        return QUICK in self.selection and LONG not in self.selection
+
+    def covers(self, other: PytestCall) -> bool:
+        """Return whether it chose every test that the other run chose, as far as the choices say."""
+        return self.narrowing == other.narrowing and (LONG in self.selection or LONG not in other.selection)
 
 
 class CheckoutState(msgspec.Struct):

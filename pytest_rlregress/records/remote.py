@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,12 +16,11 @@ from urllib.parse import quote, urlsplit
 
 from pytest_rlregress.records.reader import JOURNAL, RecordError, is_journal, read
 from pytest_rlregress.util import cache
-from pytest_rlregress.util.files import check_url, write_whole
+from pytest_rlregress.util.files import check_url
 
 #: Records of a hardware profile that a run fetches to compare with: the last one may be of a quick run.
 _LAST = 5
 _ANSWER_SECONDS = 300
-_AT_ONCE = 8
 _CHARACTERS = 500  # of an error
 
 
@@ -48,7 +46,7 @@ def find_here(source: str) -> list[Path]:
 
 
 class RemoteRecords:
-    """The records below a URL.
+    """The records below a URL. Each method raises a RemoteError where the storage can't be read or written.
 
     Attributes:
         copies: The folder with what was read from there or copied to there.
@@ -65,27 +63,15 @@ class RemoteRecords:
         self.unsent = self.copies / "unsent"
 
     def begin_run(self, profile: str | None) -> None:
-        """Check that records can be written there, send what earlier runs left unsent, fetch the last of a profile.
-
-        Raises:
-            RemoteError: Nothing can be written there.
-        """
+        """Check that records can be written there, send what earlier runs left unsent, fetch the last of a profile."""
         self._run_aside("begin", profile or "unknown")
 
     def end_run(self) -> None:
-        """Send what is unsent.
-
-        Raises:
-            RemoteError: Something couldn't be copied: it stays in ``unsent``.
-        """
+        """Send what is unsent; what can't be copied stays in ``unsent``."""
         self._run_aside("end")
 
     def fetch_all(self) -> list[Path]:
-        """Return copies of all records and journals there, and those that are unsent.
-
-        Raises:
-            RemoteError: They can't be read.
-        """
+        """Return copies of all records and journals there, and those that are unsent."""
         return list(map(Path, self._run_aside("fetch")))
 
     def _run_aside(self, *arguments: str) -> list[str]:
@@ -100,87 +86,65 @@ class RemoteRecords:
             raise RemoteError(told[-1]) from None
         return done.stdout.splitlines()
 
-    def check_writable(self) -> None:
-        """Write a small hidden file there.
 
-        Raises:
-            RemoteError: It can't be written.
-        """
-        storage, root = self._open()
-        self._try(storage.pipe_file, f"{root}/.rlregress", b"")
+# -- in the process of its own -----------------------------------------------------------------------------------------
 
-    def send(self) -> None:
-        """Copy there what is unsent: records, and the journals of runs that were killed.
 
-        Raises:
-            RemoteError: Something couldn't be copied: it stays in ``unsent``.
-        """
-        storage, root = self._open()
-        for path in sorted(self.unsent.glob("[!.]*.json*")):
-            if is_journal(path) and _is_running(path):
-                continue
-            with suppress(FileNotFoundError):  # another run has sent it meanwhile
-                content = path.read_bytes()
-                self._try(storage.pipe_file, f"{root}/{path.name}", content)
-                path.rename(self.copies / path.name)
+def main() -> int:
+    """Do ``begin PROFILE``, ``end`` or ``fetch``: ``python -m pytest_rlregress.records.remote URL WHAT``."""
+    url, what, *profiles = sys.argv[1:]
+    records = RemoteRecords(url)
+    try:
+        storage, root = _open(records.url)
+        if what == "begin":
+            storage.pipe_file(f"{root}/.rlregress", b"")
+        if what != "fetch":
+            _send(storage, root, records)
+        if what != "end":
+            pattern, last = (f"*-{profiles[0]}-*.json", _LAST) if profiles else ("*", 0)
+            print(*_fetch(storage, root, records, pattern, last), sep="\n")
+    except RemoteError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except Exception as error:  # of whichever client
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"{records.url}: {why[:_CHARACTERS]}", file=sys.stderr)
+        return 1
+    return 0
 
-    def fetch(self, pattern: str = "*", last: int = 0) -> list[Path]:
-        """Return copies of the records and journals there, and those that are unsent.
 
-        Args:
-            pattern: What their names match.
-            last: How many, the newest by name; 0 for all.
+def _open(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for the URL, and the path of its folder there."""
+    protocol = urlsplit(url).scheme
+    try:
+        import fsspec
 
-        Raises:
-            RemoteError: They can't be read.
-        """
-        storage, root = self._open()
-        found: dict[Path, Any] = {}
-        for name, about in self._try(storage.find, root, detail=True).items():
-            below = PurePosixPath(name.removeprefix(root).lstrip("/") or PurePosixPath(name).name)
-            hidden = any(part.startswith(".") for part in below.parts)
-            if below.name.endswith((".json", JOURNAL)) and below.match(pattern) and not hidden:
-                found[self.copies / below] = name, about.get("size")
-        wanted = sorted(found, key=lambda path: path.name)[-last:]
-
-        def copy(path: Path) -> None:
-            name, size = found[path]
-            if not path.exists() or path.stat().st_size != size:
-                content = self._try(storage.cat_file, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, content)
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(copy, wanted))
-        return [*wanted, *sorted(self.unsent.glob(f"[!.]{pattern}"))]
-
-    def _open(self) -> tuple[Any, str]:
-        """Return fsspec's file system for the URL, and the path of its folder there."""
-        protocol = urlsplit(self.url).scheme
-        extra = f"{self.url} needs pip install 'pytest-rlregress[remote]'"
-        try:
-            import fsspec
-        except ModuleNotFoundError:
-            raise RemoteError(extra) from None
         try:
             fsspec.get_filesystem_class(protocol)
         except ImportError:
-            try:
-                import obstore.fsspec
-            except ModuleNotFoundError:
-                raise RemoteError(extra) from None
-            obstore.fsspec.register(protocol)
-        except ValueError as error:
-            raise RemoteError(f"{self.url}: {error}") from None
-        storage, root = self._try(fsspec.core.url_to_fs, self.url)
-        return storage, str(root).rstrip("/")
+            import obstore.fsspec
 
-    def _try(self, ask: Any, *arguments: Any, **options: Any) -> Any:
+            obstore.fsspec.register(protocol)
+    except ModuleNotFoundError:
+        raise RemoteError(f"{url} needs pip install 'pytest-rlregress[remote]'") from None
+    except ValueError as error:
+        raise RemoteError(f"{url}: {error}") from None
+    storage, root = fsspec.core.url_to_fs(url)
+    return storage, str(root).rstrip("/")
+
+
+def _send(storage: Any, root: str, records: RemoteRecords) -> None:
+    """Copy there what is unsent: records, and the journals of runs that were killed."""
+    for path in sorted(records.unsent.glob("[!.]*.json*")):
+        if is_journal(path) and _is_running(path):
+            continue
         try:
-            return ask(*arguments, **options)
-        except Exception as error:  # of whichever client
-            why = " ".join(f"{type(error).__name__}: {error}".split())
-            raise RemoteError(f"{self.url}: {why[:_CHARACTERS]}") from None
+            content = path.read_bytes()
+        except FileNotFoundError:  # another run has sent it meanwhile
+            continue
+        storage.pipe_file(f"{root}/{path.name}", content)
+        with suppress(FileNotFoundError):
+            path.rename(records.copies / path.name)
 
 
 def _is_running(journal: Path) -> bool:
@@ -190,22 +154,19 @@ def _is_running(journal: Path) -> bool:
         return True  # nothing to send yet
 
 
-def main() -> int:
-    """Do ``begin PROFILE``, ``end`` or ``fetch``: ``python -m pytest_rlregress.records.remote URL WHAT``."""
-    url, what, *profiles = sys.argv[1:]
-    records = RemoteRecords(url)
-    try:
-        if what == "begin":
-            records.check_writable()
-        if what != "fetch":
-            records.send()
-        if what != "end":
-            pattern, last = (f"*-{profiles[0]}-*.json", _LAST) if profiles else ("*", 0)
-            print(*records.fetch(pattern, last), sep="\n")
-    except RemoteError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+def _fetch(storage: Any, root: str, records: RemoteRecords, pattern: str, last: int) -> list[Path]:
+    """Copy here the records and journals whose names match, the newest by name or all; return them and the unsent."""
+    found: dict[Path, Any] = {}
+    for name, about in storage.find(root, detail=True).items():
+        below = PurePosixPath(name.removeprefix(root).lstrip("/") or PurePosixPath(name).name)
+        hidden = any(part.startswith(".") for part in below.parts)
+        if below.name.endswith((".json", JOURNAL)) and below.match(pattern) and not hidden:
+            found[records.copies / below] = name, about.get("size")
+    wanted = sorted(found, key=lambda path: path.name)[-last:]
+    missing = [path for path in wanted if not path.exists() or path.stat().st_size != found[path][1]]
+    if missing:
+        storage.get([found[path][0] for path in missing], list(map(str, missing)))
+    return [*wanted, *sorted(records.unsent.glob(f"[!.]{pattern}"))]
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from pytest_rlregress.hardware.processor import cpu
 from pytest_rlregress.harness.settings import OPTIONS, Settings
 from pytest_rlregress.records.record_types import (
     FORMAT,
+    LONG,
+    QUICK,
     CheckoutState,
     InstalledStack,
     Processor,
@@ -22,7 +24,7 @@ from pytest_rlregress.records.record_types import (
     RecordedHardware,
     RunExtra,
 )
-from pytest_rlregress.stack import COMPONENTS, Stack, locks
+from pytest_rlregress.stack import COMPONENTS, locks
 from pytest_rlregress.util.git import GitError, git
 
 if TYPE_CHECKING:
@@ -32,37 +34,39 @@ if TYPE_CHECKING:
 _TOLD_ELSEWHERE = ("hw", "long", "quick", "failure", "component", "record_dir", "update_goldens")
 
 
-def found(session: Session, config: pytest.Config) -> RunExtra:
+def describe_run(session: Session, config: pytest.Config) -> RunExtra:
     """Describe the run's command, stack, hardware and checkout."""
-    call = PytestCall(
-        arguments=[str(argument) for argument in config.invocation_params.args],
-        selection=find_selection(session, config),
-        settings=_settings(session.settings, config),
+    machine, versions = session.machine, session.stack.versions
+    stack = InstalledStack(
+        requirements=locks.installed().text.splitlines(),
+        python=platform.python_version(),
+        versions={name: versions[name] for name in COMPONENTS if name in versions},
     )
-    return RunExtra(
-        format=FORMAT,
-        stack=_stack(session.stack),
-        run=call,
-        hardware=_hardware(session),
-        git=_git(config.rootpath),
-        state="running",
-    )
+    devices = [
+        RecordedDevice(gpu.name, gpu.memory_bytes, gpu.mig, ".".join(map(str, gpu.capability))) for gpu in machine.gpus
+    ]
+    hardware = RecordedHardware(session.profile_id, machine.driver, Processor(**cpu()), devices)
+    call = describe_call(session, config)
+    return RunExtra(FORMAT, stack, call, hardware, git=_describe_checkout(config.rootpath), state="running")
 
 
-def find_selection(session: Session, config: pytest.Config) -> list[str]:
-    """Return what chose the run's tests, wherever it was asked for: empty for the default run."""
-    asked = {"--rl-long": session.settings.long, "--rl-quick": session.quick}
+def describe_call(session: Session, config: pytest.Config) -> PytestCall:
+    """Describe how pytest was called, and what chose the tests, wherever it was asked for."""
+    asked = {LONG: session.settings.long, QUICK: session.quick}
     asked |= {flag: config.getoption(flag, False) for flag in ("--lf", "--sw")}
-    found = [flag for flag, given in asked.items() if given]
-    found += [f"--rl-failure {name}" for name in session.settings.failure]
-    found += [f"--rl-component {name}" for name in session.settings.component]
+    chosen = [flag for flag, given in asked.items() if given]
+    chosen += [f"--rl-failure {name}" for name in session.settings.failure]
+    chosen += [f"--rl-component {name}" for name in session.settings.component]
     for flag in ("-k", "-m", "--deselect", "--ignore", "--ignore-glob"):
         values = config.getoption(flag, None) or ()
-        found += [f"{flag} {value}" for value in ([values] if isinstance(values, str) else values)]
-    return found + (list(config.args) if config.args_source == pytest.Config.ArgsSource.ARGS else [])
+        chosen += [f"{flag} {value}" for value in ([values] if isinstance(values, str) else values)]
+    if config.args_source == pytest.Config.ArgsSource.ARGS:
+        chosen += config.args
+    arguments = [str(argument) for argument in config.invocation_params.args]
+    return PytestCall(arguments, chosen, _describe_settings(session.settings, config))
 
 
-def _settings(settings: Settings, config: pytest.Config) -> dict[str, str]:
+def _describe_settings(settings: Settings, config: pytest.Config) -> dict[str, str]:
     """Return the ini file, what the command line put in its place, and our settings that are not the default."""
     found = {"ini file": os.path.relpath(config.inipath, config.rootpath) if config.inipath else "none"}
     for override in config.getoption("override_ini", None) or ():
@@ -70,35 +74,19 @@ def _settings(settings: Settings, config: pytest.Config) -> dict[str, str]:
     for option in OPTIONS:
         value = getattr(settings, option.name)
         if option.name not in _TOLD_ELSEWHERE and value != option.default:
-            found[option.key] = _text(value, config.rootpath)
+            found[option.key] = _as_text(value, config.rootpath)
     return found
 
 
-def _text(value: object, root: Path) -> str:
+def _as_text(value: object, root: Path) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} = {one}" for name, one in sorted(value.items()))
     if isinstance(value, tuple):
-        return ", ".join(_text(one, root) for one in value)
+        return ", ".join(_as_text(one, root) for one in value)
     return os.path.relpath(value, root) if isinstance(value, Path) else str(value)
 
 
-def _stack(stack: Stack) -> InstalledStack:
-    return InstalledStack(
-        requirements=locks.installed().text.splitlines(),
-        python=platform.python_version(),
-        versions={name: stack.versions[name] for name in COMPONENTS if name in stack.versions},
-    )
-
-
-def _hardware(session: Session) -> RecordedHardware:
-    machine = session.machine
-    devices = [
-        RecordedDevice(gpu.name, gpu.memory_bytes, gpu.mig, ".".join(map(str, gpu.capability))) for gpu in machine.gpus
-    ]
-    return RecordedHardware(session.profile_id, machine.driver, Processor(**cpu()), devices)
-
-
-def _git(folder: Path) -> CheckoutState | None:
+def _describe_checkout(folder: Path) -> CheckoutState | None:
     try:
         commit = git(folder, "rev-parse", "HEAD", timeout=60)
         return CheckoutState(commit, dirty=bool(git(folder, "status", "--porcelain", "-uno", timeout=60)))

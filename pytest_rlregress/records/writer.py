@@ -22,10 +22,10 @@ import pytest
 
 from pytest_rlregress.records import record_types, run_context
 from pytest_rlregress.records.answer import with_tests
-from pytest_rlregress.records.collector import RunResults
 from pytest_rlregress.records.reader import JOURNAL
 from pytest_rlregress.records.record_types import JournalLine, Record, State
 from pytest_rlregress.records.remote import RemoteError, RemoteRecords
+from pytest_rlregress.records.results import RunResults
 from pytest_rlregress.util import files
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class RecordWriter(RunResults):
     @pytest.hookimpl(trylast=True)  # a run that another plugin refuses leaves no journal
     def pytest_sessionstart(self) -> None:
         """Describe what the run runs on, and begin the journal."""
-        extra = run_context.found(self._session, self._config)
+        extra = run_context.describe_run(self._session, self._config)
         self._head = head = record_types.begun(round(self._start * 1000), extra)
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._start))
         name = f"{moment}-{extra.hardware.profile or 'unknown'}-{head.report_id[:6]}"
@@ -109,25 +109,21 @@ class RecordWriter(RunResults):
             self._folder.mkdir(parents=True, exist_ok=True)  # it may have gone while tests ran
             files.write_whole(self._path, json.dumps(msgspec.to_builtins(record), indent=1), sync=True)
             self.written = self._path
+            if self._remote:
+                self._remote.end_run()
+                self.written = self._remote.copies / self._path.name
         except OSError as error:  # must not cost the summary too
             self._unwritten = f"the record could not be written: {self._path}: {error.strerror}"
             if journal.path.exists():
                 self._unwritten += f"; {journal.path.name} holds what was kept of it"
-            session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
-        journal.close(keep=not self.written)
-        if self._remote and self.written:
-            self._send(session, self._remote)
-
-    def _send(self, session: pytest.Session, remote: RemoteRecords) -> None:
-        try:
-            remote.end_run()
-            self.written = remote.copies / self._path.name
         except RemoteError as error:
             self._unwritten = (
                 f"the record could not be copied: {error}. It is kept in {self._path}, and copied by the next run that "
                 "writes there"
             )
+        if self._unwritten:
             session.exitstatus = session.exitstatus or pytest.ExitCode.INTERNAL_ERROR
+        journal.close(keep=not self.written)
 
     def _now(self) -> int:
         """Return the time in ms since 1970, by a clock that is not set while tests run."""

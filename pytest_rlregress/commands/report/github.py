@@ -16,7 +16,7 @@ from pytest_rlregress.failures.verdicts import Verdict
 from pytest_rlregress.logs.ansi import plain
 from pytest_rlregress.records import answer
 from pytest_rlregress.records.answer import RunFinding
-from pytest_rlregress.records.collector import RunResults
+from pytest_rlregress.records.results import RunResults
 
 if TYPE_CHECKING:
     from pytest_rlregress.commands.report.terminal import Terminal

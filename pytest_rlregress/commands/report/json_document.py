@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlregress.commands.report.judgement import headline, next_commands
-from pytest_rlregress.commands.report.judgement.comparison import RunComparison
-from pytest_rlregress.commands.report.judgement.facts import Change, Night, PlatformNight, Point, RecordedRun
-from pytest_rlregress.commands.report.judgement.kinds import Kind
-from pytest_rlregress.commands.report.judgement.next_commands import near
+from pytest_rlregress.commands.report.facts import Change, Kind, Night, Point, RecordedRun, RunComparison
+from pytest_rlregress.commands.report.headline import choose_colour, write_comparison_headline, write_headline
+from pytest_rlregress.commands.report.stories import list_changed, make_bisect, make_rerun, shorten_path
 
 #: Raised when a key changes its meaning.
 FORMAT = 4
@@ -16,66 +14,66 @@ FORMAT = 4
 
 def as_json(found: Night | RunComparison) -> dict[str, Any]:
     """Render a night, or a comparison."""
+    about: dict[str, Any]
     if isinstance(found, Night):
-        first = headline.of_night(found)
-        about: dict[str, Any] = {
+        about = {
             "night": found.date.isoformat(),
-            "summary": first.text,
-            "colour": first.colour,
-            "platforms": list(map(_platform, found.platforms)),
-            "flaky": [_fields(one, "platform", "test", "failure", "runs", "bad") for one in found.flaky],
+            "summary": write_headline(found),
+            "colour": choose_colour(found),
+            "platforms": [
+                {
+                    "platform": platform.name,
+                    "word": platform.word,
+                    "runs": list(map(_run, platform.runs)),
+                    "last": platform.last and _run(platform.last),
+                }
+                for platform in found.platforms
+            ],
+            "flaky": [
+                {**_take(one, "platform", "test"), "failure": one.failure or None, **_take(one, "runs", "bad")}
+                for one in found.flaky
+            ],
         }
     else:
-        about = {
-            "before": _run(found.before),
-            "after": list(map(_run, found.after)),
-            "summary": headline.of_comparison(found.changes),
-        }
-    told = [_change(change) for change in found.changes if change.kind is not Kind.STEADY]
-    problems = [{"file": near(problem.path), "text": problem.text} for problem in found.problems]
+        summary = write_comparison_headline(found.changes)
+        about = {"before": _run(found.before), "after": list(map(_run, found.after)), "summary": summary}
     return {
         "format": FORMAT,
         **about,
         "trips": any(change.trips for change in found.changes),
-        "changes": told,
-        "problems": problems,
+        "changes": [_change(change) for change in found.changes if change.kind is not Kind.STEADY],
+        "problems": [{"file": shorten_path(problem.path), "text": problem.text} for problem in found.problems],
     }
 
 
-def _fields(value: object, *names: str) -> dict[str, Any]:
+def _take(value: object, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-def _platform(platform: PlatformNight) -> dict[str, Any]:
-    return {
-        "platform": platform.name,
-        "word": platform.word,
-        "runs": list(map(_run, platform.runs)),
-        "last": platform.last and _run(platform.last),
-    }
-
-
 def _run(run: RecordedRun) -> dict[str, Any]:
-    about = _fields(run, "id", "start", "state", "platform", "driver", "commit", "dirty")
-    return {**about, "record": near(run.path), "night": run.night.isoformat(), "devices": list(run.devices)}
+    about = {**_take(run, "id", "start"), "state": run.extra.state, "platform": run.platform}
+    about |= {"driver": run.extra.hardware.driver, **_take(run, "commit", "dirty")}
+    return {**about, "record": shorten_path(run.path), "night": run.night.isoformat(), "devices": list(run.devices)}
 
 
 def _change(change: Change) -> dict[str, Any]:
-    before, since = change.before, change.since
+    before, since, latest = change.before, change.since, change.latest
     ends = (before.run, since.run) if before and since and before != since else None
-    lost = change.kind is Kind.LOST  # a bisect needs a test that fails
+    bisects = ends and change.kind is not Kind.LOST  # it needs a test that fails
     return {
-        **_fields(change, "kind", "platform", "test", "nights", "runs"),
-        **_fields(change.latest, "failure", "side"),
+        **_take(change, "kind", "platform", "test", "nights", "runs"),
+        "failure": latest.failure or None,
+        "side": latest.side or None,
         "trips": change.trips,
         "before": before and _point(before),
         "since": since and _point(since),
         "now": change.now and _point(change.now),
-        "packages": list(map(vars, next_commands.changed(*ends, [change.latest]))) if ends else [],
-        "bisect": list(next_commands.bisect(*ends, change.test, change.latest.failure)) if ends and not lost else [],
-        "again": list(next_commands.again(change.now.run, [change.test])) if change.now else [],
+        "packages": list(map(vars, list_changed(*ends, [latest]))) if ends else [],
+        "bisect": make_bisect(*ends, change.test, latest.failure) if ends and bisects else [],
+        "again": make_rerun(change.now.run, [change.test]) if change.now else [],
     }
 
 
 def _point(point: Point) -> dict[str, Any]:
-    return {**_fields(point, "word", "note"), "night": point.night.isoformat(), "record": near(point.run.path)}
+    about = _take(point, "word", "note")
+    return {**about, "night": point.night.isoformat(), "record": shorten_path(point.run.path)}

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress.commands.report import json_document, text
-from pytest_rlregress.commands.report.history.store import History, open_history
-from pytest_rlregress.commands.report.judgement import comparison, night
-from pytest_rlregress.commands.report.judgement.comparison import RunComparison
-from pytest_rlregress.commands.report.judgement.facts import Night, night_of
-from pytest_rlregress.commands.report.judgement.kinds import Kind
+from pytest_rlregress.commands.report.facts import Change, Kind, Night, RunComparison, night_of
+from pytest_rlregress.commands.report.history import open_history
+from pytest_rlregress.commands.report.night import compare, judge_night
 from pytest_rlregress.records.reader import RecordError
 from pytest_rlregress.records.remote import RemoteError, find_here
 from pytest_rlregress.util.files import write_whole
@@ -40,10 +38,6 @@ words, of a test on one kind of hardware, against the last run in which it was g
 Regressions close the gate. A night lasts from noon to noon UTC and has the name of the day it ends
 on. Exit codes: 0; 1 the gate is closed (--gate, --compare); 2 what was asked for cannot be made; 130 interrupted.
 """
-
-
-class ReportError(ValueError):
-    """A report that cannot be made: the message says why, and what to do."""
 
 
 def declare(commands: Any) -> None:
@@ -75,10 +69,8 @@ def declare(commands: Any) -> None:
 
 
 def _night(text: str) -> datetime.date:
-    if text == "today":
-        return night_of(time.time())
     try:
-        return datetime.date.fromisoformat(text)
+        return night_of(time.time()) if text == "today" else datetime.date.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} isn't a night. Allowed: a date such as 2026-03-14, or today"
@@ -89,60 +81,57 @@ def run(options: argparse.Namespace) -> int:
     """Report; returns the exit code."""
     try:
         return _compare(options) if options.compare else _report(options)
-    except (ReportError, RecordError, RemoteError, OSError) as error:
+    except (RecordError, RemoteError, OSError) as error:
         print(f"rlregress report: {error}", file=sys.stderr)
         return 2
 
 
 def _report(options: argparse.Namespace) -> int:
-    sources = list(_sources(options.records))
+    sources = list(_find_sources(options.records))
     if not sources:
-        raise ReportError("name the records: a folder that pytest --rl-record-dir wrote to, or --compare BEFORE AFTER")
+        raise RecordError("name the records: a folder that pytest --rl-record-dir wrote to, or --compare BEFORE AFTER")
     history = open_history(sources)
-    judged = _judged(history, options.night, [name.strip() for name in options.expect.split(",") if name.strip()])
+    judged = judge_night(history, options.night, list(filter(None, map(str.strip, options.expect.split(",")))))
     _tell(judged, options)
-    unmade = ""
+    made = True
     output = options.output or (None if options.gate or options.markdown or options.json else _PAGE)
     if output is not None:
         try:
-            _write(output, _page(judged, history))
-            _say_to(options, f"page: {output}")
-        except (ReportError, OSError) as error:  # must not cost the gate too
-            unmade = str(error)
-            print(f"rlregress report: no page: {unmade}", file=sys.stderr)
-    return (options.gate and _gate(judged.changes, options)) or 2 * bool(unmade)
+            from pytest_rlregress.commands.report.page import page
+
+            _write(output, page.render(judged, history, datetime.datetime.now(datetime.UTC)))
+            _say(options, f"page: {output}")
+        except (ModuleNotFoundError, OSError) as error:  # must not cost the gate too
+            made = False
+            print(f"rlregress report: no page: {error}", file=sys.stderr)
+            if isinstance(error, ModuleNotFoundError):
+                print("pip install 'pytest-rlregress[report]' installs what the page needs", file=sys.stderr)
+    closed = options.gate and _close_gate(judged.changes, options)
+    return 1 if closed else 0 if made else 2
 
 
 def _compare(options: argparse.Namespace) -> int:
     if len(options.compare) < 2 or options.records or options.output or options.night or options.expect:
-        raise ReportError(
+        raise RecordError(
             "--compare takes two records or more, BEFORE AFTER [AFTER …], and of the other options "
             "only --gate, --markdown and --json"
         )
     before, *after = [path for record in options.compare for path in find_here(record)]
-    history = open_history([before, *after])
-    found = comparison.compare(history, before, after)
+    found = compare(open_history([before, *after]), before, after)
     _tell(found, options)
-    return _gate(found.changes, options)
+    return int(_close_gate(found.changes, options))
 
 
-def _sources(given: Sequence[str]) -> Iterator[Path]:
+def _find_sources(given: Sequence[str]) -> Iterator[Path]:
     for source in given:
         named = sys.stdin.read().splitlines() if source == "-" else [source]
         for line in filter(None, named):
             yield from find_here(line)
 
 
-def _judged(history: History, date: datetime.date | None, expect: Sequence[str]) -> Night:
-    if date is None and not history.runs:
-        reasons = [f"{problem.path}: {problem.text}" for problem in history.problems[:3]]
-        raise ReportError(f"no record to report on: {'; '.join(reasons) or 'no source was given'}")
-    return night.judge_night(history, date, expect)
-
-
 def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
     """Print the summary, and write the files that were asked for."""
-    if _STDOUT not in (options.markdown, options.json, options.output):
+    if not _is_stdout_taken(options):
         print(text.tell(found), end="")
     if options.markdown:
         _write(options.markdown, text.tell(found))
@@ -150,41 +139,27 @@ def _tell(found: Night | RunComparison, options: argparse.Namespace) -> None:
         _write(options.json, json.dumps(json_document.as_json(found), indent=2) + "\n")
 
 
-def _gate(changes: Sequence[Any], options: argparse.Namespace) -> int:
+def _close_gate(changes: Sequence[Change], options: argparse.Namespace) -> bool:
     closed = any(change.trips for change in changes)
-    _say_to(options, f"gate: {'closed, something got worse and repeats' if closed else 'open'}")
-    return int(closed)
+    _say(options, f"gate: {'closed, something got worse and repeats' if closed else 'open'}")
+    return closed
 
 
-def _say_to(options: argparse.Namespace, line: str) -> None:
+def _is_stdout_taken(options: argparse.Namespace) -> bool:
+    return _STDOUT in (options.markdown, options.json, options.output)
+
+
+def _say(options: argparse.Namespace, line: str) -> None:
     """Print below the summary; on standard error where standard output is for a file."""
-    aside = _STDOUT in (options.markdown, options.json, options.output)
-    print(f"\n{line}", file=sys.stderr if aside else sys.stdout)
-
-
-def _page(judged: Night, history: History) -> str:
-    """Render the page.
-
-    Raises:
-        ReportError: What makes it is not installed.
-    """
-    try:
-        from pytest_rlregress.commands.report.page import page
-
-        return page.render(judged, history, datetime.datetime.now(datetime.UTC))
-    except ModuleNotFoundError as error:
-        if error.name != "jinja2":
-            raise
-        raise ReportError(f"{error.name} is not installed: pip install 'pytest-rlregress[report]'") from None
+    print(f"\n{line}", file=sys.stderr if _is_stdout_taken(options) else sys.stdout)
 
 
 def _write(path: Path, text: str) -> None:
     """Write a file atomically; what isn't a file, such as a pipe, is written to."""
     if path == _STDOUT:
         sys.stdout.write(text)
-        return
-    if path.exists() and not path.is_file():
+    elif path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)

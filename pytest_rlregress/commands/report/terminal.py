@@ -19,10 +19,9 @@ from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.collection import is_shipped
 from pytest_rlregress.harness.selection import SAID
 from pytest_rlregress.records import answer, run_context
-from pytest_rlregress.records.collector import RunResults
 from pytest_rlregress.records.reader import find_last, list_gone
 from pytest_rlregress.records.record_types import RecordedTest
-from pytest_rlregress.records.selection import is_quick, narrowing
+from pytest_rlregress.records.results import RunResults
 from pytest_rlregress.stack import COMPONENTS
 from pytest_rlregress.util.text import markdown_table, quoted, wrapped
 
@@ -135,7 +134,7 @@ class Terminal:
 
     def answer(self) -> list[str]:
         """Answer the run in up to three lines, and say what it left out."""
-        chosen = bool(narrowing(run_context.find_selection(self._run, self._config)))
+        chosen = bool(run_context.describe_call(self._run, self._config).narrowing)
         lines = answer.summarise(self._tests, self._run.profile_id, chosen=chosen, problem=self._results.problem)
         if self._run.quick:
             lines.append(SAID)
@@ -157,13 +156,13 @@ class Terminal:
         written, folder = self._results.written, self._results.folder
         if written is None or folder is None:
             return []
-        from pytest_rlregress.commands.report import text
-        from pytest_rlregress.commands.report.history.store import open_history
-        from pytest_rlregress.commands.report.judgement.comparison import compare
+        from pytest_rlregress.commands.report.history import open_history
+        from pytest_rlregress.commands.report.night import compare
+        from pytest_rlregress.commands.report.text import tell_since_last
 
         for path, record in find_last(folder, self._run.profile_id):
-            if path != written and is_quick(record.results.extra.run.selection) == self._run.quick:
-                return text.since_last(compare(open_history([path, written]), path, [written]))
+            if path != written and record.results.extra.run.is_quick == self._run.quick:
+                return tell_since_last(compare(open_history([path, written]), path, [written]))
         return []
 
     def _verbose(self) -> dict[str, list[str]]:

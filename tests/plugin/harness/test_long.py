@@ -7,8 +7,8 @@ import textwrap
 import pytest
 from made_failures import write_failures
 
-from pytest_rlregress.commands.report.history.parsing import parse
-from pytest_rlregress.commands.report.judgement.next_commands import again
+from pytest_rlregress.commands.report.history import parse
+from pytest_rlregress.commands.report.stories import make_rerun
 
 FILE = """
     import pytest
@@ -115,10 +115,10 @@ def test_the_records_of_quick_runs_are_a_platform_of_their_own(sides, pytester, 
     monkeypatch.setenv("RLREGRESS_QUICK", "1")
     sides("--rl-record-dir=records")
     [record] = pytester.path.glob("records/*.json")
-    run = parse(record).run
+    run = parse(record)[0]
     assert (run.platform, run.asked) == ("cpu, quick", ("--rl-quick", "mine"))
-    assert "--rl-quick" in again(run, ["mine/test_it.py::test_act[0]"])
-    assert "--hw=cpu" in again(run, ["mine/test_it.py::test_act[0]"])
+    assert "--rl-quick" in make_rerun(run, ["mine/test_it.py::test_act[0]"])
+    assert "--hw=cpu" in make_rerun(run, ["mine/test_it.py::test_act[0]"])
 
 
 def test_what_asks_for_the_long_tests_is_no_quick_run(sides):

@@ -340,4 +340,4 @@ def test_a_record_says_what_chose_its_tests(pytester, monkeypatch, arguments, va
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     config = pytester.parseconfigure(*arguments)
-    assert run_context.find_selection(find(config), config) == selection
+    assert run_context.describe_call(find(config), config).selection == selection

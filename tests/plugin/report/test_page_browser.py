@@ -13,8 +13,8 @@ import histories
 import pytest
 from histories import Event
 
-from pytest_rlregress.commands.report.history import store
-from pytest_rlregress.commands.report.judgement import night
+from pytest_rlregress.commands.report.history import open_history
+from pytest_rlregress.commands.report.night import judge_night
 from pytest_rlregress.commands.report.page.page import render
 
 NOW = datetime.datetime(2026, 11, 20, 8, 30, tzinfo=datetime.UTC)
@@ -84,9 +84,9 @@ def page_file(tmp_path_factory):
     )
     record["results"]["extra"]["hardware"]["devices"][0]["name"] = HOSTILE
     files[-1].write_text(json.dumps(record))
-    history = store.open_history([folder / "records"])
+    history = open_history([folder / "records"])
     file = folder / "report.html"
-    file.write_text(render(night.judge_night(history, expect=["h20"]), history, NOW), encoding="utf-8")
+    file.write_text(render(judge_night(history, expect=["h20"]), history, NOW), encoding="utf-8")
     return file
 
 

@@ -21,9 +21,9 @@ from markdown_it import MarkdownIt
 
 from pytest_rlregress.cli import main
 from pytest_rlregress.commands.bisect import bisect_command as bisect
+from pytest_rlregress.commands.report import report_command
 from pytest_rlregress.commands.report import text as report_text
-from pytest_rlregress.commands.report.judgement import night
-from pytest_rlregress.commands.report.judgement.kinds import Kind
+from pytest_rlregress.commands.report.facts import Kind
 from pytest_rlregress.records import reader
 from pytest_rlregress.stack import locks
 
@@ -235,7 +235,7 @@ def test_without_the_extra_all_but_the_page(report, monkeypatch):
     bad = [Event("bad", 1, CASE.name)]
     code, said = report("records", "--markdown=m.md", "--output=p.html", events=bad)
     assert code == 2
-    assert "no page: jinja2 is not installed: pip install 'pytest-rlregress[report]'" in said.err
+    assert "no page: import of jinja2 halted; None in sys.modules\npip install 'pytest-rlregress[report]'" in said.err
     assert "1 regression on cpu" in said.out
     assert Path("m.md").exists()
     assert not Path("p.html").exists()
@@ -375,7 +375,7 @@ def test_markdown_fits_an_issue(report):
 
 
 def test_an_error_of_its_own_is_no_closed_gate(report, monkeypatch):
-    monkeypatch.setattr(night, "judge_night", lambda *_: 1 / 0)
+    monkeypatch.setattr(report_command, "judge_night", lambda *_: 1 / 0)
     code, said = report("records", "--gate")
     assert (code, "ZeroDivisionError" in said.err) == (2, True)
 

@@ -7,11 +7,11 @@ import json
 import pytest
 from histories import LAST, Event, cases, make
 
-from pytest_rlregress.commands.report import json_document
-from pytest_rlregress.commands.report.history import store
-from pytest_rlregress.commands.report.judgement import headline, night
-from pytest_rlregress.commands.report.judgement.comparison import compare
-from pytest_rlregress.commands.report.judgement.facts import Night
+from pytest_rlregress.commands.report.facts import Night
+from pytest_rlregress.commands.report.headline import choose_colour, write_comparison_headline, write_headline
+from pytest_rlregress.commands.report.history import open_history
+from pytest_rlregress.commands.report.json_document import as_json
+from pytest_rlregress.commands.report.night import compare, judge_night
 from pytest_rlregress.commands.report.text import tell
 
 GUARDS = [case.name for case in cases(30) if case.side == "guards" and case.word == "held"]
@@ -21,7 +21,12 @@ RAN = [case.name for case in cases(12) if case.word != "unavailable"]
 
 def opened(folder, *, events=(), nights=2, tests=12, platforms=("cpu",), expect=(), **options):
     make(folder, nights=nights, platforms=platforms, tests=tests, events=events, traces=False, **options)
-    return night.judge_night(store.open_history([folder]), expect=expect)
+    return judge_night(open_history([folder]), expect=expect)
+
+
+def told(night):
+    """A night's headline and its colour."""
+    return write_headline(night), choose_colour(night)
 
 
 FAILS = Event("bad", 0, GUARDS[0])
@@ -103,28 +108,28 @@ LATER = [
 @pytest.mark.parametrize(("events", "text", "colour"), FIRST)
 def test_a_first_night(tmp_path, events, text, colour):
     tonight = opened(tmp_path, nights=1, events=events)
-    assert headline.of_night(tonight) == headline.Headline(text, colour)
+    assert told(tonight) == (text, colour)
     assert not any(change.trips for change in tonight.changes)
     assert "known" not in {change.kind for change in tonight.platforms[0].changes}
 
 
 @pytest.mark.parametrize(("events", "expect", "text", "colour"), LATER)
 def test_a_later_night(tmp_path, events, expect, text, colour):
-    found = headline.of_night(opened(tmp_path, events=events, expect=expect))
-    assert found.text.endswith(text)
-    assert found.colour == colour
+    found, found_colour = told(opened(tmp_path, events=events, expect=expect))
+    assert found.endswith(text)
+    assert found_colour == colour
 
 
 def test_the_first_night_of_one_platform_among_others(tmp_path):
     events = [Event("no run", 0, platform="h100"), Event("bad", 1, GUARDS[0], platform="h100")]
     tonight = opened(tmp_path, platforms=("cpu", "h100"), events=events)
     text = "Nothing got worse on cpu; first run on h100: 1 of 12 tests fails."
-    assert headline.of_night(tonight) == headline.Headline(text, "amber")
+    assert told(tonight) == (text, "amber")
     tonight = opened(
         tmp_path / "two", nights=1, platforms=("cpu", "h100"), events=[Event("bad", 0, GUARDS[0], platform="h100")]
     )
     text = "First run on cpu: all 12 tests pass; first run on h100: 1 of 12 tests fails. "
-    assert headline.of_night(tonight) == headline.Headline(text + NO_MORE, "amber")
+    assert told(tonight) == (text + NO_MORE, "amber")
 
 
 def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp_path):
@@ -132,31 +137,31 @@ def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp
     record = json.loads(first.read_text())
     record["results"]["extra"]["state"] = "interrupted"
     first.write_text(json.dumps(record))
-    tonight = night.judge_night(store.open_history([tmp_path]))
+    tonight = judge_night(open_history([tmp_path]))
     text = "Nothing got worse on cpu; not every run on cpu was complete."
-    assert headline.of_night(tonight) == headline.Headline(text, "amber")
+    assert told(tonight) == (text, "amber")
 
 
 def test_a_driver_change_is_another_word(tmp_path):
     events = [Event("driver", 1, value="580.1"), Event("bad", 1, GUARDS[0])]
-    found = headline.of_night(opened(tmp_path, nights=3, platforms=("h100",), events=events))
-    assert found == headline.Headline("1 regression on h100 since 2026-11-19.", "red")
+    found = told(opened(tmp_path, nights=3, platforms=("h100",), events=events))
+    assert found == ("1 regression on h100 since 2026-11-19.", "red")
 
 
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
 def test_a_night_without_a_run(tmp_path, platforms):
-    history = store.open_history([tmp_path])
-    tonight = night.judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), ())
-    assert headline.of_night(tonight) == headline.Headline("Nothing ran this night.", "amber")
+    history = open_history([tmp_path])
+    tonight = judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), ())
+    assert told(tonight) == ("Nothing ran this night.", "amber")
 
 
 @pytest.mark.parametrize("nights", [1, 2])
 def test_every_summary_begins_with_it(tmp_path, nights):
     tonight = opened(tmp_path, nights=nights, events=[FAILS])
-    found = headline.of_night(tonight)
-    assert tell(tonight).partition("\n")[0] == f"## Night of 2026-11-20 (times are UTC): {found.text}"
-    whole = json_document.as_json(tonight)
-    assert (whole["summary"], whole["colour"], whole["trips"]) == (found.text, "amber", False)
+    headline, _ = told(tonight)
+    assert tell(tonight).partition("\n")[0] == f"## Night of 2026-11-20 (times are UTC): {headline}"
+    whole = as_json(tonight)
+    assert (whole["summary"], whole["colour"], whole["trips"]) == (headline, "amber", False)
 
 
 def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
@@ -172,15 +177,15 @@ def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
 
 def test_a_comparison_says_what_fails_in_both(tmp_path):
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[FAILS], traces=False)
-    found = compare(store.open_history([before, after]), before, [after])
-    assert headline.of_comparison(found.changes) == "nothing got worse, 1 test fails as before"
+    found = compare(open_history([before, after]), before, [after])
+    assert write_comparison_headline(found.changes) == "nothing got worse, 1 test fails as before"
 
 
 def test_a_comparison_says_what_fails_and_was_not_there(tmp_path):
     events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=events, traces=False)
-    found = compare(store.open_history([before, after]), before, [after])
-    assert headline.of_comparison(found.changes) == "1 new test fails"
+    found = compare(open_history([before, after]), before, [after])
+    assert write_comparison_headline(found.changes) == "1 new test fails"
 
 
 @pytest.mark.parametrize("word", ["unavailable", "blocked"])
@@ -189,17 +194,17 @@ def test_a_comparison_says_what_can_no_longer_run_and_does_not_close_the_gate(tm
     events = [Event("bad", 1, name, word) for name in GUARDS[:1] + acts]
     events += [Event("upgrade", 1, "verl", "0.4.1"), Event("upgrade", 1, "accelerate", "2.0")]
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=30, events=events, traces=False)
-    history = store.open_history([before, after])
+    history = open_history([before, after])
     found = compare(history, before, [after])
-    assert headline.of_comparison(found.changes) == "2 tests lost"
+    assert write_comparison_headline(found.changes) == "2 tests lost"
     assert not any(change.trips for change in found.changes)
     text = tell(found)
     assert "### Lost on cpu: ran 2026-11-19 02:00, cannot run since 2026-11-20 02:00\n" in text
     assert f"- `{GUARDS[0]}` held -> {word}: `needs an accelerator" in text
     assert f"- `{acts[0]}` reproduced -> {word}" in text
     assert "Changed in between: `verl " in text
-    whole = json_document.as_json(found)
+    whole = as_json(found)
     lost = [one for one in whole["changes"] if one["kind"] == "lost"]
     assert [(one["trips"], one["bisect"], one["packages"][0]["name"]) for one in lost] == [(False, [], "verl")] * 2
     back = compare(history, after, [before])
-    assert headline.of_comparison(back.changes) == "nothing got worse"
+    assert write_comparison_headline(back.changes) == "nothing got worse"

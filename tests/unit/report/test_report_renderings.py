@@ -14,9 +14,8 @@ from histories import Case, Event, cases, make
 from renderings import compare_with_file
 
 from pytest_rlregress.commands.report import json_document
-from pytest_rlregress.commands.report.history import store
-from pytest_rlregress.commands.report.judgement import night
-from pytest_rlregress.commands.report.judgement.comparison import compare
+from pytest_rlregress.commands.report.history import open_history
+from pytest_rlregress.commands.report.night import compare, judge_night
 from pytest_rlregress.commands.report.text import tell
 from pytest_rlregress.stack.locks import Lock
 
@@ -129,11 +128,11 @@ def opened(tmp_path, monkeypatch):
         )
         if told is ALL:
             (folder / "other.json").write_text('{"reportFormat": "CTRF"}')
-        history = store.open_history(files if told.compared else [folder])
+        history = open_history(files if told.compared else [folder])
         if told.compared:
             before, *after = files[-3:]
             return compare(history, before, after), history
-        return night.judge_night(history, expect=told.expect), history
+        return judge_night(history, expect=told.expect), history
 
     return opened
 

@@ -6,22 +6,23 @@ import base64
 import datetime
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_rlregress.commands.report.judgement import headline, stories
-from pytest_rlregress.commands.report.judgement.facts import Night
-from pytest_rlregress.commands.report.judgement.kinds import Kind
-from pytest_rlregress.commands.report.page import evidence, formatting, plots, tables
+from pytest_rlregress.commands.report import headline, stories
+from pytest_rlregress.commands.report.facts import QUIET, Kind, Night
+from pytest_rlregress.commands.report.history import History
+from pytest_rlregress.commands.report.page import plots, tables
 from pytest_rlregress.failures import catalogue
 from pytest_rlregress.failures.fidelity import FIDELITIES
-from pytest_rlregress.failures.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from pytest_rlregress.commands.report.history.store import History
+from pytest_rlregress.failures.verdicts import Rank, Verdict, rank
+from pytest_rlregress.util.text import plural
 
 _HERE = Path(__file__).parent
 #: Lines of each list, the most telling first; the page says how many more there are.
 _MOST = 100
+#: How a verdict, or pytest's word, is drawn.
+_TONES = {Rank.NOTHING: "quiet", Rank.GOOD: "good", Rank.DOCUMENTED: "documented", Rank.FAILING: "bad"}
+#: And how a kind of change is.
+_KIND_TONES = {Kind.REGRESSION: "bad", Kind.REPAIRED: "good", **dict.fromkeys(QUIET, "quiet")}
 
 
 def render(night: Night, history: History, now: datetime.datetime) -> str:
@@ -36,9 +37,8 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
     from markupsafe import Markup
 
     known = catalogue.load([catalogue.SHIPPED])
-    cases, more_cases = evidence.cases(night, history, known)
+    cases, more_cases = tables.find_cases(night, history, known)
     anchors = {(case.point.run.platform, case.test): case.anchor for case in cases}
-    newest = max((run.night for run in history.runs), default=None)
     styles = (_HERE / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(styles.encode()).digest()).decode()
     environment = jinja2.Environment(
@@ -50,19 +50,22 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
     )
     page = environment.get_template("page.html.j2").render(
         night=night,
-        headline=headline.of_night(night),
-        now=now,
-        late=formatting.late(night, newest, now),
-        stories=stories.stories(night.changes),
+        headline=headline.write_headline(night),
+        colour=headline.choose_colour(night),
+        now=now.astimezone(datetime.UTC),
+        stories=stories.tell_stories(night.changes),
         told=stories,
-        rows=tables.grid(night, {name: failure.title for name, failure in known.items()}, anchors),
+        rows=tables.make_rows(night, {name: failure.title for name, failure in known.items()}, anchors),
         plots=plots.make_plots(history.runs),
         geometry=plots,
         all_kinds=tuple(Kind),
         cases=cases,
         more_cases=more_cases,
         anchors=anchors,
-        formatting=formatting,
+        tone=lambda word: _TONES[rank(word)],
+        kind_tone=lambda kind: _KIND_TONES.get(kind, "warn"),
+        duration=_format_duration,
+        plural=plural,
         verdicts=tuple(Verdict),
         fidelities=FIDELITIES,
         most=_MOST,
@@ -71,3 +74,10 @@ def render(night: Night, history: History, now: datetime.datetime) -> str:
         styles=Markup(styles),
     )
     return page.encode(errors="replace").decode()  # the path of a record may be no text
+
+
+def _format_duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from pytest_rlregress.commands.report.judgement.facts import RecordedRun
-from pytest_rlregress.commands.report.judgement.stories import between
-from pytest_rlregress.commands.report.page import formatting
+from pytest_rlregress.commands.report.facts import RecordedRun
+from pytest_rlregress.commands.report.stories import describe_difference, moment
 from pytest_rlregress.fixtures.step_measurements import MINIATURE
 from pytest_rlregress.goldens.step_numbers import split_name
+from pytest_rlregress.util.text import plural
 
 #: A plot's size in pixels, and where its axes are.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 400, 130, 64, 394, 10, 110
 
 _WEEK = 7 * 24 * 3600
 
-
-@dataclass(frozen=True)
-class Metric:
-    """One plot of each platform; ``name`` is a key of ``RecordedRun.numbers``, shown in ``unit`` after scaling."""
-
-    name: str
-    title: str
-    unit: str
-    scale: float = 1.0
-
-
-#: The miniature step's.
-METRICS = (
-    Metric("step_seconds", "Step time", "s"),
-    Metric("tokens_per_second", "Generation speed", "tokens/s"),
-    Metric("peak_memory_bytes", "Peak memory", "GiB", 2**-30),
-    Metric("loss", "Loss of the last step", ""),
-    Metric("agreement", "Engine against trainer, mean |Δ log-probability|", "nats"),
-)
+#: Title, unit and scale of each number that a step measures (``goldens.step_numbers.read_numbers``).
+METRICS = {
+    "step_seconds": ("Step time", "s", 1.0),
+    "tokens_per_second": ("Generation speed", "tokens/s", 1.0),
+    "peak_memory_bytes": ("Peak memory", "GiB", 2**-30),
+    "loss": ("Loss of the last step", "", 1.0),
+    "agreement": ("Engine against trainer, mean |Δ log-probability|", "nats", 1.0),
+}
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One metric of a platform, in pixels.
+    """One number of a platform over time, in pixels.
 
     Attributes:
         label: What it shows, in words.
@@ -51,7 +41,9 @@ class Plot:
         days: Horizontal place and text of both ends of the time axis.
     """
 
-    metric: Metric
+    name: str
+    title: str
+    unit: str
     label: str
     lines: list[str]
     dots: list[tuple[float, float, str]]
@@ -60,88 +52,69 @@ class Plot:
     days: list[tuple[float, str]]
 
 
-@dataclass(frozen=True)
-class PlatformPlots:
-    """A platform's plots."""
+def make_plots(runs: Sequence[RecordedRun]) -> dict[str, list[Plot]]:
+    """Make the plots of every platform that has measured something; all have the same time axis, a week at least.
 
-    platform: str
-    plots: list[Plot]
-
-
-def metrics_of(runs: Sequence[RecordedRun]) -> tuple[Metric, ...]:
-    """List the plots of a platform: the miniature step's, then those of each other step that a run measured."""
-    measured = {name for run in runs for name in run.numbers}
-    steps = sorted({split_name(name)[0] for name in measured} - {MINIATURE})
-    others = [
-        replace(one, name=f"{step} {one.name}", title=f"{step}: {one.title}") for step in steps for one in METRICS
-    ]
-    return (*METRICS, *(one for one in others if one.name in measured))
-
-
-def make_plots(runs: Sequence[RecordedRun]) -> list[PlatformPlots]:
-    """Make the plots of every platform that has measured something; all have the same time axis, a week at least."""
-    measured, metrics = [run for run in runs if run.numbers], metrics_of(runs)
+    First come the miniature step's, then those of each other step.
+    """
+    measured = [run for run in runs if run.numbers]
     if not measured:
-        return []
+        return {}
     end = max(run.start for run in measured)
     span = min(end - _WEEK, *(run.start for run in measured)), end
-    found = []
+    names = {name for run in measured for name in run.numbers}
+    steps = sorted({split_name(name)[0] for name in names} - {MINIATURE})
+    names_in_order = [*METRICS, *(f"{step} {metric}" for step in steps for metric in METRICS)]
+    found = {}
     for platform in sorted({run.platform for run in measured}):
         every = [run for run in runs if run.platform == platform]
-        changes = {after.id: _exchanged(before, after) for before, after in pairwise(every)}
-        mine = [run for run in every if run.numbers]
-        plots = [
-            _plot(metric, mine, changes, span) for metric in metrics if any(metric.name in one.numbers for one in mine)
-        ]
-        found.append(PlatformPlots(platform, plots))
+        changes = {after.id: _describe_change(before, after) for before, after in pairwise(every)}
+        mine = {name: [run for run in every if name in run.numbers] for name in names_in_order}
+        found[platform] = [_make_plot(name, some, changes, span) for name, some in mine.items() if some]
     return found
 
 
-def _exchanged(before: RecordedRun, after: RecordedRun) -> str:
+def _describe_change(before: RecordedRun, after: RecordedRun) -> str:
     """Describe what was exchanged between two runs; "" where that isn't a package and no driver."""
-    same = (before.lock.digest, before.driver) == (after.lock.digest, after.driver)
-    return "" if same else between(before, after).replace(" -> ", " → ")
+    ends = ((run.lock.digest, run.extra.hardware.driver) for run in (before, after))
+    return "" if len({*ends}) == 1 else describe_difference(before, after).replace(" -> ", " → ")
 
 
-def _plot(metric: Metric, runs: Sequence[RecordedRun], changes: Mapping[str, str], span: tuple[float, float]) -> Plot:
-    known = [(run, value) for run in runs if (value := _number(run, metric)) is not None]
-    values = [value for _, value in known]
-    middle, half = (min(values) + max(values)) / 2, (max(values) - min(values)) / 2
-    half = max(half, abs(middle) / 10) or 1  # noise is to look small
+def _make_plot(name: str, runs: Sequence[RecordedRun], changes: Mapping[str, str], span: tuple[float, float]) -> Plot:
+    step, metric = split_name(name)
+    title, unit, scale = METRICS[metric]
+    if step != MINIATURE:
+        title = f"{step}: {title}"
+    values = {run.id: float(f"{run.numbers[name] * scale:.5g}") for run in runs}
+    lowest, highest = min(values.values()), max(values.values())
+    middle = (lowest + highest) / 2
+    half = max((highest - lowest) / 2, abs(middle) / 10) or 1  # noise is to look small
     low, high = middle - half, middle + half
 
-    def x(moment: float) -> float:
-        return round(LEFT + (RIGHT - LEFT) * (moment - span[0]) / (span[1] - span[0]), 1)
+    def x(time: float) -> float:
+        return round(LEFT + (RIGHT - LEFT) * (time - span[0]) / (span[1] - span[0]), 1)
 
     def y(value: float) -> float:
         return round(BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low), 1)
 
-    last, value = known[-1]
+    dots = [(x(run.start), y(values[run.id]), f"{moment(run)} UTC: {values[run.id]:g} {unit}") for run in runs]
+    lines: list[list[str]] = [[]]
+    for before, run, (across, down, _) in zip([runs[0], *runs], runs, dots, strict=False):
+        if (run.night - before.night).days > 1:
+            lines.append([])
+        lines[-1].append(f"{across},{down}")
     label = (
-        f"{metric.title} on {last.platform}, {formatting.plural(len(known), 'run')} from {known[0][0].night} to "
-        f"{last.night}: last {value:g}, lowest {min(values):g}, highest {max(values):g} {metric.unit}".rstrip()
+        f"{title} on {runs[-1].platform}, {plural(len(runs), 'run')} from {runs[0].night} to {runs[-1].night}: "
+        f"last {values[runs[-1].id]:g}, lowest {lowest:g}, highest {highest:g} {unit}".rstrip()
     )
     return Plot(
-        metric,
+        name,
+        title,
+        unit,
         label,
-        [" ".join(f"{x(run.start)},{y(value)}" for run, value in line) for line in _lines(known)],
-        [(x(run.start), y(value), f"{formatting.moment(run.start)}: {value:g} {metric.unit}") for run, value in known],
+        list(map(" ".join, lines)),
+        dots,
         [(x(run.start), changes[run.id]) for run in runs if changes.get(run.id)],
         [(y(mark), f"{mark:.4g}") for mark in (low, middle, high)],
-        [(x(moment), formatting.moment(moment)[:10]) for moment in span],
+        [(x(time), str(datetime.datetime.fromtimestamp(time, datetime.UTC).date())) for time in span],
     )
-
-
-def _lines(known: Sequence[tuple[RecordedRun, float]]) -> Iterator[list[tuple[RecordedRun, float]]]:
-    """Split a platform's numbers where a night has no run."""
-    begin = 0
-    for index, ((before, _), (after, _)) in enumerate(pairwise(known), 1):
-        if (after.night - before.night).days > 1:
-            yield [*known[begin:index]]
-            begin = index
-    yield [*known[begin:]]
-
-
-def _number(run: RecordedRun, metric: Metric) -> float | None:
-    value = run.numbers.get(metric.name)
-    return None if value is None else float(f"{value * metric.scale:.5g}")

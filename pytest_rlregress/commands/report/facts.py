@@ -7,19 +7,17 @@ on.
 from __future__ import annotations
 
 import datetime
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 
-from pytest_rlregress.commands.report.judgement.kinds import Kind
 from pytest_rlregress.failures.verdicts import Rank, rank
-from pytest_rlregress.records.record_types import RunExtra, State
-from pytest_rlregress.records.selection import narrowing
+from pytest_rlregress.records.record_types import PytestCall, RunExtra
 from pytest_rlregress.stack.locks import Lock
 
 #: Runs and points by night, for bisecting them.
@@ -32,6 +30,43 @@ def night_of(moment: float) -> datetime.date:
     return (datetime.datetime.fromtimestamp(moment, datetime.UTC) + noon).date()
 
 
+class Kind(StrEnum):
+    """What became of a test, against the last run in which it was good; the most urgent first.
+
+    Attributes:
+        sentence: What it means.
+    """
+
+    sentence: str
+
+    def __new__(cls, word: str, sentence: str) -> Kind:
+        """Make a string of the word, with what it means."""
+        kind = str.__new__(cls, word)
+        kind._value_, kind.sentence = word, sentence
+        return kind
+
+    REGRESSION = "regression", "worse, and every run since agrees, two at least: tonight's rerun, or last night's"
+    HARDWARE_CHANGE = "hardware change", "the same, on other hardware than when it was good: not comparable"
+    UNCONFIRMED = "unconfirmed", "worse, in the only run since: run it again"
+    NEW_FAILING = "new failing", "fails, and has not run on this hardware before: nothing to compare with"
+    FLAKE = "flake", "a rerun in the same night, with nothing changed, disagrees"
+    LOST = (
+        "lost",
+        "had a result in the run before, and has none tonight though the hardware ran: a skip is never a pass",
+    )
+    REPAIRED = "repaired", "better than in the run before"
+    KNOWN = "known", "bad as before: it has not been better on this hardware"
+    STEADY = "steady", "good as before; or seen for the first time, and it does not fail"
+
+
+#: Kinds that say something got worse, or may have.
+WORSE = (Kind.REGRESSION, Kind.HARDWARE_CHANGE, Kind.UNCONFIRMED, Kind.FLAKE)
+#: Kinds of which nobody need be told.
+QUIET = (Kind.KNOWN, Kind.STEADY)
+#: Kinds that are told of in full; the rest is counted.
+TOLD = tuple(kind for kind in Kind if kind not in QUIET)
+
+
 @dataclass(frozen=True)
 class RecordedRun:
     """One recorded run, without the results of its tests.
@@ -40,30 +75,18 @@ class RecordedRun:
         id: Of the run, not of the file: a copy has the same.
         path: The record, or the journal of a run that was killed.
         start: Seconds since 1970.
-        seconds: How long it took; None where the record does not say or its clock went backwards.
-        platform: Id of the hardware profile, "unknown" where there was none; with ", quick" behind it for a quick run.
-        devices: Name of each GPU; none on a CPU.
-        driver: The GPUs' driver, None without one.
-        commit: Of the checkout that the tests are in.
+        seconds: How long it took.
+        extra: What the record says of the run.
         lock: Every installed package.
-        asked: What chose its tests; empty for the default run.
         numbers: What training steps measured, by name: ``pytest_rlregress.goldens.step_numbers.read_numbers``.
-        extra: What the record says of the run: all of the above is in it, and more.
     """
 
     id: str
     path: Path
     start: float
-    seconds: float | None
-    platform: str
-    state: State
-    devices: tuple[str, ...]
-    driver: str | None
-    commit: str | None
-    dirty: bool
-    lock: Lock
+    seconds: float
     extra: RunExtra
-    asked: tuple[str, ...] = ()
+    lock: Lock
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -72,9 +95,34 @@ class RecordedRun:
         return night_of(self.start)
 
     @property
-    def only(self) -> tuple[str, ...]:
-        """What of that left tests out."""
-        return narrowing(self.asked)
+    def call(self) -> PytestCall:
+        """How pytest was called."""
+        return self.extra.run
+
+    @property
+    def profile(self) -> str:
+        """Id of the hardware profile, "" where there was none."""
+        return self.extra.hardware.profile or ""
+
+    @cached_property
+    def platform(self) -> str:
+        """The profile, "unknown" for none; with ", quick" behind it for a quick run."""
+        return (self.profile or "unknown") + (", quick" if self.call.is_quick else "")
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Name of each GPU; none on a CPU."""
+        return tuple(device.name for device in self.extra.hardware.devices)
+
+    @property
+    def commit(self) -> str | None:
+        """Commit of the checkout that the tests are in."""
+        return self.extra.git.commit if self.extra.git else None
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the checkout's files differ from it."""
+        return self.extra.git is not None and self.extra.git.dirty
 
     @cached_property
     def hardware(self) -> tuple[object, ...]:
@@ -82,40 +130,36 @@ class RecordedRun:
         cpu = self.extra.hardware.cpu
         return self.devices or ((cpu.model, cpu.cores) if cpu else (None, None))
 
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """The ini file and the settings that are not the default; empty where the record does not say."""
-        return self.extra.run.settings
-
     @cached_property
     def conditions(self) -> tuple[object, ...]:
         """What must be equal for two runs to agree."""
-        settings = tuple(sorted(self.settings.items()))
+        settings, driver = tuple(sorted(self.call.settings.items())), self.extra.hardware.driver
         python = self.extra.stack.python
-        return self.platform, self.lock.digest, python, self.commit, self.dirty, self.hardware, self.driver, settings
+        return self.platform, self.lock.digest, python, self.commit, self.dirty, self.hardware, driver, settings
 
 
-class Point(msgspec.Struct, frozen=True):  # there are some hundred thousand of them
+class Point(msgspec.Struct, frozen=True, gc=False):  # there are some hundred thousand of them
     """The result of one test in one run: a point of its timeline.
 
     Attributes:
         word: Its verdict; for a test without side pytest's word (``RecordedTest.word``).
+        failure: The failure that it is a side of, "" for none; as is ``side``.
         note: Why, in a line: the verdict's note, the failure's first line, the reason of a skip.
-        flaky: It was run again within the run, and its attempts disagree.
         components: The parts of the stack that its failure is about, with commas.
         fidelity: How real the test was; "" where the record does not say.
         subject: The function under a guard, as ``package.module:function``.
+        flaky: It was run again within the run, and its attempts disagree.
     """
 
     run: RecordedRun
     word: str
-    failure: str | None = None
-    side: str | None = None
+    failure: str = ""
+    side: str = ""
     note: str = ""
-    flaky: bool = False
     components: str = ""
     fidelity: str = ""
     subject: str = ""
+    flaky: bool = False
 
     @property
     def night(self) -> datetime.date:
@@ -185,7 +229,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that isn't a whole record, or a remark on one."""
+    """A file that isn't a whole record, or is a copy of one."""
 
     path: Path
     text: str
@@ -197,7 +241,7 @@ class Flaky:
 
     platform: str
     test: str
-    failure: str | None
+    failure: str
     runs: int
     bad: int
     last: RecordedRun
@@ -223,12 +267,6 @@ class PlatformNight:
     changes: tuple[Change, ...]
     word: str
 
-    @property
-    def tally(self) -> list[tuple[str, int]]:
-        """How many tests of each word, the gravest first."""
-        counts = Counter(point.word for point in self.results.values())
-        return sorted(counts.items(), key=lambda item: (-rank(item[0]), item[0]))
-
 
 @dataclass(frozen=True)
 class Night:
@@ -243,3 +281,13 @@ class Night:
     def changes(self) -> list[Change]:
         """Those of every platform."""
         return [change for platform in self.platforms for change in platform.changes]
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """What changed from a run to those after it: one, and its reruns; a change for each test that says something."""
+
+    before: RecordedRun
+    after: tuple[RecordedRun, ...]
+    changes: tuple[Change, ...]
+    problems: tuple[Problem, ...] = ()

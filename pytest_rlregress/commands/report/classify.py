@@ -1,16 +1,16 @@
-"""Classify what changed between runs. Pure functions."""
+"""Classify what changed between runs, and find flaky tests. Pure functions."""
 
 from __future__ import annotations
 
 import datetime
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from pytest_rlregress.commands.report.judgement.facts import Change, Point, RecordedRun, by_night
-from pytest_rlregress.commands.report.judgement.kinds import Kind
+from pytest_rlregress.commands.report.facts import Change, Flaky, Kind, Point, RecordedRun, by_night
 from pytest_rlregress.failures.verdicts import Rank, Verdict
-from pytest_rlregress.records.selection import covers
+
+_NIGHTS = 90  # that a flaky test's rate is taken over
 
 
 def classify_test(
@@ -30,7 +30,7 @@ def classify_test(
     begin, end = bisect_left(platform_runs, night, key=by_night), bisect_right(platform_runs, night, key=by_night)
     first, last = bisect_left(points, night, key=by_night), bisect_right(points, night, key=by_night)
     earlier, tonight = points[:first], points[first:last]
-    return classify_results(test, earlier, tonight) or missing_change(
+    return classify_results(test, earlier, tonight) or classify_missing(
         test, earlier, tonight, platform_runs[:begin], platform_runs[begin:end]
     )
 
@@ -59,7 +59,7 @@ def classify_results(test: str, earlier: Sequence[Point], tonight: Sequence[Poin
     return _change(test, Kind.KNOWN if any(map(says_something, earlier)) else _first(now), None, bad[0], now, bad)
 
 
-def missing_change(
+def classify_missing(
     test: str,
     earlier: Sequence[Point],
     tonight: Sequence[Point],
@@ -80,14 +80,14 @@ def missing_change(
     points = {point.run.id: point for point in earlier[-len(before) :]} if runs else {}
     for run in reversed(before):
         point = points.get(run.id)
-        if not any(covers(one.asked, run.asked) for one in runs) and not (point and tonight):
+        if not any(one.call.covers(run.call) for one in runs) and not (point and tonight):
             continue
         if point is not None and says_something(point):
             now = tonight[-1] if tonight else None
             if now and now.word in (Verdict.UNAVAILABLE, Verdict.BLOCKED) and not point.fails:
                 return _change(test, Kind.LOST, point, now, now, [now])
             return _change(test, Kind.LOST, point, None, now)
-        if run.state == "complete":
+        if run.extra.state == "complete":
             return None
     return None
 
@@ -95,11 +95,6 @@ def missing_change(
 def says_something(point: Point) -> bool:
     """Return whether a result says anything about the stack: a skip or an interrupted test does not."""
     return point.rank is not Rank.NOTHING
-
-
-def varies(points: Sequence[Point]) -> bool:
-    """Return whether a test's results or attempts differ; else it is steady, known, new (failing) or missing."""
-    return len({point.word for point in points}) > 1 or any(point.flaky for point in points)
 
 
 def worst(points: Iterable[Point]) -> Point:
@@ -166,3 +161,44 @@ def _change(
 
 def _bad(point: Point) -> bool:
     return point.rank > Rank.GOOD
+
+
+# -- flaky tests -------------------------------------------------------------------------------------------------------
+
+
+def find_flaky(platform: str, timelines: Mapping[str, Sequence[Point]], date: datetime.date) -> list[Flaky]:
+    """Find the tests of a platform that disagree with themselves under the same conditions, over the last 90 nights."""
+    begin = date - datetime.timedelta(days=_NIGHTS - 1)
+    flaky = []
+    for test, points in timelines.items():
+        recent = points[bisect_left(points, begin, key=by_night) : bisect_right(points, date, key=by_night)]
+        if len({point.word for point in recent}) > 1 or any(point.flaky for point in recent):
+            runs, bad = _find_wavering([point for point in recent if says_something(point)])
+            if bad:
+                flaky.append(Flaky(platform, test, bad[-1].failure, len(runs), len(bad), bad[-1].run))
+    return flaky
+
+
+def _find_wavering(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+    """Return the runs in which a test may have been flaky, and the bad ones among them; none if it was not.
+
+    Only where it was better do bad runs under the same conditions speak of chance, and only if it was so again.
+    """
+    groups: dict[tuple[object, ...], list[Point]] = {}
+    for point in points:
+        groups.setdefault(point.run.conditions, []).append(point)
+    runs: list[Point] = []
+    bad: list[Point] = []
+    wavered = False
+    for group in groups.values():
+        best = min(point.rank for point in group)
+        if best is Rank.FAILING:
+            continue
+        wrong = [point for point in group if point.rank > best]
+        better = [point for point in group if point.rank is best]
+        nights, last = {point.night for point in better}, better[-1].run.start
+        runs += group
+        bad += wrong + [point for point in better if point.flaky]
+        went_back = any(point.night in nights or point.run.start < last for point in wrong)
+        wavered = wavered or went_back or any(point.flaky for point in group)
+    return (runs, sorted(bad, key=lambda point: point.run.start)) if wavered else ([], [])

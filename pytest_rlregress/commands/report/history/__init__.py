@@ -1,1 +1,0 @@
-"""Records of many runs: find the files, read them, put each test's results in a row."""
