@@ -142,12 +142,6 @@ def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp
     assert told(tonight) == (text, "amber")
 
 
-def test_a_driver_change_is_another_word(tmp_path):
-    events = [Event("driver", 1, value="580.1"), Event("bad", 1, GUARDS[0])]
-    found = told(opened(tmp_path, nights=3, platforms=("h100",), events=events))
-    assert found == ("1 regression on h100 since 2026-11-19.", "red")
-
-
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
 def test_a_night_without_a_run(tmp_path, platforms):
     history = open_history([tmp_path])

@@ -68,15 +68,6 @@ def test_the_verdict_is_the_headline(rich, html):
     assert f'<p class="verdict red"><strong>{write_headline(rich[0])}</strong></p>' in html
 
 
-@pytest.mark.parametrize(
-    ("nights", "bad", "colour"), [(1, 2, "amber"), (1, 0, "green"), (2, 2, "amber"), (2, 0, "green")]
-)
-def test_only_a_night_in_which_nothing_fails_is_green(tmp_path, nights, bad, colour):
-    events = [Event("bad", 0, name) for name in GUARDS[:bad]]
-    page = render(*opened(tmp_path, nights=nights, platforms=("cpu",), tests=12, events=events), NOW)
-    assert re.findall('<p class="verdict (.*)"><strong>', page) == [colour]
-
-
 @pytest.mark.parametrize("nights", [1, 2])
 def test_a_new_test_that_fails_is_told_with_nothing_to_compare_it_with(tmp_path, nights):
     events = [Event("gone", 0, GUARDS[0], until=nights - 1), Event("bad", nights - 1, GUARDS[0])]
@@ -318,14 +309,10 @@ def test_the_page_is_well_formed(html):
     ("right", "wrong", "complaint"),
     [
         ('<th scope="col">', "<th>", "th without scope"),
-        ("</table>", "", "closes another"),
-        ("<h3>", "<h4>", "closes another"),
         ('href="#plots"', 'href="#plot"', "no plot"),
-        ('id="plots"', 'id="flaky"', "flaky twice"),
         ("<body>", '<body><img src="https://example.org/x.png">', "from elsewhere"),
         ("<body>", '<body><p style="color: red"></p>', "style: not allowed"),
         ("<body>", "<body><script>1</script>", "no script"),
-        ("<main", "<div", "no main"),
     ],
 )
 def test_a_page_that_is_not_well_formed_is_noticed(html, right, wrong, complaint):
@@ -340,13 +327,6 @@ def test_without_a_single_record(tmp_path, platforms):
     assert complaints(html) == []
     assert "Nothing ran this night." in text(html)
     assert "<svg" not in html
-
-
-def test_a_single_record(tmp_path):
-    tonight, history = opened(tmp_path, nights=1, platforms=("cpu",), tests=12, events=())
-    html = render(tonight, history, NOW)
-    assert complaints(html) == []
-    assert "Changed since the run before" not in text(html)
 
 
 def test_a_damaged_record_is_named(tmp_path):
