@@ -116,7 +116,7 @@ def test_the_records_of_quick_runs_are_a_platform_of_their_own(sides, pytester, 
     sides("--rl-record-dir=records")
     [record] = pytester.path.glob("records/*.json")
     run = parse(record)[0]
-    assert (run.platform, run.asked) == ("cpu, quick", ("--rl-quick", "mine"))
+    assert (run.platform, run.call.selection) == ("cpu, quick", ["--rl-quick", "mine"])
     assert "--rl-quick" in make_rerun(run, ["mine/test_it.py::test_act[0]"])
     assert "--hw=cpu" in make_rerun(run, ["mine/test_it.py::test_act[0]"])
 
