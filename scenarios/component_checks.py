@@ -4,8 +4,6 @@ A component that fails its check is broken: tests that need it are blocked. ``ne
 A check does no more than every test of the component does; what it imports depends on what is installed.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from dataclasses import replace
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlregress.scenarios.lazy import ray, torch
 from pytest_rlregress.stack import COMPONENTS, PARTS
 
 #: The child of the checks that start nothing.
@@ -25,8 +24,6 @@ TOKENS = [11, 12, 13, 14]
 
 
 def test_torch():
-    import torch
-
     assert (torch.ones(2, 3) @ torch.ones(3, 2)).sum().item() == 12
 
 
@@ -43,7 +40,6 @@ def test_transformers():
 
 @pytest.mark.needs("torch")
 def test_tensordict():
-    import torch
     from tensordict import TensorDict
 
     assert TensorDict({"ids": torch.zeros(2, 3)}, batch_size=[2])[0]["ids"].shape == (3,)
@@ -51,7 +47,6 @@ def test_tensordict():
 
 @pytest.mark.needs("torch", "tensordict", "transformers")
 def test_verl():
-    import torch
     from verl import DataProto
 
     assert len(DataProto.from_dict({"ids": torch.zeros(2, 3)})) == 2
@@ -118,8 +113,6 @@ def test_vllm_server(vllm_server):
 
 @pytest.mark.needs("ray")
 def test_ray_cluster(ray_cluster):
-    import ray
-
     class Adder:
         def add(self, number: int) -> int:
             return number + 1

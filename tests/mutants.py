@@ -9,7 +9,10 @@ names has the keys of those to run, a line each.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -63,7 +66,7 @@ def mutant(verdict: str, only: str = "") -> Callable[..., Any]:
     """Register ``function(monkeypatch)`` as a mutant of the failure in whose folder it is."""
 
     def register(apply: Callable[[pytest.MonkeyPatch], None]) -> Any:
-        MUTANTS.append(Mutant(apply.__name__, _failure_of(apply), verdict, apply, only))
+        MUTANTS.append(Mutant(apply.__name__, _failure_of(apply.__module__.rpartition(".")[0]), verdict, apply, only))
         return apply
 
     return register
@@ -73,7 +76,7 @@ def broken(only: str = "") -> Callable[..., Any]:
     """Register a function that takes the place of the failure's remedy: its guards must be ``regressed``."""
 
     def register(function: Callable[..., Any]) -> Any:
-        failure = _failure_of(function)
+        failure = _failure_of(function.__module__.rpartition(".")[0])
         assert failure.subject, f"{failure.id} has no subject"
 
         def apply(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +88,36 @@ def broken(only: str = "") -> Callable[..., Any]:
     return register
 
 
-def _failure_of(function: Callable[..., Any]) -> Failure:
-    """Return the failure in whose folder a function is."""
-    return CATALOGUE[function.__module__.split(".")[-2].replace("_", "-")]
+def replaces(verdict: str, target: str, only: str = "") -> Callable[..., Any]:
+    """Register a mutant that puts a function in the place of ``target``, a dotted path.
+
+    A path that begins with a dot begins in the failure's folder. A function whose first parameter is ``original`` is
+    given what it replaces.
+    """
+    package = sys._getframe(1).f_globals["__package__"]
+    holder, _, name = (package + target if target.startswith(".") else target).rpartition(".")
+
+    def register(function: Callable[..., Any]) -> Any:
+        def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+            owner, put = pkgutil.resolve_name(holder), function
+            if next(iter(inspect.signature(function).parameters), "") == "original":
+                original = getattr(owner, name)
+
+                def put(*args: Any, **options: Any) -> Any:
+                    return function(original, *args, **options)
+
+            monkeypatch.setattr(owner, name, put)
+
+        called = function.__name__ if function.__name__.isidentifier() else f"{name}_{verdict}"
+        MUTANTS.append(Mutant(called, _failure_of(package), verdict, apply, only))
+        return function
+
+    return register
+
+
+def _failure_of(package: str) -> Failure:
+    """Return the failure whose folder is ``package``."""
+    return CATALOGUE[package.rpartition(".")[2].replace("_", "-")]
 
 
 def fails(*args: Any, **kwargs: Any) -> None:

@@ -1,14 +1,14 @@
 """Conversations in the three families' layouts, what must hold of their masks, and the loss that multiplies them."""
 # ruff: noqa: RUF001 - DeepSeek's control tokens are spelt with fullwidth bars
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any
 
 from hypothesis import strategies as st
+
+from pytest_rlregress.scenarios.lazy import torch
 
 # The layouts as the families document them, written out here so that the check leans on no chat template.
 LAYOUTS = {
@@ -124,8 +124,6 @@ def conversations(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
 
 def per_token_loss(model: Any, prompt_ids: list[int], completion_ids: list[int]) -> Any:
     """Return the completion's negative log-probabilities under ``model``: float32 ``[1, completion]``, in nats."""
-    import torch
-
     ids = torch.tensor([prompt_ids + completion_ids])
     logits = model(ids).logits[:, len(prompt_ids) - 1 : -1].float()
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, len(prompt_ids) :], reduction="none")
@@ -142,8 +140,6 @@ def loss_function(compiled: bool) -> Callable[[Any, Any], Any]:
     The shapes meet in Dynamo's fake tensors, before any backend: "eager" gives what inductor gives and needs no
     compiler.
     """
-    import torch
-
     return torch.compile(masked_mean, dynamic=True, backend="eager") if compiled else masked_mean
 
 

@@ -1,9 +1,8 @@
 """The losses of verl and TRL as functions of a ``PolicyBatch``, so that ``gradient_of`` can check them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.stack import InterfaceMissing
 
 
@@ -18,10 +17,33 @@ def core_algos():
 
 def token_losses(batch):
     """PPO's clipped objective of each token."""
-    import torch
-
     ratio = (batch.log_probs - batch.old_log_probs).exp()
     return -torch.min(ratio * batch.advantages, ratio.clamp(0.8, 1.2) * batch.advantages)
+
+
+def mean_over_ranks(part):
+    """A loss, each half of the rows on a rank of its own: data parallelism takes the mean of the ranks' gradients.
+
+    Args:
+        part: ``part(losses, mask, batch)`` is the loss of one rank of two.
+    """
+
+    def loss(batch):
+        halves = zip(token_losses(batch).chunk(2), batch.mask.chunk(2), strict=True)
+        return sum(part(losses, mask, batch) for losses, mask in halves) / 2
+
+    return loss
+
+
+def check_nan_under_mask(subject, dtype, divisor, *arguments):
+    """Check value and gradient of losses that are NaN where the mask is 0; 2**-20 and 2**-40 show the precision."""
+    nan, least = float("nan"), {"float32": 2**-20, "float64": 2**-40, "bfloat16": 0}[dtype]
+    losses = torch.tensor([[1.0 + least, nan, 3.0], [nan, nan, nan]], dtype=getattr(torch, dtype), requires_grad=True)
+    for kind in (torch.int64, torch.bool):
+        value = subject(losses, torch.tensor([[1, 0, 1], [0, 0, 0]], dtype=kind), *arguments)
+        (gradient,) = torch.autograd.grad(value, losses)
+        assert (value.item(), value.shape, value.dtype) == ((4 + least) / divisor, (), losses.dtype)
+        assert gradient.tolist() == [[1 / divisor, 0, 1 / divisor], [0, 0, 0]]
 
 
 def verl_loss(mode, whole_batch):
@@ -52,7 +74,6 @@ def trl_grpo_loss(qwen, folder, **settings):
         folder: For what the trainer writes.
         settings: Of ``GRPOConfig``.
     """
-    import torch
     import trl
     from datasets import Dataset
     from packaging.version import Version

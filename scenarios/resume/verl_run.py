@@ -1,7 +1,5 @@
 """verl's saving and resuming: its trainer's own methods and its FSDP checkpoint manager, on a tiny model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -9,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.stack import InterfaceMissing
 
 ROWS = 100  # of the data set: many steps
@@ -44,8 +43,6 @@ class VerlRun:
 
     def train(self, step: int) -> list[Any]:
         """Take a step of the optimiser, save a checkpoint under the number ``step``, return the weights."""
-        import torch
-
         for parameter in self.actor.model.parameters():
             parameter.grad = torch.ones_like(parameter)
         self.actor.optimizer.step()
@@ -86,7 +83,6 @@ def verl_run(folder: Path, model: Any, rank: int = 0, ranks: int = 1, keep: int 
 
 
 def _checkpoint_manager(manager: Any, model: Any, ranks: int) -> Any:
-    import torch
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

@@ -1,7 +1,5 @@
 """Engines on the sharp Qwen, one for each way of sampling; each lives in a child of its own (``isolated(group=…)``)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
 PROMPTS = [[(start * 91 + step * 37) % 1000 + 5 for step in range(20)] for start in range(4)]
 
-ENGINE = pytest.mark.needs("vllm-engine")
-# One engine at a time in a process: the tests of each share a child.
-RAW = pytest.mark.isolated(group="sampling: log-probabilities by default")
-PUBLISHED = pytest.mark.isolated(group="sampling: a published model folder")
-STARTS = pytest.mark.isolated(group="sampling: engines that a test starts")
-PROCESSED = pytest.mark.isolated(group="sampling: processed log-probabilities")
+
+def on_engine(name: str) -> Any:
+    """Mark a test that needs an engine, in the child of those with the same one: one engine at a time in a process."""
+    group = pytest.mark.isolated(group=f"sampling: {name}")
+    return lambda test: group(pytest.mark.needs("vllm-engine")(test))
+
+
+RAW = on_engine("log-probabilities by default")
+PUBLISHED = on_engine("a published model folder")
+STARTS = on_engine("engines that a test starts")
+PROCESSED = on_engine("processed log-probabilities")
 
 
 def sample(engine: Engine, **sampling: Any) -> list[Completion]:

@@ -1,7 +1,5 @@
 """verl's agent loop over a conversation whose turns are given."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -34,12 +32,7 @@ async def agent_loop(
         "tool_response_truncate_side": "middle", "max_user_turns": None, "max_assistant_turns": None,
         "tool_config_path": None, "interaction_config_path": None,
     }  # fmt: skip
-    rollout = {
-        "prompt_length": 512,
-        "response_length": response_length,
-        "full_determinism": False,
-        "multi_turn": turns,
-    }
+    rollout = {"prompt_length": 512, "response_length": response_length, "full_determinism": False, "multi_turn": turns}
     data = OmegaConf.create({"continuous_token": {"enable": False}})  # verl 0.9.0's switch, off as it is by default
     loop = ToolAgentLoop(
         trainer_config=DictConfigWrap(OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})),

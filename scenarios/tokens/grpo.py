@@ -1,7 +1,5 @@
 """TRL's GRPOTrainer on the tiny Qwen, given completions as an engine samples them."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Callable, Sequence

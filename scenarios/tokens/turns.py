@@ -1,10 +1,10 @@
 """What the scenarios of this folder do with conversations: render them, and compute without other threads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from pytest_rlregress.scenarios.lazy import torch
 
 
 def rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True) -> list[int]:
@@ -28,8 +28,6 @@ def behind(turn: tuple[Sequence[int], Sequence[int]], mask: Sequence[int] | None
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Compute in one thread: many times faster for a model of this size where cores are shared."""
-    import torch
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

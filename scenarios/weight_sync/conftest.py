@@ -1,10 +1,10 @@
 """The engines of this folder, one of each mode for all its files; every test finds the checkpoint's weights in them."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest
+
+from pytest_rlregress.scenarios.lazy import torch
 
 
 @pytest.fixture(scope="session")
@@ -47,8 +47,6 @@ def old(sharp_qwen):
 @pytest.fixture
 def new(sharp_qwen):
     """The trainer's model after an update that moved every parameter."""
-    import torch
-
     model, generator = sharp_qwen.model(), torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.data += 0.05 * torch.randn(parameter.shape, generator=generator)
@@ -60,7 +58,6 @@ def adapted(sharp_qwen):
     """``adapted(seed, **config)``: the model with an adapter of PEFT on it that is not zero, in eval mode."""
 
     def adapted(seed, **config):
-        import torch
         from peft import LoraConfig, get_peft_model
 
         config = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj", "up_proj"], **config}

@@ -1,7 +1,5 @@
 """How far an engine is from a trainer's model, in nats a token."""
 
-from __future__ import annotations
-
 from pytest_rlregress.agreement import logprobs
 
 LONG = [(step * 7919 + 13) % 1000 + 5 for step in range(400)]  # tokens: three blocks of a CPU's cache

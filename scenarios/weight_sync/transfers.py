@@ -1,7 +1,5 @@
 """verl's transfer of weights from a trainer to an engine's worker: its sender and receiver, each in a process."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import multiprocessing
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_rlregress.scenarios.dependencies import wheel_index
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.stack import InterfaceMissing
 
 #: verl's module of both; verl 0.7 has an engine in the trainer's process instead.
@@ -52,8 +51,6 @@ def prepare(monkeypatch: pytest.MonkeyPatch, folder: Path, vllm_version: str) ->
 
 def weights(value: float) -> Iterator[tuple[str, Any]]:
     """Yield a policy's weights: float32, all of them of one value."""
-    import torch
-
     for name in NAMES:
         yield name, torch.full((NUMBERS,), value)
 
@@ -70,7 +67,6 @@ def send(handle: str, value: float = 1.0) -> None:
 
 def receive(handle: str, on_bucket: Callable[[], None] = lambda: None) -> dict[str, float]:
     """Receive weights as verl's worker does; the last value of each. ``on_bucket`` is what loading them does."""
-    import torch
     import zmq
 
     came: dict[str, float] = {}

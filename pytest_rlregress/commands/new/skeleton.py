@@ -41,11 +41,7 @@ def tests(failure_id: str, error: ErrorText, subject: str | None) -> str:
     """Write the test file: both sides."""
     asked = "subject" if subject else ""
     headline = error.exception or error.signal
-    return f'''"""{MARK.capitalize()}: what was done and what came of it, in a line."""
-
-from __future__ import annotations
-
-import pytest
+    return f'''import pytest
 
 
 @pytest.mark.reproduces("{failure_id}")
@@ -71,11 +67,7 @@ def test_what_holds_with_the_remedy({asked}):
 def mutants(failure_id: str, subject: str | None) -> str:
     """Write ``mutants.py``, for a folder of the checkout."""
     names = "broken, mutant" if subject else "mutant"
-    return f'''"""Broken remedies of {failure_id}, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import {names}
+    return f'''from mutants import {names}
 {_BROKEN if subject else ""}
 
 @mutant("absent")

@@ -1,17 +1,13 @@
-"""Broken remedies of dataproto-concat-keys, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, fails, mutant
+from mutants import broken, fails, replaces
 from pytest_rlregress.remedies.batch import align_batches
 
 
-@broken(only="test_aligned")
+@broken(only="test_any_batches")
 def untouched(batches, from_memory_db):
     return list(batches)
 
 
-@broken(only="test_aligned")
+@broken(only="test_any_batches")
 def only_common_keys(batches, from_memory_db):
     aligned = align_batches(batches, from_memory_db)
     for one in aligned:
@@ -19,24 +15,13 @@ def only_common_keys(batches, from_memory_db):
     return aligned
 
 
-@mutant("absent")
-def concat_takes_the_union(monkeypatch):
-    from verl.protocol import DataProto
-
-    concat = DataProto.concat
-
-    def fixed(data):
-        aligned = align_batches(data, [False] * len(data))
-        for one, given in zip(aligned, data, strict=True):
-            del one.non_tensor_batch["from_memory_db"]
-            one.non_tensor_batch.update(given.non_tensor_batch)
-        return concat(aligned)
-
-    monkeypatch.setattr(DataProto, "concat", fixed)
+@replaces("absent", "verl.protocol.DataProto.concat")
+def concat_takes_the_union(original, data):
+    aligned = align_batches(data, [False] * len(data))
+    for one, given in zip(aligned, data, strict=True):
+        del one.non_tensor_batch["from_memory_db"]
+        one.non_tensor_batch.update(given.non_tensor_batch)
+    return original(aligned)
 
 
-@mutant("changed")
-def concat_fails_otherwise(monkeypatch):
-    from verl.protocol import DataProto
-
-    monkeypatch.setattr(DataProto, "concat", fails)
+replaces("changed", "verl.protocol.DataProto.concat")(fails)

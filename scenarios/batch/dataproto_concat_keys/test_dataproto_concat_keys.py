@@ -1,12 +1,9 @@
-"""DataProto.concat takes its keys from the first batch: where a batch has others, it breaks or passes silently."""
-
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.lazy import np, torch
 
 pytestmark = pytest.mark.needs("verl")
 
@@ -16,8 +13,6 @@ REPLAYED = {"uid": ["c", "d"], "memory_id": [7, 8]}
 
 def batch(columns, tensors=True):
     """A DataProto of these non-tensor columns and, with ``tensors``, of one tensor of as many rows."""
-    import numpy as np
-    import torch
     from verl.protocol import DataProto
 
     rows = len(next(iter(columns.values())))
@@ -55,13 +50,41 @@ def contents(batches):
     return tensors, columns, [dict(batch.meta_info) for batch in batches]
 
 
-def check_aligned(align, columns_of, replayed, tensors):
-    """Whether ``align`` makes batches of these columns concatenable without losing, moving or inventing a value."""
+def check_apart(batches, aligned):
+    """What is written to a new batch is in no other, old or new."""
+    for place, new in enumerate(aligned):
+        others = [*batches, *aligned[:place], *aligned[place + 1 :]]
+        before = contents(others)
+        new.meta_info["step"] = place
+        for column in new.non_tensor_batch.values():
+            column[:] = "written"
+        if new.batch is not None:
+            new.batch["written"] = new.batch["responses"]
+        assert contents(others) == before
+
+
+VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+
+
+@st.composite
+def columns(draw):
+    rows = draw(st.integers(1, 4))
+    keys = ["uid", *draw(st.sets(st.sampled_from(["memory_id", "reward", "tools"])))]
+    return {key: draw(st.lists(VALUES, min_size=rows, max_size=rows)) for key in keys}
+
+
+@pytest.mark.guards("dataproto-concat-keys")
+@given(drawn=st.lists(st.tuples(columns(), st.booleans()), min_size=1, max_size=4), tensors=st.booleans())
+@EXAMPLES
+def test_any_batches_concatenate(subject, drawn, tensors):
+    """No value is lost, moved or invented, and nothing of the given batches changes."""
+    columns_of, flags = zip(*drawn, strict=True)
+    replayed = list(flags)
     batches = [batch(columns, tensors) for columns in columns_of]
     for one in batches:
         one.meta_info["temperature"] = 0.5
     before = contents(batches)
-    aligned = align(batches, replayed)
+    aligned = subject(batches, replayed)
     joined = concat_and_look(aligned)
     assert contents(batches) == before, "the remedy changed the caller's batches"
     keys = {key for columns in columns_of for key in columns}
@@ -82,48 +105,8 @@ def check_aligned(align, columns_of, replayed, tensors):
     check_apart(batches, aligned)
 
 
-def check_apart(batches, aligned):
-    """What is written to a new batch is in no other, old or new."""
-    for place, new in enumerate(aligned):
-        others = [*batches, *aligned[:place], *aligned[place + 1 :]]
-        before = contents(others)
-        new.meta_info["step"] = place
-        for column in new.non_tensor_batch.values():
-            column[:] = "written"
-        if new.batch is not None:
-            new.batch["written"] = new.batch["responses"]
-        assert contents(others) == before
-
-
-@pytest.mark.guards("dataproto-concat-keys")
-@pytest.mark.parametrize("tensors", [True, False], ids=["tensors", "no-tensors"])
-@pytest.mark.parametrize("extra_key", ["first", "later"])
-def test_aligned_batches_concatenate(subject, extra_key, tensors):
-    sources = [(PROMPTS, False), (REPLAYED, True)]
-    columns_of, replayed = zip(*(sources if extra_key == "later" else sources[::-1]), strict=True)
-    check_aligned(subject, columns_of, list(replayed), tensors)
-
-
-VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
-
-
-@st.composite
-def columns(draw):
-    rows = draw(st.integers(1, 4))
-    keys = ["uid", *draw(st.sets(st.sampled_from(["memory_id", "reward", "tools"])))]
-    return {key: draw(st.lists(VALUES, min_size=rows, max_size=rows)) for key in keys}
-
-
-@pytest.mark.guards("dataproto-concat-keys")
-@given(batches=st.lists(st.tuples(columns(), st.booleans()), min_size=1, max_size=4), tensors=st.booleans())
-@EXAMPLES
-def test_any_batches_concatenate(subject, batches, tensors):
-    columns_of, replayed = zip(*batches, strict=True)
-    check_aligned(subject, columns_of, list(replayed), tensors)
-
-
 @pytest.mark.guards("dataproto-concat-keys")
 @pytest.mark.parametrize("flags", [[], [True], [True, False, True]], ids=len)
-def test_as_many_flags_as_batches(subject, flags):
+def test_rejects_another_number_of_flags(subject, flags):
     with pytest.raises(ValueError):  # noqa: PT011, the words are the subject's
         subject([batch(PROMPTS), batch(REPLAYED)], flags)

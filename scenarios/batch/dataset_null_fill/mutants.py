@@ -1,8 +1,4 @@
-"""Broken remedies of dataset-null-fill, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.batch import json_columns
 
 
@@ -27,29 +23,13 @@ def nulls_dropped(rows, columns):
     return data.with_transform(lambda batch: {key: without_nulls(column) for key, column in read(batch).items()})
 
 
-@mutant("absent", only="from-list")
-def dicts_kept_as_given(monkeypatch):
+@replaces("absent", "datasets.Dataset.from_list", only="from-list")
+def dicts_kept_as_given(original, rows, **keywords):
     """A datasets that keeps dicts of differing keys as JSON by itself."""
-    from datasets import Dataset
-
-    from_list = Dataset.from_list
-
-    def kept(rows, **keywords):
-        columns = [key for key in rows[0] if isinstance(rows[0][key], (dict, list))] if rows else []
-        monkeypatch.setattr(Dataset, "from_list", from_list)
-        try:
-            return json_columns(rows, columns)
-        finally:
-            monkeypatch.setattr(Dataset, "from_list", kept)
-
-    monkeypatch.setattr(Dataset, "from_list", kept)
+    columns = [key for key in rows[0] if isinstance(rows[0][key], (dict, list))] if rows else []
+    return json_columns(rows, columns) if columns else original(rows, **keywords)
 
 
-@mutant("changed")
-def mixed_dicts_refused(monkeypatch):
-    from datasets import Dataset
-
-    def refuses(rows, **keywords):
-        raise ValueError("dicts of differing keys in the column messages")
-
-    monkeypatch.setattr(Dataset, "from_list", refuses)
+@replaces("changed", "datasets.Dataset.from_list")
+def mixed_dicts_refused(rows, **keywords):
+    raise ValueError("dicts of differing keys in the column messages")

@@ -1,7 +1,3 @@
-"""A data set gives every tool call the arguments of all others, as null: that is the text that is trained on."""
-
-from __future__ import annotations
-
 import copy
 import json
 import re
@@ -108,7 +104,7 @@ def test_rendered_as_given(subject, render):
 
 
 @pytest.mark.guards("dataset-null-fill")
-def test_text_in_files(subject, tmp_path):
+def test_files_hold_json_text(subject, tmp_path):
     from datasets import Dataset
 
     subject(rows(), ["messages", "tools"]).to_parquet(tmp_path / "data.parquet")
@@ -119,6 +115,6 @@ def test_text_in_files(subject, tmp_path):
 
 
 @pytest.mark.guards("dataset-null-fill")
-def test_what_json_does_not_hold(subject):
+def test_rejects_values_that_json_cannot_hold(subject):
     with pytest.raises(TypeError, match=r"row 1.*'tools'.*set"):
         subject([rows()[0], {**rows()[1], "tools": {"move"}}], ["messages", "tools"])

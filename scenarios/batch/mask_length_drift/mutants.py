@@ -1,10 +1,6 @@
-"""Broken remedies of mask-length-drift, and stacks that differ."""
-
-from __future__ import annotations
-
 from types import SimpleNamespace
 
-from mutants import broken, fails, mutant
+from mutants import broken, fails, replaces
 from pytest_rlregress.remedies.masks import completion_mask
 
 
@@ -20,27 +16,16 @@ def all_of_it_trained(*conversation_and_limits):
     return SimpleNamespace(**{**vars(whole), "completion_mask": [1] * len(whole.completion_ids)})
 
 
-@mutant("absent", only="test_verl_data_set")
-def header_as_it_is_rendered(monkeypatch):
-    from verl.utils.dataset import multiturn_sft_dataset as module
-
-    found = module.extract_system_prompt_and_generation
-
-    def without_think(*args, **kwargs):
-        system_prompt, generation_prompt = found(*args, **kwargs)
-        return system_prompt, generation_prompt[:1]
-
-    monkeypatch.setattr(module, "extract_system_prompt_and_generation", without_think)
+@replaces(
+    "absent", "verl.utils.dataset.multiturn_sft_dataset.extract_system_prompt_and_generation", only="test_verl_data_set"
+)
+def header_as_it_is_rendered(original, *args, **kwargs):
+    system_prompt, generation_prompt = original(*args, **kwargs)
+    return system_prompt, generation_prompt[:1]
 
 
-@mutant("reproduced", only="test_trl_prompt_and_completion")
-def prompt_as_long_as_by_itself(monkeypatch):
-    """As in TRL up to 1.5."""
-    monkeypatch.setattr("trl.trainer.sft_trainer.common_prefix_length", lambda prompt_ids, ids: len(prompt_ids))
-
-
-@mutant("changed", only="test_ids_and_mask_made_apart")
-def model_fails_otherwise(monkeypatch):
-    from transformers import Qwen2ForCausalLM
-
-    monkeypatch.setattr(Qwen2ForCausalLM, "forward", fails)
+# As in TRL up to 1.5.
+replaces("reproduced", "trl.trainer.sft_trainer.common_prefix_length", only="test_trl_prompt_and_completion")(
+    lambda prompt_ids, ids: len(prompt_ids)
+)
+replaces("changed", "transformers.Qwen2ForCausalLM.forward", only="test_ids_and_mask_made_apart")(fails)

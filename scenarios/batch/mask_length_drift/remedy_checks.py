@@ -1,12 +1,10 @@
 """A mask is as long as its completion, or it is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 
 @pytest.mark.parametrize("mask", [[1], [1, 0, 1], []])
-def test_boundary(mask):
+def test_rejects_a_mask_of_another_length(mask):
     from pytest_rlregress.remedies import MaskedCompletion
 
     assert MaskedCompletion([1], [2, 3], [0, 1]).completion_mask == [0, 1]

@@ -1,11 +1,9 @@
 """Since transformers 5 apply_chat_template(tokenize=True) returns a BatchEncoding: len() of it is 2, silently."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.batch.masks import LAYOUTS, check_masked, conversation
+from pytest_rlregress.scenarios.batch.masks import LAYOUTS, conversation
 
 MESSAGES = conversation("You are a helpful assistant.", "What is 48 divided by 6, plus 10?", "It is 18.")
 
@@ -27,13 +25,3 @@ def test_len_of_the_encoding(tiny_qwen, template):
             f"the mask trains on {sum(mask)} tokens of a completion of {len(completion_ids)}, "
             f"for len() of the encoded prompt is {prompt_length}, not {len(prompt_ids)}"
         )
-
-
-@pytest.mark.guards("mask-length-drift")
-@pytest.mark.parametrize("template", LAYOUTS)
-def test_length_without_the_encoding(tiny_qwen, subject, template):
-    tokenizer = tiny_qwen.tokenizer(template)
-    masked = check_masked(subject, tokenizer, template, *MESSAGES)
-    text = tokenizer.apply_chat_template(MESSAGES[0], tokenize=False, add_generation_prompt=True)
-    assert len(masked.prompt_ids) == len(tokenizer.tokenize(text))
-    assert all(masked.completion_mask)

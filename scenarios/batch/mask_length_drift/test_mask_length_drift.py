@@ -1,7 +1,3 @@
-"""A completion mask made with another family's offsets is not as long as the ids: the loss breaks, or broadcasts."""
-
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -19,6 +15,7 @@ from pytest_rlregress.scenarios.batch.masks import (
     loss_function,
     per_token_loss,
 )
+from pytest_rlregress.scenarios.lazy import torch
 
 LLAMA_HEADER = 4  # <|start_header_id|> assistant <|end_header_id|> \n\n
 LIMIT = 1024
@@ -59,8 +56,6 @@ def ids_and_mask_apart(tokenizer, generated, limit):
 
 def losses_of(tiny_qwen, pairs, *loss_functions):
     """Of each pair of ids and mask, the tokens' losses and what each function makes of them."""
-    import torch
-
     model = tiny_qwen.model()
     for prompt_ids, completion_ids, mask in pairs:
         with torch.no_grad():

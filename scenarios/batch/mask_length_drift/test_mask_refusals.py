@@ -1,7 +1,5 @@
 """What a mask cannot be made of is refused, and a tokenizer's own additions stay out of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.scenarios.batch.masks import UNLIMITED, conversation
@@ -23,13 +21,13 @@ ENDS = "begins and ends with an assistant"
     ],
     ids=["nothing", "tool alone", "tool first", "tool last", "calls apart"],
 )
-def test_completion_is_refused(tiny_qwen, subject, completion, message):
+def test_rejects_a_completion_without_its_assistant(tiny_qwen, subject, completion, message):
     with pytest.raises(ValueError, match=message):
         subject(tiny_qwen.tokenizer(), TALK[0], completion, 8, 8)
 
 
 @pytest.mark.guards("mask-length-drift")
-def test_template_that_rewrites_earlier_turns(tiny_qwen, subject):
+def test_rejects_a_template_that_rewrites_earlier_turns(tiny_qwen, subject):
     tokenizer = tiny_qwen.tokenizer()
     only_last = "{{- messages[-1].content + eos_token if loop.last or message.role != 'assistant' else '' -}}"
     tokenizer.chat_template = "{%- for message in messages -%}" + only_last + "{%- endfor -%}"
@@ -38,7 +36,7 @@ def test_template_that_rewrites_earlier_turns(tiny_qwen, subject):
 
 
 @pytest.mark.guards("mask-length-drift")
-def test_header_that_ends_a_turn(tiny_qwen, subject):
+def test_end_of_turn_in_a_header_is_not_trained_on(tiny_qwen, subject):
     """A template that writes the end of a turn before each of the assistant's headers, too."""
     tokenizer = tiny_qwen.tokenizer()
     end = tokenizer.eos_token
@@ -52,7 +50,7 @@ def test_header_that_ends_a_turn(tiny_qwen, subject):
 
 
 @pytest.mark.guards("mask-length-drift")
-def test_tokenizer_that_adds_its_bos(tiny_qwen, subject):
+def test_no_second_bos_from_the_tokenizer(tiny_qwen, subject):
     """As Llama 3's does to whatever it encodes: the template has written it already, and turns have none."""
     from tokenizers.processors import TemplateProcessing
 

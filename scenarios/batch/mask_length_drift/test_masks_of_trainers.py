@@ -1,13 +1,12 @@
 """Masks as TRL and verl make them: by the length of a prompt or header that the chat template writes otherwise."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, UNLIMITED, conversation, search
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.tokens import grpo
 from pytest_rlregress.scenarios.tokens.agent_loop import agent_loop
 from pytest_rlregress.stack import InterfaceMissing
@@ -93,8 +92,6 @@ def reward(completions, **columns):
 @pytest.mark.reproduces("mask-length-drift", expected="absent")
 def test_trl_tool_call(tiny_qwen, tmp_path):
     """A call that the policy spelt letter by letter is fewer tokens if it is rendered again."""
-    import torch
-
     pytest.importorskip("jmespath")
     from trl.chat_template_utils import qwen3_chat_template  # by which TRL knows the family, and parses its calls
 

@@ -1,10 +1,6 @@
-"""Broken remedies of math-verify-zero-reward, and stacks that differ."""
-
-from __future__ import annotations
-
 from types import SimpleNamespace
 
-from mutants import broken, fails, mutant
+from mutants import broken, fails, replaces
 from pytest_rlregress.remedies.rewards import math_scores
 
 
@@ -21,21 +17,13 @@ def any_exception_is_a_zero(answers, solutions, seconds):
     return SimpleNamespace(scores=scores, errors={})
 
 
-@broken(only="test_math_verify_raises")
+@broken(only="test_each_answer")
 def errors_are_wrong_answers(answers, solutions, seconds):
     judged = math_scores(answers, solutions, seconds)
     return SimpleNamespace(scores=[score or 0.0 for score in judged.scores], errors=judged.errors)
 
 
-@mutant("absent", only="test_parse_in_a_thread")
-def no_alarm_in_threads(monkeypatch):
-    import math_verify.parser
-
-    monkeypatch.setattr(math_verify.parser, "timeout", lambda timeout_seconds: lambda function: function)
-
-
-@mutant("changed", only="test_parse_in_a_thread")
-def parse_fails_otherwise(monkeypatch):
-    import math_verify
-
-    monkeypatch.setattr(math_verify, "parse", fails)
+replaces("absent", "math_verify.parser.timeout", only="test_parse_in_a_thread")(
+    lambda timeout_seconds: lambda function: function
+)
+replaces("changed", "math_verify.parse", only="test_parse_in_a_thread")(fails)

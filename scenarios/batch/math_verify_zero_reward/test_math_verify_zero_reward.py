@@ -1,7 +1,3 @@
-"""A right answer scores 0 because the judge broke: no alarm in a thread, or a worker that is gone."""
-
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Only tokens whose log-probability is known are trained on."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -29,7 +27,7 @@ def test_any_response(subject, tokens):
 
 
 @pytest.mark.parametrize("length", [0, 4, 6])
-def test_lengths_that_differ(subject, length):
+def test_rejects_lengths_that_differ(subject, length):
     """Nobody knows which token each of them is of."""
     with pytest.raises(ValueError, match=rf"\b5\b.*\b{length}\b"):
         subject([1] * 5, [-1.0] * length)

@@ -1,7 +1,3 @@
-"""A trained token that the engine gave no log-probability of gets 0: as if it had been certain to be sampled."""
-
-from __future__ import annotations
-
 import asyncio
 import math
 from types import SimpleNamespace

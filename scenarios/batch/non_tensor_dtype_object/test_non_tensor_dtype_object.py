@@ -1,7 +1,3 @@
-"""Non-tensor columns made by np.array have a fixed width or a second dimension: it bites later, mostly in silence."""
-
-from __future__ import annotations
-
 import pickle
 from typing import Any
 
@@ -11,13 +7,13 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.lazy import np, torch
 
 pytestmark = pytest.mark.needs("verl")
 
 
 def batch(column):
     """A DataProto of this column and of one tensor of as many rows."""
-    import torch
     from verl.protocol import DataProto
 
     return DataProto.from_dict({"responses": torch.zeros(len(column), 3)}, {"column": column})
@@ -31,15 +27,11 @@ def joined(first, second):
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_ragged_lists():
-    import numpy as np
-
     batch(np.array([[1], [1, 2]]))
 
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_lists_of_one_length_despite_the_dtype():
-    import numpy as np
-
     joined(np.array([[1, 2], [3, 4]], dtype=object), np.array([[1], [1, 2]], dtype=object))
 
 
@@ -48,8 +40,6 @@ def test_lists_of_one_length_despite_the_dtype():
     ("first", "second"), [(["a", "b"], [7, 8]), ([2**53 + 1, 8], [0.5, 0.25])], ids=["text-and-ids", "ids-and-numbers"]
 )
 def test_concat_of_two_types(first, second):
-    import numpy as np
-
     column = joined(np.array(first), np.array(second))
     if column != first + second:
         silent(f"{first + second} became {column}")
@@ -57,8 +47,6 @@ def test_concat_of_two_types(first, second):
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_longer_text_written_to_a_row():
-    import numpy as np
-
     rows = batch(np.array(["a", "b"])).non_tensor_batch["column"]
     rows[0] = "replayed"
     if rows[0] != "replayed":
@@ -67,8 +55,6 @@ def test_longer_text_written_to_a_row():
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_union_of_equal_columns():
-    import numpy as np
-
     batch(np.array(["a", "b"])).union(batch(np.array(["a", "b"], dtype=object)))
 
 
@@ -77,8 +63,6 @@ ONE_LONG = ["x"] * 255 + ["x" * 16384]
 
 @pytest.mark.reproduces("non-tensor-dtype-object")
 def test_every_row_as_wide_as_the_widest():
-    import numpy as np
-
     size, characters = len(pickle.dumps(batch(np.array(ONE_LONG)))), sum(map(len, ONE_LONG))
     if not size < 4 * characters:
         silent(f"{characters} characters travel as {size} bytes")
@@ -115,8 +99,6 @@ def test_any_columns_travel(subject, first, second):
     "rows", [["a", "bcd"], [1, 2], [0.5, 2.0], [True, False], [[1, 2], [3, 4]]], ids=lambda rows: type(rows[0]).__name__
 )
 def test_arrays_made_elsewhere(subject, rows):
-    import numpy as np
-
     column = subject(np.array(rows))
     assert (column.shape, column.dtype) == ((2,), object)
     assert [(type(row), row) for row in column] == [(type(row), row) for row in rows]

@@ -1,8 +1,4 @@
-"""Broken remedies of ragged-index-lost, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, mutant, replaces
 from pytest_rlregress.remedies.batch import restore_ragged
 
 
@@ -14,7 +10,7 @@ def index_alone(batch, ragged):
     return batch
 
 
-@broken(only="test_batch_is_left")
+@broken(only="test_given_batch_stays")
 def in_the_same_batch(batch, ragged):
     batch.unlock_()
     for name in [name for name in ragged if name in batch.keys()]:  # noqa: SIM118
@@ -39,11 +35,6 @@ def index_is_found_again(monkeypatch):
     monkeypatch.setattr(NestedTensor, "__new__", staticmethod(with_index(NestedTensor.__new__)))
 
 
-@mutant("changed")
-def jagged_tensors_refused(monkeypatch):
-    from tensordict import TensorDict
-
-    def refuses(self, *args, **kwargs):
-        raise NotImplementedError("jagged tensors cannot be consolidated")
-
-    monkeypatch.setattr(TensorDict, "consolidate", refuses)
+@replaces("changed", "tensordict.TensorDict.consolidate")
+def jagged_tensors_refused(self, *args, **kwargs):
+    raise NotImplementedError("jagged tensors cannot be consolidated")

@@ -1,7 +1,3 @@
-"""A jagged tensor forgets which of its dimensions is the ragged one, where its batch is consolidated and pickled."""
-
-from __future__ import annotations
-
 import pickle
 
 import pytest
@@ -10,6 +6,7 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.lazy import torch
 
 pytestmark = pytest.mark.needs("tensordict")
 
@@ -18,8 +15,6 @@ LENGTHS = (2, 5, 4)  # tokens a row, 11 in all
 
 def position_ids(sections, lengths=LENGTHS):
     """Rows of shape [sections, tokens], as of a vision-language model: each a number of its own."""
-    import torch
-
     ends = [sections * sum(lengths[: row + 1]) for row in range(len(lengths))]
     return [
         torch.arange(end - sections * length, end).reshape(sections, length)
@@ -28,7 +23,6 @@ def position_ids(sections, lengths=LENGTHS):
 
 
 def batch_of(rows):
-    import torch
     from tensordict import TensorDict
 
     jagged = {
@@ -79,10 +73,7 @@ def check(batch, rows):
 
 
 @pytest.mark.guards("ragged-index-lost")
-@given(
-    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
-    sections=st.integers(1, 9),
-)
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), sections=st.integers(1, 9))
 @example(lengths=[6, 6], sections=3)  # as many tokens as both rows have sections
 @settings(EXAMPLES, max_examples=40)
 def test_rows_come_back(subject, lengths, sections):
@@ -96,7 +87,7 @@ def test_rows_come_back(subject, lengths, sections):
 
 
 @pytest.mark.guards("ragged-index-lost")
-def test_what_cannot_be_is_refused(subject):
+def test_rejects_a_dimension_that_cannot_be_ragged(subject):
     batch = batch_of(position_ids(3))
     with pytest.raises(ValueError, match=r"'position_ids'.*\b3\b.*\b11\b"):
         subject(batch, {"position_ids": 1})
@@ -109,7 +100,7 @@ def test_what_cannot_be_is_refused(subject):
 
 
 @pytest.mark.guards("ragged-index-lost")
-def test_batch_is_left_as_it_is(subject):
+def test_given_batch_stays_as_it_is(subject):
     came = sent(batch_of(position_ids(3)))
     before = {key: (shape_of(came[key]), came[key]._ragged_idx) for key in ("position_ids", "input_ids")}
     restored = subject(came, {"pixel_values": 1, "position_ids": 2})

@@ -1,10 +1,6 @@
-"""Broken remedies of system-text-in-loss, and stacks that differ."""
-
-from __future__ import annotations
-
 import re
 
-from mutants import broken, mutant
+from mutants import broken, mutant, replaces
 
 
 @broken(only="test_only_the_policy")
@@ -20,7 +16,7 @@ def by_pattern(tokenizer, response_ids, pattern):
     return [int(not any(first < end and begin < last for first, last in spans)) for begin, end in offsets]
 
 
-@broken(only="test_any_response")
+@broken(only="test_mask_of_any")
 def nesting_overlooked(tokenizer, response_ids):
     return by_pattern(tokenizer, response_ids, r"\n*<information>.*?(</information>\n*|\Z)|\n*My previous[^\n]*\n*")
 
@@ -33,8 +29,4 @@ def insertions_are_never_sampled(monkeypatch):
     monkeypatch.setattr(scenario, "ROLLOUT", [piece for piece in scenario.ROLLOUT if piece[1]])
 
 
-@mutant("changed")
-def gradients_are_lost(monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.nn.functional, "cross_entropy", lambda logits, ids, reduction: ids.float())
+replaces("changed", "torch.nn.functional.cross_entropy")(lambda logits, ids, reduction: ids.float())

@@ -1,13 +1,10 @@
-"""Text that the system inserted into a response is trained on like the policy's own: no error, a wrong gradient."""
-
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.lazy import torch
 
 RESULT = "\n\n<information>Doc 1: Lisbon has 545 796 inhabitants. 人口</information>\n\n"
 NESTED = "\n\n<information>A <information> is closed by </information>, says B</information>\n\n"
@@ -41,8 +38,6 @@ def encoded(tokenizer, pieces, replayed):
 
 def gradient(model, prompt_ids, response_ids, mask, advantage):
     """The policy gradient loss, backward: norms of what reaches the logits of each response token."""
-    import torch
-
     ids = torch.tensor([prompt_ids + response_ids])
     logits = model(ids).logits[:, len(prompt_ids) - 1 : -1]
     logits.retain_grad()
@@ -80,8 +75,12 @@ SYSTEM = [RESULT, NESTED, INVALID]
 PIECE = st.sampled_from([(text, text in POLICY) for text in POLICY + SYSTEM])
 
 
-def check_mask(subject, tokenizer, pieces, replayed, limit=None):
-    """Wherever the limit cuts, the system's tokens are not trained on; the policy's are, where they cannot be its."""
+@pytest.mark.guards("system-text-in-loss")
+@given(pieces=st.lists(PIECE, min_size=1, max_size=5), replayed=st.booleans(), limit=st.integers(1, 200))
+@settings(EXAMPLES, max_examples=100)
+def test_mask_of_any_response_is_the_policys(tiny_qwen, subject, pieces, replayed, limit):
+    """Wherever the limit cuts, only the policy's tokens are trained on; all of them that can't be the system's are."""
+    tokenizer = tiny_qwen.tokenizer()
     ids, policy = (one[:limit] for one in encoded(tokenizer, pieces, replayed))
     mask = list(subject(tokenizer, ids))
     assert len(mask) == len(ids), f"{len(ids)} tokens have a mask of {len(mask)}"
@@ -93,23 +92,7 @@ def check_mask(subject, tokenizer, pieces, replayed, limit=None):
 
 
 @pytest.mark.guards("system-text-in-loss")
-@given(pieces=st.lists(PIECE, min_size=1, max_size=5), replayed=st.booleans(), limit=st.integers(1, 200))
-@settings(EXAMPLES, max_examples=100)
-def test_any_response(tiny_qwen, subject, pieces, replayed, limit):
-    check_mask(subject, tiny_qwen.tokenizer(), pieces, replayed, limit)
-
-
-@pytest.mark.guards("system-text-in-loss")
-@pytest.mark.parametrize("replayed", [False, True], ids=["sampled", "replayed"])
-def test_every_limit(tiny_qwen, subject, replayed):
-    tokenizer = tiny_qwen.tokenizer()
-    pieces = [("I ask.", True), (INVALID, False), ("x", True), (NESTED, False), ("y", True), (RESULT, False)]
-    for limit in range(1, len(encoded(tokenizer, pieces, replayed)[0])):
-        check_mask(subject, tokenizer, pieces, replayed, limit)
-
-
-@pytest.mark.guards("system-text-in-loss")
-def test_sentencepiece(subject):
+def test_mask_with_a_sentencepiece_tokenizer(subject):
     """The tokens of Llama 2 spell a space as ▁, and a line break as a byte."""
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast

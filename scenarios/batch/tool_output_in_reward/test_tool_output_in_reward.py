@@ -1,7 +1,3 @@
-"""The reward reads a response with what a tool wrote into it: an answer that only the tool gave is rewarded."""
-
-from __future__ import annotations
-
 import asyncio
 import copy
 
@@ -11,6 +7,7 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.stack import InterfaceMissing
 
 pytestmark = pytest.mark.needs("verl")
@@ -32,8 +29,6 @@ def tokens_of(tokenizer, pieces):
 
 def rollouts(tokenizer, responses):
     """A verl batch of responses, each a list of ids with 1 where the policy wrote them."""
-    import numpy as np
-    import torch
     from verl.protocol import DataProto
 
     rows, pad = len(responses), tokenizer.pad_token_id
@@ -95,10 +90,8 @@ def contents(data):
 @pytest.mark.guards("tool-output-in-reward")
 @given(responses=st.lists(TOKENS, min_size=1, max_size=4), pad=st.integers(0, 3))
 @settings(EXAMPLES, max_examples=40)
-def test_any_responses(subject, tokenizer, responses, pad):
+def test_reward_reads_the_policys_tokens(subject, tokenizer, responses, pad):
     """Each row's reward is that of the policy's tokens, and stands at the last of them."""
-    import torch
-
     read, seen = [], []
 
     def compute_score(data_source, solution_str, ground_truth, extra_info):

@@ -1,8 +1,4 @@
-"""Broken remedies of gpu-visibility-of-ray-actors, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.cluster import without_gpus
 
 
@@ -16,20 +12,12 @@ def hidden_from_all(options):
     return without_gpus({key: value for key, value in options.items() if key != "num_gpus"}) | {"num_gpus": 0}
 
 
-@mutant("absent")
-def ray_hides_them(monkeypatch):
-    """A Ray that sets the variable of an actor without a GPU to nothing, as 2.53 does."""
-    from ray.actor import ActorClass
-
-    options = ActorClass.options
-    monkeypatch.setattr(ActorClass, "options", lambda self, **given: options(self, **without_gpus(given)))
+# A Ray that sets the variable of an actor without a GPU to nothing, as 2.53 does.
+replaces("absent", "ray.actor.ActorClass.options")(
+    lambda original, self, **given: original(self, **without_gpus(given))
+)
 
 
-@mutant("changed")
-def actors_want_it_said(monkeypatch):
-    from ray.actor import ActorClass
-
-    def refuses(self, **given):
-        raise ValueError("say how many GPUs")
-
-    monkeypatch.setattr(ActorClass, "options", refuses)
+@replaces("changed", "ray.actor.ActorClass.options")
+def actors_want_it_said(self, **given):
+    raise ValueError("say how many GPUs")

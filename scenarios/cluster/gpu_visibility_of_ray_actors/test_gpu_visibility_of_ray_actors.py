@@ -1,7 +1,3 @@
-"""An actor that asks Ray for no GPU sees every one of its node, and may fill those that others were given."""
-
-from __future__ import annotations
-
 import copy
 import os
 from types import SimpleNamespace
@@ -9,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import ray
 
 pytestmark = [pytest.mark.isolated(group="two pretended GPUs"), pytest.mark.needs("ray-cluster")]
 CARDS = "0,1"
@@ -38,8 +35,6 @@ def node_with_cards(watch_log):
 
 def seen_by_actor(options, *names):
     """What an actor with these options has in its environment."""
-    import ray
-
     actor = ray.remote(Looker).options(**{"num_cpus": 0, **options}).remote()
     try:
         return [ray.get(actor.seen.remote(name), timeout=60) for name in names or ["CUDA_VISIBLE_DEVICES"]]
@@ -74,32 +69,21 @@ def test_other_variables_reach_the_actor(node_with_cards, subject):
 
 
 CHOSEN = {"runtime_env": {"env_vars": {"CUDA_VISIBLE_DEVICES": "1"}}}
+TOLD = {"num_cpus": 2, "runtime_env": {"working_dir": ".", "env_vars": {"A": "1"}}}
+HIDDEN = {"num_cpus": 2, "runtime_env": {"working_dir": ".", "env_vars": {"A": "1", "CUDA_VISIBLE_DEVICES": ""}}}
+GIVEN = {
+    "part-of-a-gpu": ({"num_gpus": 0.5, **TOLD}, {"num_gpus": 0.5, **TOLD}),
+    "chosen-and-0": ({"num_gpus": 0, **CHOSEN}, {"num_gpus": 0, **CHOSEN}),
+    "chosen": (CHOSEN, CHOSEN),
+    "nothing-said": (TOLD, HIDDEN),
+}
 
 
 @pytest.mark.guards("gpu-visibility-of-ray-actors")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"num_gpus": 0.5, "num_cpus": 2},
-        {"num_gpus": 1, "runtime_env": {"env_vars": {"A": "1"}}},
-        {"num_gpus": 0, **CHOSEN},
-        CHOSEN,
-    ],
-    ids=["part-of-a-gpu", "gpu-and-variables", "chosen-and-0", "chosen"],
-)
-def test_options_that_stay(subject, options):
-    """Of an actor with a GPU, or of one whose variable was chosen."""
-    made, before = subject(options), copy.deepcopy(options)
-    assert made == options
-    made["num_cpus"] = 7
-    assert options == before
-
-
-@pytest.mark.guards("gpu-visibility-of-ray-actors")
-def test_options_are_left_as_they_are(subject):
-    options = {"num_cpus": 2, "runtime_env": {"working_dir": ".", "env_vars": {"A": "1"}}}
+@pytest.mark.parametrize(("options", "wanted"), GIVEN.values(), ids=GIVEN)
+def test_hides_gpus_in_a_copy_unless_some_were_asked_for(subject, options, wanted):
     before = copy.deepcopy(options)
     made = subject(options)
+    assert made == wanted
+    made["num_cpus"] = 7
     assert options == before
-    environment = {"working_dir": ".", "env_vars": {"A": "1", "CUDA_VISIBLE_DEVICES": ""}}
-    assert made == {"num_cpus": 2, "runtime_env": environment}

@@ -1,10 +1,6 @@
-"""Broken remedies of interleaved-collectives-hang, and stacks that differ."""
-
-from __future__ import annotations
-
 import contextlib
 
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.cluster import gather_then_transfer
 
 
@@ -24,24 +20,14 @@ def failure_dropped(weights, transfer, trainers, timeout):
     gather_then_transfer(weights, transfer and quiet, trainers, timeout)
 
 
-@mutant("absent")
-def senders_do_not_wait(monkeypatch):
+@replaces("absent", "torch.distributed.broadcast")
+def senders_do_not_wait(original, tensor, src, group):
     """A torch whose broadcast returns to the sender before the receivers come."""
     import torch.distributed as dist
 
-    broadcast = dist.broadcast
-
-    def without_waiting(tensor, src, group):
-        broadcast(tensor, src, group=group, async_op=dist.get_rank() == src)
-
-    monkeypatch.setattr(dist, "broadcast", without_waiting)
+    original(tensor, src, group=group, async_op=dist.get_rank() == src)
 
 
-@mutant("changed")
-def broadcast_fails(monkeypatch):
-    import torch.distributed as dist
-
-    def fails(tensor, src, group):
-        raise RuntimeError("broadcast of tensors on the CPU is not supported")
-
-    monkeypatch.setattr(dist, "broadcast", fails)
+@replaces("changed", "torch.distributed.broadcast")
+def broadcast_fails(tensor, src, group):
+    raise RuntimeError("broadcast of tensors on the CPU is not supported")

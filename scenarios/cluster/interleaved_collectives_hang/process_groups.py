@@ -1,7 +1,5 @@
 """Three processes with two process groups of gloo: the trainers', and that of a sender and a receiver of weights."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -11,6 +9,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from pytest_rlregress.scenarios.lazy import torch
 
 SENDER, RECEIVER, RANKS = 0, 2, 3
 
@@ -38,7 +38,6 @@ def in_three_processes(run: Callable[..., Any], folder: Path, seconds: float) ->
 
 
 def _rank(rank: int, run: Callable[..., Any], folder: Path, seconds: float) -> None:
-    import torch
     import torch.distributed as dist
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"

@@ -1,7 +1,3 @@
-"""One rank sends weights on its own group while the others are in the next all-gather: all of them wait for ever."""
-
-from __future__ import annotations
-
 import re
 import threading
 import time
@@ -15,6 +11,7 @@ from pytest_rlregress.scenarios.cluster.interleaved_collectives_hang.process_gro
     SENDER,
     in_three_processes,
 )
+from pytest_rlregress.scenarios.lazy import torch
 
 pytestmark = pytest.mark.isolated(group="process groups")  # its processes are forks: of one that has no threads
 NAMES = ["embed", "layer", "head"]
@@ -24,7 +21,6 @@ SECONDS = 1.0
 
 def full_weights(rank, trainers):
     """Each weight gathered from its shards when it is its turn, as ``full_tensor()`` gathers those of FSDP."""
-    import torch
     import torch.distributed as dist
 
     for number, name in enumerate(NAMES):
@@ -45,7 +41,6 @@ def send(pairs, weights):
 
 
 def receive(weights):
-    import torch
     import torch.distributed as dist
 
     came = [torch.empty(4 * RANKS) for _ in NAMES]
@@ -77,7 +72,6 @@ def test_send_between_two_gatherings(tmp_path, receiver):
 
 def sync_by(subject, timeout, parts=("sends", "receives"), lag=0.0):
     """A rank's part under the remedy: what it received or was told, and whether training can go on."""
-    import torch
     import torch.distributed as dist
 
     def sync(rank, trainers, weights):
@@ -148,3 +142,18 @@ def test_every_rank_is_told(subject, tmp_path, parts, words):
     for one in values(in_three_processes(sync_by(subject, 0.5, parts), tmp_path, 4)):
         assert re.search(words, one.get("told", "")), one
         assert one["seconds"] < 3, "told when the group's own time was over"
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.guards("interleaved-collectives-hang")
+def test_ranks_outside_of_the_trainers_have_no_part(subject, tmp_path):
+    def sync(rank, _, trainers):
+        if rank not in (SENDER, RECEIVER):
+            return None
+        came = []
+        subject([("embed", rank)], came.extend if rank == SENDER else None, trainers, 30)
+        return came
+
+    came = in_three_processes(sync, tmp_path, 4)
+    assert [one.get("value", one) for one in came] == [[["embed", SENDER]], None, []]
+    assert len(came) == RANKS

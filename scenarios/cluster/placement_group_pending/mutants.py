@@ -1,11 +1,8 @@
-"""Broken remedies of placement-group-pending, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, fails, replaces
+from pytest_rlregress.scenarios.lazy import ray
 
 
-@broken(only="test_too_much")
+@broken(only="test_rejects_at_once")
 def waits_all_the_same(bundles, strategy, timeout):
     from ray.util.placement_group import placement_group
 
@@ -15,9 +12,8 @@ def waits_all_the_same(bundles, strategy, timeout):
     return group
 
 
-@broken(only="test_what_does_not_come")
+@broken(only="test_gives_up")
 def left_behind(bundles, strategy, timeout):
-    import ray
     from ray.util.placement_group import placement_group
 
     group = placement_group(bundles, strategy)
@@ -27,27 +23,11 @@ def left_behind(bundles, strategy, timeout):
     return group
 
 
-@mutant("absent")
-def more_cpus_are_found(monkeypatch):
+@replaces("absent", "ray.util.placement_group.placement_group")
+def more_cpus_are_found(original, bundles, *args, **kwargs):
     """A cluster that grows: what is asked for is there."""
-    import sys
-
-    module = sys.modules["ray.util.placement_group"]  # in ray.util a function has its name
-    make = module.placement_group
-
-    def grown(bundles, *args, **kwargs):
-        short = sum(bundle.get("CPU", 0) for bundle in bundles) > 2
-        return make([{"CPU": 0.001}] if short else bundles, *args, **kwargs)
-
-    monkeypatch.setattr(module, "placement_group", grown)
+    short = sum(bundle.get("CPU", 0) for bundle in bundles) > 2
+    return original([{"CPU": 0.001}] if short else bundles, *args, **kwargs)
 
 
-@mutant("changed")
-def too_much_is_an_error(monkeypatch):
-    from ray.util.placement_group import PlacementGroup
-
-    def fails(self, *args):
-        raise ValueError("infeasible: no node has 3 CPUs")
-
-    monkeypatch.setattr(PlacementGroup, "wait", fails)
-    monkeypatch.setattr(PlacementGroup, "ready", fails)
+replaces("changed", "ray.util.placement_group.PlacementGroup.wait")(fails)

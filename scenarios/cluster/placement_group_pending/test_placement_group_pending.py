@@ -1,7 +1,3 @@
-"""A placement group that asks for more than the cluster has is never ready, and nothing says so: the run waits."""
-
-from __future__ import annotations
-
 import functools
 import threading
 import time
@@ -9,13 +5,12 @@ import time
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import ray
 
 SECONDS = 1  # Ray counts whole ones; a group that can be placed is there in 0.01 s
 
 
 def free():
-    import ray
-
     return ray.available_resources().get("CPU", 0.0)
 
 
@@ -30,7 +25,6 @@ def wait_until_free(cpus):
 @pytest.fixture
 def cpus(ray_cluster):
     """How many CPUs the cluster has; all are free, and no group of the test is left."""
-    import ray
     from ray.util.placement_group import PlacementGroup, remove_placement_group
 
     total = ray.cluster_resources()["CPU"]
@@ -43,8 +37,6 @@ def cpus(ray_cluster):
 
 def left():
     """The states of the groups that are not removed."""
-    import ray
-
     return [group["state"] for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]
 
 
@@ -52,11 +44,10 @@ def left():
 @pytest.mark.needs("verl")
 def test_resource_pool_of_verl(cpus, monkeypatch):
     """It asks for CPUs by the number of workers that may share a GPU, and waits without a limit."""
-    import ray
     from verl.single_controller.ray.base import RayResourcePool
 
     pool = RayResourcePool([1], use_gpu=False, max_colocate_count=cpus + 1)
-    monkeypatch.setattr(ray, "get", functools.partial(ray.get, timeout=SECONDS))
+    monkeypatch.setattr("ray.get", functools.partial(ray.get, timeout=SECONDS))
     try:
         pool.get_placement_groups()
     except ray.exceptions.GetTimeoutError:
@@ -74,9 +65,7 @@ def test_more_cpus_than_there_are(cpus):
 
 @pytest.mark.guards("placement-group-pending")
 @pytest.mark.parametrize("strategy", ["PACK", "STRICT_PACK", "SPREAD"])
-def test_what_there_is_is_reserved(subject, cpus, strategy):
-    import ray
-
+def test_reserves_what_is_there(subject, cpus, strategy):
     group = subject([{"CPU": 1}] * cpus, strategy, 20)
     about = ray.util.placement_group_table(group)
     assert (about["state"], about["strategy"]) == ("CREATED", strategy)
@@ -89,7 +78,7 @@ def test_what_there_is_is_reserved(subject, cpus, strategy):
     [({"CPU": 1}, r"\b3 CPU\b.*\b2\b"), ({"CPU": 0.5, "NPU": 0.25}, r"\b0\.75 NPU\b.*\b0\b")],
     ids=["too-few", "none-at-all"],
 )
-def test_too_much_is_refused_at_once(subject, cpus, bundle, words):
+def test_rejects_at_once_what_the_cluster_lacks(subject, cpus, bundle, words):
     begun = time.monotonic()
     with pytest.raises(RuntimeError, match=words) as refused:
         subject([bundle] * (cpus + 1), "PACK", 6)
@@ -99,9 +88,8 @@ def test_too_much_is_refused_at_once(subject, cpus, bundle, words):
 
 
 @pytest.mark.guards("placement-group-pending")
-def test_what_does_not_come_in_time(subject, cpus):
+def test_gives_up_after_the_timeout_and_asks_no_more(subject, cpus):
     """Of CPUs that another group holds; afterwards they may be had."""
-    import ray
     from ray.util.placement_group import placement_group, remove_placement_group
 
     holder = placement_group([{"CPU": cpus}])
@@ -115,7 +103,7 @@ def test_what_does_not_come_in_time(subject, cpus):
 
 
 @pytest.mark.guards("placement-group-pending")
-def test_what_finds_no_room_on_one_node(subject, cpus):
+def test_rejects_what_fits_on_no_single_node(subject, cpus):
     with pytest.raises(RuntimeError, match=r"STRICT_SPREAD.*\b1 s\b.*\b2 CPU, free 2\b"):
         subject([{"CPU": 1}] * 2, "STRICT_SPREAD", 0.5)
     assert left() == []

@@ -1,8 +1,4 @@
-"""Broken remedies of cuda-arch-list, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.dependencies import cuda_arch_list
 
 
@@ -16,26 +12,14 @@ def always_blackwell(capability):
     return "12.0+PTX"
 
 
-@mutant("absent")
-def all_known_architectures(monkeypatch):
-    from torch.utils import cpp_extension
-
-    flags = cpp_extension._get_cuda_arch_flags
-
-    def arch_flags(cflags=None):
-        try:
-            return flags(cflags)
-        except Exception:  # no GPU to ask, or a list that torch does not know
-            return ["-arch=all"]
-
-    monkeypatch.setattr(cpp_extension, "_get_cuda_arch_flags", arch_flags)
+@replaces("absent", "torch.utils.cpp_extension._get_cuda_arch_flags")
+def all_known_architectures(original, cflags=None):
+    try:
+        return original(cflags)
+    except Exception:  # no GPU to ask, or a list that torch does not know
+        return ["-arch=all"]
 
 
-@mutant("changed")
-def the_toolkit_is_missing(monkeypatch):
-    from torch.utils import cpp_extension
-
-    def arch_flags():
-        raise OSError("CUDA_HOME environment variable is not set")
-
-    monkeypatch.setattr(cpp_extension, "_get_cuda_arch_flags", arch_flags)
+@replaces("changed", "torch.utils.cpp_extension._get_cuda_arch_flags")
+def the_toolkit_is_missing():
+    raise OSError("CUDA_HOME environment variable is not set")

@@ -1,12 +1,10 @@
 """Numbers that aren't compute capability are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 
 @pytest.mark.parametrize("capability", [(120, -1), (0, 0), (9, 10)], ids=str)
-def test_no_capability(subject, capability):
+def test_rejects_what_is_no_capability(subject, capability):
     with pytest.raises(ValueError, match=r"capability"):
         subject(capability)
 

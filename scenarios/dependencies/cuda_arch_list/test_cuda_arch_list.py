@@ -1,8 +1,6 @@
-"""Building a CUDA extension asks the GPUs it sees for their architecture, and a build machine has none."""
-
-from __future__ import annotations
-
 import pytest
+
+from pytest_rlregress.scenarios.lazy import torch
 
 
 def flags(monkeypatch, arch_list=None):
@@ -45,7 +43,5 @@ def test_flags_without_gpu(subject, monkeypatch, capability):
 @pytest.mark.hw(capability=">=7.5")
 @pytest.mark.isolated
 def test_flags_for_this_gpu(subject, monkeypatch):
-    import torch
-
     capability = torch.cuda.get_device_capability()
     assert set(flags(monkeypatch, subject(capability))) == flags_of(capability) == set(flags(monkeypatch))

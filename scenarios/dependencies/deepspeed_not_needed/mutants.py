@@ -1,12 +1,9 @@
-"""Broken remedies of deepspeed-not-needed, and stacks that differ."""
-
-from __future__ import annotations
-
 import contextlib
+import os
 import sys
 from types import SimpleNamespace
 
-from mutants import broken, mutant
+from mutants import broken, replaces
 
 
 @broken(only="by_name")
@@ -30,23 +27,12 @@ def looks_recorded_too(package):
     sys.meta_path.remove(recorder)
 
 
-@mutant("absent", only="launcher")
-def the_launcher_takes_fsdp_instead(monkeypatch):
-    import accelerate
-
-    def without_deepspeed(**keywords):
-        monkeypatch.delenv("ACCELERATE_USE_DEEPSPEED")
-        return accelerator(**keywords)
-
-    accelerator = accelerate.Accelerator
-    monkeypatch.setattr(accelerate, "Accelerator", without_deepspeed)
+@replaces("absent", "accelerate.Accelerator", only="launcher")
+def the_launcher_takes_fsdp_instead(original, **keywords):
+    del os.environ["ACCELERATE_USE_DEEPSPEED"]
+    return original(**keywords)
 
 
-@mutant("changed", only="launcher")
-def another_package_is_missing(monkeypatch):
-    import accelerate
-
-    def refuse(**keywords):
-        raise ImportError("Using the `Trainer` with `PyTorch` requires `accelerate>=1.1.0`")
-
-    monkeypatch.setattr(accelerate, "Accelerator", refuse)
+@replaces("changed", "accelerate.Accelerator", only="launcher")
+def another_package_is_missing(**keywords):
+    raise ImportError("Using the `Trainer` with `PyTorch` requires `accelerate>=1.1.0`")

@@ -1,7 +1,3 @@
-"""DeepSpeed left out on purpose: asking for it fails, and the FSDP path must not import it."""
-
-from __future__ import annotations
-
 import pytest
 
 pytestmark = pytest.mark.isolated  # imports here must be first imports

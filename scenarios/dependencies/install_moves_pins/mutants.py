@@ -1,23 +1,8 @@
-"""Broken remedies of install-moves-pins, and stacks that differ."""
-
-from __future__ import annotations
-
 import subprocess
 
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.dependencies import install_without_moves
 from pytest_rlregress.scenarios.dependencies import wheel_index
-
-WHEEL, RUN = wheel_index.wheel, wheel_index.run
-
-
-def installers_fail_otherwise(monkeypatch):
-    def run(*command, **keywords):
-        if "venv" in command or "torch==2.13.0" in command:
-            return RUN(*command, **keywords)
-        raise wheel_index.Refused("error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(wheel_index, "run", run)
 
 
 def uv_install(requirements, python, arguments):
@@ -45,16 +30,15 @@ def only_torch_is_watched(requirements, python, arguments):
         return uv_install(requirements, python, arguments)
 
 
-@mutant("absent", only="test_vllm_moves")
-def vllm_without_exact_pins(monkeypatch):
-    def wheel(folder, name, version, requires=(), **keywords):
-        if name == "vllm":
-            requires = [one.replace("==", ">=") for one in requires]
-        return WHEEL(folder, name, version, requires, **keywords)
-
-    monkeypatch.setattr(wheel_index, "wheel", wheel)
+@replaces("absent", "pytest_rlregress.scenarios.dependencies.wheel_index.wheel", only="test_vllm_moves")
+def vllm_without_exact_pins(original, folder, name, version, requires=(), **keywords):
+    if name == "vllm":
+        requires = [one.replace("==", ">=") for one in requires]
+    return original(folder, name, version, requires, **keywords)
 
 
-@mutant("changed", only="test_megatron_breaks")
-def no_space_left(monkeypatch):
-    installers_fail_otherwise(monkeypatch)
+@replaces("changed", "pytest_rlregress.scenarios.dependencies.wheel_index.run", only="test_megatron_breaks")
+def no_space_left(original, *command, **keywords):
+    if "venv" in command or "torch==2.13.0" in command:
+        return original(*command, **keywords)
+    raise wheel_index.Refused("error: No space left on device (os error 28)")

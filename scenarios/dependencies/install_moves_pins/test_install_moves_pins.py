@@ -1,7 +1,3 @@
-"""An installer moves pinned packages for a new one without a word of doubt, and leaves others' requirements broken."""
-
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The installed stack, after whatever installers did to it, has what its packages require."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 import pytest

@@ -1,14 +1,13 @@
 """Megatron on one rank of a CPU, and verl's engine for it as far as that goes without Transformer Engine."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
+
+from pytest_rlregress.scenarios.lazy import torch
 
 
 @contextmanager
 def one_rank():
     """A process group of this process alone; what Megatron makes of it goes with it."""
-    import torch
     from megatron.core import parallel_state
 
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)

@@ -1,11 +1,7 @@
-"""Broken remedies of mbridge-missing, and stacks that differ."""
-
-from __future__ import annotations
-
 from contextlib import suppress
 from importlib import metadata
 
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.dependencies import missing_symbol
 
 
@@ -25,25 +21,13 @@ def without_advice(setting):
     return said and said.partition("): ")[0] + ")"
 
 
-@mutant("absent", only="without_megatron_core")
-def verl_has_an_engine_of_its_own(monkeypatch):
-    from verl.workers.engine import EngineRegistry
-
-    find = EngineRegistry.get_engine_cls
-
-    def found(model_type, backend):
-        with suppress(Exception):
-            return find(model_type, backend)
-        return object
-
-    monkeypatch.setattr(EngineRegistry, "get_engine_cls", found)
+@replaces("absent", "verl.workers.engine.EngineRegistry.get_engine_cls", only="without_megatron_core")
+def verl_has_an_engine_of_its_own(original, model_type, backend):
+    with suppress(Exception):
+        return original(model_type, backend)
+    return object
 
 
-@mutant("changed", only="without_megatron_core")
-def the_engine_is_for_another_device(monkeypatch):
-    from verl.workers.engine import EngineRegistry
-
-    def refuse(model_type, backend):
-        raise ValueError(f"No engine registered for device='cpu', model_type={model_type!r}, backend={backend!r}")
-
-    monkeypatch.setattr(EngineRegistry, "get_engine_cls", refuse)
+@replaces("changed", "verl.workers.engine.EngineRegistry.get_engine_cls", only="without_megatron_core")
+def the_engine_is_for_another_device(model_type, backend):
+    raise ValueError(f"No engine registered for device='cpu', model_type={model_type!r}, backend={backend!r}")

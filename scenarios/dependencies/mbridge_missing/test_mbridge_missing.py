@@ -1,7 +1,3 @@
-"""verl leaves its Megatron engine out without megatron-core, and imports the engine's bridge only when it is built."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.scenarios.dependencies.left_out import leave_out
@@ -23,18 +19,18 @@ def test_the_engine_without_megatron_core(monkeypatch, tmp_path):
     EngineRegistry.get_engine_cls("language_model", "megatron")
 
 
-@pytest.mark.reproduces("mbridge-missing")
-@pytest.mark.needs("megatron", "verl-trainer")
-def test_the_engine_without_mbridge(monkeypatch, tmp_path):
-    leave_out(monkeypatch, tmp_path / "rest", "mbridge", "mbridge-*.dist-info")
-    configuration_of_engine(tmp_path / "model", vanilla_mbridge=True)
+BRIDGES = {
+    "mbridge": (["mbridge", "mbridge-*.dist-info"], {"vanilla_mbridge": True}),
+    "megatron-bridge": (["megatron/bridge", "megatron_bridge-*.dist-info"], {"vanilla_mbridge": False}),
+}
 
 
 @pytest.mark.reproduces("mbridge-missing")
 @pytest.mark.needs("megatron", "verl-trainer")
-def test_the_engine_without_megatron_bridge(monkeypatch, tmp_path):
-    leave_out(monkeypatch, tmp_path / "rest", "megatron/bridge", "megatron_bridge-*.dist-info")
-    configuration_of_engine(tmp_path / "model", vanilla_mbridge=False)
+@pytest.mark.parametrize(("left_out", "settings"), BRIDGES.values(), ids=BRIDGES)
+def test_the_engine_without_its_bridge(monkeypatch, tmp_path, left_out, settings):
+    leave_out(monkeypatch, tmp_path / "rest", *left_out)
+    configuration_of_engine(tmp_path / "model", **settings)
 
 
 @pytest.mark.guards("mbridge-missing")
@@ -64,7 +60,7 @@ def test_the_strategy_that_it_names_does_without(subject, monkeypatch, tmp_path)
 
 @pytest.mark.guards("mbridge-missing")
 @pytest.mark.needs("megatron")
-def test_a_whole_megatron_core_is_none_of_its_business(subject):
+def test_whole_megatron_core_needs_no_advice(subject):
     assert subject("megatron") is None
     with one_rank() as parallel_state:
         parallel_state.initialize_model_parallel()

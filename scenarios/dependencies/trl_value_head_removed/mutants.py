@@ -1,8 +1,4 @@
-"""Broken remedies of trl-value-head-removed, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, mutant, replaces
 
 
 @broken(only="is_patched")
@@ -24,11 +20,6 @@ def trl_with_the_class(monkeypatch):
     monkeypatch.setattr(trl, "AutoModelForCausalLMWithValueHead", type("WithHead", (), {}), raising=False)
 
 
-@mutant("changed")
-def a_model_that_verl_does_not_know(monkeypatch):
-    from verl.models.transformers import monkey_patch
-
-    def apply_monkey_patch(model, **options):
-        raise AttributeError("'Qwen2Config' object has no attribute 'text_config'")
-
-    monkeypatch.setattr(monkey_patch, "apply_monkey_patch", apply_monkey_patch)
+@replaces("changed", "verl.models.transformers.monkey_patch.apply_monkey_patch")
+def a_model_that_verl_does_not_know(model, **options):
+    raise AttributeError("'Qwen2Config' object has no attribute 'text_config'")

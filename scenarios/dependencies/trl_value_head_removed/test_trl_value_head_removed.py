@@ -1,12 +1,9 @@
-"""verl's actors import a value head from any TRL that is installed, and a TRL without one ends them."""
-
-from __future__ import annotations
-
 import sys
 
 import pytest
 
 from pytest_rlregress.scenarios.dependencies import wheel_index
+from pytest_rlregress.scenarios.lazy import torch
 
 # verl replaces functions of transformers, and remembers whether there is a TRL
 pytestmark = [pytest.mark.isolated, pytest.mark.needs("verl")]
@@ -26,8 +23,6 @@ def small_model():
 
 
 def logits(model):
-    import torch
-
     with torch.no_grad():
         return model(torch.arange(8)[None]).logits
 
@@ -97,6 +92,6 @@ def test_a_trl_with_the_class_is_left_to_verl(subject, monkeypatch, tmp_path, ve
 
 
 @pytest.mark.guards("trl-value-head-removed", fidelity="injected")
-def test_without_trl_nothing_is_to_be_done(subject, monkeypatch):
+def test_nothing_to_hide_without_trl(subject, monkeypatch):
     monkeypatch.setitem(sys.modules, "trl", None)
     assert subject() is None

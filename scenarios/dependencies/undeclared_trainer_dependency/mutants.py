@@ -1,8 +1,4 @@
-"""Broken remedies of undeclared-trainer-dependency, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.undeclared import undeclared_dependencies
 
 
@@ -16,18 +12,9 @@ def only_settings(config):
     return [advice for advice in undeclared_dependencies(config) if advice.key != "trainer"]
 
 
-@mutant("absent", only="-swanlab]")
-def swanlab_is_a_part_of_verl(monkeypatch):
-    from verl.utils.tracking import Tracking
-
-    monkeypatch.setattr(Tracking, "__init__", lambda *arguments: None)
+replaces("absent", "verl.utils.tracking.Tracking.__init__", only="-swanlab]")(lambda *arguments: None)
 
 
-@mutant("changed", only="-swanlab]")
-def swanlab_wants_a_login(monkeypatch):
-    from verl.utils.tracking import Tracking
-
-    def begin(*arguments):
-        raise PermissionError("no API key")
-
-    monkeypatch.setattr(Tracking, "__init__", begin)
+@replaces("changed", "verl.utils.tracking.Tracking.__init__", only="-swanlab]")
+def swanlab_wants_a_login(*arguments):
+    raise PermissionError("no API key")

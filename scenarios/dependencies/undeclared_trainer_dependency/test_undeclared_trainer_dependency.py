@@ -1,7 +1,3 @@
-"""verl imports packages, in every run, for settings and for its default trainer, that installing it does not bring."""
-
-from __future__ import annotations
-
 import importlib
 import inspect
 

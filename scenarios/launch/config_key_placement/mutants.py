@@ -1,8 +1,4 @@
-"""Broken remedies of config-key-placement, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.launch import check_key_placement
 
 
@@ -17,19 +13,9 @@ def everything_in_an_environment_too(config):
     return check_key_placement(environment.get("args", {}))
 
 
-@mutant("absent", only="test_verl_has_no_such_key")
-def verl_takes_any_key(monkeypatch):
-    import hydra
-
-    compose = hydra.compose
-    monkeypatch.setattr(
-        hydra, "compose", lambda name, overrides: compose(name, overrides=[f"+{one}" for one in overrides])
-    )
-
-
-@mutant("changed", only="test_verl_has_no_such_key")
-def hydra_without_the_file(monkeypatch):
-    import hydra
-
-    compose = hydra.compose
-    monkeypatch.setattr(hydra, "compose", lambda name, overrides: compose("no_trainer", overrides=overrides))
+replaces("absent", "hydra.compose", only="test_verl_has_no_such_key")(
+    lambda original, name, overrides: original(name, overrides=[f"+{one}" for one in overrides])
+)
+replaces("changed", "hydra.compose", only="test_verl_has_no_such_key")(
+    lambda original, name, overrides: original("no_trainer", overrides=overrides)
+)

@@ -1,7 +1,3 @@
-"""prime-rl's configuration forbids keys it does not know: one in the wrong table ends the run before it starts."""
-
-from __future__ import annotations
-
 import tomllib
 from copy import deepcopy
 from importlib import import_module
@@ -110,7 +106,7 @@ def test_every_wrong_place_is_named(subject, number):
 
 @pytest.mark.guards("config-key-placement")
 @pytest.mark.parametrize(("table", "line"), OTHER_TABLES)
-def test_in_any_other_table(subject, table, line):
+def test_key_in_any_other_table_is_named(subject, table, line):
     key = line.partition(" ")[0]
     for there in (line, f"{key} = 2026-01-01"):  # a date, of which JSON has none
         text = WORKS.replace(f"[{table}]", f"[{table}]\n{there}")

@@ -1,7 +1,5 @@
 """verl's configuration and TRL's refuse a key where they do not have it: the other place does not count."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

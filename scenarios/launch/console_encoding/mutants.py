@@ -1,10 +1,5 @@
-"""Broken remedies of console-encoding, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.launch import utf8_environment
-from pytest_rlregress.scenarios.launch.mutants import run_as
 
 
 @broken(only="check-mark-gbk")
@@ -17,12 +12,9 @@ def strict_utf8(environ):
     return {**environ, "PYTHONIOENCODING": "utf-8"}
 
 
-@mutant("absent", only="test_printing_fails")
-def consoles_that_take_all(monkeypatch):
-    run_as(monkeypatch, lambda command, keywords: (command, {**keywords, "env": utf8_environment(keywords["env"])}))
-
-
-@mutant("changed", only="test_printing_fails")
-def an_encoding_nobody_has(monkeypatch):
-    said = {"PYTHONIOENCODING": "klingon"}
-    run_as(monkeypatch, lambda command, keywords: (command, {**keywords, "env": {**keywords["env"], **said}}))
+replaces("absent", "subprocess.run", only="test_printing_fails")(
+    lambda original, command, env, **keywords: original(command, env=utf8_environment(env), **keywords)
+)
+replaces("changed", "subprocess.run", only="test_printing_fails")(
+    lambda original, command, env, **keywords: original(command, env={**env, "PYTHONIOENCODING": "klingon"}, **keywords)
+)

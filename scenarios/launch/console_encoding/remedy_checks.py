@@ -1,9 +1,7 @@
 """Only the encoding of the streams is changed."""
 
-from __future__ import annotations
 
-
-def test_the_rest_of_the_environment(subject):
+def test_changes_the_encoding_alone(subject):
     before = {"PATH": "/bin", "PYTHONPATH": "/src", "PYTHONIOENCODING": "gbk"}
     environ = dict(before)
     after = subject(environ)

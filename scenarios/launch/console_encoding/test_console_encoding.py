@@ -1,7 +1,3 @@
-"""The work is done and written, then printing a check mark on a GBK console fails the process."""
-
-from __future__ import annotations
-
 import io
 import os
 import subprocess

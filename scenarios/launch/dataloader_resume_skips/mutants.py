@@ -1,14 +1,10 @@
-"""Broken remedies of dataloader-resume-skips, and stacks that differ."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 
-from mutants import broken, mutant
+from mutants import broken, mutant, replaces
 from pytest_rlregress.remedies.launch import fingerprinted_state
 
 
-@broken(only="test_other_data_is_refused")
+@broken(only="test_rejects_other_data")
 def rows_counted_alone(loader, rows=None):
     return replace(fingerprinted_state(loader, rows), sha256=f"{len(loader.dataset)} rows")
 
@@ -39,11 +35,6 @@ def other_data_begins_anew(monkeypatch):
     monkeypatch.setattr(StatefulDataLoader, "load_state_dict", loaded)
 
 
-@mutant("changed")
-def states_refused(monkeypatch):
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    def refused(self, state):
-        raise RuntimeError("this state is of another version")
-
-    monkeypatch.setattr(StatefulDataLoader, "load_state_dict", refused)
+@replaces("changed", "torchdata.stateful_dataloader.StatefulDataLoader.load_state_dict")
+def states_refused(self, state):
+    raise RuntimeError("this state is of another version")

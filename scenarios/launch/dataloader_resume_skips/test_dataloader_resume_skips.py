@@ -1,13 +1,10 @@
-"""A data loader's state says how many rows came, not of which data: on another data set it skips as many, silently."""
-
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.lazy import torch
 
 # torchdata 0.11 on torch 2.13
 pytestmark = [pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"), pytest.mark.needs("torchdata")]
@@ -25,7 +22,6 @@ def numbers_of(batches):
 
 def data_loader(data, shuffled=False, batch_size=4, seed=1):
     """As verl makes its own: where it shuffles, with torchdata's sampler, which has a state."""
-    import torch
     from torch.utils.data import SequentialSampler
     from torchdata.stateful_dataloader import StatefulDataLoader
     from torchdata.stateful_dataloader.sampler import RandomSampler
@@ -96,8 +92,6 @@ def test_every_row_comes_once(subject, shuffled, steps, batch_sizes, length):
 @pytest.mark.guards("dataloader-resume-skips")
 def test_resumed_as_if_never_interrupted(subject, tmp_path):
     """Through a file, as torch.load reads it by default, and with rows whose keys are in another order."""
-    import torch
-
     before = data_loader(rows(range(100)), shuffled=True)
     batches, checked = iter(before), subject(before)
     for _ in range(STEPS):
@@ -121,7 +115,7 @@ CHANGES = {
 @pytest.mark.guards("dataloader-resume-skips")
 @SHUFFLED
 @pytest.mark.parametrize("change", CHANGES)
-def test_other_data_is_refused(subject, change, shuffled):
+def test_rejects_other_data(subject, change, shuffled):
     before = data_loader(rows(range(100)), shuffled)
     _, state = interrupted(before, state_of=subject(before))
     after, untouched = data_loader(CHANGES[change], shuffled), data_loader(CHANGES[change], shuffled)
@@ -131,7 +125,7 @@ def test_other_data_is_refused(subject, change, shuffled):
 
 
 @pytest.mark.guards("dataloader-resume-skips")
-def test_state_that_says_nothing_of_its_data(subject):
+def test_rejects_a_state_without_a_fingerprint(subject):
     loader = data_loader(rows(range(100)))
     with pytest.raises(ValueError, match="data set"):
         subject(loader).load_state_dict(interrupted(data_loader(rows(range(100))))[1])

@@ -1,30 +1,23 @@
 """Rows that are made on access are compared by the columns that they are made of."""
 
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.scenarios.launch.dataloader_resume_skips.test_dataloader_resume_skips import (
     data_loader,
     pytestmark,  # noqa: F401
 )
+from pytest_rlregress.scenarios.lazy import np, torch
 
 
 class Tokenised(list[int]):
     """Rows made on access, as verl's data set makes them."""
 
     def __getitem__(self, index):
-        import numpy as np
-        import torch
-
         return {"prompt": np.array([index, 1]), "ids": torch.tensor([index, 2]), "raw": b"\xff", "reader": object()}
 
 
 @pytest.mark.guards("dataloader-resume-skips")
 def test_rows_that_are_made_on_access(subject):
-    import numpy as np
-    import torch
-
     with pytest.raises(TypeError, match=r"row 0.*object"):
         subject(data_loader(Tokenised(range(8))))
     columns = [{"ids": torch.tensor([i]), "prompt": np.array([i, 1]), "raw": bytes([i])} for i in range(8)]

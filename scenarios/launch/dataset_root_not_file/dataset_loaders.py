@@ -1,7 +1,5 @@
 """Loaders that take a path to a parquet file, and a dataset as it is downloaded."""
 
-from __future__ import annotations
-
 PROMPTS = ["prompt 0", "prompt 1", "prompt 2"]
 
 

@@ -1,10 +1,6 @@
-"""Broken remedies of dataset-root-not-file, and stacks that differ."""
-
-from __future__ import annotations
-
 from pathlib import Path
 
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.launch import dataset_file
 
 
@@ -23,23 +19,11 @@ def the_newest_revision(path):
     return dataset_file(path.replace("@main", ""))
 
 
-@mutant("absent", only="dapo-math-17k-datasets")
-def datasets_takes_the_file(monkeypatch):
-    import datasets
-
-    load = datasets.load_dataset
-    monkeypatch.setattr(
-        datasets,
-        "load_dataset",
-        lambda *kind, data_files, **more: load(*kind, data_files=dataset_file(data_files), **more),
-    )
+replaces("absent", "datasets.load_dataset", only="dapo-math-17k-datasets")(
+    lambda original, *kind, data_files, **more: original(*kind, data_files=dataset_file(data_files), **more)
+)
 
 
-@mutant("changed", only="dapo-math-17k-datasets")
-def datasets_wants_a_list(monkeypatch):
-    import datasets
-
-    def load(*kind, data_files, **more):
-        raise TypeError(f"data_files must be a list of files, not {data_files!r}")
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
+@replaces("changed", "datasets.load_dataset", only="dapo-math-17k-datasets")
+def datasets_wants_a_list(*kind, data_files, **more):
+    raise TypeError(f"data_files must be a list of files, not {data_files!r}")

@@ -1,7 +1,5 @@
 """Each variable that is unset, empty or text is named, with its reason."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -33,13 +31,7 @@ def test_each_is_named_with_its_reason(subject, written, environ, why):
         assert found[0].instead.startswith("${oc.decode:${oc.env:" if text else "export NODES="), found[0].instead
 
 
-def test_each_of_several_in_one_text(subject):
-    found = subject({"data": {"files": "${oc.env:ROOT}/${oc.env:NAME}/${oc.env:PART}"}}, {"ROOT": "/data", "PART": ""})
-    assert [one.key for one in found] == ["data.files"] * 2
-    assert [("NAME" in one.why, "PART" in one.why) for one in found] == [(True, False), (False, True)]
-
-
-def test_only_what_is_empty(subject):
+def test_names_only_what_is_empty(subject):
     config = {
         "trainer": {"experiment_name": "${oc.env:RUN}", "nnodes": 1, "logger": ["console", "${oc.env:LOGGER}"]},
         "data": {"train_files": "/data/${oc.env:SET_NAME}/train.parquet", "val_files": "${data.train_files}"},

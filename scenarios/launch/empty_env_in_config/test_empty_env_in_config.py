@@ -1,7 +1,3 @@
-"""Variables that size the cluster are empty, reach verl's Hydra configuration as text and are multiplied."""
-
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

@@ -1,8 +1,5 @@
 """A run has finished if its exit code is 0 and its log has a finished step: neither alone is enough."""
 
-from __future__ import annotations
-
-import locale
 import re
 
 import pytest
@@ -37,30 +34,10 @@ def test_a_log_counts_from_its_first_finished_step_on(tmp_path, subject):
     ],
     ids=["exit-1", "killed", "nothing", "blank", "resumed-at-its-last-step", "another-trainers", "no-log"],
 )
-def test_neither_log_nor_code_alone(tmp_path, subject, returncode, text, pattern, why):
+def test_rejects_a_log_or_an_exit_code_alone(tmp_path, subject, returncode, text, pattern, why):
     log = tmp_path / "train.log"
     if text is not None:
         log.write_bytes(text)
     with pytest.raises(RuntimeError, match=why) as raised:
         subject(returncode, log, pattern)
     assert str(log) in str(raised.value)
-
-
-def test_a_step_anywhere_in_the_log(tmp_path, subject):
-    log = tmp_path / "train.log"
-    step = next(line for line in VERL_LINES if b"step:1 -" in line)
-    log.write_bytes(b"\xff\xfe progress\r 10%\r" + step + b"later\n" * 1000)
-    subject(0, log, STEP)
-
-
-def test_the_log_is_utf8_whatever_the_locale(tmp_path, subject):
-    log = tmp_path / "train.log"
-    log.write_text("\u7b2c 1 \u6b65\n", encoding="utf-8")
-    before = locale.setlocale(locale.LC_CTYPE)
-    locale.setlocale(locale.LC_CTYPE, "C")
-    try:
-        subject(0, log, r"\u7b2c \d+ \u6b65")
-        with pytest.raises(RuntimeError, match="step"):
-            subject(0, log, r"\u7b2c \d+ \u56de")
-    finally:
-        locale.setlocale(locale.LC_CTYPE, before)

@@ -1,7 +1,3 @@
-"""The python line in the middle of a shell script fails, the script ends with exit 0 and its log is empty."""
-
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -18,10 +14,7 @@ STEP = r"step:\d+ - .*timing_s/step"
 VERL_LOG = Path(__file__).with_name("verl_0.9.1.log")
 
 # The work is done, if at all, by the line in the middle; the last one succeeds.
-SCRIPTS = {
-    "middle": '"$@" > train.log\necho "training finished"\n',
-    "pipe": '"$@" | tee train.log\n',
-}
+SCRIPTS = {"middle": '"$@" > train.log\necho "training finished"\n', "pipe": '"$@" | tee train.log\n'}
 MAIN_PPO = ["-m", "verl.trainer.main_ppo"]
 
 

@@ -1,7 +1,5 @@
 """Addresses at which no cluster answers."""
 
-from __future__ import annotations
-
 import socket
 import tempfile
 from contextlib import closing

@@ -1,8 +1,4 @@
-"""Broken remedies of stale-ray-session, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.launch_environment import stale_ray_address
 
 
@@ -16,18 +12,11 @@ def file_first(environ):
     return stale_ray_address({**environ, "RAY_ADDRESS": ""})
 
 
-@mutant("absent", only="test_address_in_the_environment")
-def begins_a_cluster_of_its_own(monkeypatch):
-    import ray
-
-    monkeypatch.setattr(ray, "init", ray.is_initialized)
+replaces("absent", "ray.init", only="test_address_in_the_environment")(
+    lambda original, **settings: original(**settings) if settings else None
+)
 
 
-@mutant("changed", only="test_address_in_the_environment")
-def ray_finds_no_port(monkeypatch):
-    import ray
-
-    def init():
-        raise ValueError("no free port")
-
-    monkeypatch.setattr(ray, "init", init)
+@replaces("changed", "ray.init", only="test_address_in_the_environment")
+def ray_finds_no_port():
+    raise ValueError("no free port")

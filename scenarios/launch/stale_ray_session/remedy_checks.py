@@ -1,7 +1,5 @@
 """An address at which nobody answers is named, with the place that it comes from."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import closing
 from pathlib import Path

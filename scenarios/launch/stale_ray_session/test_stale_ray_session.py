@@ -1,12 +1,10 @@
-"""A Ray cluster that was killed leaves its address behind, and the next run joins it and waits for nobody."""
-
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 
 import pytest
+
+from pytest_rlregress.scenarios.lazy import ray
 
 # Ray waits for a cluster that is gone, for minutes if it is not told.
 pytestmark = pytest.mark.isolated(
@@ -43,8 +41,6 @@ def started_and_killed(temporary):
 @pytest.mark.needs("ray-cluster")
 def test_cluster_was_killed(temporary):
     started_and_killed(temporary)
-    import ray
-
     ray.init()
 
 
@@ -52,8 +48,6 @@ def test_cluster_was_killed(temporary):
 @pytest.mark.needs("ray")
 def test_address_in_the_environment(monkeypatch, temporary, closed):
     monkeypatch.setenv("RAY_ADDRESS", closed)
-    import ray
-
     ray.init()
 
 
@@ -64,8 +58,6 @@ def test_a_run_has_a_cluster_of_its_own(subject, temporary, closed, monkeypatch)
     (temporary / "ray" / "ray_current_cluster").write_text(closed)
     if subject(os.environ):
         monkeypatch.setenv("RAY_ADDRESS", "local")
-    import ray
-
     ray.init(include_dashboard=False, object_store_memory=80_000_000)
     try:
         assert ray.get(ray.remote(num_cpus=1)(lambda: 7).remote(), timeout=60) == 7

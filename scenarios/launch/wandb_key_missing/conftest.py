@@ -1,7 +1,5 @@
 """A machine without a key."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,3 @@
-"""No API key is configured on a rented machine, and logging ends the run before its first step."""
-
-from __future__ import annotations
-
 import json
 import os
 import subprocess

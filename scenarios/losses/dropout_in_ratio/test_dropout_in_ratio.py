@@ -1,10 +1,7 @@
-"""Log-probabilities scored with dropout: the ratio of a policy with itself is not 1, before anything was updated."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import np, torch
 
 SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(48)] for start in range(4)]
 CLIP = 0.2
@@ -13,8 +10,6 @@ KINDS = pytest.mark.parametrize("kind", ["lora", "attention"])
 
 def policy(qwen, kind):
     """The model as a trainer has it: in training mode. LoRA's dropout is a module, attention's is a number."""
-    import torch
-
     model = qwen.model()
     if kind == "lora":
         from peft import LoraConfig, get_peft_model
@@ -30,8 +25,6 @@ def policy(qwen, kind):
 
 def log_ratios(model):
     """Log-probabilities after the update, less those before: with no update between them."""
-    import numpy as np
-
     from pytest_rlregress.agreement.logprobs import token_logprobs
 
     old, new = (np.array(token_logprobs(model, SEQUENCES)) for _ in range(2))
@@ -41,8 +34,6 @@ def log_ratios(model):
 @pytest.mark.reproduces("dropout-in-ratio")
 @KINDS
 def test_ratio_at_learning_rate_0(sharp_qwen, kind):
-    import numpy as np
-
     off = np.abs(np.exp(log_ratios(policy(sharp_qwen, kind))) - 1)
     outside = (off > CLIP).mean()
     if outside:
@@ -53,8 +44,6 @@ def test_ratio_at_learning_rate_0(sharp_qwen, kind):
 @pytest.mark.needs("peft")
 @KINDS
 def test_ratio_is_1(sharp_qwen, subject, kind):
-    import numpy as np
-
     from pytest_rlregress.agreement.logprobs import floor
 
     model = policy(sharp_qwen, kind)
@@ -71,8 +60,6 @@ def test_ratio_is_1(sharp_qwen, subject, kind):
 @KINDS
 def test_model_is_the_same_otherwise(sharp_qwen, subject, kind):
     """Scored as in eval mode, and trained as before: the same parameters get gradients."""
-    import torch
-
     from pytest_rlregress.agreement.logprobs import floor, mean_gap, token_logprobs
 
     model = policy(sharp_qwen, kind)
@@ -93,7 +80,6 @@ def test_model_is_the_same_otherwise(sharp_qwen, subject, kind):
 @pytest.mark.guards("dropout-in-ratio")
 def test_every_kind_of_dropout(subject):
     """Modules by any name; numbers by theirs. What else is called so stays, a module of another kind say."""
-    import torch
 
     class Layer(torch.nn.Module):
         def __init__(self):

@@ -1,8 +1,4 @@
-"""Broken remedies of kl-in-loss-gradient, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, fails, mutant
+from mutants import broken, fails, replaces
 from pytest_rlregress.remedies.losses import kl_term
 
 
@@ -18,16 +14,8 @@ def k1_for_the_value(log_probs, ref_log_probs, old_log_probs=None):
     return term - term.detach() + (log_probs - ref_log_probs).detach()
 
 
-@mutant("absent", only="test_verl")
-def verl_binds_k2_to_it(monkeypatch):
-    """As its estimators with a plus do."""
-    from verl.trainer.ppo import core_algos
-
-    monkeypatch.setattr(core_algos, "kl_penalty", lambda logprob, ref_logprob, kind: kl_term(logprob, ref_logprob))
-
-
-@mutant("changed", only="test_verl")
-def verl_knows_no_such_estimator(monkeypatch):
-    from verl.trainer.ppo import core_algos
-
-    monkeypatch.setattr(core_algos, "kl_penalty", fails)
+# As its estimators with a plus do.
+replaces("absent", "verl.trainer.ppo.core_algos.kl_penalty", only="test_verl")(
+    lambda logprob, ref_logprob, kind: kl_term(logprob, ref_logprob)
+)
+replaces("changed", "verl.trainer.ppo.core_algos.kl_penalty", only="test_verl")(fails)

@@ -1,10 +1,7 @@
-"""A sampled estimate of the KL divergence in the loss: its expected gradient is not the divergence's."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.losses import trainers
 
 TOKENS = 8
@@ -15,8 +12,6 @@ class Policies:
     """A policy over eight tokens, a reference and the policy that sampled, in float64: every expectation is a sum."""
 
     def __init__(self):
-        import torch
-
         draw = torch.Generator().manual_seed(0)
         logits, reference, sampler = torch.randn(3, TOKENS, generator=draw, dtype=torch.float64)
         self.logits = logits.requires_grad_()
@@ -31,8 +26,6 @@ class Policies:
         self.floor = max(self.off(by_hand), torch.finfo(torch.float64).eps)
 
     def gradient_of(self, value):
-        import torch
-
         return torch.autograd.grad(value, self.logits, retain_graph=True)[0]
 
     def expected(self, estimate, sampled_by):
@@ -66,8 +59,6 @@ def test_trl_kl_without_its_correction(policies, tiny_qwen, tmp_path):
     """With advantages of 0 the loss is the divergence's estimate alone, over a row for each token."""
     from dataclasses import replace
 
-    import torch
-
     from pytest_rlregress.agreement.policy_batch import drawn_batch
 
     settings = {"beta": 1.0, "use_bias_correction_kl": False, "loss_type": "bnpo"}
@@ -84,10 +75,10 @@ def test_trl_kl_without_its_correction(policies, tiny_qwen, tmp_path):
 
 
 @pytest.mark.guards("kl-in-loss-gradient")
-@pytest.mark.parametrize("sampled_by", ["policy", "other"])
+@pytest.mark.parametrize("sampled_by", ["policy", "itself", "other"])
 def test_gradient_and_value_of_the_divergence(policies, subject, sampled_by):
-    sampler = policies.log_probs.detach() if sampled_by == "policy" else policies.sampler
-    term = subject(policies.log_probs, policies.reference, sampler)
+    sampler = policies.sampler if sampled_by == "other" else policies.log_probs.detach()
+    term = subject(policies.log_probs, policies.reference, *([] if sampled_by == "itself" else [sampler]))
     off = policies.off(policies.expected(term, sampler))
     assert off <= TIMES_FLOOR * policies.floor, f"the expected gradient is {off:.3g} off"
     value, wanted = (sampler.exp() * term).sum().item(), policies.divergence.item()
@@ -96,17 +87,7 @@ def test_gradient_and_value_of_the_divergence(policies, subject, sampled_by):
 
 
 @pytest.mark.guards("kl-in-loss-gradient")
-def test_sampled_by_the_policy_itself(policies, subject):
-    alone = subject(policies.log_probs, policies.reference)
-    told = subject(policies.log_probs, policies.reference, policies.log_probs.detach())
-    assert alone.equal(told)
-    assert policies.expected(alone, policies.log_probs).equal(policies.expected(told, policies.log_probs))
-
-
-@pytest.mark.guards("kl-in-loss-gradient")
 def test_only_the_policy_is_trained(subject):
-    import torch
-
     numbers = -torch.rand(3, 2, 4, generator=torch.Generator().manual_seed(0))
     log_probs, reference, sampler = (one.clone().requires_grad_() for one in numbers)
     term = subject(log_probs, reference, sampler)

@@ -1,10 +1,7 @@
-"""A trajectory that was rejected, no token of which is trained on, still moves the baseline of its group."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.losses import trainers
 
 REWARDS, REJECTED = [1.0, 0.0, 1.0, 10.0], 3
@@ -13,8 +10,6 @@ KEPT = [0, 1, 2]
 
 def verl_advantages(rewards, mask, epsilon=1e-6):
     """Of one group's token rewards."""
-    import numpy as np
-
     index = np.array(["a"] * len(rewards), dtype=object)
     return trainers.core_algos().compute_grpo_outcome_advantage(rewards, mask, index, epsilon=epsilon)[0]
 
@@ -23,8 +18,6 @@ def verl_advantages(rewards, mask, epsilon=1e-6):
 @pytest.mark.parametrize("place", ["last-token", "end-of-row"])
 def test_rejected_trajectory(place):
     """A rejected trajectory's reward stays on its last token; an empty response's goes to -1, the end of the row."""
-    import torch
-
     rewards, mask = torch.zeros(4, 3), torch.tensor([[1, 1, 0]] * 3 + [[0, 0, 0]])
     rewards[:, 1] = torch.tensor(REWARDS)
     if place == "end-of-row":
@@ -42,8 +35,6 @@ def test_rejected_trajectory(place):
 @pytest.mark.parametrize("normalise", [True, False], ids=["grpo", "dr-grpo"])
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
 def test_as_if_it_were_not_there(subject, normalise, dtype):
-    import torch
-
     mask = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1], [0, 0, 0]], dtype=getattr(torch, dtype))
     rewards = torch.tensor(REWARDS)
     found = subject(rewards, mask, ["a"] * 4, normalise=normalise)
@@ -57,8 +48,6 @@ def test_as_if_it_were_not_there(subject, normalise, dtype):
 @pytest.mark.guards("rejected-token-still-rewarded")
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5])
 def test_as_verl_where_nothing_was_rejected(subject, epsilon):
-    import torch
-
     mask = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1]])
     rewards = torch.tensor(REWARDS)[KEPT]
     deviation = rewards.double().std() + epsilon
@@ -71,17 +60,13 @@ def test_as_verl_where_nothing_was_rejected(subject, epsilon):
 
 
 @pytest.mark.guards("rejected-token-still-rewarded")
-def test_rejected_all_but_one(subject):
-    import torch
-
+def test_last_one_of_a_group_has_no_advantage(subject):
     mask = torch.tensor([[1, 1], [0, 0], [0, 0]])
     assert subject(torch.tensor([1.0, 0.0, 0.0]), mask, ["a"] * 3).tolist() == [[0, 0]] * 3
 
 
 @pytest.mark.guards("rejected-token-still-rewarded")
 @pytest.mark.parametrize(("rows", "groups"), [(2, 3), (3, 2)])
-def test_other_numbers_of_rows(subject, rows, groups):
-    import torch
-
+def test_rejects_other_numbers_of_rows(subject, rows, groups):
     with pytest.raises(ValueError, match=rf"\b3\b.*\b{rows}\b.*\b{groups}\b"):
         subject(torch.zeros(3), torch.ones(rows, 2), ["a"] * groups)

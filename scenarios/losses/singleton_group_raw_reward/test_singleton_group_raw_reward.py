@@ -1,10 +1,7 @@
-"""Every trajectory gets a group id of its own: there is no baseline, and its advantage is its raw reward."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.losses import trainers
 
 REWARDS = [1.0, 1.0, 0.0, 1.0]
@@ -12,9 +9,6 @@ REWARDS = [1.0, 1.0, 0.0, 1.0]
 
 def verl_advantages(rewards, groups):
     """Of trajectories of one token."""
-    import numpy as np
-    import torch
-
     rewards, index = torch.tensor(rewards)[:, None], np.array(groups, dtype=object)
     return trainers.core_algos().compute_grpo_outcome_advantage(rewards, torch.ones_like(rewards), index)[0][:, 0]
 
@@ -38,9 +32,6 @@ def test_id_of_each_trajectory():
 @pytest.mark.parametrize("ids", ["uuid", "numbers", "array"])
 def test_groups_of_the_size_asked_for(subject, ids):
     """Rows in any order; each prompt's advantages are around 0."""
-    import numpy as np
-    import torch
-
     groups = {"uuid": ["a", "b", "b", "a", "b", "a"], "numbers": [7, 3, 3, 7, 3, 7]}.get(ids)
     given = np.array(list("abbaba"), dtype=object) if groups is None else list(groups)
     found = subject(given, 3)

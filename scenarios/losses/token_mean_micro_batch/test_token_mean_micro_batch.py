@@ -1,10 +1,7 @@
-"""The mean over the tokens of each micro batch: tokens weigh by how long their neighbours are."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.losses import trainers
 
 
@@ -41,35 +38,7 @@ def test_every_token_weighs_the_same(gradient_of, subject):
 
 
 @pytest.mark.guards("token-mean-micro-batch")
-def test_mean_over_ranks(gradient_of, subject):
-    """Each half of the rows on a rank of its own; data parallelism takes the mean of the ranks' gradients."""
-
-    def loss(batch):
-        halves = zip(trainers.token_losses(batch).chunk(2), batch.mask.chunk(2), strict=True)
-        return sum(subject(losses, mask, batch.batch_tokens, ranks=2) for losses, mask in halves) / 2
-
-    gradient_of(loss, "token-mean")
-
-
-@pytest.mark.guards("token-mean-micro-batch")
-@pytest.mark.parametrize(("dtype", "least"), [("float32", 2**-20), ("float64", 2**-40), ("bfloat16", 0)])
-def test_nan_under_the_mask(subject, dtype, least):
-    """``least`` is lost in a lower precision."""
-    import torch
-
-    nan = float("nan")
-    losses = torch.tensor([[1.0 + least, nan, 3.0], [nan, nan, 5.0]], dtype=getattr(torch, dtype), requires_grad=True)
-    for mask in (torch.tensor([[1, 0, 1], [0, 0, 1]]), torch.tensor([[True, False, True], [False, False, True]])):
-        mean = subject(losses, mask, 4)  # another micro batch has the fourth
-        (gradient,) = torch.autograd.grad(mean, losses)
-        assert (mean.item(), mean.shape, mean.dtype) == ((9 + least) / 4, (), losses.dtype)
-        assert gradient.tolist() == [[0.25, 0, 0.25], [0, 0, 0.25]]
-
-
-@pytest.mark.guards("token-mean-micro-batch")
-def test_micro_batch_without_trained_tokens(subject):
-    import torch
-
+def test_micro_batch_without_trained_tokens_is_0(subject):
     losses = torch.ones(2, 3, requires_grad=True)
     mean = subject(losses, torch.zeros(2, 3, dtype=torch.int64), 4)
     mean.backward()
@@ -77,19 +46,24 @@ def test_micro_batch_without_trained_tokens(subject):
 
 
 @pytest.mark.guards("token-mean-micro-batch")
-def test_batch_of_one_token(subject):
-    import torch
-
-    assert subject(torch.full((1, 2), 3.0), torch.tensor([[0, 1]]), 1).item() == 3
-
-
-@pytest.mark.guards("token-mean-micro-batch")
 @pytest.mark.parametrize(
     ("mask", "batch_tokens"), [([[1, 1], [1, 0]], 2), ([[0, 0], [0, 0]], 0)], ids=["fewer", "none"]
 )
-def test_impossible_number_of_tokens(subject, mask, batch_tokens):
+def test_rejects_fewer_tokens_than_the_micro_batch_has(subject, mask, batch_tokens):
     """Such as the mean of the micro batches' tokens instead of their sum."""
-    import torch
-
     with pytest.raises(ValueError, match=rf"\b{batch_tokens}\b"):
         subject(torch.ones(2, 2), torch.tensor(mask), batch_tokens)
+
+
+@pytest.mark.guards("token-mean-micro-batch")
+def test_mean_over_ranks(gradient_of, subject):
+    def part(losses, mask, batch):
+        return subject(losses, mask, batch.batch_tokens, ranks=2)
+
+    gradient_of(trainers.mean_over_ranks(part), "token-mean")
+
+
+@pytest.mark.guards("token-mean-micro-batch")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_nan_under_the_mask_counts_nothing(subject, dtype):
+    trainers.check_nan_under_mask(subject, dtype, 4, 4)  # another micro batch has the other two tokens

@@ -1,8 +1,4 @@
-"""Broken remedies of expandable-segments, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 
 NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
@@ -17,18 +13,9 @@ def both_unset(environ):
     return {name: value for name, value in environ.items() if name not in NAMES}
 
 
-@mutant("absent", only="test_refused")
-def not_looked_at(monkeypatch):
-    from vllm.config import VllmConfig
-
-    monkeypatch.setattr(VllmConfig, "_verify_kv_transfer_compat", lambda config: None)
+replaces("absent", "vllm.config.VllmConfig._verify_kv_transfer_compat", only="test_refused")(lambda config: None)
 
 
-@mutant("changed")
-def connector_is_gone(monkeypatch):
-    from vllm.config import VllmConfig
-
-    def verify(config):
-        raise ValueError("there is no KV connector of that name")
-
-    monkeypatch.setattr(VllmConfig, "_verify_kv_transfer_compat", verify)
+@replaces("changed", "vllm.config.VllmConfig._verify_kv_transfer_compat")
+def connector_is_gone(config):
+    raise ValueError("there is no KV connector of that name")

@@ -1,7 +1,3 @@
-"""expandable_segments and vLLM's memory: refused where vLLM looks for it, let through where torch is told elsewhere."""
-
-from __future__ import annotations
-
 import os
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -10,6 +6,7 @@ import pytest
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import vllm_engine
+from pytest_rlregress.scenarios.lazy import torch
 
 pytestmark = pytest.mark.needs("vllm-engine")
 
@@ -80,7 +77,6 @@ def test_let_through_where_nobody_looks(tiny_qwen, environment, unseen):
 @contextmanager
 def pool_opened(monkeypatch):
     """vLLM's sleeping memory pool on a machine without its C extension: yields torch's options while it is open."""
-    import torch
     from vllm.device_allocator import cumem
 
     @contextmanager

@@ -1,12 +1,11 @@
 """gpu_memory_utilization on a card that a trainer uses too."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest
 
 from pytest_rlregress.fixtures import vllm_engine
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory.gpu_memory_utilization.test_gpu_memory_utilization import DEFAULT, GIB
 from pytest_rlregress.scenarios.memory.trainer import co_tenant
 
@@ -49,8 +48,6 @@ def test_co_tenant_releases_while_the_engine_profiles_on_gpu(tiny_qwen, monkeypa
 @pytest.mark.isolated
 @pytest.mark.guards("gpu-memory-utilization", fidelity="real")
 def test_engine_beside_a_trainer_on_gpu(tiny_qwen, subject):
-    import torch
-
     with co_tenant(0.85):  # a small engine: vLLM makes an object of each block
         free, total = torch.cuda.mem_get_info()
         share = subject(total, total - free + GIB)  # the engine's own context takes some before it looks

@@ -1,7 +1,3 @@
-"""gpu_memory_utilization is a share of the whole card: beside a trainer the default asks for what the trainer has."""
-
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +6,7 @@ from hypothesis import strategies as st
 
 from pytest_rlregress.fixtures import vllm_engine
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.lazy import torch
 
 GIB = 2**30
 TOTAL, FREE, DEFAULT = int(79.18 * GIB), int(48.97 * GIB), 0.9  # as documented: a trainer holds 30 GiB of an H100
@@ -32,7 +29,6 @@ def request(free, total, share):
 
 def profile(monkeypatch, model, share, free_before, free_after, **cache):
     """vLLM's GPU worker sizes its KV cache on a card that answers with these numbers: the bytes for it."""
-    import torch
     from vllm.engine.arg_utils import EngineArgs
     from vllm.platforms import current_platform
     from vllm.v1.worker.gpu_worker import Worker

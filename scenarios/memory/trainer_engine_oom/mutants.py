@@ -1,8 +1,4 @@
-"""Broken remedies of trainer-engine-oom, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.memory import predict_training_memory
 
 
@@ -16,24 +12,12 @@ def no_optimizer(**sizes):
     return predict_training_memory(**{**sizes, "trainable": 0})
 
 
-@mutant("absent", only="test_memory_runs_out")
-def checkpoints_by_itself(monkeypatch):
-    from pytest_rlregress.scenarios.memory.trainer_engine_oom import test_trainer_engine_oom as scenario
-
-    train = scenario.train
-
-    def checkpointed(model, tokens):
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        train(model, tokens)
-
-    monkeypatch.setattr(scenario, "train", checkpointed)
+@replaces("absent", ".test_trainer_engine_oom.train", only="test_memory_runs_out")
+def checkpoints_by_itself(original, model, tokens):
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    original(model, tokens)
 
 
-@mutant("changed")
-def forward_fails_otherwise(monkeypatch):
-    from transformers import Qwen2ForCausalLM
-
-    def forward(model, *args, **keywords):
-        raise RuntimeError("can't allocate memory")
-
-    monkeypatch.setattr(Qwen2ForCausalLM, "forward", forward)
+@replaces("changed", "transformers.Qwen2ForCausalLM.forward")
+def forward_fails_otherwise(model, *args, **keywords):
+    raise RuntimeError("can't allocate memory")

@@ -1,13 +1,8 @@
 """The documented settings do or do not fit their cards."""
 
-from __future__ import annotations
-
 import pytest
 
-from pytest_rlregress.scenarios.memory.trainer import (
-    GPT_OSS_20B,
-    QWEN_30B_A3B,
-)
+from pytest_rlregress.scenarios.memory.trainer import GPT_OSS_20B, QWEN_30B_A3B
 from pytest_rlregress.scenarios.memory.trainer_engine_oom.test_trainer_engine_oom import (
     CHECKPOINTED,
     GIB,

@@ -1,11 +1,8 @@
-"""The trainer outgrows what the engine leaves it, and only an allocation says so: its need can be told beforehand."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.hardware.profiles import load_profiles
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.memory.trainer import (
     KEYS,
     QWEN_7B,
@@ -103,8 +100,6 @@ def hold_beside_7b(share):
 
     Of a larger card also what it has more than the documented one.
     """
-    import torch
-
     total, documented = torch.cuda.get_device_properties(0).total_memory, int(left("h100", 0))
     held = max(0, total - documented) + int(share * min(total, documented)) + 2 * LORA_7B["parameters"]
     return torch.empty(held, dtype=torch.uint8, device="cuda")
@@ -123,8 +118,6 @@ def test_7b_without_checkpointing_on_gpu():
 @pytest.mark.isolated
 @pytest.mark.guards("trainer-engine-oom")
 def test_7b_with_checkpointing_on_gpu(subject):
-    import torch
-
     held = hold_beside_7b(0.50)
     train(build(QWEN_7B, True, True, "cuda"), 2048)
     needed = torch.cuda.max_memory_allocated() - held.numel()

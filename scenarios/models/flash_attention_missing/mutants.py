@@ -1,8 +1,4 @@
-"""Broken remedies of flash-attention-missing, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, fails, mutant
+from mutants import broken, fails, replaces
 
 
 @broken(only="stub")
@@ -17,15 +13,7 @@ def sdpa_for_all(wanted):
     return "sdpa"
 
 
-@mutant("absent")
-def sdpa_takes_its_place(monkeypatch):
-    from transformers import PreTrainedModel
-
-    monkeypatch.setattr(PreTrainedModel, "_check_and_adjust_attn_implementation", lambda self, *args, **kwargs: "sdpa")
-
-
-@mutant("changed")
-def loading_fails_otherwise(monkeypatch):
-    from transformers import AutoModelForCausalLM
-
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fails)
+replaces("absent", "transformers.PreTrainedModel._check_and_adjust_attn_implementation")(
+    lambda self, *args, **kwargs: "sdpa"
+)
+replaces("changed", "transformers.AutoModelForCausalLM.from_pretrained")(fails)

@@ -1,7 +1,5 @@
 """An implementation that needs no package is kept."""
 
-from __future__ import annotations
-
 import pytest
 
 

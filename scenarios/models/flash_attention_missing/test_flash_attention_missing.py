@@ -1,10 +1,8 @@
-"""flash_attention_2 is the trainers' default, verl's value head even hard-codes it, and flash-attn is not installed."""
-
-from __future__ import annotations
-
 import sys
 
 import pytest
+
+from pytest_rlregress.scenarios.lazy import torch
 
 WANTED = "flash_attention_2"
 
@@ -39,7 +37,6 @@ def test_verl_default(tiny_qwen):
 @pytest.mark.reproduces("flash-attention-missing")
 @pytest.mark.needs("verl-trainer", "trl")
 def test_verl_value_head(tiny_qwen):
-    import torch
     from transformers import AutoConfig, AutoModelForTokenClassification
     from verl.utils.model import load_valuehead_model
 
@@ -60,16 +57,6 @@ def test_what_is_chosen_loads(subject, tiny_qwen):
 def test_verl_with_what_is_chosen(subject, tiny_qwen):
     chosen = subject(WANTED)
     assert load_by_verl(tiny_qwen, {"attn_implementation": chosen}).config._attn_implementation == chosen
-
-
-@pytest.mark.guards("flash-attention-missing")
-def test_value_head_with_what_is_chosen(subject, tiny_qwen):
-    from transformers import AutoModelForTokenClassification
-
-    model = AutoModelForTokenClassification.from_pretrained(
-        tiny_qwen.directory, attn_implementation=subject(WANTED), num_labels=1
-    )
-    assert model.score.out_features == 1
 
 
 @pytest.mark.guards("flash-attention-missing", fidelity="stand-in")
@@ -108,8 +95,6 @@ def test_the_third_is_not_taken_for_the_second(subject, monkeypatch):
 
 def check_agrees_with_eager(tiny_qwen, chosen, device, dtype, tolerance):
     """Whether logits and gradients of a padded batch are the same but for rounding, relative to the largest."""
-    import torch
-
     ids = torch.arange(100, 124, device=device).view(2, 12)
     real = torch.ones_like(ids)
     real[1, :5] = 0  # padded on the left, as in a rollout

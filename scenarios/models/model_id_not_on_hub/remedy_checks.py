@@ -1,7 +1,5 @@
 """A hub that does not answer is no reason to refuse an id."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest
@@ -10,7 +8,7 @@ from pytest_rlregress.scenarios.models import loopback_hub
 from pytest_rlregress.scenarios.models.model_id_not_on_hub.test_model_id_not_on_hub import MEANT
 
 
-def test_a_hub_that_is_down_says_nothing_of_the_id(subject, monkeypatch):
+def test_hub_that_is_down_is_no_wrong_id(subject, monkeypatch):
     monkeypatch.setenv("NO_PROXY", loopback_hub.NO_PROXY)
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"http://127.0.0.1:{server.getsockname()[1]}"

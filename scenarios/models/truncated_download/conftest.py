@@ -1,7 +1,5 @@
 """A hub with a model in two shards, in two revisions."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,10 +1,6 @@
-"""Broken remedies of truncated-download, and stacks that differ."""
-
-from __future__ import annotations
-
 from pathlib import Path
 
-from mutants import broken, fails, mutant
+from mutants import broken, fails, replaces
 
 
 @broken(only="test_g")
@@ -25,22 +21,11 @@ def only_sizes_are_compared(model, directory, revision, endpoint, attempts):
     return Path(directory)
 
 
-@mutant("absent", only="test_connection_breaks")
-def the_connection_holds(monkeypatch):
+@replaces("absent", ".test_truncated_download.download", only="test_connection_breaks")
+def the_connection_holds(original, hub, folder):
     """That of the failing act; the guards have their own."""
-    from pytest_rlregress.scenarios.models.truncated_download import test_truncated_download as scenario
-
-    download = scenario.download
-
-    def fixed(hub, folder):
-        hub.faults.clear()
-        return download(hub, folder)
-
-    monkeypatch.setattr(scenario, "download", fixed)
+    hub.faults.clear()
+    return original(hub, folder)
 
 
-@mutant("changed", only="test_connection_breaks")
-def the_client_fails_otherwise(monkeypatch):
-    import huggingface_hub
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
+replaces("changed", "huggingface_hub.snapshot_download", only="test_connection_breaks")(fails)

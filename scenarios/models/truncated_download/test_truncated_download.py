@@ -1,7 +1,3 @@
-"""The connection breaks in one of two shards: what the hub client says, what it keeps, and what loads afterwards."""
-
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,9 +1,6 @@
 """A model in two shards on a hub on loopback, of which one does not come whole."""
 
-from __future__ import annotations
-
 import hashlib
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,9 +27,7 @@ def serving(monkeypatch, models, cache):
     impatient = SimpleNamespace(sleep=lambda seconds: None)
     monkeypatch.setattr(huggingface_hub.file_download, "time", impatient)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
-    monkeypatch.setenv("HF_TOKEN", "hf_loopback")  # is for the hub alone: the host that has the shards refuses it
-    with loopback_hub.start(models) as hub, tempfile.TemporaryDirectory() as cache:  # and none of the home
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", cache)
+    with loopback_hub.start(models) as hub:
         hub.make_default(monkeypatch)
         yield hub
 

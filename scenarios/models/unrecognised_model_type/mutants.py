@@ -1,8 +1,4 @@
-"""Broken remedies of unrecognised-model-type, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, fails, mutant
+from mutants import broken, fails, mutant, replaces
 from pytest_rlregress.remedies.models import check_model_type
 
 
@@ -27,8 +23,4 @@ def ministral3_is_unknown(monkeypatch):
     monkeypatch.delitem(CONFIG_MAPPING._mapping, "ministral3")
 
 
-@mutant("changed")
-def config_fails_otherwise(monkeypatch):
-    from transformers import AutoConfig
-
-    monkeypatch.setattr(AutoConfig, "from_pretrained", fails)
+replaces("changed", "transformers.AutoConfig.from_pretrained")(fails)

@@ -1,8 +1,4 @@
-"""Broken remedies of vision-language-auto-class, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, fails, mutant
+from mutants import broken, fails, mutant, replaces
 
 
 @broken(only="test_loads_whole")
@@ -26,9 +22,4 @@ def causal_lm_takes_it(monkeypatch):
     monkeypatch.setitem(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "qwen3_vl", "Qwen3VLForConditionalGeneration")
 
 
-@mutant("changed")
-def causal_lm_fails_otherwise(monkeypatch):
-    from transformers import AutoModelForCausalLM
-
-    for name in ("from_pretrained", "from_config"):
-        monkeypatch.setattr(AutoModelForCausalLM, name, fails)
+replaces("changed", "transformers.AutoModelForCausalLM.from_pretrained")(fails)

@@ -1,7 +1,3 @@
-"""The disk is full while transformers' Trainer saves: what is left has the highest number, and resuming takes it."""
-
-from __future__ import annotations
-
 import resource
 import shutil
 from contextlib import contextmanager
@@ -81,7 +77,7 @@ def test_resume_from_the_last_whole_one(subject, tiny_model, tmp_path, bytes_lef
 
 
 @pytest.mark.guards("checkpoint-half-written")
-def test_file_is_cut_short(subject, tiny_model, tmp_path):
+def test_passes_over_a_checkpoint_with_a_cut_file(subject, tiny_model, tmp_path):
     """Any of the files that are read, as a copy leaves it that was broken off."""
     trainer(tmp_path, tiny_model, steps=2).train()
     one, two = (tmp_path / f"checkpoint-{step}" for step in (1, 2))

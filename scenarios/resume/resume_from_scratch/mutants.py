@@ -1,8 +1,6 @@
-"""Broken remedies of resume-from-scratch, and stacks that differ."""
+from pathlib import Path
 
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.resume import latest_checkpoint
 
 
@@ -21,20 +19,11 @@ def newest_by_number(folder, ranks=None):
     return steps[max(steps)]
 
 
-@mutant("absent", only="tracker-left-behind")
-def verl_looks_at_the_folders(monkeypatch):
-    from pathlib import Path
-
-    from verl.trainer.ppo.v1 import trainer_base
-
-    monkeypatch.setattr(trainer_base, "find_latest_ckpt_path", lambda folder: str(latest_checkpoint(Path(folder))))
+replaces("absent", "verl.trainer.ppo.v1.trainer_base.find_latest_ckpt_path", only="tracker-left-behind")(
+    lambda folder: str(latest_checkpoint(Path(folder)))
+)
 
 
-@mutant("changed", only="test_auto")
-def verl_refuses(monkeypatch):
-    from verl.trainer.ppo.v1 import trainer_base
-
-    def find(folder):
-        raise RuntimeError("no tracker file")
-
-    monkeypatch.setattr(trainer_base, "find_latest_ckpt_path", find)
+@replaces("changed", "verl.trainer.ppo.v1.trainer_base.find_latest_ckpt_path", only="test_auto")
+def verl_refuses(folder):
+    raise RuntimeError("no tracker file")

@@ -1,7 +1,5 @@
 """A folder without a checkpoint is the first run."""
 
-from __future__ import annotations
-
 
 def test_first_run(subject, tmp_path):
     """A folder that only resembles a checkpoint does not count."""

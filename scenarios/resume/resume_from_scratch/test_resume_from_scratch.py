@@ -1,12 +1,9 @@
-"""Where verl's tracker file is gone, or names a folder that is, the run begins at step 0 beside its checkpoints."""
-
-from __future__ import annotations
-
 import shutil
 
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 on torch 2.13
@@ -65,8 +62,6 @@ def test_path_with_a_slash(tiny_model, tmp_path):
 @pytest.mark.needs("verl")
 @pytest.mark.parametrize("change", CHANGES)
 def test_newest_that_is_there(subject, tiny_model, tmp_path, monkeypatch, change):
-    import torch
-
     weights = saved(tmp_path, tiny_model)
     happens, step = CHANGES[change]
     happens(tmp_path)

@@ -1,9 +1,6 @@
-"""A checkpoint of verl's FSDP is one file a rank and is read by as many ranks only."""
-
-from __future__ import annotations
-
 import pytest
 
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
 
 # torchdata 0.11 on torch 2.13
@@ -30,7 +27,7 @@ def test_another_number_of_ranks(tiny_model, tmp_path, before, after):
 
 @pytest.mark.guards("resume-world-size")
 @RANKS
-def test_refused_beforehand(subject, tiny_model, tmp_path, before, after):
+def test_rejects_another_number_of_ranks(subject, tiny_model, tmp_path, before, after):
     """Also where an older checkpoint would do: weeks would be lost unseen."""
     saved(tmp_path, tiny_model, after, step=8)
     saved(tmp_path, tiny_model, before)
@@ -42,8 +39,6 @@ def test_refused_beforehand(subject, tiny_model, tmp_path, before, after):
 @pytest.mark.guards("resume-world-size")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_every_rank_gets_its_own(subject, tiny_model, tmp_path, ranks):
-    import torch
-
     weights = saved(tmp_path, tiny_model, ranks)
     path = subject(tmp_path, ranks)
     for rank in range(ranks):
@@ -54,7 +49,7 @@ def test_every_rank_gets_its_own(subject, tiny_model, tmp_path, ranks):
 
 @pytest.mark.guards("resume-world-size", fidelity="injected")
 @pytest.mark.parametrize("kind", ["model", "optim", "extra_state"])
-def test_shard_of_a_rank_is_missing(subject, tiny_model, tmp_path, kind):
+def test_rejects_a_missing_shard(subject, tiny_model, tmp_path, kind):
     """As where each machine of several saved on a disk of its own."""
     saved(tmp_path, tiny_model, 2)
     (tmp_path / "global_step_9" / "actor" / f"{kind}_world_size_2_rank_1.pt").unlink()

@@ -1,10 +1,6 @@
-"""Broken remedies of retention-after-resume, and stacks that differ."""
-
-from __future__ import annotations
-
 import shutil
 
-from mutants import broken, mutant
+from mutants import broken, replaces
 
 
 @broken(only="alone-1")
@@ -12,7 +8,7 @@ def removes_nothing(folder, keep):
     return []
 
 
-@broken(only="test_what_stays")
+@broken(only="test_removes_whole")
 def by_name(folder, keep):
     paths = sorted(folder.glob("global_step_*"), key=str)[:-keep]
     for path in paths:
@@ -20,24 +16,14 @@ def by_name(folder, keep):
     return paths
 
 
-@mutant("absent")
-def verl_looks_at_the_disk(monkeypatch):
+@replaces("absent", "verl.utils.checkpoint.checkpoint_manager.BaseCheckpointManager.register_checkpoint")
+def verl_looks_at_the_disk(self, new_path, max_ckpt_to_keep):
     from pathlib import Path
 
-    from verl.utils.checkpoint.checkpoint_manager import BaseCheckpointManager
-
-    def register(self, new_path, max_ckpt_to_keep):
-        actors = sorted(Path(new_path).parents[1].glob("*/actor"), key=lambda path: int(path.parent.name[12:]))
-        self.remove_previous_save_local_path([*map(str, actors[:-max_ckpt_to_keep])] if max_ckpt_to_keep else [])
-
-    monkeypatch.setattr(BaseCheckpointManager, "register_checkpoint", register)
+    actors = sorted(Path(new_path).parents[1].glob("*/actor"), key=lambda path: int(path.parent.name[12:]))
+    self.remove_previous_save_local_path([*map(str, actors[:-max_ckpt_to_keep])] if max_ckpt_to_keep else [])
 
 
-@mutant("changed")
-def disk_is_full(monkeypatch):
-    import torch
-
-    def save(*what):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", save)
+@replaces("changed", "torch.save")
+def disk_is_full(*what):
+    raise OSError(28, "No space left on device")

@@ -1,10 +1,7 @@
-"""verl counts the checkpoints of its own process: after a resume those of the earlier run stay for ever."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.resume.verl_run import verl_run
 
 # torchdata 0.11 on torch 2.13
@@ -39,8 +36,6 @@ def test_checkpoints_to_keep(tiny_model, tmp_path, keep):
 @KEEP
 @pytest.mark.parametrize("own", [True, False], ids=["with-verl's", "alone"])
 def test_as_many_as_asked_for(subject, tiny_model, tmp_path, keep, own):
-    import torch
-
     run_and_resume(tmp_path, tiny_model, keep if own else None, lambda: subject(tmp_path, keep))
     assert actors(tmp_path) == [10, 11][-keep:]
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {f"global_step_{s}" for s in actors(tmp_path)}
@@ -53,8 +48,6 @@ def test_as_many_as_asked_for(subject, tiny_model, tmp_path, keep, own):
 @pytest.mark.guards("retention-after-resume")
 def test_checkpoints_of_the_sft_trainer(subject, tiny_model, tmp_path):
     """Its shards are in global_step_N itself, and data_0.pt, of its first data rank, comes last."""
-    import torch
-
     with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
         for step in (8, 9, 10):
             run.actor.save_checkpoint(local_path=str(tmp_path / f"global_step_{step}"), global_step=step)
@@ -69,7 +62,7 @@ def files_in(folder):
 
 
 @pytest.mark.guards("retention-after-resume")
-def test_what_stays(subject, tiny_model, tmp_path):
+def test_removes_whole_old_checkpoints_only(subject, tiny_model, tmp_path):
     """By number; what is being written, what is not whole among those kept, and what isn't a checkpoint."""
     with verl_run(tmp_path, tiny_model("qwen2").model()) as run:
         for step in (8, 9, 10, 100):

@@ -1,10 +1,7 @@
-"""Broken remedies of fork-after-cuda, and stacks that differ."""
-
-from __future__ import annotations
-
 import sys
 
-from mutants import broken, failing, mutant
+from mutants import broken, failing, replaces
+from pytest_rlregress.scenarios.lazy import torch
 
 
 @broken(only="test_choice[")
@@ -18,14 +15,9 @@ def always_spawn():
     return "spawn"
 
 
-@mutant("absent", only="test_worker_of")
-def vllm_asks_for_the_fork(monkeypatch):
-    import torch
-
-    asked = "vllm.utils.system_utils.cuda_is_initialized"
-    monkeypatch.setattr(asked, lambda: torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork())
-
-
-@mutant("changed", only="test_worker_of")
-def cuda_fails_otherwise(monkeypatch):
-    monkeypatch.setattr("torch.cuda.init", failing(RuntimeError("CUDA error: unspecified launch failure")))
+replaces("absent", "vllm.utils.system_utils.cuda_is_initialized", only="test_worker_of")(
+    lambda: torch.cuda.is_initialized() or torch.cuda._is_in_bad_fork()
+)
+replaces("changed", "torch.cuda.init", only="test_worker_of")(
+    failing(RuntimeError("CUDA error: unspecified launch failure"))
+)

@@ -1,13 +1,11 @@
-"""A process forked after CUDA was used cannot use it: vLLM asks whether it was, not whether a parent did."""
-
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re
 from contextlib import suppress
 
 import pytest
+
+from pytest_rlregress.scenarios.lazy import torch
 
 GPU = pytest.mark.hw(capability=">=8.0")
 VARIABLE = "VLLM_WORKER_MULTIPROC_METHOD"
@@ -16,8 +14,6 @@ VARIABLE = "VLLM_WORKER_MULTIPROC_METHOD"
 @pytest.fixture
 def cuda_in_use(monkeypatch):
     """What CUDA tells torch once it was initialised, here and in forked processes; what decides by that is real."""
-    import torch
-
     process = os.getpid()
     monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
     monkeypatch.setattr(torch.cuda, "_initialized", True)
@@ -27,8 +23,6 @@ def cuda_in_use(monkeypatch):
 
 def use_cuda():
     """What a worker does first. Where there is no CUDA it fails too, but not before it has looked for a fork."""
-    import torch
-
     try:
         torch.cuda.init()
     except (AssertionError, RuntimeError) as error:
@@ -118,8 +112,6 @@ def test_choice_without_cuda(subject):
 @pytest.mark.isolated(stall=30)  # the engine's error is logged in a process of its own, well before it is raised here
 @pytest.mark.reproduces("fork-after-cuda", fidelity="real")
 def test_engine_of_a_forked_process(tiny_qwen):
-    import torch
-
     torch.cuda.init()
     run_forked(start_engine, tiny_qwen.directory)
 
@@ -129,8 +121,6 @@ def test_engine_of_a_forked_process(tiny_qwen):
 @pytest.mark.isolated
 @pytest.mark.guards("fork-after-cuda", fidelity="real")
 def test_engine_beside_cuda(tiny_qwen, monkeypatch, subject):
-    import torch
-
     torch.cuda.init()
     monkeypatch.delenv(VARIABLE, raising=False)
     assert run_forked(start_worker, subject) == "spawn"

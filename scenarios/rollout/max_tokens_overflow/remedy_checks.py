@@ -1,7 +1,5 @@
 """The clamp leaves all the room that there is, and refuses where there is none."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -15,7 +13,7 @@ from pytest_rlregress.scenarios.rollout.max_tokens_overflow.test_max_tokens_over
 )
 
 
-def test_nothing_is_asked_for(subject):
+def test_rejects_a_request_for_no_token(subject):
     with pytest.raises(ValueError):  # noqa: PT011, the words are the subject's
         subject(0, PROMPT_LENGTH, LIMIT)
 
@@ -26,5 +24,5 @@ def test_nothing_is_asked_for(subject):
 @example(1, LIMIT, LIMIT)
 @example(MAX_TOKENS, LIMIT + 1, LIMIT)
 @settings(EXAMPLES, max_examples=200)
-def test_arithmetic(subject, max_tokens, prompt_length, max_model_len):
+def test_clamp_leaves_all_the_room(subject, max_tokens, prompt_length, max_model_len):
     check_clamped(subject, max_tokens, prompt_length, max_model_len)

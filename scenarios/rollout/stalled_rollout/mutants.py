@@ -1,11 +1,5 @@
-"""Broken remedies of stalled-rollout, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, failing, mutant
+from mutants import broken, failing, replaces
 from pytest_rlregress.remedies.rollout import watch_engine_log
-
-STALLED = "pytest_rlregress.scenarios.rollout.stalled_rollout.test_stalled_rollout"
 
 
 @broken(only="engine-died")
@@ -23,20 +17,15 @@ def from_the_start(log, patience):
     return check
 
 
-@mutant("absent")
-def server_serves_what_does_not_fit(monkeypatch):
+@replaces("absent", ".test_stalled_rollout.complete")
+def server_serves_what_does_not_fit(server, prompt_length, max_tokens):
     """An answer stands in for the served one, which would take long."""
     from pytest_rlregress.scenarios.rollout.max_tokens_overflow.test_max_tokens_overflow import LIMIT, complete
 
-    def served(server, prompt_length, max_tokens):
-        if prompt_length < LIMIT < prompt_length + max_tokens:
-            complete(server, prompt_length, 1)
-            return max_tokens
-        return complete(server, prompt_length, max_tokens)
-
-    monkeypatch.setattr(f"{STALLED}.complete", served)
+    if prompt_length < LIMIT < prompt_length + max_tokens:
+        complete(server, prompt_length, 1)
+        return max_tokens
+    return complete(server, prompt_length, max_tokens)
 
 
-@mutant("changed")
-def orchestrator_fails_otherwise(monkeypatch):
-    monkeypatch.setattr(f"{STALLED}.complete", failing(TypeError("create() got an unexpected keyword argument")))
+replaces("changed", ".test_stalled_rollout.complete")(failing(TypeError("create() got an unexpected keyword argument")))

@@ -1,7 +1,5 @@
 """The watchdog quotes an error that nothing took back, and says nothing of anything else."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from contextlib import suppress

@@ -1,7 +1,3 @@
-"""The server refuses every rollout, the trainer swallows that and waits: 0/8 rollouts for ever, and no word of why."""
-
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

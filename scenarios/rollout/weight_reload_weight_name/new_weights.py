@@ -1,8 +1,9 @@
 """What tells whether an engine has new weights: its log-probabilities are those of a model that has them."""
 
-from __future__ import annotations
-
 import re
+
+from pytest_rlregress.agreement import logprobs
+from pytest_rlregress.scenarios.lazy import torch
 
 SEQUENCES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(32)] for start in range(8)]
 # Nats a token, mean. Measured: bfloat16 0.005 (Qwen3-MoE) and 0.011 (gpt-oss), other weights 0.7, old sinks 0.14.
@@ -19,24 +20,11 @@ def tolerance():
 
 def logprobs_of(model):
     """What the trainer's model says of the sequences, as the engine does."""
-    import torch
-
-    ids = torch.tensor(SEQUENCES)
-    logprobs = model(input_ids=ids).logits.detach().log_softmax(-1)
-    return logprobs[:, :-1].gather(-1, ids[:, 1:, None])[..., 0].tolist()
-
-
-def distance(one, other):
-    """Mean |Δ log-probability| of a token, in nats."""
-    import numpy as np
-
-    return float(np.abs(np.subtract(one, other)).mean())
+    return logprobs.token_logprobs(model, SEQUENCES)
 
 
 def after_an_update(model):
     """The model after an update that moved every parameter."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.data += 0.05 * torch.randn(parameter.shape, generator=generator)

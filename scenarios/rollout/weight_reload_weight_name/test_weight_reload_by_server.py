@@ -1,21 +1,21 @@
 """New weights for a running server, by its endpoints: refused, or an old head and an old cache without an error."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event
 
 import pytest
 
+from pytest_rlregress import remedies
+from pytest_rlregress.agreement.logprobs import mean_gap, token_logprobs
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.waiting import wait_for_condition
 from pytest_rlregress.remedies.rollout import reload_weights_by_server
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights import (
     LONG,
     SEQUENCES,
     after_an_update,
-    distance,
     generated_by_server,
     logprobs_of,
     requests_run,
@@ -66,15 +66,12 @@ def call(server, method, **arguments):
 
 def check_has(server, model):
     """Scoring never uses the cache, generation may: both are of the model."""
-    import torch
-
-    off = distance(scored_by_server(server, SEQUENCES), logprobs_of(model))
+    off = mean_gap(scored_by_server(server, SEQUENCES), logprobs_of(model))
     if not off < tolerance():
         silent(f"{off:.3f} nats a token from the model with the new weights, and no error")
     ids, logprobs = generated_by_server(server, [LONG], GENERATED)[0]
-    sequence = torch.tensor([LONG + ids])
-    wanted = model(input_ids=sequence).logits.detach().log_softmax(-1)[0, -len(ids) - 1 : -1]
-    off = distance(logprobs, wanted.gather(-1, torch.tensor(ids)[:, None])[:, 0].tolist())
+    [wanted] = token_logprobs(model, [LONG + ids])
+    off = mean_gap([logprobs], [wanted[-len(ids) :]])
     if not off < tolerance():
         silent(f"{off:.3f} nats a token from the model with the new weights, and no error: cached")
 
@@ -98,10 +95,6 @@ def test_reload_from_a_folder(server, trained, tmp_path, with_head):
 @pytest.mark.guards("weight-reload-weight-name")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_update_arrives(server, tiny_qwen, trained, tmp_path, dtype):
-    import torch
-
-    from pytest_rlregress import remedies
-
     for model in (trained, tiny_qwen.model(), trained):
         weights = [(name, tensor.to(getattr(torch, dtype))) for name, tensor in model.named_parameters()]
         remedies.reload_weights_by_server(server.base_url, iter(weights), tmp_path)
@@ -113,10 +106,6 @@ def test_update_arrives(server, tiny_qwen, trained, tmp_path, dtype):
 
 @pytest.mark.guards("weight-reload-weight-name")
 def test_refusals_are_told(server, tiny_qwen, trained):
-    import torch
-
-    from pytest_rlregress import remedies
-
     with pytest.raises(RuntimeError, match="VLLM_SERVER_DEV_MODE"):
         remedies.reload_weights_by_server(f"{server.base_url}/v1", trained.named_parameters())
     check_has(server, tiny_qwen.model())
@@ -128,8 +117,6 @@ def test_refusals_are_told(server, tiny_qwen, trained):
 
 @pytest.mark.guards("weight-reload-weight-name")
 def test_update_while_requests_run(server, trained):
-    from pytest_rlregress import remedies
-
     updated = Event()
 
     def generate_until_updated():

@@ -1,9 +1,6 @@
-"""New weights for a running engine: some paths die half-way, others leave it with old or garbled weights, silently."""
-
-from __future__ import annotations
-
 import pytest
 
+from pytest_rlregress.agreement.logprobs import mean_gap
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model, vllm_engine
 from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights import (
@@ -11,7 +8,6 @@ from pytest_rlregress.scenarios.rollout.weight_reload_weight_name.new_weights im
     SEQUENCES,
     TOLERANCE,
     after_an_update,
-    distance,
     logprobs_of,
     tolerance,
 )
@@ -26,7 +22,7 @@ EVERY_KIND = pytest.mark.parametrize("experts", ["qwen3-moe", "gpt-oss"], indire
 
 
 def check_reloaded(engine, wanted, most=TOLERANCE):
-    off = distance(engine.logprobs(SEQUENCES), wanted)
+    off = mean_gap(engine.logprobs(SEQUENCES), wanted)
     if not off < most:
         silent(f"{off:.3f} nats a token from the model with the new weights, and no error")
 
@@ -41,13 +37,13 @@ def check_cache(engine):
     """Generation may use what is cached of a prompt, scoring never does: they agree where it is of these weights."""
     [completion] = engine.generate([LONG], 8, temperature=0.0, ignore_eos=True)
     [scored] = engine.logprobs([LONG + completion.ids])
-    off = distance([completion.logprobs], [scored[-len(completion.ids) :]])
+    off = mean_gap([completion.logprobs], [scored[-len(completion.ids) :]])
     assert off < TOLERANCE, f"generated as if by other weights, {off:.3f} nats a token: the cache is of the old ones"
 
 
 def check_updates(engine, reload, old, new, most=TOLERANCE):
     """Every update arrives, the one after it too; ``old`` and ``new`` are weights and what a model with them says."""
-    assert distance(old[1], new[1]) > 10 * TOLERANCE, "the two models are too alike to tell"
+    assert mean_gap(old[1], new[1]) > 10 * TOLERANCE, "the two models are too alike to tell"
     for weights, wanted in (new, old, new):
         reload(engine.llm, iter(weights.items()))
         check_reloaded(engine, wanted, most)

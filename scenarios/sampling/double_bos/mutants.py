@@ -1,34 +1,22 @@
-"""Broken remedies of double-bos, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, failing, mutant
+from mutants import broken, failing, replaces
 
 
-@broken(only="test_rendered")
+@broken(only="test_rendered_text")
 def tokenizer_as_it_is(tokenizer, text):
     return tokenizer.encode(text)
 
 
-@broken(only="test_plain")
+@broken(only="test_plain_text")
 def never_special(tokenizer, text):
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-@mutant("absent", only="test_text_for_the_trainer")
-def tokenizer_looks_first(monkeypatch):
-    from transformers import PreTrainedTokenizerFast
-
-    call = PreTrainedTokenizerFast.__call__
-
-    def looking(self, text, **options):
-        written = bool(self.bos_token) and isinstance(text, str) and text.startswith(self.bos_token)
-        return call(self, text, **{"add_special_tokens": not written, **options})
-
-    monkeypatch.setattr(PreTrainedTokenizerFast, "__call__", looking)
+@replaces("absent", "transformers.PreTrainedTokenizerFast.__call__", only="test_text_for_the_trainer")
+def tokenizer_looks_first(original, self, text, **options):
+    written = bool(self.bos_token) and isinstance(text, str) and text.startswith(self.bos_token)
+    return original(self, text, **{"add_special_tokens": not written, **options})
 
 
-@mutant("changed", only="test_text_for_the_trainer")
-def template_fails(monkeypatch):
-    error = TypeError("can only concatenate str (not 'NoneType') to str")
-    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.apply_chat_template", failing(error))
+replaces("changed", "transformers.PreTrainedTokenizerFast.apply_chat_template", only="test_text_for_the_trainer")(
+    failing(TypeError("can only concatenate str (not 'NoneType') to str"))
+)

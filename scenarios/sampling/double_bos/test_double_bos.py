@@ -1,14 +1,9 @@
-"""The chat template writes a beginning-of-text token, and the tokenizer puts another before it."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
-from pytest_rlregress.scenarios.sampling.rollouts import ENGINE, PUBLISHED, run
+from pytest_rlregress.scenarios.sampling.rollouts import PUBLISHED, run
 
 MESSAGES = [{"role": "user", "content": "What is 48 divided by 6?"}]
-FAMILIES = ["llama3", "deepseek-r1-distill", "qwen2.5"]
 
 
 def rendered(tokenizer):
@@ -40,7 +35,6 @@ def check_beginning(tokenizer, text, ids):
         silent(f"a prompt that begins with {found} beginning-of-text tokens, rendered with {written}")
 
 
-@ENGINE
 @PUBLISHED
 @pytest.mark.reproduces("double-bos")
 def test_text_for_the_engine(published_engine, published_tokenizer):
@@ -55,7 +49,6 @@ def test_text_for_the_trainer(published_tokenizer):
     check_beginning(published_tokenizer, text, published_tokenizer(text)["input_ids"])
 
 
-@ENGINE
 @PUBLISHED
 @pytest.mark.guards("double-bos")
 def test_engine_and_trainer_have_the_same_prompt(published_engine, published_tokenizer, subject):
@@ -81,13 +74,13 @@ def tokenizer_of(sharp_qwen, family, puts):
     return tokenizer
 
 
-CASES = [(family, puts) for family in FAMILIES for puts in ("$A", "bos $A", "bos $A eos")]
-CASES = [(family, puts) for family, puts in CASES if family != "qwen2.5" or "bos" not in puts] + [("qwen2.5", "$A eos")]
+CASES = [(family, puts) for family in ("llama3", "deepseek-r1-distill") for puts in ("$A", "bos $A", "bos $A eos")]
+CASES += [("qwen2.5", "$A"), ("qwen2.5", "$A eos")]
 
 
 @pytest.mark.guards("double-bos")
 @pytest.mark.parametrize(("family", "puts"), CASES)
-def test_rendered(sharp_qwen, subject, family, puts):
+def test_rendered_text_keeps_its_bos(sharp_qwen, subject, family, puts):
     tokenizer = tokenizer_of(sharp_qwen, family, puts)
     assert subject(tokenizer, rendered(tokenizer)) == ids_of_chat(tokenizer)
 
@@ -95,7 +88,7 @@ def test_rendered(sharp_qwen, subject, family, puts):
 @pytest.mark.guards("double-bos")
 @pytest.mark.parametrize("text", ["What is 48 divided by 6?", "", " a\n"], ids=["question", "nothing", "spaces"])
 @pytest.mark.parametrize(("family", "puts"), CASES)
-def test_plain(sharp_qwen, subject, family, puts, text):
+def test_plain_text_gets_one_bos(sharp_qwen, subject, family, puts, text):
     """What was trained on with a token before it is to be continued with one before it, and none behind."""
     tokenizer = tokenizer_of(sharp_qwen, family, puts)
     first = [tokenizer.bos_token_id] if "bos" in puts else []
@@ -103,7 +96,7 @@ def test_plain(sharp_qwen, subject, family, puts, text):
 
 
 @pytest.mark.guards("double-bos")
-def test_written_further_on(sharp_qwen, subject):
+def test_bos_further_on_stays(sharp_qwen, subject):
     """Examples in a prompt, each with its own token: these stay."""
     tokenizer = tokenizer_of(sharp_qwen, "llama3", "bos $A")
     bos, text = tokenizer.bos_token, tokenizer.encode("one", add_special_tokens=False)

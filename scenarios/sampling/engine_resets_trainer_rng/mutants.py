@@ -1,28 +1,20 @@
-"""Broken remedies of engine-resets-trainer-rng, and stacks that differ."""
-
-from __future__ import annotations
-
 import random
 from contextlib import contextmanager
 
-from mutants import broken, mutant
+from mutants import broken, replaces
+from pytest_rlregress.scenarios.lazy import np, torch
 
 
-@broken(only="test_whatever")
+@broken(only="test_draws_go_on")
 @contextmanager
 def torch_alone():
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         yield
 
 
-@broken(only="test_block_that_fails")
+@broken(only="block_that_fails")
 @contextmanager
 def where_nothing_fails():
-    import numpy as np
-    import torch
-
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     yield
     random.setstate(states[0])
@@ -30,14 +22,7 @@ def where_nothing_fails():
     torch.set_rng_state(states[2])
 
 
-@mutant("absent", only="test_start")
-def worker_seeds_nothing(monkeypatch):
-    monkeypatch.setattr("vllm.v1.worker.cpu_worker.set_random_seed", lambda seed: None)
-
-
-@mutant("changed", only="test_start")
-def worker_seeds_otherwise(monkeypatch):
-    from vllm.v1.worker import cpu_worker
-
-    real = cpu_worker.set_random_seed
-    monkeypatch.setattr(cpu_worker, "set_random_seed", lambda seed: real(seed + 1))
+replaces("absent", "vllm.v1.worker.cpu_worker.set_random_seed", only="test_start")(lambda seed: None)
+replaces("changed", "vllm.v1.worker.cpu_worker.set_random_seed", only="test_start")(
+    lambda original, seed: original(seed + 1)
+)

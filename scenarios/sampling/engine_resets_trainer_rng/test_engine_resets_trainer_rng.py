@@ -1,23 +1,16 @@
-"""An engine that starts in the trainer's process seeds the trainer's generators: its own seed no longer counts."""
-
-from __future__ import annotations
-
 import random
 from contextlib import ExitStack
 
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import np, torch
 from pytest_rlregress.scenarios.sampling.rollouts import STARTS
 
-ENGINE = pytest.mark.needs("vllm-engine")
 TRAINER_SEED = 12345
 
 
 def seed_all(seed):
-    import numpy as np
-    import torch
-
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -25,9 +18,6 @@ def seed_all(seed):
 
 def draws():
     """What each generator gives next. The normal ones first: a second one may lie ready from an earlier draw."""
-    import numpy as np
-    import torch
-
     return {
         "random": [random.gauss(0, 1), random.random()],
         "numpy": [np.random.normal(), np.random.rand()],
@@ -43,7 +33,6 @@ def engine_on(model, say):
     return vllm_engine.start(model.directory, say=say, seed=EngineArgs.seed)  # as where none is given
 
 
-@ENGINE
 @STARTS
 @pytest.mark.reproduces("engine-resets-trainer-rng")
 def test_start(sharp_qwen, progress):
@@ -57,15 +46,11 @@ def test_start(sharp_qwen, progress):
     with engine_on(sharp_qwen, progress):
         found = draws()
     reset = [name for name in found if found[name] != trainers[name]]
-    from_where = f"from the engine's seed {EngineArgs.seed}"
-    if any(found[name] != engines[name] for name in reset):
-        from_where = "from elsewhere"
     if reset:
-        assert from_where != "from elsewhere", f"{', '.join(reset)} went on from neither's seed"
-        silent(f"after the start of the engine {', '.join(reset)} went on {from_where}")
+        assert all(found[name] == engines[name] for name in reset), f"{', '.join(reset)} went on from neither's seed"
+        silent(f"after the start of the engine {', '.join(reset)} went on from the engine's seed {EngineArgs.seed}")
 
 
-@ENGINE
 @STARTS
 @pytest.mark.guards("engine-resets-trainer-rng")
 def test_start_with_states_kept(sharp_qwen, progress, subject):
@@ -82,7 +67,7 @@ def test_start_with_states_kept(sharp_qwen, progress, subject):
 
 @pytest.mark.guards("engine-resets-trainer-rng")
 @pytest.mark.parametrize("used", ["just-seeded", "in-use"])
-def test_whatever_the_block_does(subject, used):
+def test_draws_go_on_as_before_the_block(subject, used):
     seed_all(TRAINER_SEED)
     if used == "in-use":
         draws()  # leaves a normal number ready
@@ -98,7 +83,7 @@ def test_whatever_the_block_does(subject, used):
 
 
 @pytest.mark.guards("engine-resets-trainer-rng")
-def test_block_that_fails(subject):
+def test_draws_go_on_after_a_block_that_fails(subject):
     seed_all(TRAINER_SEED)
     trainers = draws()
     seed_all(TRAINER_SEED)
@@ -114,9 +99,7 @@ def test_block_that_fails(subject):
 
 @pytest.mark.hw(capability=">=8.0")
 @pytest.mark.guards("engine-resets-trainer-rng")
-def test_cuda(subject):
-    import torch
-
+def test_draws_on_cuda_go_on(subject):
     torch.cuda.manual_seed_all(TRAINER_SEED)
     trainers = torch.rand(3, device="cuda").tolist()
     torch.cuda.manual_seed_all(TRAINER_SEED)

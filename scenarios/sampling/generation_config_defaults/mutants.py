@@ -1,13 +1,5 @@
-"""Broken remedies of generation-config-defaults, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, failing, mutant
+from mutants import broken, failing, replaces
 from pytest_rlregress.remedies.sampling import explicit_sampling
-
-
-def engine_fails_otherwise(monkeypatch):
-    monkeypatch.setattr("vllm.LLM.generate", failing(RuntimeError("EngineCore encountered an issue")))
 
 
 @broken(only="chosen_arrives")
@@ -26,11 +18,5 @@ def what_openai_knows(max_tokens, **chosen):
     }
 
 
-@mutant("absent", only="server")
-def nothing_is_filled(monkeypatch):
-    monkeypatch.setattr("vllm.config.ModelConfig.get_diff_sampling_param", lambda self: {})
-
-
-@mutant("changed", only="server")
-def engine_dies_of_a_default(monkeypatch):
-    engine_fails_otherwise(monkeypatch)
+replaces("absent", "vllm.config.ModelConfig.get_diff_sampling_param", only="server")(lambda self: {})
+replaces("changed", "vllm.LLM.generate", only="server")(failing(RuntimeError("EngineCore encountered an issue")))

@@ -1,7 +1,3 @@
-"""What a client leaves out the engine fills from the model's generation_config.json: it is another policy then."""
-
-from __future__ import annotations
-
 import inspect
 
 import pytest
@@ -9,7 +5,6 @@ import pytest
 from pytest_rlregress.agreement.logprobs import mean_gap
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import (
-    ENGINE,
     PROMPTS,
     PUBLISHED,
     completions_of,
@@ -39,7 +34,6 @@ def as_the_server(engine, body):
     return request.to_sampling_params(**arguments)
 
 
-@ENGINE
 @PUBLISHED
 @pytest.mark.reproduces("generation-config-defaults")
 @pytest.mark.parametrize("client", ["offline", "server"])
@@ -62,7 +56,6 @@ def test_fields_left_out(published_engine, trainer, client):
         )
 
 
-@ENGINE
 @PUBLISHED
 @pytest.mark.guards("generation-config-defaults")
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -80,7 +73,6 @@ def test_the_trainers_policy(published_engine, trainer, subject, client, tempera
     )
 
 
-@ENGINE
 @PUBLISHED
 @pytest.mark.guards("generation-config-defaults")
 @pytest.mark.parametrize(

@@ -1,13 +1,9 @@
-"""The model's head is larger than the tokenizer: what is sampled of the rest has no text, and is taken up again."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.sampling.rollouts import (
-    ENGINE,
     PROMPTS,
     PUBLISHED,
     completions_of,
@@ -34,7 +30,6 @@ def next_turn(engine, completions):
     return completions_of(run(engine, prompts, SamplingParams(max_tokens=1, temperature=0.0)))
 
 
-@ENGINE
 @PUBLISHED
 @pytest.mark.reproduces("out-of-vocabulary-token")
 def test_two_turns(published_engine, published_tokenizer):
@@ -47,13 +42,10 @@ def test_two_turns(published_engine, published_tokenizer):
         silent(f"{len(unknown)} of {len(ids)} sampled ids are none of the tokenizer's, and the next turn takes them")
 
 
-@ENGINE
 @PUBLISHED
 @pytest.mark.guards("out-of-vocabulary-token")
 @pytest.mark.parametrize("tokenizer", ["published_tokenizer", "gapped_tokenizer"])
 def test_only_what_has_text(request, published_engine, trainer, subject, tokenizer):
-    import torch
-
     tokenizer = request.getfixturevalue(tokenizer)
     allowed = subject(tokenizer, ROWS)
     completions = sample(published_engine, allowed_token_ids=allowed)
@@ -72,17 +64,17 @@ def test_only_what_has_text(request, published_engine, trainer, subject, tokeniz
 
 @pytest.mark.guards("out-of-vocabulary-token")
 @pytest.mark.parametrize("rows", [ROWS, 900, 850], ids=["padded", "equal", "smaller"])
-def test_ids_of_both(published_tokenizer, subject, rows):
+def test_ids_that_model_and_tokenizer_have(published_tokenizer, subject, rows):
     assert subject(published_tokenizer, rows) == list(range(min(rows, 900)))
 
 
 @pytest.mark.guards("out-of-vocabulary-token")
-def test_gap(gapped_tokenizer, subject):
+def test_ids_without_a_token_are_left_out(gapped_tokenizer, subject):
     assert subject(gapped_tokenizer, ROWS) == [*range(600), *range(700, 900)]
 
 
 @pytest.mark.guards("out-of-vocabulary-token")
-def test_added_tokens(sharp_qwen, subject):
+def test_added_tokens_count_where_the_model_has_rows(sharp_qwen, subject):
     tokenizer = sharp_qwen.tokenizer()
     tokenizer.add_tokens(["<tool>", "</tool>"])
     assert subject(tokenizer, ROWS + 64) == list(range(ROWS + 2))

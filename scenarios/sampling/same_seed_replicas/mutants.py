@@ -1,13 +1,5 @@
-"""Broken remedies of same-seed-replicas, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, failing, mutant
+from mutants import broken, failing, replaces
 from pytest_rlregress.remedies.sampling import request_seed
-
-
-def engine_fails_otherwise(monkeypatch):
-    monkeypatch.setattr("vllm.LLM.generate", failing(RuntimeError("EngineCore encountered an issue")))
 
 
 @broken(only="test_far_apart")
@@ -21,20 +13,11 @@ def step_and_copy_alone(seed, *place):
     return request_seed(seed, place[0], place[-1])
 
 
-@mutant("absent", only="test_copies")
-def copies_get_seeds_of_their_own(monkeypatch):
-    from vllm import LLM
-
-    generate = LLM.generate
-
-    def spread(self, prompts, params, **options):
-        for index, one in enumerate(params):
-            one.seed += index
-        return generate(self, prompts, params, **options)
-
-    monkeypatch.setattr(LLM, "generate", spread)
+@replaces("absent", "vllm.LLM.generate", only="test_copies")
+def copies_get_seeds_of_their_own(original, self, prompts, params, **options):
+    for index, one in enumerate(params):
+        one.seed += index
+    return original(self, prompts, params, **options)
 
 
-@mutant("changed", only="test_copies")
-def engine_dies_of_a_seed(monkeypatch):
-    engine_fails_otherwise(monkeypatch)
+replaces("changed", "vllm.LLM.generate", only="test_copies")(failing(RuntimeError("EngineCore encountered an issue")))

@@ -1,7 +1,5 @@
 """Seeds are far apart, and the same for the same place."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
 
 import pytest
@@ -32,6 +30,6 @@ def test_seeds_that_vllm_takes(subject, seed):
         assert 0 <= found < 2**63, f"{found} does not fit a signed 64-bit integer"
 
 
-def test_no_place(subject):
+def test_rejects_a_seed_without_a_place(subject):
     with pytest.raises(ValueError, match="place"):
         subject(1)

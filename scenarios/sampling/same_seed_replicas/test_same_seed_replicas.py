@@ -1,13 +1,7 @@
-"""Replicas of an engine, and copies of a request, that have the same seed sample the same completions."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.sampling.rollouts import PROMPTS, RAW, STARTS, completions_of, run
-
-ENGINE = pytest.mark.needs("vllm-engine")
 
 COPIES = 4
 
@@ -27,14 +21,12 @@ def check_different(completions, by):
         silent(f"{len(completions)} completions of a prompt by {by}, of which {different} differ")
 
 
-@ENGINE
 @RAW
 @pytest.mark.reproduces("same-seed-replicas")
 def test_copies_of_a_request(raw_engine):
     check_different(sample(raw_engine, [7] * COPIES), "copies of a request")
 
 
-@ENGINE
 @STARTS
 @pytest.mark.reproduces("same-seed-replicas")
 def test_replicas(sharp_qwen, progress):
@@ -49,7 +41,6 @@ def test_replicas(sharp_qwen, progress):
     check_different(completions, "replicas")
 
 
-@ENGINE
 @RAW
 @pytest.mark.guards("same-seed-replicas")
 def test_replicas_with_seeds_for_each_request(raw_engine, subject):

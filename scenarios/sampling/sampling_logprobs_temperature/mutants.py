@@ -1,16 +1,8 @@
-"""Broken remedies of sampling-logprobs-temperature, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, failing, mutant
+from mutants import broken, failing, mutant, replaces
 from pytest_rlregress.remedies.sampling import sampled_logprobs
 
 
-def engine_fails_otherwise(monkeypatch):
-    monkeypatch.setattr("vllm.LLM.generate", failing(RuntimeError("EngineCore encountered an issue")))
-
-
-@broken(only="test_as_in_float64")
+@broken(only="as_in_float64")
 def temperature_left_out(logits, ids, temperature):
     return sampled_logprobs(logits, ids, 1.0)
 
@@ -35,6 +27,4 @@ def default_is_processed(monkeypatch):
     monkeypatch.setattr(Sampler, "forward", processed)
 
 
-@mutant("changed", only="0.5")
-def engine_dies(monkeypatch):
-    engine_fails_otherwise(monkeypatch)
+replaces("changed", "vllm.LLM.generate", only="0.5")(failing(RuntimeError("EngineCore encountered an issue")))

@@ -1,15 +1,11 @@
-"""Behind top_p, top_k or min_p the engine's log-probabilities are of what was left; the trainer's are of everything."""
-
-from __future__ import annotations
-
 from statistics import median
 
 import pytest
 
 from pytest_rlregress.agreement.logprobs import mean_gap
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.sampling.rollouts import (
-    ENGINE,
     PROCESSED,
     logits_of,
     sample,
@@ -30,7 +26,6 @@ def median_gap(one, other):  # of a token, in nats
     return median(abs(a - b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True))
 
 
-@ENGINE
 @PROCESSED
 @pytest.mark.reproduces("truncated-support-logprobs")
 @pytest.mark.parametrize("sampling", TRUNCATIONS, ids=named)
@@ -47,7 +42,6 @@ def test_ratio(processed_engine, trainer, sampling):
         silent(f"sampled with {named(sampling)}, log-probabilities {off:.3f} nats a token {how} the trainer's")
 
 
-@ENGINE
 @PROCESSED
 @pytest.mark.guards("truncated-support-logprobs")
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.7}, *TRUNCATIONS, ALL_OF_THEM], ids=named)
@@ -85,8 +79,6 @@ CASES = [
 @pytest.mark.guards("truncated-support-logprobs")
 @pytest.mark.parametrize(("sampling", "probability"), CASES, ids=[named(sampling) or "none" for sampling, _ in CASES])
 def test_what_is_left(subject, sampling, probability):
-    import torch
-
     logits = torch.stack([logits_of(0.2, 0.4, 0.1, 0.3), logits_of(0.3, 0.1, 0.4, 0.2)], 1)  # two tokens of a row
     before = logits.clone()
     found = subject(logits, torch.tensor([[1, 2]]), **{"temperature": 1.0, **sampling})
@@ -97,10 +89,8 @@ def test_what_is_left(subject, sampling, probability):
 
 
 @pytest.mark.guards("truncated-support-logprobs")
-def test_on_the_border(subject):
+def test_ids_on_the_border_of_what_is_left(subject):
     """Of two ids as likely as each other both have all of the likeliest's share, and one has half before it."""
-    import torch
-
     logits, ids = torch.zeros(2, 2), torch.arange(2)
     mixed = torch.tensor([[0.0, 0.0], [5.0, 0.0]])
     assert subject(mixed, 0 * ids, 1.0, min_p=1.0).exp().tolist() == pytest.approx([0.5, 1.0])
@@ -110,10 +100,8 @@ def test_on_the_border(subject):
 
 
 @pytest.mark.guards("truncated-support-logprobs")
-def test_of_a_later_policy(subject):
+def test_later_policy_over_what_the_sampling_one_left(subject):
     """What was left is what the sampling policy left, and the gradient is of nothing else."""
-    import torch
-
     sampled_by, logits = logits_of(0.4, 0.3, 0.2, 0.1), logits_of(0.1, 0.2, 0.3, 0.4).requires_grad_()
     found = subject(logits, torch.tensor([1]), 1.0, top_k=2, sampled_by=sampled_by.requires_grad_())
     assert found.exp().item() == pytest.approx(0.2 / 0.3, rel=16 * 2**-24)
@@ -123,10 +111,8 @@ def test_of_a_later_policy(subject):
 
 
 @pytest.mark.guards("truncated-support-logprobs")
-def test_sampled_at_the_border(subject):
+def test_sampled_id_counts_at_the_border(subject):
     """The engine's rounding let it through: it has a probability, if not by the trainer's rounding."""
-    import torch
-
     found = subject(logits_of(0.4, 0.3, 0.2, 0.1), torch.tensor([2]), 1.0, top_k=2)
     assert found.exp().item() == pytest.approx(0.2 / 0.9, rel=16 * 2**-24)
 
@@ -137,9 +123,7 @@ def test_sampled_at_the_border(subject):
     [{"temperature": 0.0}, {"top_p": 0.0}, {"top_p": 1.1}, {"min_p": -0.1}, {"min_p": 1.1}, {"sampled_by": 3}, {}],
     ids=named,
 )
-def test_refused(subject, wrong):
-    import torch
-
+def test_rejects_settings_out_of_range(subject, wrong):
     wrong = {"sampled_by": logits_of(0.5, 0.3, 0.2)} if "sampled_by" in wrong else wrong
     ids = torch.tensor([1]) if wrong else torch.tensor([1, 1])
     with pytest.raises(ValueError, match=r"temperature|top_p|min_p|shape"):

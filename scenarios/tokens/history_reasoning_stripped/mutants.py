@@ -1,8 +1,4 @@
-"""Broken remedies of history-reasoning-stripped, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, fails, mutant
+from mutants import broken, fails, replaces
 from pytest_rlregress.remedies.masks import MaskedCompletion
 
 
@@ -16,7 +12,7 @@ def one_row_whatever_the_prompts(turns):
     return [row]
 
 
-@broken(only="test_any_turns")
+@broken(only="test_rows_of_any")
 def a_row_for_each_turn(turns):
     return [MaskedCompletion(list(prompt), list(sampled), [1] * len(sampled)) for prompt, sampled in turns]
 
@@ -30,15 +26,7 @@ def keeps_the_reasoning(tiny_qwen, family):
     return tokenizer
 
 
-@mutant("absent")
-def template_keeps_the_reasoning(monkeypatch):
-    from pytest_rlregress.scenarios.tokens.history_reasoning_stripped import test_history_reasoning_stripped as scenario
-
-    monkeypatch.setattr(scenario, "tokenizer_of", keeps_the_reasoning)
-
-
-@mutant("changed", only="test_rendered_for_training")
-def rendering_fails_otherwise(monkeypatch):
-    from transformers import PreTrainedTokenizerFast
-
-    monkeypatch.setattr(PreTrainedTokenizerFast, "apply_chat_template", fails)
+replaces("absent", ".test_history_reasoning_stripped.tokenizer_of")(keeps_the_reasoning)
+replaces("changed", "transformers.PreTrainedTokenizerFast.apply_chat_template", only="test_rendered_for_training")(
+    fails
+)

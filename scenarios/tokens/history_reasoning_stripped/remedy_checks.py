@@ -1,7 +1,5 @@
 """Each sampled token is trained on once, behind the tokens that it was sampled behind."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,5 +26,5 @@ def any_turns(draw):
 
 @given(turns=any_turns())
 @settings(EXAMPLES, max_examples=150)
-def test_any_turns(subject, turns):
+def test_rows_of_any_turns(subject, turns):
     check_rows(turns, subject(turns))

@@ -1,7 +1,3 @@
-"""The chat template drops the reasoning of earlier turns: what is trained on was not sampled, or not behind that."""
-
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -102,20 +98,3 @@ def check_rows(turns, rows):
 def test_every_turn_is_trained_on(tiny_qwen, subject, family, rollout):
     turns = rollout(tokenizer_of(tiny_qwen, family), family)
     check_rows(turns, subject(turns))
-
-
-@pytest.mark.guards("history-reasoning-stripped")
-@pytest.mark.needs("trl")
-@pytest.mark.parametrize("family", FAMILIES)
-def test_trained_behind_what_was_sampled_behind(sharp_qwen, subject, family):
-    model, tokenizer = sharp_qwen.model(), tokenizer_of(sharp_qwen, family)
-    turns = rendered_anew(tokenizer, family)
-    rows = subject(turns)
-    with one_thread():
-        then = logprobs.token_logprobs(model, [prompt + ids for prompt, ids in turns])
-        now = logprobs.token_logprobs(model, [row.prompt_ids + row.completion_ids for row in rows])
-        floor = logprobs.floor(model, [whole(turns[0])])
-    then = [value for row, (_, ids) in zip(then, turns, strict=True) for value in row[-len(ids) :]]
-    pairs = [(values[-len(row.completion_ids) :], row.completion_mask) for values, row in zip(now, rows, strict=True)]
-    now = [value for values, mask in pairs for value, trained in zip(values, mask, strict=True) if trained]
-    assert logprobs.mean_gap([then], [now]) <= 4 * floor

@@ -1,7 +1,3 @@
-"""Where the padding token is the one that ends a turn, a mask by id takes the end from what is trained on."""
-
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +5,7 @@ from hypothesis import strategies as st
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.tokens.turns import one_thread
 
 ANSWERS = ["It is 4.", "About half a million people.", "No."]
@@ -48,7 +45,6 @@ def test_model_learns_to_stop(tiny_qwen):
 
 def trained_by_heart(model, batch, rows):
     """The probability of the rows' ends, before training and once the other tokens' is 0.9: mean of a token."""
-    import torch
 
     def likely():
         """Of all tokens but the ends, and of these."""
@@ -78,25 +74,10 @@ def test_trained_to_stop(tiny_qwen, subject):
 
 
 @pytest.mark.guards("pad-is-eos")
-def test_loss_is_of_the_rows_alone(sharp_qwen, subject):
-    """The padded batch's loss is what the rows come to one by one, to within rounding."""
-    model, tokenizer = sharp_qwen.model(), sharp_qwen.tokenizer(FAMILY)
-    rows = ended(tokenizer)
-    with one_thread():
-        alone = [value for row in logprobs.token_logprobs(model, rows) for value in row]
-        loss = model(**subject(rows, tokenizer.pad_token_id)).loss.item()
-        floor = logprobs.floor(model, rows)
-    # 4 times: the floor is of a token, the loss has one more mean in float32.
-    assert abs(loss + sum(alone) / len(alone)) <= 4 * floor
-
-
-@pytest.mark.guards("pad-is-eos")
 @given(rows=st.lists(st.lists(st.integers(0, 3), max_size=5), max_size=4), pad=st.integers(0, 3))
 @settings(EXAMPLES, max_examples=100)
-def test_any_rows(subject, rows, pad):
+def test_rows_padded_by_length(subject, rows, pad):
     """Each row as it is, at the left: its ids, 1s and labels; behind it padding, 0s and -100."""
-    import torch
-
     batch = subject(rows, pad)
     longest = max(map(len, rows), default=0)
     for name, own, padding in (

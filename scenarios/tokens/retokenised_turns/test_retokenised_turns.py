@@ -1,7 +1,3 @@
-"""Sampled ids go through text into the next prompt or the trainer's batch, and come out as other ids."""
-
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -12,6 +8,7 @@ from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import LAYOUTS, conversation, conversations, documented
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.tokens.turns import one_thread, rendered
 
 EVERY_TEMPLATE = pytest.mark.parametrize("template", LAYOUTS)
@@ -21,8 +18,6 @@ TURNS, TOKENS = 16, 8
 
 def sampled_turns(model, tokenizer, prompt_ids):
     """Ids that the policy samples at temperature 1, padding and end of the turn taken off."""
-    import torch
-
     torch.manual_seed(0)
     prompts = torch.tensor([prompt_ids] * TURNS)
     sampled = model.generate(
@@ -98,7 +93,7 @@ def test_sampled_ids_stay(tiny_qwen, subject, template, messages, cuts):
 
 @EVERY_TEMPLATE
 @pytest.mark.guards("retokenised-turns")
-def test_turn_that_was_cut(tiny_qwen, subject, template):
+def test_cut_turn_gets_its_end(tiny_qwen, subject, template):
     """It gets the token that ends it, once, and the caller's list stays as it is."""
     tokenizer = tiny_qwen.tokenizer(template)
     cut = [*rendered(tokenizer, PROMPT), *tokenizer.encode("fou")]
@@ -107,16 +102,3 @@ def test_turn_that_was_cut(tiny_qwen, subject, template):
     assert subject(tokenizer, cut, [*PROMPT, ANSWER], [QUESTION]) == wanted
     assert wanted[: len(cut) + 1] == [*before, tokenizer.eos_token_id]
     assert cut == before
-
-
-@pytest.mark.guards("retokenised-turns")
-@pytest.mark.parametrize("fault", ["no assistant turn", "no end of turn"])
-def test_refused(tiny_qwen, subject, fault):
-    tokenizer, messages = tiny_qwen.tokenizer(), [*PROMPT, ANSWER]
-    ids = rendered(tokenizer, messages)
-    if fault == "no assistant turn":
-        messages = PROMPT
-    else:
-        tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    with pytest.raises(ValueError, match="assistant"):
-        subject(tokenizer, ids, messages, [QUESTION])

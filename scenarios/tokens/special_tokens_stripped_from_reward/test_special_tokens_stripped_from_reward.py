@@ -1,7 +1,3 @@
-"""The reward is given the completion without its special tokens, and looks for tags that are special tokens."""
-
-from __future__ import annotations
-
 import json
 import re
 
@@ -12,6 +8,7 @@ from hypothesis import strategies as st
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.scenarios.batch.masks import TEXT
+from pytest_rlregress.scenarios.lazy import np, torch
 
 # What is well-formed, by the token that begins it: <think> is one of the vocabulary's special tokens in some families
 # and an ordinary one in others, <|python_tag|> is special in Llama 3.1.
@@ -56,8 +53,6 @@ def well_formed(text):
 @EVERY_TAG
 @pytest.mark.reproduces("special-tokens-stripped-from-reward")
 def test_verl_reward_manager(tiny_qwen, tag):
-    import numpy as np
-    import torch
     from verl import DataProto
     from verl.workers.reward_manager.naive import NaiveRewardManager
 
@@ -120,7 +115,7 @@ def test_well_formed_is_rewarded(tiny_qwen, subject, tag, padding):
     padding=st.integers(0, 3),
 )
 @settings(EXAMPLES, max_examples=60)
-def test_text_is_whole(tiny_qwen, subject, template, pieces, ended, padding):
+def test_text_keeps_all_that_was_sampled(tiny_qwen, subject, template, pieces, ended, padding):
     """All that was sampled, character for character, but for the end of the turn and the padding at its end."""
     tokenizer = tokenizer_of(tiny_qwen, template)
     text = "".join(pieces)

@@ -1,7 +1,5 @@
 """A completion is cut short if the engine says so, or else if its last id isn't an end."""
 
-from __future__ import annotations
-
 import pytest
 
 
@@ -24,6 +22,6 @@ def test_each_way_to_end(subject, ids, reason, cut):
     assert subject([ids, [5]], [reason, "stop"], [2, 0]) == [cut, False]
 
 
-def test_reasons_of_other_completions(subject):
+def test_rejects_another_number_of_reasons(subject):
     with pytest.raises(ValueError, match=r"\b2 completions\b.*\b1\b"):
         subject([[7, 2], [8, 2]], ["stop"], [2])

@@ -1,7 +1,3 @@
-"""TRL holds a completion for cut short unless its last id is an end that it knows, whatever the engine says."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent

@@ -1,8 +1,4 @@
-"""Broken remedies of turn-separator-lost, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, fails, mutant
+from mutants import broken, fails, mutant, replaces
 
 
 @broken(only="test_as_the_family")
@@ -14,7 +10,7 @@ def added_by_itself_without_its_system_prompt(tokenizer, messages, added):
     return tokenizer.encode(text[len(one) - (len(two) - len(one)) :], add_special_tokens=False)
 
 
-@broken(only="test_tool_calls_apart")
+@broken(only="test_tool_calls_outside")
 def tool_calls_taken_for_context(tokenizer, messages, added):
     whole = [*messages[:-1], {**messages[-1], "content": "said"}, *added]
     text = tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
@@ -28,8 +24,4 @@ def model_type_is_known(monkeypatch):
     monkeypatch.setitem(wiring._MODEL_TYPE_TO_FAMILY, "llama", wiring.ContinuousTokenModelFamily.QWEN)
 
 
-@mutant("changed", only="test_agent_loop")
-def agent_loop_fails_otherwise(monkeypatch):
-    from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
-
-    monkeypatch.setattr(ToolAgentLoop, "run", fails)
+replaces("changed", "verl.experimental.agent_loop.tool_agent_loop.ToolAgentLoop.run", only="test_agent_loop")(fails)

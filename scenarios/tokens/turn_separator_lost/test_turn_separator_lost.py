@@ -1,7 +1,3 @@
-"""verl's agent loop appends turn by turn, and loses what the chat template writes between the turns."""
-
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,10 +29,7 @@ def test_agent_loop(tiny_qwen):
 
 @EVERY_TEMPLATE
 @pytest.mark.guards("turn-separator-lost")
-@given(
-    said=TEXT,
-    added=st.one_of(TEXT.map(lambda text: [("user", text)]), st.lists(TEXT, min_size=1, max_size=3)),
-)
+@given(said=TEXT, added=st.one_of(TEXT.map(lambda text: [("user", text)]), st.lists(TEXT, min_size=1, max_size=3)))
 @settings(EXAMPLES, max_examples=60)
 def test_as_the_family_documents(tiny_qwen, subject, template, said, added):
     tokenizer, layout = tiny_qwen.tokenizer(template), LAYOUTS[template]
@@ -58,7 +51,7 @@ def test_as_the_family_documents(tiny_qwen, subject, template, said, added):
 
 @EVERY_TEMPLATE
 @pytest.mark.guards("turn-separator-lost")
-def test_tool_calls_apart(tiny_qwen, subject, template):
+def test_tool_calls_outside_of_the_text_bring_the_same_context(tiny_qwen, subject, template):
     """An assistant message whose tool calls are not in its text, behind an earlier turn, brings the same context."""
     tokenizer, added = tiny_qwen.tokenizer(template), [{"role": "tool", "content": "500000"}]
     call = {"type": "function", "function": {"name": "search", "arguments": {"query": "Lisbon"}}}
@@ -70,7 +63,7 @@ def test_tool_calls_apart(tiny_qwen, subject, template):
 
 @pytest.mark.guards("turn-separator-lost")
 @pytest.mark.parametrize("fault", ["no message", "no assistant turn", "no end of turn"])
-def test_refused(tiny_qwen, subject, fault):
+def test_rejects_a_conversation_without_an_assistants_turn(tiny_qwen, subject, fault):
     tokenizer = tiny_qwen.tokenizer()
     messages = {"no message": [], "no assistant turn": [QUESTION]}.get(fault)
     if messages is None:
@@ -82,7 +75,7 @@ def test_refused(tiny_qwen, subject, fault):
 
 @EVERY_TEMPLATE
 @pytest.mark.guards("turn-separator-lost")
-def test_whatever_is_said(tiny_qwen, subject, template):
+def test_context_does_not_depend_on_the_words_said(tiny_qwen, subject, template):
     """Also in the words that mark a place, and by a tokenizer that puts its first token before whatever it encodes."""
     from tokenizers.processors import TemplateProcessing
 

@@ -1,9 +1,6 @@
-"""Broken remedies of bf16-update-vanishes, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, mutant, replaces
 from pytest_rlregress.remedies.trainer_model import float32_masters
+from pytest_rlregress.scenarios.lazy import torch
 
 
 @broken(only="all_steps")
@@ -31,8 +28,6 @@ def copies_not_saved(optimizer):
 @mutant("absent", only="steps_of_adamw")
 def adamw_rounds_only_what_it_gives(monkeypatch):
     """An AdamW that keeps float32 copies of its own."""
-    import torch
-
     torch.optim.AdamW([torch.zeros(1)])  # the first instance wraps the class' step in its hooks
     step = torch.optim.AdamW.step
 
@@ -55,11 +50,6 @@ def adamw_rounds_only_what_it_gives(monkeypatch):
     monkeypatch.setattr(torch.optim.AdamW, "step", step_on_copies)
 
 
-@mutant("changed", only="steps_of_adamw")
-def adamw_refuses_bfloat16(monkeypatch):
-    import torch
-
-    def refusing(self, closure=None):
-        raise TypeError("AdamW takes float32 weights")
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", refusing)
+@replaces("changed", "torch.optim.AdamW.step", only="steps_of_adamw")
+def adamw_refuses_bfloat16(self, closure=None):
+    raise TypeError("AdamW takes float32 weights")

@@ -1,9 +1,8 @@
 """The optimizer with float32 masters is used as any other, and refuses what it cannot do."""
 
-from __future__ import annotations
-
 import pytest
 
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.trainer_model.bf16_update_vanishes.test_bf16_update_vanishes import (
     RATE,
     adamw,
@@ -15,9 +14,7 @@ from pytest_rlregress.scenarios.trainer_model.bf16_update_vanishes.test_bf16_upd
 
 @pytest.mark.guards("bf16-update-vanishes")
 @pytest.mark.parametrize("given", [{}, {"set_to_none": True}, {"set_to_none": False}], ids=["default", "none", "zero"])
-def test_gradients_are_cleared_as_ever(subject, given):
-    import torch
-
+def test_zero_grad_clears_every_gradient(subject, given):
     one, low = weight("float32"), weight()
     optimizer = subject(torch.optim.AdamW([one, low], lr=RATE))
     one.grad, low.grad = torch.ones_like(one), torch.ones_like(low)
@@ -27,7 +24,7 @@ def test_gradients_are_cleared_as_ever(subject, given):
 
 
 @pytest.mark.guards("bf16-update-vanishes")
-def test_weights_written_in_between(subject):
+def test_loaded_weights_replace_the_float32_copies(subject):
     """A checkpoint loaded into the model counts, and not what the optimizer remembers of the weights."""
     one = weight()
     optimizer = subject(adamw(one))
@@ -37,7 +34,7 @@ def test_weights_written_in_between(subject):
 
 
 @pytest.mark.guards("bf16-update-vanishes")
-def test_what_it_cannot_do_is_refused(subject):
+def test_rejects_closures_and_states_of_other_optimizers(subject):
     one = weight()
     optimizer = subject(adamw(one))
     with pytest.raises(ValueError, match="closure"):

@@ -1,12 +1,9 @@
-"""A step of 1e-6 is less than half the distance of two bfloat16 numbers: the weight is rounded back to what it was."""
-
-from __future__ import annotations
-
 import io
 
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 
 RATE = 1e-6  # of full fine-tuning with RL, in most recipes
 STEPS = 300  # that move a weight by 3e-4: more than the distance of two bfloat16 numbers of up to 0.06
@@ -15,16 +12,12 @@ SIZE = 2048
 
 def weight(dtype="bfloat16"):
     """As large as a model's weights: of standard deviation 0.02."""
-    import torch
-
     drawn = 0.02 * torch.randn(SIZE, generator=torch.Generator().manual_seed(1))
     return torch.nn.Parameter(drawn.to(getattr(torch, dtype)))
 
 
 def gradients(steps, seed=2):
     """A gradient a step: of one sign throughout for each weight, as a signal is, of changing size."""
-    import torch
-
     generator = torch.Generator().manual_seed(seed)
     sign = torch.randn(SIZE, generator=generator).sign()
     return [sign * (torch.rand(SIZE, generator=generator) + 0.5) for _ in range(steps)]
@@ -40,8 +33,6 @@ def train(optimizer, one, steps):
 
 
 def adamw(one, rate=RATE, **options):
-    import torch
-
     return torch.optim.AdamW([one], lr=rate, weight_decay=0.01, **options)
 
 
@@ -68,7 +59,6 @@ def test_steps_of_adamw(implementation):
 @pytest.mark.reproduces("bf16-update-vanishes")
 def test_model_loaded_without_a_dtype(tiny_qwen, tmp_path):
     """transformers 5 loads the dtype of the checkpoint, which is bfloat16 for nearly every published model."""
-    import torch
     from transformers import AutoModelForCausalLM
 
     tiny_qwen.model("bfloat16").save_pretrained(tmp_path)
@@ -81,8 +71,6 @@ def test_model_loaded_without_a_dtype(tiny_qwen, tmp_path):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_all_steps_arrive(subject, dtype):
     """After as many steps as move a weight by 1e-4 and more, it is the one that float64 comes to, rounded once."""
-    import torch
-
     low, steps = weight(dtype), [one.to(getattr(torch, dtype)) for one in gradients(STEPS)]
     exact = torch.nn.Parameter(low.detach().double())
     optimizers = subject(adamw(low)), adamw(exact)
@@ -101,8 +89,6 @@ def test_all_steps_arrive(subject, dtype):
 
 @pytest.mark.guards("bf16-update-vanishes")
 def test_float32_weights_are_trained_as_ever(subject):
-    import torch
-
     both, plain = [weight("float32"), weight()], weight("float32")
     optimizer = subject(torch.optim.AdamW([{"params": both[:1]}, {"params": both[1:]}], lr=RATE, weight_decay=0.01))
     wanted = train(adamw(plain), plain, gradients(20))
@@ -113,8 +99,6 @@ def test_float32_weights_are_trained_as_ever(subject):
 @pytest.mark.guards("bf16-update-vanishes")
 def test_resumed_where_it_ended(subject):
     """Saved with the optimizer's state, the part of each weight that rounding hides is there again."""
-    import torch
-
     steps, one = gradients(200), weight()
     optimizer = subject(adamw(one))
     train(optimizer, one, steps[:100])

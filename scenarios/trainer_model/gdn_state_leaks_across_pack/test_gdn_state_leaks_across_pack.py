@@ -1,7 +1,3 @@
-"""Recurrent layers know no borders: packed, a sample begins with the state that the one before it left."""
-
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -9,6 +5,7 @@ import pytest
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import packed_logits
+from pytest_rlregress.scenarios.lazy import torch
 
 SAMPLES = [[(start * 91 + step * 37) % 250 + 5 for step in range(20)] for start in range(2)]
 RECURRENT = ("qwen3-next", "qwen3.5", "lfm2", "falcon-h1")
@@ -25,8 +22,6 @@ def built(kind):
 
 def leak(model, logits_of):
     """Of the last sample: mean |difference| in nats to what it is alone, and what rounding explains of that."""
-    import torch
-
     with torch.no_grad():
         alone = model(input_ids=torch.tensor(SAMPLES[-1:]), use_cache=False).logits[0].double().log_softmax(-1)
         # Its beginning without its end: the same numbers in another shape. Never below a float32's last digit.
@@ -68,8 +63,6 @@ def test_borders_told_to_the_kernels(kind):
 @pytest.mark.parametrize(("kind", "dtype"), [*((kind, "float32") for kind in RECURRENT), ("qwen3-next", "bfloat16")])
 def test_refused_where_it_leaks(subject, kind, dtype):
     """It passes where the installed kernels keep the samples apart, and only there; also while dropout is on."""
-    import torch
-
     model = built(kind)
     off, allowed = leak(model, packed_logits)
     model.to(getattr(torch, dtype)).train()
@@ -82,8 +75,6 @@ def test_refused_where_it_leaks(subject, kind, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_attention_models_pass(subject, kind, dtype):
     """Also while they are being trained, with dropout: they are left in that mode, without a gradient."""
-    import torch
-
     model = built(kind).to(getattr(torch, dtype)).train()
     subject(model)
     assert model.training
@@ -99,28 +90,8 @@ def test_forward_of_the_trainer_is_what_is_checked(subject):
         return model(input_ids=ids[None], use_cache=False).logits[0]
 
     def one_by_one(model, ids, lengths):
-        import torch
-
         return torch.cat([model(input_ids=one[None], use_cache=False).logits[0] for one in ids.split(lengths)])
 
     with pytest.raises(ValueError, match="Qwen2ForCausalLM"):
         subject(built("qwen2"), one_long_sample)
     subject(built("qwen3-next"), one_by_one)
-
-
-@pytest.mark.guards("gdn-state-leaks-across-pack")
-@pytest.mark.parametrize("digits", [0.5, 2.0])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_last_digit_of_a_logit_is_rounding(subject, digits, dtype):
-    """Where the first sample is the same to the bit, too: kernels of some processors round every shape alike."""
-    import torch
-
-    model, large = built("qwen2").to(getattr(torch, dtype)), 1000.0
-
-    def forward(model, ids, lengths):
-        logits = torch.full((len(ids), model.config.vocab_size), large, dtype=torch.float64)
-        logits[lengths[0] :, ::2] += 2 * digits * torch.finfo(model.dtype).eps * large  # off by half: it is every other
-        return logits
-
-    with contextlib.nullcontext() if digits < 1 else pytest.raises(ValueError, match="Qwen2ForCausalLM"):
-        subject(model, forward)

@@ -1,10 +1,6 @@
-"""Broken remedies of moe-routing-disagrees, and stacks that differ."""
-
-from __future__ import annotations
-
 from contextlib import contextmanager, nullcontext
 
-from mutants import broken, mutant
+from mutants import broken, replaces
 from pytest_rlregress.remedies.trainer_model import replayed_routing
 
 
@@ -34,18 +30,9 @@ def every_expert_weighs_the_same(model, experts):
     return changed_routers(model, experts, lambda logits: logits * 0)
 
 
-@mutant("absent")
-def rollout_in_float32(monkeypatch):
-    from pytest_rlregress.scenarios.trainer_model.moe_routing_disagrees import test_moe_routing_disagrees as scenario
-
-    monkeypatch.setattr(scenario, "cast_parameters", lambda model, dtype: model)
+replaces("absent", ".test_moe_routing_disagrees.cast_parameters")(lambda model, dtype: model)
 
 
-@mutant("changed")
-def routers_fail(monkeypatch):
-    from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
-
-    def failing(self, hidden_states):
-        raise NotImplementedError("no kernel for so few experts")
-
-    monkeypatch.setattr(Qwen3MoeSparseMoeBlock, "forward", failing)
+@replaces("changed", "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock.forward")
+def routers_fail(self, hidden_states):
+    raise NotImplementedError("no kernel for so few experts")

@@ -1,7 +1,3 @@
-"""A router decides by small differences: in another precision than the rollout's, tokens go to other experts."""
-
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -9,6 +5,7 @@ import pytest
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures import tiny_model
 from pytest_rlregress.remedies.trainer_model import cast_parameters
+from pytest_rlregress.scenarios.lazy import torch
 
 ROWS = [[(start * 91 + step * 37) % 500 + 5 for step in range(48)] for start in range(8)]
 EXPERTS, CHOSEN, LAYERS = 16, 4, 2
@@ -19,8 +16,6 @@ def built(dense=()):
 
     ``dense`` are the layers that have no experts.
     """
-    import torch
-
     sizes = {"num_experts": EXPERTS, "num_experts_per_tok": CHOSEN, "mlp_only_layers": list(dense)}
     stored = tiny_model.build("qwen3-moe", dtype="bfloat16", scale=4, **sizes)
     trainer, rollout = stored.model(), stored.model()
@@ -34,8 +29,6 @@ def models():
 
 def forward(model, rows=ROWS):
     """Log-probabilities of the rows' tokens, ``[rows, tokens - 1]``; their experts, ``[tokens, layers, chosen]``."""
-    import torch
-
     experts = []
 
     def note(module, arguments, output):
@@ -58,8 +51,6 @@ def others(one, other):
 
 @pytest.mark.reproduces("moe-routing-disagrees")
 def test_trainer_and_rollout(models):
-    import torch
-
     trainer, rollout = models
     with torch.no_grad():
         share = others(forward(trainer)[1], forward(rollout)[1]).float().mean().item()
@@ -70,8 +61,6 @@ def test_trainer_and_rollout(models):
 @pytest.mark.guards("moe-routing-disagrees")
 def test_rollouts_experts_in_the_trainer(subject, models):
     """With its experts the trainer is as near to the rollout as where both chose the same by themselves."""
-    import torch
-
     trainer, rollout = models
     with torch.no_grad():
         (alone, own), (wanted, experts) = forward(trainer), forward(rollout)
@@ -91,8 +80,6 @@ def test_rollouts_experts_in_the_trainer(subject, models):
 @pytest.mark.parametrize("variant", ["as-chosen", "order-reversed", "a-dense-layer"])
 def test_own_experts_change_nothing(subject, variant):
     """Neither the log-probabilities nor the gradient, that of the routers included; nor does their order."""
-    import torch
-
     trainer, _ = built(dense=[0] if variant == "a-dense-layer" else [])
 
     def gradient(logprobs):
@@ -111,9 +98,7 @@ def test_own_experts_change_nothing(subject, variant):
 
 @pytest.mark.guards("moe-routing-disagrees")
 @pytest.mark.parametrize("end", ["normal", "error"])
-def test_only_inside(subject, models, end):
-    import torch
-
+def test_routing_is_the_models_own_again_behind_it(subject, models, end):
     trainer, _ = models
     weights = {name: one.clone() for name, one in trainer.state_dict().items()}
     settings = trainer.training, trainer.config.to_dict()
@@ -129,9 +114,7 @@ def test_only_inside(subject, models, end):
 
 
 @pytest.mark.guards("moe-routing-disagrees")
-def test_what_does_not_fit_is_refused(subject, models, tiny_qwen):
-    import torch
-
+def test_rejects_experts_that_do_not_fit(subject, models, tiny_qwen):
     trainer, _ = models
     experts = torch.arange(CHOSEN).expand(len(ROWS) * len(ROWS[0]), LAYERS, CHOSEN)
     with pytest.raises(ValueError, match="layers"), subject(trainer, experts[:, :1]):

@@ -1,13 +1,8 @@
-"""Broken remedies of packed-samples-attend, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
+from pytest_rlregress.scenarios.lazy import torch
 
 
 def positions_of(lengths):
-    import torch
-
     return torch.cat([torch.arange(length) for length in lengths])[None]
 
 
@@ -16,10 +11,8 @@ def cache_left_on(model, ids, lengths):
     return model(input_ids=ids[None], position_ids=positions_of(lengths)).logits[0]
 
 
-@broken(only="any_lengths")
+@broken(only="whatever_precedes")
 def single_tokens_taken_for_the_next_sample(model, ids, lengths):
-    import torch
-
     merged, before = [], 0
     for length in lengths:
         before += length
@@ -29,30 +22,16 @@ def single_tokens_taken_for_the_next_sample(model, ids, lengths):
     return model(input_ids=ids[None], position_ids=positions, use_cache=False).logits[0]
 
 
-@mutant("absent", only="begin_anew")
-def separated_whatever_the_mask(monkeypatch):
+@replaces("absent", "transformers.Qwen2Model.forward", only="begin_anew")
+def separated_whatever_the_mask(original, self, *args, **kwargs):
     """A model that goes by the positions alone."""
-    from transformers import Qwen2Model
-
-    forward = Qwen2Model.forward
-
-    def by_positions(self, *args, **kwargs):
-        if kwargs.get("position_ids") is not None and kwargs.get("past_key_values") is None:
-            kwargs |= {"attention_mask": None, "use_cache": False}
-        return forward(self, *args, **kwargs)
-
-    monkeypatch.setattr(Qwen2Model, "forward", by_positions)
+    if kwargs.get("position_ids") is not None and kwargs.get("past_key_values") is None:
+        kwargs |= {"attention_mask": None, "use_cache": False}
+    return original(self, *args, **kwargs)
 
 
-@mutant("changed", only="begin_anew")
-def positions_are_refused(monkeypatch):
-    from transformers import Qwen2Model
-
-    forward = Qwen2Model.forward
-
-    def refusing(self, *args, **kwargs):
-        if kwargs.get("position_ids") is not None:
-            raise NotImplementedError("packed rows need FlashAttention")
-        return forward(self, *args, **kwargs)
-
-    monkeypatch.setattr(Qwen2Model, "forward", refusing)
+@replaces("changed", "transformers.Qwen2Model.forward", only="begin_anew")
+def positions_are_refused(original, self, *args, **kwargs):
+    if kwargs.get("position_ids") is not None:
+        raise NotImplementedError("packed rows need FlashAttention")
+    return original(self, *args, **kwargs)

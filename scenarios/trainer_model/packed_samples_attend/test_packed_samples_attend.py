@@ -1,13 +1,10 @@
-"""Samples packed into one row attend to each other, although their positions start at 0: no error, other numbers."""
-
-from __future__ import annotations
-
 import functools
 
 import pytest
 
 from pytest_rlregress.agreement import logprobs
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 
 SAMPLES = [[(start * 91 + step * 37) % 1000 + 5 for step in range(12 + start)] for start in range(3)]
 LENGTHS = [len(sample) for sample in SAMPLES]
@@ -25,8 +22,6 @@ def model(request, sharp_qwen):
 
 def logprobs_of(logits, lengths=LENGTHS):
     """Of each sample's tokens given those before them in it, from the logits of all, ``[tokens, vocabulary]``."""
-    import torch
-
     ids = torch.tensor(IDS).split(lengths)
     rows = zip(logits.float().log_softmax(-1).split(lengths), ids, strict=True)
     return [row[:-1].gather(-1, one[1:, None])[:, 0].tolist() for row, one in rows]
@@ -49,8 +44,6 @@ def check_as_alone(model, found):
 
 def packed(ones_mask=False):
     """A packed row as transformers documents it: one row of ids, and positions that start at 0 with each sample."""
-    import torch
-
     row = {"input_ids": torch.tensor([IDS])}
     row["position_ids"] = torch.cat([torch.arange(length) for length in LENGTHS])[None]
     return row | ({"attention_mask": torch.ones_like(row["input_ids"])} if ones_mask else {})
@@ -59,8 +52,6 @@ def packed(ones_mask=False):
 @pytest.mark.reproduces("packed-samples-attend")
 @pytest.mark.parametrize("call", ["defaults", "ones-mask-without-cache"])
 def test_positions_begin_anew(model, call):
-    import torch
-
     with torch.no_grad():
         arguments = packed() if call == "defaults" else packed(ones_mask=True) | {"use_cache": False}
         logits = model(**arguments).logits[0]
@@ -69,7 +60,6 @@ def test_positions_begin_anew(model, call):
 
 @pytest.mark.reproduces("packed-samples-attend")
 def test_collated_batch_as_it_is(model):
-    import torch
     from transformers import DataCollatorWithFlattening
 
     batch = DataCollatorWithFlattening()([{"input_ids": sample} for sample in SAMPLES])
@@ -80,16 +70,12 @@ def test_collated_batch_as_it_is(model):
 
 
 def logits_alone(model, padding):
-    import torch
-
     rows = [model(input_ids=torch.tensor([[*one, *[0] * padding]])).logits[0, : len(one)] for one in SAMPLES]
     return torch.cat(rows)
 
 
 @pytest.mark.guards("packed-samples-attend")
 def test_packed_is_as_alone(subject, model):
-    import torch
-
     with torch.no_grad():
         logits = subject(model, torch.tensor(IDS), LENGTHS)
         wanted, padded = logits_alone(model, 0), logits_alone(model, 3)
@@ -101,10 +87,8 @@ def test_packed_is_as_alone(subject, model):
 
 @pytest.mark.guards("packed-samples-attend")
 @pytest.mark.parametrize("lengths", [[2, 1, 1, 35], [39]], ids=["single-tokens", "one-sample"])
-def test_any_lengths(subject, model, lengths):
+def test_last_sample_is_as_alone_whatever_precedes_it(subject, model, lengths):
     """The last sample's log-probabilities, whatever lies before it."""
-    import torch
-
     ids = torch.tensor(IDS)
     alone = ids[-lengths[-1] :].tolist()
     with torch.no_grad():
@@ -116,7 +100,6 @@ def test_any_lengths(subject, model, lengths):
 @pytest.mark.guards("packed-samples-attend")
 def test_gradient_is_that_of_the_samples(subject, model):
     """Trained on a pack, the weights move as if each sample had been a row of its own; the model is left as it is."""
-    import torch
 
     def gradient(logits_of_all):
         logits, ids = logits_of_all(), torch.tensor(IDS).split(LENGTHS)
@@ -140,9 +123,7 @@ def test_gradient_is_that_of_the_samples(subject, model):
 
 @pytest.mark.guards("packed-samples-attend")
 @pytest.mark.parametrize("lengths", [[12, 13], [12, 13, 15], [39, 0], []], ids=["fewer", "more", "empty", "none"])
-def test_wrong_lengths_are_refused(subject, model, lengths):
-    import torch
-
+def test_rejects_lengths_that_are_not_the_ids(subject, model, lengths):
     with pytest.raises(ValueError, match="39"):
         subject(model, torch.tensor(IDS), lengths)
     with pytest.raises(ValueError, match="0"):

@@ -1,9 +1,6 @@
-"""Broken remedies of rope-buffer-cast, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, fails, mutant, replaces
 from pytest_rlregress.remedies.trainer_model import cast_parameters
+from pytest_rlregress.scenarios.lazy import torch
 
 
 @broken(only="stays_exact")
@@ -13,8 +10,6 @@ def everything_cast(model, dtype):
 
 @broken(only="are_cast")
 def head_untied(model, dtype):
-    import torch
-
     cast_parameters(model, dtype)
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     model.lm_head.weight.grad = model.lm_head.weight.detach().clone()
@@ -41,12 +36,4 @@ def frequencies_computed_when_needed(monkeypatch):
     monkeypatch.setattr(Qwen2RotaryEmbedding, "forward", computed)
 
 
-@mutant("changed", only="test_cast")
-def cast_is_refused(monkeypatch):
-    from transformers import PreTrainedModel
-
-    def refusing(self, *args, **kwargs):
-        raise RuntimeError("cast the parameters, not the model")
-
-    for name in ("to", "bfloat16", "half"):
-        monkeypatch.setattr(PreTrainedModel, name, refusing)
+replaces("changed", "transformers.PreTrainedModel.to", only="test_cast")(fails)

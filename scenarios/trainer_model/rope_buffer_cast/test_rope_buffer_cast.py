@@ -1,12 +1,9 @@
-"""A cast to bfloat16 rounds the frequencies of the rotary embedding too: at position 4000 that is a wrong angle."""
-
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from pytest_rlregress.failures.silent import silent
+from pytest_rlregress.scenarios.lazy import torch
 
 POSITIONS = 4096
 DTYPES = ["bfloat16", "float16"]
@@ -19,15 +16,11 @@ CASTS = {
 
 
 def _dtype(name):
-    import torch
-
     return getattr(torch, name)
 
 
 def exact_table(directory):
     """Cosines and sines in float64, ``[2, positions, head size]``."""
-    import torch
-
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     size = config["hidden_size"] // config["num_attention_heads"]
     frequencies = config["rope_theta"] ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
@@ -38,7 +31,6 @@ def exact_table(directory):
 
 def check_table(tiny_qwen, model):
     """The rotary table in float32 is as near to float64's as that of a model that nobody has cast."""
-    import torch
 
     def off(one):
         positions = torch.arange(POSITIONS)[None]
@@ -67,8 +59,6 @@ def test_table_stays_exact(subject, tiny_qwen, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_parameters_are_cast(subject, tiny_qwen, dtype):
     """Each is rounded once, their gradients with them; tied ones stay tied, buffers are what they were."""
-    import torch
-
     model, original = tiny_qwen.model(), tiny_qwen.model()
     buffers = dict(model.named_buffers())
     values = {name: buffer.clone() for name, buffer in buffers.items()}

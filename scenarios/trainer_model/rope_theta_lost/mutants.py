@@ -1,16 +1,12 @@
-"""Broken remedies of rope-theta-lost, and stacks that differ."""
-
-from __future__ import annotations
-
 from mutants import broken, mutant
 
 
-@broken(only="both_spellings")
+@broken(only="test_both_spellings")
 def as_the_config_writes_it(config):
     return config.to_dict()
 
 
-@broken(only="is_refused")
+@broken(only="test_rejects")
 def any_base_will_do(config):
     content = config.to_dict()
     return {"rope_theta": 10000.0, "rope_scaling": None, "rope_parameters": {"rope_theta": 10000.0}} | content

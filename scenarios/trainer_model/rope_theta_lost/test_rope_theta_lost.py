@@ -1,7 +1,3 @@
-"""transformers 5 keeps rope_theta in rope_parameters: code that asks for it by its old name gets its own default."""
-
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -123,7 +119,7 @@ def test_both_spellings(subject, name, tmp_path):
 
 @pytest.mark.guards("rope-theta-lost")
 @pytest.mark.parametrize("kind", ["no-base", "bases-by-layer"])
-def test_what_has_no_old_spelling_is_refused(subject, kind):
+def test_rejects_a_config_without_one_base(subject, kind):
     from transformers import Gemma3TextConfig, GPT2Config
 
     with pytest.raises(ValueError, match="base"):
@@ -132,7 +128,7 @@ def test_what_has_no_old_spelling_is_refused(subject, kind):
 
 @pytest.mark.guards("rope-theta-lost")
 @pytest.mark.parametrize("kind", ["plain", "scaled", "in-part"])
-def test_config_that_has_the_old_spelling(subject, kind):
+def test_config_in_the_old_spelling_gets_both(subject, kind):
     """As every config of transformers 4 has it, and one of a model's own code in transformers 5."""
     from transformers import PretrainedConfig
 

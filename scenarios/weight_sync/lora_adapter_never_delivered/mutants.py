@@ -1,8 +1,4 @@
-"""Broken remedies of lora-adapter-never-delivered, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, failing, mutant
+from mutants import broken, failing, replaces
 from pytest_rlregress.remedies.weight_sync import merged_weights
 
 
@@ -23,15 +19,5 @@ def without_scaling(model):
         scaling["default"] *= 2
 
 
-@mutant("absent")
-def trainer_sends_the_merged_weights(monkeypatch):
-    from verl.utils import fsdp_utils
-
-    monkeypatch.setattr(fsdp_utils, "collect_lora_params", lambda policy, **options: dict(merged_weights(policy)))
-
-
-@mutant("changed")
-def trainer_fails_otherwise(monkeypatch):
-    from verl.utils import fsdp_utils
-
-    monkeypatch.setattr(fsdp_utils, "collect_lora_params", failing(KeyError("base_model.model")))
+replaces("absent", "verl.utils.fsdp_utils.collect_lora_params")(lambda policy, **options: dict(merged_weights(policy)))
+replaces("changed", "verl.utils.fsdp_utils.collect_lora_params")(failing(KeyError("base_model.model")))

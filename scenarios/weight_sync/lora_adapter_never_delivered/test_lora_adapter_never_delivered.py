@@ -1,13 +1,10 @@
-"""A sync of a model with an adapter sends the base weights only: the engine samples from the base, and says nothing."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.remedies.rollout import reload_by_worker
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off, tolerance
 
 pytestmark = pytest.mark.isolated(group="weight_sync lora")
@@ -35,8 +32,6 @@ def engine(vllm_lora, sharp_qwen):
 @pytest.fixture
 def policy(adapted, kind):
     """The model with an adapter of that kind, every trained parameter of which has moved."""
-    import torch
-
     policy, generator = adapted(1, **KINDS[kind]), torch.Generator().manual_seed(0)
     for name, parameter in policy.named_parameters():
         if parameter.requires_grad and "lora_" not in name:
@@ -77,19 +72,10 @@ def test_engine_has_the_adapter(engine, subject, policy):
     check_serves(engine, policy)
 
 
-@PEFT
-@pytest.mark.guards("lora-adapter-never-delivered")
-def test_next_update_arrives(engine, subject, adapted):
-    for seed in (1, 2):
-        policy = adapted(seed)
-        reload_by_worker(engine.llm, subject(policy))
-        check_serves(engine, policy)
-
-
 @EACH_KIND
 @pytest.mark.guards("lora-adapter-never-delivered")
 @pytest.mark.needs("peft")
-def test_model_is_left_as_it_is(subject, policy, sharp_qwen):
+def test_merging_changes_nothing_of_the_model(subject, policy, sharp_qwen):
     """Bit by bit: to merge and to take it back rounds, and the base drifts from sync to sync."""
     policy.train()
     before = state(policy), {name: one.requires_grad for name, one in policy.named_parameters()}

@@ -1,8 +1,4 @@
-"""Broken remedies of lora-same-id-stale, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, failing, mutant
+from mutants import broken, failing, mutant, replaces
 from pytest_rlregress.remedies.weight_sync import adapter_request
 
 
@@ -40,6 +36,4 @@ def always_loaded_again(monkeypatch):
     monkeypatch.setattr(LLM, "generate", generate_anew)
 
 
-@mutant("changed", only="test_same_id")
-def engine_fails_otherwise(monkeypatch):
-    monkeypatch.setattr("vllm.LLM.generate", failing(RuntimeError("EngineCore encountered an issue")))
+replaces("changed", "vllm.LLM.generate", only="test_same_id")(failing(RuntimeError("EngineCore encountered an issue")))

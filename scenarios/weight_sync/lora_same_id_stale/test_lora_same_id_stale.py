@@ -1,7 +1,3 @@
-"""A new adapter under an id or a name that vLLM knows: it serves the old one, or goes on from what that one cached."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 
@@ -82,14 +78,6 @@ def test_one_folder_for_all_versions(vllm_lora, subject, policies, tmp_path):
     for version in range(4):
         policy = policies[version % 2]
         check_serves(vllm_lora, policy, subject(name, version, saved(policy, tmp_path)))
-
-
-@PEFT
-@pytest.mark.guards("lora-same-id-stale")
-def test_two_adapters_of_one_version(vllm_lora, subject, policies, tmp_path):
-    number = next(UNUSED)
-    for name, policy in zip(("actor", "reference"), policies, strict=True):
-        check_serves(vllm_lora, policy, subject(f"{name} {number}", 3, saved(policy, tmp_path / name)))
 
 
 @pytest.mark.guards("lora-same-id-stale")

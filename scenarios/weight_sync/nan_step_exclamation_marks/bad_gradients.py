@@ -1,14 +1,11 @@
 """Gradients that are not finite, as they come about in a training step."""
 
-from __future__ import annotations
-
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.weight_sync.policies import SHORT
 
 
 def masked_token_loss(model, forbidden=7):
     """The policy loss of the tokens that the mask leaves; both policies give a masked one a probability of zero."""
-    import torch
-
     ids = torch.tensor(SHORT)
     logits = model(input_ids=ids).logits[:, :-1].index_fill(-1, torch.tensor([forbidden]), float("-inf"))
     labels, mask = ids[:, 1:].clone(), torch.ones(len(SHORT), len(SHORT[0]) - 1)

@@ -1,8 +1,5 @@
-"""Broken remedies of nan-step-exclamation-marks, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
+from mutants import broken, replaces
+from pytest_rlregress.scenarios.lazy import torch
 
 
 @broken(only="test_a_bad_gradient")
@@ -16,8 +13,6 @@ def stepped_all_the_same(optimizer, max_norm):
 @broken(only="test_engine_keeps")
 def bad_gradients_are_zero(optimizer, max_norm):
     """The step is made with what is left, and decays the weights."""
-    import torch
-
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             torch.nan_to_num_(parameter.grad, 0, 0, 0)
@@ -26,34 +21,20 @@ def bad_gradients_are_zero(optimizer, max_norm):
 
 
 def _clipped(optimizer, max_norm):
-    import torch
-
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return torch.nn.utils.clip_grad_norm_(parameters, max_norm).item()
 
 
-@mutant("absent")
-def clipping_drops_what_is_not_finite(monkeypatch):
-    import torch
-
-    clip = torch.nn.utils.clip_grad_norm_
-
-    def clip_grad_norm_(parameters, *args, **options):
-        parameters = list(parameters)
-        norm = clip(parameters, *args, **options)
-        if not norm.isfinite():
-            for parameter in parameters:
-                parameter.grad = None
-        return norm
-
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip_grad_norm_)
+@replaces("absent", "torch.nn.utils.clip_grad_norm_")
+def clipping_drops_what_is_not_finite(original, parameters, *args, **options):
+    parameters = list(parameters)
+    norm = original(parameters, *args, **options)
+    if not norm.isfinite():
+        for parameter in parameters:
+            parameter.grad = None
+    return norm
 
 
-@mutant("changed", only="test_step")
-def clipping_raises(monkeypatch):
-    import functools
-
-    import torch
-
-    strict = functools.partial(torch.nn.utils.clip_grad_norm_, error_if_nonfinite=True)
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", strict)
+replaces("changed", "torch.nn.utils.clip_grad_norm_", only="test_step")(
+    lambda original, *args, **options: original(*args, **options, error_if_nonfinite=True)
+)

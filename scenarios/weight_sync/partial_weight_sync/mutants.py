@@ -1,13 +1,7 @@
-"""Broken remedies of partial-weight-sync, and stacks that differ."""
-
-from __future__ import annotations
-
-from mutants import broken, mutant
-
-SCENARIO = "pytest_rlregress.scenarios.weight_sync.partial_weight_sync.test_partial_weight_sync"
+from mutants import broken, replaces
 
 
-@broken(only="test_a_part_is_refused")
+@broken(only="test_rejects_a_part")
 def only_counted(load, weights, names):
     """A number that no one compares."""
     weights = list(weights)
@@ -15,7 +9,7 @@ def only_counted(load, weights, names):
     print(f"{len(weights)} of {len(names)} tensors came")
 
 
-@broken(only="test_a_part_is_refused[raised_out_of_the_iterator-every-second]")
+@broken(only="test_rejects_a_part_of_the_weights[raised_out_of_the_iterator-every-second]")
 def raised_out_of_the_iterator(load, weights, names):
     came = set()
 
@@ -30,27 +24,15 @@ def raised_out_of_the_iterator(load, weights, names):
     load(pairs())
 
 
-@mutant("absent")
-def sender_sends_all(monkeypatch):
-    monkeypatch.setattr(
-        f"{SCENARIO}.sent",
-        lambda model, part: list(model.state_dict().items()),
-    )
+replaces("absent", ".test_partial_weight_sync.sent")(lambda model, part: list(model.state_dict().items()))
 
 
-@mutant("changed")
-def loader_counts(monkeypatch):
+@replaces("changed", "vllm.LLM.collective_rpc")
+def loader_counts(original, self, method, *args, **options):
     """As https://github.com/vllm-project/vllm/issues/52689 asks for: the failure is not silent any more."""
-    from vllm import LLM
-
-    call = LLM.collective_rpc
-
-    def collective_rpc(self, method, *args, **options):
-        if method == "reload_weights":
-            weights = list(options["kwargs"]["weights_iterator"])
-            if len(weights) < 26:
-                raise RuntimeError(f"{len(weights)} weights came")
-            options["kwargs"] = {"weights_iterator": iter(weights)}
-        return call(self, method, *args, **options)
-
-    monkeypatch.setattr(LLM, "collective_rpc", collective_rpc)
+    if method == "reload_weights":
+        weights = list(options["kwargs"]["weights_iterator"])
+        if len(weights) < 26:
+            raise RuntimeError(f"{len(weights)} weights came")
+        options["kwargs"] = {"weights_iterator": iter(weights)}
+    return original(self, method, *args, **options)

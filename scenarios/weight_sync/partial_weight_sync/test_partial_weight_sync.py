@@ -1,7 +1,3 @@
-"""A weight sync that leaves tensors out is accepted: the engine computes with a mixture of two policies."""
-
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +6,7 @@ from pytest_rlregress.agreement.engine_weights import engine_weights
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.fixtures.drawn import EXAMPLES
 from pytest_rlregress.remedies.rollout import reload_by_worker
+from pytest_rlregress.scenarios.lazy import torch
 from pytest_rlregress.scenarios.weight_sync.policies import scored_off
 
 ENGINE = pytest.mark.needs("vllm-engine", "transformers")
@@ -46,7 +43,7 @@ def test_part_of_the_weights(engine, new, part):
 @ENGINE
 @EACH_PART
 @pytest.mark.guards("partial-weight-sync")
-def test_a_part_is_refused(engine, subject, new, part):
+def test_rejects_a_part_of_the_weights(engine, subject, new, part):
     def load(weights):
         reload_by_worker(engine.llm, weights)
 
@@ -65,10 +62,8 @@ NAMES = [f"layer{number}" for number in range(4)]
 @pytest.mark.guards("partial-weight-sync")
 @given(names=st.sets(st.sampled_from(NAMES)), came=st.lists(st.sampled_from(NAMES), max_size=6))
 @settings(EXAMPLES, max_examples=100)
-def test_exactly_the_names(subject, names, came):
+def test_rejects_missing_double_and_unknown_names(subject, names, came):
     """Whatever comes, in whatever order: what should is handed on, and what is wrong is named."""
-    import torch
-
     weights, loaded = [(name, torch.zeros(2)) for name in came], []
     wrong = {name for name in {*names, *came} if name not in names or came.count(name) != 1}
     if wrong:
@@ -84,8 +79,6 @@ def test_exactly_the_names(subject, names, came):
 @pytest.mark.guards("partial-weight-sync")
 def test_one_tensor_at_a_time(subject):
     """A trainer that gathers each tensor for the sync has no room for all."""
-    import torch
-
     read = []
 
     def weights():
@@ -104,9 +97,7 @@ def test_one_tensor_at_a_time(subject):
 @pytest.mark.guards("partial-weight-sync")
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_not_finite_stays_out(subject, value, dtype):
-    import torch
-
+def test_rejects_weights_that_are_not_finite(subject, value, dtype):
     weights = {name: torch.ones(2, 3, dtype=getattr(torch, dtype)) for name in NAMES}
     weights[NAMES[1]][1, 2] = float(value)
     loaded = []

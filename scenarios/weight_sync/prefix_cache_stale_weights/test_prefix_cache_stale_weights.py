@@ -1,7 +1,3 @@
-"""New weights, and a prompt that the engine cached under the old ones: it goes on from the old keys and values."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent
@@ -77,7 +73,7 @@ def test_a_running_request_goes_on_with_the_new_weights(engine, subject, new):
 
 
 @pytest.mark.guards("prefix-cache-stale-weights", fidelity="injected")
-def test_a_refusal_is_an_error(engine, subject, monkeypatch):
+def test_raises_where_the_reset_is_refused(engine, subject, monkeypatch):
     monkeypatch.setattr(engine.llm, "reset_prefix_cache", lambda **options: False)
     with pytest.raises(RuntimeError, match="old weights"):
         subject(engine.llm)

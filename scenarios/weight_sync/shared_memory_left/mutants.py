@@ -1,10 +1,7 @@
-"""Broken remedies of shared-memory-left, and stacks that differ."""
-
-from __future__ import annotations
-
 from pathlib import Path
 
-from mutants import broken, mutant
+from mutants import broken, replaces
+from pytest_rlregress.scenarios.lazy import ray
 
 
 def unlink(prefixes, keep=lambda path: False):
@@ -25,24 +22,12 @@ def mappings_looked_at_alone(prefixes):
     return unlink(prefixes, keep=lambda path: str(path) in maps)
 
 
-@mutant("absent", only="ray_ends")
-def engine_is_shut_down_first(monkeypatch):
-    import ray
-
-    kill = ray.kill
-
-    def after_the_engine(actor):
-        ray.get(actor.close.remote())
-        kill(actor)
-
-    monkeypatch.setattr(ray, "kill", after_the_engine)
+@replaces("absent", "ray.kill", only="ray_ends")
+def engine_is_shut_down_first(original, actor):
+    ray.get(actor.close.remote())
+    original(actor)
 
 
-@mutant("changed", only="ray_ends")
-def the_actor_is_lost(monkeypatch):
-    import ray
-
-    def kill(actor):
-        raise ValueError("ray.kill() only supported for actors")
-
-    monkeypatch.setattr(ray, "kill", kill)
+@replaces("changed", "ray.kill", only="ray_ends")
+def the_actor_is_lost(actor):
+    raise ValueError("ray.kill() only supported for actors")

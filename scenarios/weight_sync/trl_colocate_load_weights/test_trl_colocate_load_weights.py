@@ -1,7 +1,3 @@
-"""TRL's colocated sync calls load_weights of the running model, which vLLM on a CPU takes at the first load only."""
-
-from __future__ import annotations
-
 import pytest
 
 from pytest_rlregress.failures.silent import silent

@@ -1,11 +1,6 @@
-"""Broken remedies of weight-receiver-dies, and stacks that differ."""
-
-from __future__ import annotations
-
 import asyncio
 
-from mutants import broken, mutant
-from pytest_rlregress.scenarios.weight_sync import transfers
+from mutants import broken, replaces
 
 
 @broken(only="-raises")
@@ -19,27 +14,17 @@ async def limit_of_the_event_loop(sender, weights, seconds):
     await asyncio.wait_for(sender.async_send_weights(weights), seconds)
 
 
-@mutant("absent", only="never-came")
-def verl_with_a_limit(monkeypatch):
+@replaces("absent", "pytest_rlregress.scenarios.weight_sync.transfers.sender", only="never-came")
+def verl_with_a_limit(original, handle):
     """As https://github.com/verl-project/verl/pull/7366 has one."""
-    sender = transfers.sender
+    import zmq
 
-    def limited(handle):
-        import zmq
-
-        made = sender(handle)
-        made.zmq_context = zmq.Context()
-        made.zmq_context.setsockopt(zmq.SNDTIMEO, 1000)
-        made.zmq_context.setsockopt(zmq.RCVTIMEO, 1000)
-        return made
-
-    monkeypatch.setattr(transfers, "sender", limited)
+    made = original(handle)
+    made.zmq_context = zmq.Context()
+    made.zmq_context.setsockopt(zmq.SNDTIMEO, 1000)
+    made.zmq_context.setsockopt(zmq.RCVTIMEO, 1000)
+    return made
 
 
-@mutant("changed", only="never-came")
-def sender_waits_for_nobody(monkeypatch):
-    class Sender:
-        async def async_send_weights(self, weights):
-            list(weights)
-
-    monkeypatch.setattr(transfers, "sender", lambda handle: Sender())
+# A sender that waits for nobody.
+replaces("changed", "pytest_rlregress.scenarios.weight_sync.transfers.send", only="never-came")(lambda handle: None)

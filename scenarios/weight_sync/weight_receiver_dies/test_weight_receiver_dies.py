@@ -1,7 +1,3 @@
-"""verl's sender waits for the receiver's answer without a limit: a receiver that fails stops the run without a word."""
-
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
