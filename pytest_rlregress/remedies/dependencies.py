@@ -169,7 +169,7 @@ def install_without_moves(
 
 
 def cuda_arch_list(capability: tuple[int, int]) -> str:
-    """Value of ``TORCH_CUDA_ARCH_LIST`` for GPUs of a compute capability: its binary, and PTX for newer ones.
+    """Return ``TORCH_CUDA_ARCH_LIST`` for GPUs of a compute capability: its binary, and PTX for newer ones.
 
     To be set wherever extensions are built: without it torch asks the GPUs it sees, and a build machine has none.
 

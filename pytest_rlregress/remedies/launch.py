@@ -77,7 +77,7 @@ _ENVIRONMENT = re.compile(r"\$\{\s*oc\.env:\s*['\"]?(\w+)['\"]?\s*(?:,\s*([^{}]*
 
 
 def check_interpolations(config: Mapping[str, Any], environ: Mapping[str, str]) -> list[Advice]:
-    """Environment variables that a Hydra configuration interpolates and that will not do as they are.
+    """Find the environment variables of a Hydra configuration that will not do as they are.
 
     Args:
         config: The YAML as written, interpolations unresolved: ``{"trainer": {"nnodes": "${oc.env:NODES}"}}``.
@@ -141,7 +141,7 @@ _MISPLACED: dict[str, tuple[Callable[[Any], bool], str, str]] = {
 
 
 def check_key_placement(config: Mapping[str, Any]) -> list[Advice]:
-    """Keys of a prime-rl configuration that stand where its schema, which forbids extra ones, refuses them.
+    """Find the keys of a prime-rl configuration that its schema refuses where they stand.
 
     Args:
         config: The TOML of an ``rl`` run as ``tomllib`` parses it; left as it is.

@@ -39,7 +39,7 @@ _SECONDS = 60.0
 def module_not_found(
     interpreter: str, module: str, environ: Mapping[str, str], folder: str | os.PathLike[str] = "."
 ) -> str | None:
-    """Why ``interpreter -m module`` finds no such module; None where it finds it.
+    """Say why ``interpreter -m module`` finds no such module; None where it finds it.
 
     The interpreter is run, and imports nothing.
 

@@ -51,7 +51,7 @@ def predict_training_memory(
     bytes_per_weight: int = 4,
     bytes_per_activation: int = 2,
 ) -> int:
-    """Bytes that a trainer of a decoder like Qwen 2 or Llama holds at its peak, from the second step on.
+    """Predict the bytes that a trainer of a decoder like Qwen 2 or Llama holds at its peak, from step 2 on.
 
     Counted are weights, gradients, AdamW's moments, and what is kept for backward with attention that never writes its
     scores down (SDPA, flash; keys and values as wide as queries) and a loss from float32 log-probabilities. Not

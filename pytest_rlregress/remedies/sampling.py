@@ -24,7 +24,7 @@ __all__ = [
 
 
 def sampled_logprobs(logits: torch.Tensor, ids: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Log-probabilities of tokens at the temperature that they were sampled at, by the trainer's logits.
+    """Return the log-probabilities of tokens at the temperature of their sampling, by the trainer's logits.
 
     To be compared with those of an engine started with ``logprobs_mode="processed_logprobs"``. vLLM's default,
     ``raw_logprobs``, is of temperature 1 whatever the temperature was; dividing it by the temperature does not help.
@@ -58,7 +58,7 @@ def truncated_logprobs(
     min_p: float = 0.0,
     sampled_by: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Log-probabilities of tokens among the ids that ``min_p``, ``top_k`` and ``top_p`` left to the sampling.
+    """Return the log-probabilities of tokens among the ids that ``min_p``, ``top_k`` and ``top_p`` left.
 
     As vLLM's ``processed_logprobs`` are: what is left adds up to 1. An id is left by ``min_p`` if it has that share of
     the likeliest id's probability, by ``top_k`` if it is among so many likeliest, by ``top_p`` if those likelier have
@@ -142,7 +142,7 @@ def explicit_sampling(max_tokens: int, **chosen: Any) -> dict[str, Any]:
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Ids of a prompt: with one beginning-of-text token where the tokenizer puts one, written into the text or not.
+    """Return a prompt's ids, with one beginning-of-text token where the tokenizer puts one or the text has one.
 
     To be given to the engine as they are (``{"prompt_token_ids": ids}``), and to the trainer: an engine that is given
     the text a chat template rendered puts a second one before it.
@@ -205,7 +205,7 @@ def kept_random_state() -> Iterator[None]:
 
 
 def tokenizer_ids(tokenizer: PreTrainedTokenizerBase, model_vocabulary: int) -> list[int]:
-    """Ids that the tokenizer has a token for, of those that the model has logits for: what may be sampled.
+    """Return the ids that may be sampled: the model has logits for them and the tokenizer a token.
 
     To be sent with each request as ``allowed_token_ids``, and to be the only ids of the trainer's softmax: a model's
     head is padded (Qwen 2.5 7B: 152064 for 151665 tokens), and what is sampled of the padding has no text.

@@ -86,7 +86,7 @@ def check_packing(
 
 @contextmanager
 def replayed_routing(model: PreTrainedModel, experts: torch.Tensor) -> Iterator[None]:
-    """Within it, each token goes to the experts that it went to in the rollout.
+    """Send each token to the experts that it went to in the rollout, inside the context.
 
     Their weights are the model's own: softmax over its logits of those experts, so that routers get their gradient. The
     order of a token's experts does not count. A backward that recomputes activations belongs inside too. For Qwen3-MoE
