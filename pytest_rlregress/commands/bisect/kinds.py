@@ -256,36 +256,42 @@ def find_answer(
             found, why = Found((), build_command(context)), error.why
         if followed is None:
             test, failure_id = "", next(iter(context.request.failures), "")
+            hardware = next((run.hardware for trial in trials.values() for run in trial.runs), "")
             good, bad = (follow.describe_end(one, runner.find_trial(one)) for one in ends)
         else:
             test, failure_id = followed.test, min(list_documented(followed.bad), default="")
+            hardware = followed.hardware
             good, bad = (followed.describe(one, one.label) for one in ends)
         if why is not None:
-            command, advice = _swap_ends(context) if why.kind == "swapped" else (), ""
-            if (good.conflict or bad.conflict) and context.options.good:
-                advice = f"--no-deps moves nothing but {context.options.words[0]}, whatever it and the others require."
-            elif held.left_out:
-                advice = (
-                    f"--all-packages holds all of this environment: {plural(len(held.left_out), 'package')} more. The "
-                    "tests lack one of them? Import it there, or name it in their marker needs(…)."
-                )
-            why = replace(why, command=command, advice=advice)
+            swapped = _swap_ends(context) if why.kind == "swapped" else ()
+            why = replace(why, command=swapped, advice=_advise(context, held, bool(good.conflict or bad.conflict)))
         asked = " ".join((*context.request.failures, *context.request.arguments, *context.request.shipped))
         failure = context.failures.get(failure_id)
-        hardware = next((run.hardware for trial in trials.values() for run in trial.runs), "")
         return Answer(
-            asked if test in ("", asked) else f"{asked}: {test}",
-            {name: getattr(failure, name) for name in ("id", "title", "cause", "remedy")} if failure else {},
-            (good, bad),
-            _describe_run(followed.hardware if followed else hardware, held, trials.values(), found.culprits),
-            tuple(map(followed.summarize if followed else follow.summarize_end, trials.values())),
-            runner.seconds_before + context.progress.elapsed,
-            found.command,
-            found.culprits,
-            found.changed,
-            why,
-            followed.others if followed and why is None else (),
+            test=asked if test in ("", asked) else f"{asked}: {test}",
+            documented={one: getattr(failure, one) for one in ("id", "title", "cause", "remedy")} if failure else {},
+            ends=(good, bad),
+            run_context=_describe_run(hardware, held, trials.values(), found.culprits),
+            tried=tuple(map(followed.summarize if followed else follow.summarize_end, trials.values())),
+            seconds=runner.seconds_before + context.progress.elapsed,
+            command=found.command,
+            culprits=found.culprits,
+            changed=found.changed,
+            not_found=why,
+            also_flip=followed.others if followed and why is None else (),
         )
+
+
+def _advise(context: TrialContext, held: EnvironmentContents, conflict: bool) -> str:
+    """Name the option that may let the flip be found; "" for none."""
+    if conflict and context.options.good:
+        return f"--no-deps moves nothing but {context.options.words[0]}, whatever it and the others require."
+    if not held.left_out:
+        return ""
+    return (
+        f"--all-packages holds all of this environment: {plural(len(held.left_out), 'package')} more. If the tests "
+        "lack one of them, import it there, or name it in their marker needs(…)."
+    )
 
 
 def build_command(context: TrialContext, **ends: object) -> tuple[str, ...]:
