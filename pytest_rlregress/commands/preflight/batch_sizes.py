@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from pytest_rlregress.commands.preflight.document import Config, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import Config, RuleContext, Unchecked
 from pytest_rlregress.remedies.advice import Advice
 from pytest_rlregress.stack import Stack
 from pytest_rlregress.util.text import plural

@@ -1,26 +1,35 @@
-"""Read a run's command: its program composes the configuration in a child, and ends there."""
+"""Read a run's configuration: its command, whose own program composes it in a child, files, and overrides."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pytest_rlregress.commands.preflight.formats import (
+from pytest_rlregress.commands.preflight.config import (
+    TRL_KEYS,
+    Config,
     ConfigError,
-    ConfigPart,
     ConfigPosition,
-    merge,
+    read_file,
     read_override,
-    read_yaml,
 )
+from pytest_rlregress.commands.preflight.trainers import Schema, known_schema
+from pytest_rlregress.util.cache import folder as cache_folder
+from pytest_rlregress.util.files import write_whole
 
 # A dot is in every key of verl's that matters here; its configuration groups have none.
 _KEY = r"(?:[A-Za-z_]\w*(?:\.[\w-]+)+|model_engine)"
@@ -31,9 +40,77 @@ _STARTS_PYTHON = re.compile(r"python[\d.]*|trl|accelerate|torchrun|\S+\.py")
 #: Runs a command up to its configuration, in the command's interpreter.
 CHILD = Path(__file__).with_name("child.py")
 SECONDS = 300.0  # in which a stack is imported, also from a slow disk
+# verl's engines beside its own FSDP, dp.
+_ENGINES = ("megatron", "torchtitan", "veomni")
+# A file of TRL's that has one of these is for GRPO.
+_OF_GRPO = {"num_generations", "max_completion_length", "reward_funcs", "use_vllm"}
+# They differ from shell to shell and from test to test, and no trainer asks for them.
+_PASSING = {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"}
 
 
-def read_command(command: Sequence[str], environ: Mapping[str, str]) -> ConfigPart:
+def read(arguments: Sequence[str], environ: Mapping[str, str], command: Sequence[str] = ()) -> Config:
+    """Read a command, and over it files and ``key=value`` overrides in the order given.
+
+    Raises:
+        ConfigError: A file is missing, unreadable or of another kind; files of two trainers; of none of the trainers.
+    """
+    parts = [_read_command(command, environ)] if command else []
+    parts += [_read_argument(one) for one in arguments]
+    title = ", ".join(dict.fromkeys(file for part in parts for file in part.files)) or " ".join(command)
+    if not title:
+        raise ConfigError(
+            "no file and no command: write rlregress preflight run.yaml, or rlregress preflight -- COMMAND"
+        )
+    trainers = {part.trainer for part in parts if part.trainer}
+    if len(trainers) > 1:
+        raise ConfigError(
+            f"{title}: of {' and '.join(sorted(trainers))}. TOML is prime-rl's, flat YAML TRL's, other YAML "
+            "verl's. Check one run."
+        )
+    config, *others = parts
+    config.trainer, config.environ = trainers.pop(), {**environ, **config.environ}
+    for part in others:
+        config.lay_over(part)
+    known = config.keys.sections or sorted(TRL_KEYS)
+    if not config.tree.keys() & set(known):
+        if "accelerate" in config.tree:
+            raise ConfigError(f"{title}: accelerate's configuration alone: give TRL's beside it")
+        raise ConfigError(f"{title}: no configuration of {config.trainer}, which has some of {', '.join(known)}")
+    config.written = config.composed.get("written") or copy.deepcopy(config.tree)
+    if config.trainer == "verl":
+        config.tree = _follow_references(config.tree)
+    config.schema = _find_schema(config)
+    return config
+
+
+def _read_argument(argument: str) -> Config:
+    """Read a file by its suffix, or an override; ``trainer=train.toml`` is prime-rl's ``--trainer @ train.toml``."""
+    key, _, value = argument.partition("=")
+    if value.endswith(".toml") and key in ("trainer", "orchestrator", "inference"):
+        part = read_file(Path(value))
+        part.tree = {key: part.tree}
+        part.places = {f"{key}.{name}": place for name, place in part.places.items()}
+        return part
+    if ("=" in argument or argument.startswith("~")) and not os.path.exists(argument):
+        if argument.startswith("-"):
+            raise ConfigError(f"{argument}: an override has no dashes: {argument.lstrip('-')}")
+        return read_override(argument)
+    return read_file(Path(argument))
+
+
+def _follow_references(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return a tree with its references to other keys and to the environment followed; what can't be is ``???``."""
+    try:
+        from omegaconf import OmegaConf
+    except ImportError:  # it comes with verl: without it, a value with a reference isn't known
+        return tree
+    from pytest_rlregress.commands.preflight.child import resolve
+
+    resolved: dict[str, Any] = resolve(OmegaConf.create(tree, flags={"allow_objects": True}))
+    return resolved
+
+
+def _read_command(command: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Return what a command's program composes, the variables that ``env`` sets, and where each was written.
 
     Where its interpreter can't import the program, a command of verl's is what its overrides say.
@@ -41,80 +118,79 @@ def read_command(command: Sequence[str], environ: Mapping[str, str]) -> ConfigPa
     Raises:
         ConfigError: The command ends before it has composed a configuration.
     """
-    part = ConfigPart(trainer="verl")
+    config = Config("verl")
     words = [*command]
     while words and (words[0] in _WRAPPERS or _ASSIGNMENT.fullmatch(words[0])):
         word = words.pop(0)
         if found := _ASSIGNMENT.fullmatch(word):
-            part.exports[found[1]] = found[2]
-            part.places[found[1]] = ConfigPosition(argument=word)
+            config.environ[found[1]] = found[2]
+            config.places[found[1]] = ConfigPosition(argument=word)
     at = next((at for at, word in enumerate(words) if _STARTS_PYTHON.fullmatch(Path(word).name)), None)
     if at is None:
         raise ConfigError(f"{' '.join(command)}: starts none of python, accelerate, torchrun and trl")
     interpreter = ["uv", "run", "--no-sync", *words[2:at], "python"] if words[:2] == ["uv", "run"] else []
     starts_itself, words = at == 0, words[at:]
-    part.program = " ".join(words[:2])
+    config.program = " ".join(words[:2])
     if "-m" in words[:-1]:
         at = words.index("-m") + 1
-        part.program = words[at]
+        config.program = words[at]
         if starts_itself and Path(words[0]).name.startswith("python"):
-            part.places[part.program] = ConfigPosition(argument=" ".join(words[: at + 1]))
-            part.interpreter = words[0]
+            config.places[config.program] = ConfigPosition(argument=" ".join(words[: at + 1]))
+            config.interpreter = words[0]
     overrides = [read_override(word) for word in words if _OVERRIDE.fullmatch(word)]
-    for override in overrides:
-        merge(part.tree, override.tree)
-        part.places |= override.places
-        part.signs |= override.signs
-    answer = ask(words, {**environ, **part.exports}, interpreter)
-    if "error" not in answer:
-        _take(part, answer)
-        for override in overrides:  # what is refused isn't composed, but told
-            if not override.signs.keys().isdisjoint(answer["refused"]):
-                merge(part.tree, override.tree)
-    elif answer.get("not_importable") and part.tree:
-        part.not_composed = answer["error"]
-    else:
+    answer = _ask(words, {**environ, **config.environ}, interpreter)
+    if "error" in answer and not (answer.get("not_importable") and overrides):
         files = [word for word in words if word.endswith((".yaml", ".yml"))] if answer.get("not_importable") else []
         hint = f". Its file can be checked without it: rlregress preflight {' '.join(files)}" if files else ""
-        raise ConfigError(f"{part.program}: no configuration was composed: {answer['error']}{hint}")
-    return part
+        raise ConfigError(f"{config.program}: no configuration was composed: {answer['error']}{hint}")
+    for override in overrides:
+        config.lay_over(override)
+    config.not_composed = answer.get("error", "")
+    if not config.not_composed:
+        _take(config, answer)
+        for override in overrides:  # what is refused isn't composed, but told
+            if not override.signs.keys().isdisjoint(answer["refused"]):
+                config.lay_over(override)
+    return config
 
 
-def _take(part: ConfigPart, answer: dict[str, Any]) -> None:
+def _take(config: Config, answer: dict[str, Any]) -> None:
     """Take what a program composed, and where: by a script, a file of ``--config`` or options."""
-    part.answer, part.tree, part.trainer, part.program = answer, answer["tree"], answer["trainer"], answer["program"]
-    script = ConfigPosition(*answer.get("place", [part.program]))
-    if part.trainer == "trl":
-        keys = [*part.tree, *answer["refused"]]
+    config.composed, config.tree = answer, answer["tree"]
+    config.trainer, config.program = answer["trainer"], answer["program"]
+    script = ConfigPosition(*answer.get("place", [config.program]))
+    if config.trainer == "trl":
+        keys = [*config.tree, *answer["refused"]]
         if "place" in answer:
-            part.places |= dict.fromkeys(keys, script)
+            config.places |= dict.fromkeys(keys, script)
         else:
-            in_file = read_yaml(Path(answer["config"])).places if "config" in answer else {}
-            part.places |= {
-                key: ConfigPosition(argument=f"--{key} {part.tree[key]}" if key in part.tree else f"--{key}")
+            in_file = read_file(Path(answer["config"])).places if "config" in answer else {}
+            config.places |= {
+                key: ConfigPosition(argument=f"--{key} {config.tree[key]}" if key in config.tree else f"--{key}")
                 for key in keys
             }
-            part.places |= {key: in_file[key] for key in in_file if key not in answer["options"]}
-            part.signs |= dict.fromkeys(answer["options"], "")
-        part.tree["accelerate"] = _accelerate_of(part, answer["launcher"])
-    for name in answer["environ"].keys() - part.places.keys():
-        part.exports[name], part.places[name] = answer["environ"][name], script
+            config.places |= {key: in_file[key] for key in in_file if key not in answer["options"]}
+            config.signs |= dict.fromkeys(answer["options"], "")
+        config.tree["accelerate"] = _read_launcher(config, answer["launcher"])
+    for name in answer["environ"].keys() - config.places.keys():
+        config.environ[name], config.places[name] = answer["environ"][name], script
 
 
-def _accelerate_of(part: ConfigPart, launcher: dict[str, Any]) -> dict[str, Any]:
+def _read_launcher(config: Config, launcher: dict[str, Any]) -> dict[str, Any]:
     """Return accelerate's configuration: its file, and over it the launcher's options."""
     name = launcher.pop("config_file", None)
-    part.places |= {f"accelerate.{key}": ConfigPosition(argument=f"--{key} {value}") for key, value in launcher.items()}
+    places = {f"accelerate.{key}": ConfigPosition(argument=f"--{key} {value}") for key, value in launcher.items()}
+    config.places |= places
     if not name:
         return launcher
-    below = read_yaml(Path(name))
+    below = read_file(Path(name))
     if "accelerate" not in below.tree:
-        raise ConfigError(f"{name}: no configuration of accelerate, for which {part.program} takes it")
-    part.places = below.places | part.places
+        raise ConfigError(f"{name}: no configuration of accelerate, for which {config.program} takes it")
+    config.places = below.places | config.places
     return {**below.tree["accelerate"], **launcher}
 
 
-def ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence[str] = ()) -> dict[str, Any]:
+def _ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence[str] = ()) -> dict[str, Any]:
     """Run a command in a child up to where its configuration is composed, and return the child's answer.
 
     Args:
@@ -122,16 +198,14 @@ def ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence[
         environ: What the run is started with.
         interpreter: What runs the child, if not what runs the command.
     """
-    interpreter = interpreter or _interpreter_of(words[0], environ)
+    interpreter = interpreter or _find_interpreter(words[0], environ)
     if not interpreter or not shutil.which(interpreter[0], path=environ.get("PATH", os.defpath)):
         return {"error": f"there is no {[*interpreter, words[0]][0]}", "not_importable": True}
     with TemporaryDirectory(prefix="rlregress-") as folder:
-        answer = Path(folder, "answer.json")
-        command = [*interpreter, str(CHILD), str(answer), *words]
-        log = Path(folder, "log")
+        answer, log = Path(folder, "answer.json"), Path(folder, "log")
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command,
+                [*interpreter, str(CHILD), str(answer), *words],
                 env={**environ},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -156,10 +230,71 @@ def ask(words: Sequence[str], environ: Mapping[str, str], interpreter: Sequence[
         return found
 
 
-def _interpreter_of(program: str, environ: Mapping[str, str]) -> list[str]:
+def _find_interpreter(program: str, environ: Mapping[str, str]) -> list[str]:
     """Return the interpreter that runs a program: itself, or the one beside a script that its package installed."""
     path = environ.get("PATH", os.defpath)
     found = shutil.which("python3" if program.endswith(".py") else program, path=path)
     if found and not Path(found).name.startswith("python"):
         found = shutil.which("python", path=str(Path(found).resolve().parent)) or shutil.which("python3", path=path)
     return [found] if found else []
+
+
+def _find_schema(config: Config) -> Schema:
+    """Return the keys and values that a run's trainer takes, as its command or the installed trainer says."""
+    trainer, tree, answer = config.trainer, config.tree, config.composed
+    if not answer:
+        if config.not_composed or trainer == "prime-rl":
+            return known_schema(trainer, config.not_composed)
+        if find_spec(trainer) is None:
+            return known_schema(trainer, f"{trainer} is not installed here")
+        if trainer == "verl":
+            strategy = tree.get("actor_rollout_ref", {}).get("actor", {}).get("strategy")
+            engine = tree.get("model_engine") or (strategy if strategy in _ENGINES else "dp")
+            answer = ask_installed("verl", "python", "-P", "-m", "verl.trainer.main_ppo", f"model_engine={engine}")
+        elif tree.keys() & _OF_GRPO:
+            answer = ask_installed("trl", "trl", "grpo")
+        else:
+            why = "which of TRL's methods this is for, its command says: -- trl METHOD --config …"
+            return known_schema(trainer, why)
+        if "error" in answer:
+            return known_schema(trainer, f"{trainer} can't be asked here ({answer['error']})")
+    return Schema(
+        answer["release"],
+        True,
+        frozenset(answer["keys"]),
+        frozenset(answer.get("tables", ())),
+        {table: frozenset(names) for table, names in answer.get("fields", {}).items()},
+        answer["values"],
+        answer.get("defaults", {}),
+        answer.get("folder", ""),
+    )
+
+
+@cache
+def ask_installed(package: str, *words: str) -> dict[str, Any]:
+    """Return what a program of the trainer that is installed here answers, or answered before.
+
+    Importing a trainer takes seconds. Its answer is used again while the same packages are installed, no file of the
+    trainer has changed, and interpreter and environment are the same; the environment may hold secrets.
+    """
+    spec = find_spec(package)
+    folders = [Path(one) for one in (spec.submodule_search_locations if spec else None) or ()]
+    known = [
+        sys.executable,
+        sorted((name, text) for name, text in os.environ.items() if name not in _PASSING),
+        sorted((one.name, one.version) for one in distributions()),
+        max(file.stat().st_mtime for one in [*folders, CHILD] for file in [one, *one.rglob("*")]),
+    ]
+    asked = sha256(json.dumps(known).encode()).hexdigest()
+    file = cache_folder() / "preflight" / f"{sha256(' '.join(words).encode()).hexdigest()[:16]}.json"
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["asked"] == asked:
+            return kept["answer"]  # type: ignore[no-any-return]
+    except (OSError, ValueError, LookupError, TypeError):  # none is kept, or something else
+        pass
+    answer = _ask(words, os.environ, [sys.executable])
+    if "error" not in answer:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, json.dumps({"asked": asked, "answer": answer}))
+    return answer

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import cuts_evenly, largest_micro_batch
-from pytest_rlregress.commands.preflight.document import RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import RuleContext, Unchecked
 from pytest_rlregress.commands.preflight.training import (
     SIZES,
     Training,

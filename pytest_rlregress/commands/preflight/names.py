@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.preflight.document import Config, RuleContext, Unchecked
-from pytest_rlregress.commands.preflight.schema import Schema
+from pytest_rlregress.commands.preflight.config import Config, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.trainers import Schema
 from pytest_rlregress.remedies.advice import Advice
+
+# Tables of verl's that are handed on to something else, whatever is in them.
+_HANDED_ON = re.compile(r"kwargs|override|env_vars|extra_|_configs?_dict|hydra|defaults")
 
 
 def unknown_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Keys that the trainer doesn't have: misspelt ones, and those that it refuses."""
     config, schema = run.config, run.config.schema
-    if run.verl and not config.answer and "actor_rollout_ref" not in config.tree:
+    if run.verl and not config.composed and "actor_rollout_ref" not in config.tree:
         yield Unchecked("keys are known only of runs with actor_rollout_ref")
         return
     if not schema.complete:
@@ -44,7 +48,7 @@ def added_key(run: RuleContext) -> Iterator[Advice | Unchecked]:
     """Keys that a command adds with ``+``, and that its configuration has: Hydra refuses them."""
     config, schema = run.config, run.config.schema
     for key in config.refused:
-        if config.signs.get(key) == "+" and schema.unknown(key) is None:
+        if config.signs.get(key) == "+" and _find_unknown(schema, key) is None:
             yield Advice(key, f"{schema.source} has the key {key}: Hydra refuses to add it", _instead(config, key, key))
 
 
@@ -67,10 +71,24 @@ def unknown_value(run: RuleContext) -> Iterator[Advice | Unchecked]:
 def _unknown_keys(config: Config, schema: Schema) -> Iterator[str]:
     """Yield the unknown keys once each, a table instead of what is in it, in their order."""
     keys = [key for key in config.places if key in config.refused or _given(config.tree, key)]
-    found = (schema.unknown(key) for key in dict.fromkeys([*keys, *config.refused]))
+    found = (_find_unknown(schema, key) for key in dict.fromkeys([*keys, *config.refused]))
     for key in dict.fromkeys(filter(None, found)):
         if not key.startswith(("accelerate.", "hydra")) and "@" not in key:
             yield key
+
+
+def _find_unknown(schema: Schema, key: str) -> str | None:
+    """Return the part of a dotted key, from its beginning, that is not known; None for a key that may be there."""
+    names = key.split(".")
+    for depth in range(1, len(names) + 1):
+        part, name = ".".join(names[:depth]), names[depth - 1]
+        if _HANDED_ON.search(name) or name.startswith("_") or name.isdecimal():
+            return None
+        if part not in schema.keys and name not in schema.fields.get(".".join(names[: depth - 1]), ()):
+            return part
+        if part not in schema.tables:
+            return None
+    return None
 
 
 def _given(tree: Mapping[str, Any], key: str) -> bool:
@@ -86,10 +104,14 @@ def _given(tree: Mapping[str, Any], key: str) -> bool:
 
 def _meant(config: Config, schema: Schema, key: str, refuses: bool) -> str:
     """Return the known key that was meant, if one is near enough to say so; else ""."""
-    name, beside = key.rpartition(".")[2], schema.beside(key)
+    table, _, name = key.rpartition(".")
+    beside = {one.rpartition(".")[2]: one for one in schema.keys if one.rpartition(".")[0] == table}
     if near := _closest(name, beside, 0.8 if refuses else None):
         return beside[near]
-    elsewhere = schema.elsewhere(key)
+    # In another table: in the largest section, nearest to the top.
+    sizes = Counter(one.partition(".")[0] for one in schema.keys)
+    same = [one for one in schema.keys if one.rpartition(".")[2] == name]
+    elsewhere = min(same, key=lambda one: (-sizes[one.partition(".")[0]], one.count("."), one), default="")
     if not elsewhere or config.trainer == "trl":
         return ""
     added = config.signs.get(key, "")  # by hand, on a command line; a file may be one of other code

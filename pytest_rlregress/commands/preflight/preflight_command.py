@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pytest_rlregress.commands.preflight.document import RuleContext, Unchecked, read
-from pytest_rlregress.commands.preflight.formats import ConfigError, ConfigPosition
+from pytest_rlregress.commands.preflight.command import read
+from pytest_rlregress.commands.preflight.config import ConfigError, ConfigPosition, RuleContext, Unchecked
 from pytest_rlregress.commands.preflight.rules import RULES
 from pytest_rlregress.hardware import HardwareError, Machine, discover, load_profiles, match, select
 from pytest_rlregress.remedies.advice import Advice

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pytest_rlregress import remedies
 from pytest_rlregress.commands.preflight.batch_sizes import batch_sizes
-from pytest_rlregress.commands.preflight.document import Rule, RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import Rule, RuleContext, Unchecked
 from pytest_rlregress.commands.preflight.memory import gpu_memory_utilization, trainer_engine_oom
 from pytest_rlregress.commands.preflight.names import added_key, unknown_key, unknown_value
 from pytest_rlregress.commands.preflight.training import engine_mode, engine_sleeps, lora_of, trains_with_fsdp
@@ -184,7 +184,7 @@ def trainer_not_found(run: RuleContext) -> Iterator[Advice | Unchecked]:
         return
     if run.packages_unknown:
         yield Unchecked(run.packages_unknown)
-    elif not config.answer and (why := remedies.module_not_found(config.interpreter, module, config.environ)):
+    elif not config.composed and (why := remedies.module_not_found(config.interpreter, module, config.environ)):
         yield Advice(module, why, f"the interpreter that has {package}, and no other {package} on its PYTHONPATH")
 
 

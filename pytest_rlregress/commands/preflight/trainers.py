@@ -1,8 +1,48 @@
-"""Each trainer's keys: those by which its configuration says what the rules ask for, and those that preflight knows."""
+"""What preflight knows of each trainer: its names for what rules ask for, and the keys and values that are compared
+where it can't be asked."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The keys and values that a trainer takes.
+
+    Attributes:
+        source: Whose keys these are: ``verl 0.9.1``.
+        complete: Whether they are all there are, and not only those that preflight reads.
+        keys: Dotted, tables among them.
+        tables: Those of the keys that hold further keys, all of which are known.
+        fields: By table, those that its dataclass takes besides; a table with one refuses others.
+        values: By key, the texts that are allowed.
+        defaults: By key, as far as they are known.
+        folder: Where the trainer's source is.
+        why_incomplete: Why they aren't all there are.
+    """
+
+    source: str = ""
+    complete: bool = False
+    keys: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
+    fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = ""
+    why_incomplete: str = ""
+
+
+def known_schema(trainer: str, why: str = "") -> Schema:
+    """Return what preflight knows of a trainer that can't be asked, and why it can't."""
+    tables = {table: names.split() for table, names in KEYS[trainer].items()}
+    keys = {f"{table}.{name}".lstrip(".") for table, names in tables.items() for name in names}
+    named = frozenset(table for table in tables if table)
+    values = {key: tuple(texts.split()) for key, texts in VALUES[trainer].items()}
+    source = f"preflight's own list for {trainer}"
+    return Schema(source, False, frozenset(keys | named), named, values=values, why_incomplete=why)
 
 
 @dataclass(frozen=True)

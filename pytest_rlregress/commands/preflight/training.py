@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlregress import remedies
-from pytest_rlregress.commands.preflight.document import RuleContext, Unchecked
+from pytest_rlregress.commands.preflight.config import RuleContext, Unchecked
 from pytest_rlregress.util.units import GIB
 
 CUDA_CONTEXT = GIB  # the least of what predict_training_memory does not count

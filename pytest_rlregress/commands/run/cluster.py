@@ -1,10 +1,12 @@
-"""Ask a Ray cluster which nodes it has, and give it jobs, through its dashboard. Needs Ray with its job client."""
+"""Ask a Ray cluster which nodes it has, give it jobs and ask how they are, through its dashboard.
+
+Needs Ray with its job client.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-import secrets
 import shlex
 import time
 from collections import Counter
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.commands.run.job import STOP_SECONDS
+from pytest_rlregress.commands.run.job import MARK, STOP_SECONDS
 from pytest_rlregress.hardware.profiles import HardwareError, Profile
 from pytest_rlregress.util.text import plural
 
@@ -21,8 +23,10 @@ from pytest_rlregress.util.text import plural
 _ACCELERATOR_SHARE = 0.001
 #: Seconds after which Ray kills a job that it was told to stop.
 KILL_SECONDS = STOP_SECONDS + 10
-_SUBMIT_TRIES = 3
-_RETRY_SECONDS = 2
+#: Seconds without an answer, after which a job is given up.
+SILENCE_SECONDS = 60
+#: Seconds after which a job that still waits is reported.
+PENDING_SECONDS = 20
 #: What every node has.
 _COMMON = ("CPU", "memory", "object_store_memory")
 
@@ -31,45 +35,110 @@ class ClusterError(Exception):
     """The cluster does not answer, or will not take a job."""
 
 
-@dataclass(frozen=True)
-class JobResources:
-    """What the job for one hardware asks of Ray.
+@dataclass
+class Job:
+    """The job of one hardware, and what is known of it by now.
 
     Attributes:
         hardware: The profile's id.
-        custom: Ray's custom resources, such as ``accelerator_type:H100``.
+        needs: What it asks of a node, by Ray's names: ``accelerator_type:H100``, ``GPU``.
+        submitted: When, by the monotonic clock; 0 before, and if Ray refused it.
+        status: Ray's word for how it is; "" if the cluster does not answer any more.
+        message: Ray's, or the error of the connection.
+        node: Ray's id of the node; "" if it never came to one.
+        log: All that it has printed.
+        printed: How much of the log was printed here, in characters.
+        has_ended: Whether nothing more is to come.
+        stopped: Why it was stopped, if it was.
     """
 
     hardware: str
-    gpus: float
-    cpus: float
-    custom: Mapping[str, float]
+    needs: Mapping[str, float]
+    id: str
+    submitted: float = 0
+    status: str = "PENDING"
+    message: str = "not submitted"
+    node: str = ""
+    log: str = ""
+    printed: int = 0
+    has_ended: bool = False
+    stopped: str = ""
+    _silent_since: float = 0
+    _told_that_it_waits: bool = False
 
-    def __str__(self) -> str:
-        """In words: ``accelerator_type:H100 and 1 GPU``."""
-        counted = {"GPU": self.gpus, "CPU": self.cpus}
-        wanted = [*self.custom, *(f"{number:g} {name}" for name, number in counted.items() if number)]
-        return " and ".join(wanted)
+    def say(self, line: str) -> None:
+        """Print a line about the job."""
+        print(f"[{self.hardware}] {line}", flush=True)
 
-    def fits(self, total: Mapping[str, float]) -> bool:
-        """Return whether a node with these resources could run it, were it idle."""
-        wanted = {"GPU": self.gpus, "CPU": self.cpus, **self.custom}
-        return all(total.get(name, 0) >= number for name, number in wanted.items())
+    def poll(self, client: Any) -> None:
+        """Ask how the job is, and print what it has printed since it was asked last."""
+        now = time.monotonic()
+        try:
+            info = client.get_job_info(self.id)
+            self.status, self.message = str(info.status), str(info.message or "")
+            self.node, self.has_ended = info.driver_node_id or "", info.status.is_terminal()
+            self.log = client.get_job_logs(self.id)
+            self._silent_since = 0
+        except Exception as error:
+            # When it has ended, the node may be gone, and its log with it.
+            if not self.has_ended and not self._silent_since:
+                self._silent_since = now
+                self.say(f"no answer, trying again for {SILENCE_SECONDS} s: {last_line(error)}")
+            elif not self.has_ended and now > self._silent_since + SILENCE_SECONDS:
+                self.status, self.message, self.has_ended = "", last_line(error), True
+        self.has_ended |= f'{MARK}{{"exit"' in self.log  # Ray takes some more seconds to see that
+        self._print_log()
+        waited = now - self.submitted
+        if self.status == "PENDING" and not self._told_that_it_waits and waited > PENDING_SECONDS:
+            self._told_that_it_waits = True
+            why = f"{describe_needs(self.needs)} is in use, or the job's folder is on its way"
+            self.say(f"pending for {waited:.0f} s: {why}; see ray status")
+
+    def _print_log(self) -> None:
+        """Print the whole lines that are new; once the job has ended, also one without an end."""
+        end = len(self.log) if self.has_ended else self.log.rfind("\n") + 1
+        if end > self.printed:
+            for line in self.log[self.printed : end].removesuffix("\n").split("\n"):
+                if not line.startswith(MARK):
+                    self.say(line)
+            self.printed = end
 
 
-def resources_for(profile: Profile, gpus: int) -> JobResources:
+def needs_of(profile: Profile, gpus: int) -> dict[str, float]:
     """Return what a run on this hardware asks of Ray: accelerator type and so many GPUs; for a CPU profile one CPU.
 
     Raises:
         HardwareError: It is not known what Ray calls this card.
     """
-    if profile.ray_accelerator is None and not profile.is_cpu:
+    if profile.is_cpu:
+        named = {f"accelerator_type:{profile.ray_accelerator}": _ACCELERATOR_SHARE} if profile.ray_accelerator else {}
+        return {**named, "CPU": 1}
+    if profile.ray_accelerator is None:
         raise HardwareError(
             f'--hw={profile.id}: what Ray calls this card is not known: add ray_accelerator = "NAME" to '
             f"{profile.source}, where its nodes have the resource accelerator_type:NAME."
         )
-    named = {f"accelerator_type:{profile.ray_accelerator}": _ACCELERATOR_SHARE} if profile.ray_accelerator else {}
-    return JobResources(profile.id, 0 if profile.is_cpu else gpus, 1 if profile.is_cpu else 0, named)
+    return {f"accelerator_type:{profile.ray_accelerator}": _ACCELERATOR_SHARE, "GPU": gpus}
+
+
+def describe_needs(needs: Mapping[str, float]) -> str:
+    """Say what a job asks of Ray: ``accelerator_type:H100 and 1 GPU``."""
+    return " and ".join(f"{number:g} {name}" if number >= 1 else name for name, number in needs.items())
+
+
+def fits(needs: Mapping[str, float], node: Mapping[str, float]) -> bool:
+    """Return whether a node with these resources could run a job, were it idle."""
+    return all(node.get(name, 0) >= number for name, number in needs.items())
+
+
+def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
+    """Say how many nodes there are of each kind."""
+    kinds: Counter[str] = Counter()
+    for total in nodes:
+        own = sorted(name for name in total if name not in _COMMON and not name.startswith("node:") and name != "GPU")
+        gpus = [f"{total['GPU']:g} GPU"] if total.get("GPU") else []
+        kinds[" and ".join([*own, *gpus]) or "no accelerator"] += 1
+    return "; ".join(f"{plural(count, 'node')} with {kind}" for kind, count in kinds.items()) or "no node"
 
 
 def connect(address: str) -> Any:
@@ -92,69 +161,46 @@ def connect(address: str) -> Any:
         raise ClusterError(f"{address} is no Ray dashboard that takes jobs: {last_line(error)}") from None
 
 
-def nodes(address: str) -> list[dict[str, float]]:
+def list_nodes(address: str) -> list[dict[str, float]]:
     """Return the resources of each node that is alive.
 
     Raises:
         ClusterError: The cluster does not say.
     """
-    from ray.util.state import list_nodes
+    from ray.util import state
 
     try:
-        found = list_nodes(address, filters=[("state", "=", "ALIVE")], limit=10_000)
+        found = state.list_nodes(address, filters=[("state", "=", "ALIVE")], limit=10_000)
     except Exception as error:
         raise ClusterError(f"{address} does not say which nodes there are: {last_line(error)}") from None
     return [dict(node.resources_total) for node in found]
 
 
-def describe(found: Sequence[Mapping[str, float]]) -> str:
-    """Say how many nodes there are of each kind."""
-    kinds: Counter[str] = Counter()
-    for total in found:
-        own = sorted(name for name in total if name not in _COMMON and not name.startswith("node:") and name != "GPU")
-        gpus = [f"{total['GPU']:g} GPU"] if total.get("GPU") else []
-        kinds[" and ".join([*own, *gpus]) or "no accelerator"] += 1
-    return "; ".join(f"{plural(count, 'node')} with {kind}" for kind, count in kinds.items()) or "no node"
-
-
-def new_id(resources: JobResources) -> str:
-    """Make an id for the job of one hardware."""
-    return f"rlregress-{resources.hardware}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
-
-
-def submit(
-    client: Any, job_id: str, resources: JobResources, arguments: Sequence[str], python: str, folder: Path | None
-) -> None:
-    """Give Ray the job of one hardware, under this id; ``folder`` goes with it.
+def submit(client: Any, job: Job, words: Sequence[str], python: str, folder: Path | None, record_url: str) -> None:
+    """Give Ray a job: pytest with these words, in an empty folder or a copy of one.
 
     Raises:
         ClusterError: Ray does not take it.
     """
-    here = ["--here"] if folder else []
-    words = [python, "-m", "pytest_rlregress.commands.run.job", *here, "--", f"--hw={resources.hardware}", *arguments]
+    command = [python, "-m", "pytest_rlregress.commands.run.job", *(["--here"] if folder else [])]
+    command += [f"--record-url={record_url}"] if record_url else []
     variables = {
         "RAY_JOB_STOP_WAIT_TIME_S": str(KILL_SECONDS),
-        # Ray sets it to the number of CPUs that were resources for, unless it is set: this is what it is on the node.
+        # Ray sets it to the number of CPUs that were asked for, unless it is set: this is what it is on the node.
         "OMP_NUM_THREADS": "${OMP_NUM_THREADS}",
     }
-    for attempt in range(_SUBMIT_TRIES):
-        try:
-            client.submit_job(
-                entrypoint=f"exec {shlex.join(words)}",
-                submission_id=job_id,
-                runtime_env={"env_vars": variables, **({"working_dir": str(folder)} if folder else {})},
-                metadata={"tool": "rlregress", "hardware": resources.hardware, "arguments": shlex.join(arguments)},
-                entrypoint_num_cpus=resources.cpus or None,
-                entrypoint_num_gpus=resources.gpus or None,
-                entrypoint_resources=dict(resources.custom) or None,
-            )
-            return
-        except Exception as error:
-            if attempt and "already exists" in str(error):  # the answer to the try before was lost
-                return
-            if attempt == _SUBMIT_TRIES - 1 or isinstance(error, ValueError):
-                raise ClusterError(f"Ray does not take the job: {last_line(error)}") from None
-            time.sleep(_RETRY_SECONDS)
+    try:
+        client.submit_job(
+            entrypoint=f"exec {shlex.join([*command, '--', f'--hw={job.hardware}', *words])}",
+            submission_id=job.id,
+            runtime_env={"env_vars": variables, **({"working_dir": str(folder)} if folder else {})},
+            metadata={"tool": "rlregress", "hardware": job.hardware, "arguments": shlex.join(words)},
+            entrypoint_num_cpus=job.needs.get("CPU"),
+            entrypoint_num_gpus=job.needs.get("GPU"),
+            entrypoint_resources={name: count for name, count in job.needs.items() if ":" in name} or None,
+        )
+    except Exception as error:
+        raise ClusterError(f"Ray does not take the job: {last_line(error)}") from None
 
 
 def last_line(error: BaseException) -> str:

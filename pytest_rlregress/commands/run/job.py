@@ -1,11 +1,16 @@
 """Run pytest on a node, and send the record back: ``python -m pytest_rlregress.commands.run.job -- PYTEST ARGS``.
 
-It comes back through the job's own log, the one thing that every Ray cluster brings back.
+It comes back through the job's own log, the one thing that every Ray cluster brings back. There, a line that begins
+with ``MARK`` is a JSON object: the first says where the job runs, one has each file of the record, the last pytest's
+exit code.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
+import json
 import os
 import signal
 import socket
@@ -14,15 +19,17 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from pytest_rlregress.commands.run import file_transfer
 from pytest_rlregress.util.processes import end_with_parent
 
+#: How a line for ``rlregress run`` begins. The number is the format's.
+MARK = "rlregress-run/2 "
 #: Seconds that pytest has to write its record, once the job is stopped; then it is killed and its journal sent back.
 STOP_SECONDS = 25
 _LINE_BYTES = 64 * 1024
@@ -36,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m pytest_rlregress.commands.run.job")
     parser.add_argument("--here", action="store_true", help="run in this folder, not in an empty one")
+    parser.add_argument("--record-url", help="where pytest writes its record, instead of sending it back")
     parser.add_argument("arguments", nargs="*", help="for pytest")
     options = parser.parse_args(arguments)
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
@@ -44,14 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: stopped_at.append(time.monotonic()))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray's workers block it, and pytest would inherit that
     begun = time.monotonic()
-    _print_line(file_transfer.packet("begin", node=socket.gethostname(), harness=metadata.version("pytest-rlregress")))
+    _print_line(packet(node=socket.gethostname(), harness=metadata.version("pytest-rlregress")))
     with tempfile.TemporaryDirectory(prefix="rlregress-") as folder:
         records, empty = Path(folder, "records"), Path(folder, "empty")
         empty.mkdir()
         # The last one counts, should the arguments name a folder too.
-        command = [sys.executable, "-m", "pytest", *options.arguments, f"--rl-record-dir={records}"]
+        records_to = f"--rl-record-dir={options.record_url or records}"
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "pytest", *options.arguments, records_to],
             cwd=None if options.here else empty,
             env=environment(os.environ),
             stdin=subprocess.DEVNULL,
@@ -68,10 +76,20 @@ def main(arguments: list[str] | None = None) -> int:
             time.sleep(0.1)
         copying.join(2)  # whoever pytest left behind may hold the pipe open
         for path in sorted(records.glob("[!.]*.json*")):
-            for line in file_transfer.encode_file(path.name, path.read_bytes()):
-                _print_line(line)
-        _print_line(file_transfer.packet("end", exit=process.returncode, seconds=round(time.monotonic() - begun, 1)))
+            _print_line(file_packet(path.name, path.read_bytes()))
+        _print_line(packet(exit=process.returncode, seconds=round(time.monotonic() - begun, 1)))
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def packet(**fields: Any) -> str:
+    """Write fields as one line for ``rlregress run``, without its end."""
+    return f"{MARK}{json.dumps(fields)}"
+
+
+def file_packet(name: str, content: bytes) -> str:
+    """Write a file as one line for ``rlregress run``."""
+    packed = base64.b64encode(zlib.compress(content, 9)).decode()
+    return packet(file=name, sha256=hashlib.sha256(content).hexdigest(), content=packed)
 
 
 def environment(found: Mapping[str, str]) -> dict[str, str]:

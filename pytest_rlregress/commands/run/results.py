@@ -1,16 +1,21 @@
-"""Write the records that a job sent back, and say how it ended."""
+"""Write the records that jobs sent back, and say how each job ended."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 import signal
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from pytest_rlregress.commands.run import file_transfer
-from pytest_rlregress.commands.run.job_log import JobEnd
+from pytest_rlregress.commands.run.cluster import Job
+from pytest_rlregress.commands.run.job import MARK
 from pytest_rlregress.util.files import write_whole
 
 #: Exit codes of a job, and the worst of the run: all passed, tests failed, bad input, or the result is not known.
@@ -25,61 +30,90 @@ _PYTEST = {
     5: ("no tests", UNKNOWN),
 }
 #: A file's name comes from another machine, and the file is to stay in its folder.
-_RECORD = r"\w[\w.-]*\.jsonl?"
+_RECORD = re.compile(r"\w[\w.-]*\.jsonl?")
 
 
 @dataclass(frozen=True)
-class JobOutcome:
-    """What came back from the job of one hardware.
+class JobResult:
+    """How the job of one hardware ended.
 
     Attributes:
         node: Host name and Ray's id of the node, as far as known.
-        result: How it ended, in words.
+        words: How it ended.
         code: GOOD, FAILED, USAGE or UNKNOWN.
         seconds: From its beginning on the node; if it never came to one, since it was submitted.
-        records: Of its run, or the journals of one that was killed.
+        records: Paths or URLs of the run's records, or of the journals of one that was killed.
     """
 
     hardware: str
     node: str
-    result: str
+    words: str
     code: int
     seconds: float
-    records: tuple[Path, ...]
+    records: tuple[str, ...]
 
 
-def outcome(
-    hardware: str, end: JobEnd, seconds: float, folder: Path, *, stopped: str = "", logs: str = ""
-) -> JobOutcome:
+def read_result(job: Job, seconds: float, records: Path | str, logs: str) -> JobResult:
     """Write the records that came back, and say how the job ended.
 
     Args:
-        hardware: The profile's id.
-        end: How the job ended, and its packets.
-        seconds: From when it was submitted until now.
-        folder: Where the records go.
-        stopped: Why it was stopped, if it was.
-        logs: The command that prints its log.
+        job: The job, with its log.
+        seconds: Since it was submitted.
+        records: The folder for the records, or the URL to which the job wrote them.
+        logs: The command that prints the job's log.
     """
-    begin, close = (file_transfer.fields_of(end.packets, kind) for kind in ("begin", "end"))
-    records, problems = _write(file_transfer.decode_files(end.packets), folder)
-    if close:
-        result, code = _pytest_result(int(close["exit"]))
-        if not records and not problems and code != USAGE:
+    fields: dict[str, Any] = {}
+    written, problems = [], []
+    for line in job.log.split("\n"):
+        if not line.startswith(MARK):
+            continue
+        try:
+            found = json.loads(line.removeprefix(MARK))
+        except ValueError:
+            problems.append("the log is torn: a line of it isn't whole")
+            continue
+        if "file" not in found:
+            fields |= found
+            continue
+        problem = _write(found, Path(records))
+        (problems if problem else written).append(problem or str(Path(records, found["file"])))
+    if isinstance(records, str):
+        written = re.findall(rf"^record: ({re.escape(records.rstrip('/'))}/\S+\.json)\b", job.log, re.MULTILINE)
+    if "exit" in fields:
+        words, code = _describe_exit(int(fields["exit"]))
+        if not written and not problems and code != USAGE:
             problems.append("no record came back")
     else:
-        result, code = _why_no_result(end, bool(begin), logs), UNKNOWN
-    return JobOutcome(
-        hardware,
-        f"{begin.get('node', '')} {end.node[:8]}".strip(),
-        "; ".join(filter(None, [stopped, result, *problems])),
-        UNKNOWN if problems or stopped else code,
-        float(close.get("seconds", seconds)),
-        tuple(records),
+        words, code = _explain_missing_exit(job, "node" in fields, logs), UNKNOWN
+    return JobResult(
+        job.hardware,
+        f"{fields.get('node', '')} {job.node[:8]}".strip(),
+        "; ".join(filter(None, [job.stopped, words, *problems])),
+        UNKNOWN if problems or job.stopped else code,
+        float(fields.get("seconds", seconds)),
+        tuple(written),
     )
 
 
-def _pytest_result(exit_code: int) -> tuple[str, int]:
+def _write(packet: dict[str, Any], folder: Path) -> str:
+    """Write a record that was sent back to this disk; returns what is wrong with it, "" for nothing."""
+    name = packet["file"]
+    if not _RECORD.fullmatch(name):
+        return f"record {name}: not the name of a record"
+    try:
+        content = zlib.decompress(base64.b64decode(packet["content"], validate=True))
+    except (ValueError, zlib.error) as error:
+        return f"record {name}: damaged on its way: {error}"
+    if hashlib.sha256(content).hexdigest() != packet["sha256"]:
+        return f"record {name}: damaged on its way: its digest is another one"
+    try:
+        write_whole(folder / name, content)
+    except OSError as error:
+        return f"record {name}: cannot be written to {folder}: {error.strerror}"
+    return ""
+
+
+def _describe_exit(exit_code: int) -> tuple[str, int]:
     if exit_code in _PYTEST:
         return _PYTEST[exit_code]
     try:  # 128 and the signal: pytest saw it coming, and ended in order
@@ -89,50 +123,33 @@ def _pytest_result(exit_code: int) -> tuple[str, int]:
     return f"pytest was {'killed' if exit_code < 0 else 'ended'} by {name}", UNKNOWN
 
 
-def _why_no_result(end: JobEnd, begun: bool, logs: str) -> str:
+def _explain_missing_exit(job: Job, has_begun: bool, logs: str) -> str:
     """Say why pytest's exit code is not known."""
-    if not end.status:
-        return f"it may still run, the cluster does not answer ({end.message}); {logs} shows what it did"
-    if begun:
+    if not job.submitted:
+        return f"never began: {job.message}"
+    if not job.status:
+        return f"it may still run, the cluster does not answer ({job.message}); {logs} shows what it did"
+    if has_begun:
         return "the job ended before pytest had: the node went down, or somebody stopped or killed it"
-    if any("No module named" in line and "pytest_rlregress" in line for line in end.tail):
+    if re.search("No module named .*pytest_rlregress", job.log):
         version = metadata.version("pytest-rlregress")
         return (
             f"the node's Python does not have the harness: pip install pytest-rlregress=={version} there, or name "
             "one that has it with --python"
         )
-    if end.status == "PENDING":
+    if job.status == "PENDING":
         return "never began; should its turn come, Ray stops it at once"
-    return f"never began: {end.message.strip().splitlines()[-1] if end.message.strip() else end.status}"
+    return f"never began: {job.message.strip().splitlines()[-1] if job.message.strip() else job.status}"
 
 
-def _write(files: Sequence[file_transfer.TransferredFile], folder: Path) -> tuple[list[Path], list[str]]:
-    """Write the records to this disk; returns them, and what is wrong with the others."""
-    written, problems = [], []
-    for file in files:
-        problem = file.problem
-        if not re.fullmatch(_RECORD, file.name):
-            problem = problem or "not the name of a record"
-        path = folder / file.name
-        if not problem:
-            try:
-                write_whole(path, file.content)
-                written.append(path)
-            except OSError as error:
-                problem = f"cannot be written to {folder}: {error.strerror}"
-        if problem:
-            problems.append(f"record {file.name}: {problem}")
-    return written, problems
-
-
-def table(outcomes: Sequence[JobOutcome]) -> str:
+def table(results: Sequence[JobResult]) -> str:
     """Return the table of a run: a line for each hardware, and a line for those of which nothing is known."""
     rows = [("hardware", "node", "seconds", "record", "result")]
-    for one in outcomes:
-        records = " ".join(map(str, one.records)) or "none"
-        rows.append((one.hardware, one.node or "none", f"{one.seconds:.0f}", records, one.result))
+    for one in results:
+        rows.append(
+            (one.hardware, one.node or "none", f"{one.seconds:.0f}", " ".join(one.records) or "none", one.words)
+        )
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = ["  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows]
-    missing = [one.hardware for one in outcomes if not one.records]
-    lines += [f"no run, not a pass: {', '.join(missing)}"] if missing else []
-    return "\n".join(["", *lines])
+    lines = ["", *("  ".join([*map(str.ljust, row, widths), row[4]]) for row in rows)]
+    missing = [one.hardware for one in results if not one.records]
+    return "\n".join([*lines, *([f"no run, not a pass: {', '.join(missing)}"] if missing else [])])

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.drawn import EXAMPLES
-from pytest_rlregress.commands.run import cluster, file_transfer, job, job_log, results, run_command
+from pytest_rlregress.commands.run import cluster, job, results, run_command
 from pytest_rlregress.hardware import profiles
 from pytest_rlregress.records import reader
 
@@ -50,8 +50,8 @@ with ray_cluster.start([{"resources": card} for card in cards], num_cpus=4, dash
 RUN = """
 import sys
 from pytest_rlregress.cli import main
-from pytest_rlregress.commands.run import job_log
-job_log.RETRY_SECONDS, job_log.PENDING_SECONDS = (0.5, 0.5), 0.5
+from pytest_rlregress.commands.run import cluster, run_command
+cluster.SILENCE_SECONDS, cluster.PENDING_SECONDS, run_command.POLL_SECONDS = 1, 0.5, 0.2
 sys.exit(main(["run", *sys.argv[1:]]))
 """
 TESTS = {
@@ -130,7 +130,7 @@ def _launcher(path, ray):
 
     def start(hardware, *arguments, url=ray.url, tests="test_one_fails", records="records"):
         words = [f"--hw={hardware}", f"--hardware={folder / 'hw'}", f"--working-dir={folder}", f"--ray-address={url}"]
-        words += [f"--record-dir={path / records}", *arguments, "--", f"{tests}.py"]
+        words += [f"--record-dir={records if '://' in records else path / records}", *arguments, "--", f"{tests}.py"]
         output, errors = (path / f"{len(begun)}.{kind}" for kind in ("output", "errors"))
         with open(output, "w") as out, open(errors, "w") as err:
             command = [sys.executable, "-c", RUN, *words]
@@ -158,7 +158,10 @@ def crowd(tmp_path_factory, ray):
     with _launcher(tmp_path_factory.mktemp("crowd"), ray) as launcher:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", launcher.path / "bare"], check=True)
         python = f"--python={launcher.path / 'bare/bin/python'}"
-        launcher.nodes = launcher.start("card-a,card-b", tests="test_one_fails", records="nodes")
+        launcher.nodes = launcher.start("card-a,card-b", records="nodes")
+        (launcher.path / "storage").mkdir()
+        launcher.url = f"file://{launcher.path / 'storage'}"
+        launcher.stored = launcher.start("card-a,card-b", records=launcher.url)
         launcher.killed = launcher.start("card-a", tests="test_killed", records="killed")
         launcher.orphaned = launcher.start("card-b", tests="test_orphaned", records="orphaned")
         launcher.missing = launcher.start("card-b", python, records="missing")
@@ -270,6 +273,18 @@ def test_each_card_on_its_own_node(crowd, ray):
 
 
 @pytest.mark.slow
+def test_each_node_writes_its_record_to_a_url(crowd):
+    """Nothing is sent back through the logs then, and nothing is written here."""
+    code, out, err = _ended(crowd.stored)
+    assert code == results.FAILED, out + err
+    found = {path: reader.read(path).results for path in (crowd.path / "storage").rglob("*.json")}
+    assert {one.extra.hardware.profile: one.summary.failed for one in found.values()} == {"card-a": 0, "card-b": 1}
+    table = out.partition("hardware  node")[2]
+    assert all(f" {crowd.url}/{path.relative_to(crowd.path / 'storage')} " in table for path in found)
+    assert "no run" not in out
+
+
+@pytest.mark.slow
 def test_a_card_that_no_node_has(launcher, ray):
     code, out, err = _ended(launcher.start("card-a,card-c"))
     assert (code, out) == (results.USAGE, "")
@@ -354,7 +369,7 @@ def test_a_connection_that_is_cut(launcher, ray):
         gone.close()
         code, out, _ = _ended(forever)
         assert code == results.UNKNOWN
-        assert out.count("no answer, trying again") == 2
+        assert out.count("no answer, trying again for 1 s: ") == 1
         name = re.search(r"job (\S+) asks", out)[1]
         assert f"ray job logs --address {gone.url} {name} shows what it did" in out
         code, out, _ = _ended(once)
@@ -387,19 +402,16 @@ def test_what_ray_calls_the_cards_of_the_profiles(ray):
 
 def test_what_a_job_asks_of_ray():
     shipped = profiles.load_profiles()
-    h100, cpu = (cluster.resources_for(shipped[name], 2) for name in ("h100", "cpu"))
-    assert str(h100) == "accelerator_type:H100 and 2 GPU"
+    h100, cpu = (cluster.needs_of(shipped[name], 2) for name in ("h100", "cpu"))
+    assert [cluster.describe_needs(one) for one in (h100, cpu)] == ["accelerator_type:H100 and 2 GPU", "1 CPU"]
     node = {"CPU": 8.0, "GPU": 8.0, "accelerator_type:H100": 1.0, "node:10.0.0.1": 1.0, "memory": 1e9}
-    assert h100.fits(node)
-    assert not h100.fits(node | {"GPU": 1.0})
-    assert not h100.fits({**node, "accelerator_type:H100": 0})
-    assert not h100.fits({"CPU": 8.0, "GPU": 8.0, "accelerator_type:H200": 1.0})
-    assert str(cpu) == "1 CPU"
-    assert cpu.fits({"CPU": 1.0})
-    assert not cpu.fits({"CPU": 0.0})
-    found = cluster.describe([node, node, {"CPU": 8.0, "node:10.0.0.3": 1.0}])
+    assert cluster.fits(h100, node)
+    for other in (node | {"GPU": 1.0}, node | {"accelerator_type:H100": 0}, {"GPU": 8.0, "accelerator_type:H200": 1.0}):
+        assert not cluster.fits(h100, other)
+    assert [cluster.fits(cpu, {"CPU": count}) for count in (1.0, 0.0)] == [True, False]
+    found = cluster.describe_nodes([node, node, {"CPU": 8.0, "node:10.0.0.3": 1.0}])
     assert found == "2 nodes with accelerator_type:H100 and 8 GPU; 1 node with no accelerator"
-    assert cluster.describe([]) == "no node"
+    assert cluster.describe_nodes([]) == "no node"
 
 
 def _main(*arguments):
@@ -438,6 +450,7 @@ def test_bad_input(tmp_path, capsys, arguments, message):
         (["--hw=cpu"], "the following arguments are required: --record-dir"),
         (["--hw=,", "--record-dir=x"], "',' names no hardware"),
         (["--hw=cpu", "--record-dir=x", "--ray-address=head:6379"], "'head:6379' is not the address of a dashboard"),
+        (["--hw=cpu", "--record-dir=s3://me:secret@bucket"], "a URL without a password"),
         (["--hw=cpu", "--record-dir=x", "--gpus=0"], "'0' isn't a number from 1 on"),
         (["--hw=cpu", "--record-dir=x", "--timeout=0"], "Allowed: a positive number of seconds"),
         (["--hw=cpu", "--record-dir=x", "-k", "one"], "unrecognized arguments: -k"),
@@ -490,62 +503,67 @@ def test_help_imports_no_ray():
     assert all(len(line) <= 120 for line in done.stdout.splitlines())
 
 
+WHOLE = job.file_packet("b.json", b"whole")
+
+
+def _job(*lines, exit=0, **known):
+    """A job that has ended, with this log."""
+    lines = [job.packet(node="one", harness="1"), *lines, *([] if exit is None else [job.packet(exit=exit, seconds=1)])]
+    log = "".join(f"{line}\n" for line in lines)
+    return cluster.Job("h100", {}, "id", submitted=1, status="SUCCEEDED", log=log, **known)
+
+
+def _written(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 @EXAMPLES
-@given(contents=st.lists(st.binary(max_size=40_000), max_size=3), noise=st.sampled_from(["", "no end of line", "é"]))
-def test_files_come_through_the_log(contents, noise):
-    names = [f"{number}.json" for number in range(len(contents))]
-    lines = [
-        line for name, content in zip(names, contents, strict=True) for line in file_transfer.encode_file(name, content)
-    ]
-    assert all(len(line) < 20_000 and "\n" not in line for line in lines)
-    found = [file_transfer.split_line(noise + line) for line in lines]
-    assert {before for before, _ in found} <= {noise}
-    assert file_transfer.decode_files([packet for _, packet in found]) == [
-        file_transfer.TransferredFile(name, content) for name, content in zip(names, contents, strict=True)
-    ]
+@given(contents=st.lists(st.binary(max_size=40_000), max_size=3))
+def test_records_come_through_the_log(tmp_path_factory, contents):
+    folder = tmp_path_factory.mktemp("records")
+    sent = {f"{number}.json": content for number, content in enumerate(contents)}
+    lines = [f"said {job.MARK}", *(job.file_packet(name, content) for name, content in sent.items())]
+    found = results.read_result(_job(*lines), 1, folder, "")
+    assert _written(folder) == sent
+    assert found.records == tuple(str(folder / name) for name in sent)
+    assert found.words == ("passed" if sent else "passed; no record came back")
 
 
-def _packets(content, name="a.json"):
-    return [file_transfer.split_line(line)[1] for line in file_transfer.encode_file(name, content)]
+def test_a_log_cut_anywhere_has_no_half_record(tmp_path):
+    log = _job(WHOLE, job.file_packet("a.json", os.urandom(200))).log
+    for end in range(len(log) - 1):
+        found = results.read_result(cluster.Job("h100", {}, "id", 1, "FAILED", log=log[:end]), 1, tmp_path, "")
+        assert found.code == results.UNKNOWN
+        assert {name: len(content) for name, content in _written(tmp_path).items()} in (
+            {},
+            {"b.json": 5},
+            {"a.json": 200, "b.json": 5},
+        )
 
 
 @pytest.mark.parametrize(
-    ("harm", "problem"),
+    ("line", "problem"),
     [
-        (lambda lines: lines[:-1], "torn: 1 of its 2 lines arrived"),
-        (lambda lines: [lines[0], lines[2]], "torn: 1 of its 2 lines arrived"),
-        (lambda lines: [lines[0], lines[1], lines[1]], "damaged on its way: "),
-        (lambda lines: [lines[0], lines[2], lines[1]], "damaged on its way: "),
-        (lambda lines: [lines[0], lines[1], lines[2][:-9]], "damaged on its way: "),
-        (lambda lines: [_packets(os.urandom(9000))[0], *lines[1:]], "its digest is another one"),
-        (lambda lines: ["file {", *lines[1:]], "torn: 2 of its ? lines arrived"),
+        (job.file_packet("a.json", b"other").replace('"content": "', '"content": "x'), "a.json: damaged on its way: "),
+        (job.file_packet("a.json", b"a").replace('"sha256": "', '"sha256": "0'), "its digest is another one"),
+        (f"{job.MARK}{{", "the log is torn"),
+        *(
+            (job.file_packet(name, b"x"), "not the name of a record")
+            for name in ("../a.json", "/tmp/a.json", ".a.json", "a.sh", "", "a b.json", "a.json\n")
+        ),
     ],
 )
-def test_a_torn_record_is_reported(tmp_path, harm, problem):
-    lines = _packets(os.urandom(9000))
-    assert len(lines) == 3
-    whole = _packets(b"whole", "b.json")
-    close = file_transfer.split_line(file_transfer.packet("end", exit=0, seconds=1))[1]
-    end = job_log.JobEnd("SUCCEEDED", "", packets=(*harm(lines), *whole, close))
-    found = results.outcome("h100", end, 1, tmp_path)
-    assert problem in found.result
-    assert found.code == results.UNKNOWN
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b.json", b"whole")]
-
-
-@pytest.mark.parametrize("name", ["../a.json", "/tmp/a.json", ".a.json", "a.sh", "", "a b.json", "a.json\n"])
-def test_a_foreign_name_is_not_written(tmp_path, name):
+def test_a_damaged_record_is_not_written(tmp_path, line, problem):
     folder = tmp_path / "records"
     folder.mkdir()
-    close = file_transfer.split_line(file_transfer.packet("end", exit=0, seconds=1))[1]
-    end = job_log.JobEnd("SUCCEEDED", "", packets=(*_packets(b"x", name), close))
-    found = results.outcome("h100", end, 1, folder)
-    assert "not the name of a record" in found.result
-    assert list(tmp_path.rglob("*")) == [folder]
+    found = results.read_result(_job(line, WHOLE), 1, folder, "")
+    assert (problem in found.words, found.code) == (True, results.UNKNOWN)
+    assert _written(folder) == {"b.json": b"whole"}
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize(
-    ("code", "result", "ours"),
+    ("code", "words", "ours"),
     [
         (0, "passed", results.GOOD),
         (1, "tests failed", results.FAILED),
@@ -558,27 +576,26 @@ def test_a_foreign_name_is_not_written(tmp_path, name):
         (255, "pytest ended with 255", results.UNKNOWN),
     ],
 )
-def test_exit_codes(tmp_path, code, result, ours):
-    close = file_transfer.split_line(file_transfer.packet("end", exit=code, seconds=1))[1]
-    found = results.outcome("h100", job_log.JobEnd("FAILED", "", packets=(*_packets(b"x"), close)), 1, tmp_path)
-    assert (found.result, found.code) == (result, ours)
-    lost = results.outcome("h100", job_log.JobEnd("FAILED", "", packets=(close,)), 1, tmp_path)
+def test_exit_codes(tmp_path, code, words, ours):
+    found = results.read_result(_job(WHOLE, exit=code), 1, tmp_path, "")
+    assert (found.words, found.code) == (words, ours)
+    lost = results.read_result(_job(exit=code), 1, tmp_path, "")
     assert lost.code == max(ours, results.USAGE if code == 4 else results.UNKNOWN)  # no record isn't a pass
     assert "no run, not a pass: h100" in results.table([lost])
 
 
 @EXAMPLES
 @given(data=st.data(), lines=st.lists(st.text(alphabet="ab", max_size=5), max_size=8))
-def test_a_log_from_several_connections(data, lines):
-    """Each of them begins at the beginning, breaks off anywhere, and comes in pieces."""
+def test_prints_each_line_of_a_growing_log_once(data, lines):
     text = "".join(f"{line}\n" for line in lines)
     printed = []
-    log = job_log.JobLog(printed.append)
-    for end in [*data.draw(st.lists(st.integers(0, len(text)), max_size=3)), len(text)]:
-        position = 0
-        while position < end:
-            position = log.add(text[position : data.draw(st.integers(position + 1, end))], position)
-    log.close()
+    followed = cluster.Job("h100", {}, "id")
+    followed.say = printed.append
+    ends = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    for end in [*ends, len(text)]:
+        status = argparse.Namespace(is_terminal=lambda: False)
+        info = argparse.Namespace(status=status, message="", driver_node_id="n")
+        followed.poll(argparse.Namespace(get_job_info=lambda _, i=info: i, get_job_logs=lambda _, n=end: text[:n]))
     assert printed == lines
 
 
@@ -606,11 +623,10 @@ def test_output_that_is_no_text(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True)
     assert time.monotonic() - begun < 18
     lines = done.stdout.decode().splitlines()
-    assert max(map(len, lines)) < 70_000
+    assert max(len(line) for line in lines if not line.startswith(job.MARK)) < 70_000
     assert any(line.startswith("\ufffd and \ufffd xxx") for line in lines)
-    found = [file_transfer.split_line(line)[1] for line in lines]
-    assert file_transfer.fields_of(found, "end")["exit"] == done.returncode == 0
-    assert [file.problem for file in file_transfer.decode_files(found)] == [""]
+    found = results.read_result(cluster.Job("cpu", {}, "id", 1, log=done.stdout.decode()), 1, tmp_path, "")
+    assert (found.words, len(found.records), done.returncode) == ("passed", 1, 0)
     for process in psutil.process_iter():
         if _cmdline(process)[:2] == ["sleep", "20"]:
             process.kill()

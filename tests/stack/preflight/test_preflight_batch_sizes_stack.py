@@ -8,7 +8,8 @@ import math
 import pytest
 
 from pytest_rlregress.commands.preflight.batch_sizes import VerlSizes, batch_sizes
-from pytest_rlregress.commands.preflight.document import RuleContext, read
+from pytest_rlregress.commands.preflight.command import read
+from pytest_rlregress.commands.preflight.config import RuleContext
 
 pytestmark = [pytest.mark.isolated(group="preflight-batch-sizes"), pytest.mark.slow]
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pytest_rlregress.cli import main
-from pytest_rlregress.commands.preflight.document import read
+from pytest_rlregress.commands.preflight.command import read
 
 pytestmark = [pytest.mark.isolated(group="preflight-trl"), pytest.mark.needs("trl")]
 SCRIPT = """\

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.commands.preflight import schema
+from pytest_rlregress.commands.preflight import command
 
 
 @pytest.fixture(autouse=True)
 def no_trainer(monkeypatch, tmp_path_factory):
-    monkeypatch.setattr(schema, "find_spec", lambda trainer: None)
+    monkeypatch.setattr(command, "find_spec", lambda package: None)
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("no-programs")))

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from installed import TESTS
 
-from pytest_rlregress.commands.preflight.document import read
+from pytest_rlregress.commands.preflight.command import read
 
 CONFIGS = sorted(file for file in (TESTS / "configs").iterdir() if file.suffix != ".sh")
 
@@ -51,7 +51,7 @@ def test_yaml(config):
             - d: ${data.x}
         """,
     )
-    assert read.tree["critic"] == {"lr": 1, "list": [{"c": 1}, {"d": "${data.x}"}]}
+    assert read.tree["critic"] == {"lr": 1, "list": [{"c": 1}, {"d": 1}]}
     lines = {key: place.line for key, place in read.places.items()}
     assert [lines[key] for key in ("data.train_files", "data.x", "critic.lr", "critic.list.1.d")] == [4, 5, 3, 10]
 
