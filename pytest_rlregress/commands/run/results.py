@@ -63,7 +63,8 @@ def read_result(job: Job, seconds: float, records: Path | str, logs: str) -> Job
         logs: The command that prints the job's log.
     """
     fields: dict[str, Any] = {}
-    written, problems = [], []
+    written: list[str] = []
+    problems: list[str] = []
     for line in job.log.split("\n"):
         if not line.startswith(MARK):
             continue
