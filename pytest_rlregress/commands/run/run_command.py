@@ -223,6 +223,6 @@ def _follow(client: Any, jobs: Sequence[Job], seconds: float) -> None:
     """Print what the jobs print until all have ended, no longer than that."""
     until = time.monotonic() + seconds
     while (left := [job for job in jobs if not job.has_ended]) and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
         for job in left:
             job.poll(client)
-        time.sleep(POLL_SECONDS)
