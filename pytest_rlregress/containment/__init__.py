@@ -2,11 +2,9 @@
 
 It takes and gives plain values: of a run, a documented failure and a verdict it knows nothing. In the order of a test:
 
-``pool``              the servers and children of one session, and the GPUs that they hold
-``messages``          what its processes say to each other
-``client``            this process' handle on a warm server
-``server``            the warm server: imports the stack once, forks a supervised child on request
-``supervisor``        between server and child: takes in every orphan, reports how the child ended, leaves nothing alive
+``pool``              the warm servers and children of one session, and the GPUs that they hold
+``server``            the warm server, which imports the stack once and forks; and between it and a child the
+                      supervisor, which takes in every orphan, reports how the child ended, leaves nothing alive
 ``worker``            pytest inside the child: runs the tests it is given, sends the reports back
 ``child_config``      the options and plugins of that pytest
 ``leaks``             inside the child: what a test left behind
@@ -15,7 +13,6 @@ It takes and gives plain values: of a run, a documented failure and a verdict it
 
 What they look at:
 
-``interface``         inside the child: whether what a test raised isn't a verdict about a failure
 ``stacks``            Python and native stacks of a process and its descendants
 ``post_mortem``       of a dead process: its native libraries, whether memory ran out
 ``leftovers``         the session's temporary folder, and shared memory that nobody needs any more
@@ -26,8 +23,10 @@ and say who holds its memory; ``pytest_rlregress.logs.watched`` watches the logs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import signal
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +35,17 @@ if TYPE_CHECKING:
 
 #: In a child's ``config.stash``: the channel to the pytest process.
 CHANNEL: pytest.StashKey[Channel] = pytest.StashKey()
+#: The most that one message of a server or supervisor has.
+MESSAGE_BYTES = 65536
+#: Makes a child write the stacks of its threads to its log.
+STACKS_SIGNAL = signal.SIGUSR1
+#: In place of the test that follows: the first word is not a test but a file to import.
+IMPORT = "import"
+
+
+def key_of(item: pytest.Item) -> str:
+    """Name a test alike on both sides: node ids depend on the arguments that a file was collected by."""
+    return f"{item.path}::{item.nodeid.partition('::')[2]}"
 
 
 @dataclass(frozen=True)
@@ -108,3 +118,25 @@ class Death:
     log: str
     sections: tuple[tuple[str, str], ...] = ()
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the child needs to be the same pytest as its parent: pickled, first message on the channel.
+
+    Attributes:
+        kept: A file whose tests other plugins may not leave out.
+        collects: Whether it runs tests; otherwise it is there to import files that it is told.
+        coverage: The configuration of the measurement that the pytest process takes part in, as coverage serializes it.
+    """
+
+    options: dict[str, bytes]
+    files: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+    workerinput: dict[str, Any]
+    markers: tuple[str, ...]
+    coverage: str | None = None
+    kept: str = ""
+    collects: bool = True
+    path: list[str] = field(default_factory=lambda: list(sys.path))

@@ -16,8 +16,17 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from pytest_rlregress.containment import NO_DIAGNOSTICS, Death, Diagnostics, Limits, post_mortem
-from pytest_rlregress.containment.messages import IMPORT, MESSAGE_BYTES, STACKS_SIGNAL, Order
+from pytest_rlregress.containment import (
+    IMPORT,
+    MESSAGE_BYTES,
+    NO_DIAGNOSTICS,
+    STACKS_SIGNAL,
+    Death,
+    Diagnostics,
+    Limits,
+    Order,
+    post_mortem,
+)
 from pytest_rlregress.containment.stacks import stacks
 from pytest_rlregress.logs import ray
 from pytest_rlregress.logs.watched import Logs
@@ -38,7 +47,7 @@ class Child:
 
     # When an instruction was given; how far the log went at the last report.
     _begun: float
-    _memory: post_mortem.Memory
+    _kills: dict[str, int]
     _reported: int
 
     def __init__(self, connection: Connection, status: socket.socket, log: Path, order: Order, echo: bool) -> None:
@@ -68,7 +77,7 @@ class Child:
         """Run one test, once the child is ready; every message goes to ``receive(kind, value)``.
 
         Args:
-            key: The test, as ``messages.key_of`` names it.
+            key: The test, as ``containment.key_of`` names it.
             following: The test that follows in this child, None for none, "" for not known yet.
             limits: Those of this test, set-up and teardown included.
             receive: Takes the messages of the child.
@@ -138,7 +147,7 @@ class Child:
         self, until: str, limits: Limits, receive: Receive, what: str, instruction: list[Any] | None
     ) -> Death | None:
         """Give an instruction (skip an empty one) and take in all ``until`` it is done, or how the child ended."""
-        self._begun, self._memory, self._reported = time.monotonic(), post_mortem.memory(), self.size()
+        self._begun, self._kills, self._reported = time.monotonic(), post_mortem.count_kills(), self.size()
         deadline = self._begun + limits.seconds
         sources: list[Any] = [self._connection, self._status]
         if instruction != []:
@@ -197,7 +206,7 @@ class Child:
         """Return what the dead child died of."""
         name, message = how_it_ended((self._exit or {})["exit"])
         if name == "SIGKILL":
-            message += f"\n{post_mortem.killed(self._memory)}"
+            message += f"\n{post_mortem.explain_kill(self._kills)}"
         return self._death("crashed", name, message)
 
     def _end(self, kind: str, message: str) -> Death:

@@ -11,7 +11,7 @@ import pickle
 import sys
 import uuid
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_rlregress.containment.messages import Coverage
+from pytest_rlregress.containment import Order
 
 #: Command-line options that are the session's, and what they are in a child.
 _SESSION_OPTIONS: Mapping[str, Any] = {
@@ -79,6 +79,24 @@ COVERAGE_VARIABLES = (
 # -- in the pytest process ---------------------------------------------------------------------------------------------
 
 
+def order(
+    config: pytest.Config, files: Iterable[Path], folder: Path, environment: dict[str, str], coverage: str | None
+) -> Order:
+    """Return what a child needs that collects ``files``; its own temporary folder is ``folder``."""
+    factory: Any = getattr(config, "_tmp_path_factory", None)  # not with -p no:tmpdir
+    # For what its tests make in tmp_path, pytest's own rules hold which to keep.
+    basetemp = factory.getbasetemp() / f"contained-{folder.name}" if factory else folder / "tmp"
+    return Order(
+        options=options(config, basetemp),
+        files=tuple(dict.fromkeys(map(str, files))),
+        folder=os.getcwd(),
+        environment=environment,
+        workerinput=workerinput(config),
+        markers=tuple(config.getini("markers")),
+        coverage=coverage,
+    )
+
+
 def options(config: pytest.Config, basetemp: Path) -> dict[str, bytes]:
     """Return the options of a child's pytest, each pickled; ``basetemp`` is for its ``tmp_path`` folders.
 
@@ -127,21 +145,20 @@ def workerinput(config: pytest.Config) -> dict[str, Any]:
     return found
 
 
-_COVERAGE_OPTIONS = ("run:branch", "run:source", "run:source_pkgs", "run:include", "run:omit", "run:concurrency")
+def coverage(say: Callable[[str], None]) -> str | None:
+    """Return the configuration of the measurement that runs in this process, for its children; None for none.
 
-
-def coverage() -> Coverage | None:
-    """Return the measurement that runs in this process, started by pytest-cov or ``coverage run``; None for none."""
+    It was started by pytest-cov or ``coverage run``. Says so if coverage is too old to hand its configuration on.
+    """
     module = sys.modules.get("coverage")
     current: Any = module.Coverage.current() if module else None
     if current is None:
         return None
-    values = {name: current.get_option(name) for name in _COVERAGE_OPTIONS}
-    return Coverage(
-        os.path.abspath(current.get_option("run:data_file")),
-        current.config.config_file or False,
-        {name: value for name, value in values.items() if value is not None},
-    )
+    if not hasattr(current.config, "serialize"):
+        say("coverage is not measured in contained tests: that needs coverage 7.10 or newer")
+        return None
+    config: str = current.config.serialize()
+    return config
 
 
 # -- in the child ------------------------------------------------------------------------------------------------------
@@ -198,21 +215,13 @@ class Measurement:
     A child may die in the next one.
     """
 
-    def __init__(self, wanted: Coverage) -> None:
-        from coverage import Coverage as Measured
+    def __init__(self, config: str) -> None:
+        from coverage import Coverage
 
-        self._measured = Measured(data_file=wanted.data_file, data_suffix=True, config_file=wanted.config_file)
-        for name, value in wanted.options.items():
-            self._measured.set_option(name, value)
+        self._measured = Coverage(config_file=f":data:{config}", data_suffix=True)
         # Every child of a session would say the same.
-        quiet = [
-            "no-data-collected",
-            "module-not-imported",
-            "module-not-measured",
-            "already-imported",
-            "couldnt-parse",
-        ]
-        self._measured.set_option("run:disable_warnings", quiet)
+        quiet = ["no-data-collected", "module-not-imported", "module-not-measured", "already-imported"]
+        self._measured.set_option("run:disable_warnings", [*quiet, "couldnt-parse"])
         self._measured.start()
 
     def pytest_runtest_logfinish(self) -> None:

@@ -3,24 +3,121 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shutil
+import socket
+import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import ChildGroup, Death, Limits, child_config, leftovers
+from pytest_rlregress.containment import MESSAGE_BYTES, ChildGroup, Death, Limits, Order, child_config, leftovers
 from pytest_rlregress.containment.child import INTERRUPT_SECONDS, Child, Receive
-from pytest_rlregress.containment.client import ContainmentError, WarmServer
-from pytest_rlregress.containment.messages import Order
 from pytest_rlregress.hardware import gpu_memory
 from pytest_rlregress.hardware.gpu_lock import GpuLock, acquire
 from pytest_rlregress.hardware.nvml import Gpu
+from pytest_rlregress.util.processes import how_it_ended, python_command
+
+_MAIN = "from pytest_rlregress.containment.server import main; main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"
+_SAY_EVERY = 5.0
+#: Variables that only children get. It is in them that coverage is measured. To count the devices that
+#: CUDA_VISIBLE_DEVICES=MIG-… shows, torch initialises CUDA.
+_OF_CHILDREN = (*child_config.COVERAGE_VARIABLES, "CUDA_VISIBLE_DEVICES")
+# Read when torch is imported. OpenMP's idle threads spin, else: where processes share the cores, a step of a small
+# model takes ten times as long. https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html
+_UNLESS_SET = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OMP_WAIT_POLICY": "passive"}
+#: Where test files are imported for the first time.
+_IMPORTS = ChildGroup("imports", alone=True)
+
+
+class ContainmentError(RuntimeError):
+    """The containment itself failed: a warm server that did not start or went away."""
+
+
+class WarmServer:
+    """A warm server process that has imported ``modules`` and pytest's ``plugins``; forks contained children."""
+
+    def __init__(
+        self, modules: Sequence[str], environment: Mapping[str, str], log: Path, plugins: Sequence[str] = ()
+    ) -> None:
+        self.modules, self._log = modules, log
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        variables = {name: value for name, value in environment.items() if name not in _OF_CHILDREN}
+        with theirs, log.open("ab") as out:
+            self._process = subprocess.Popen(
+                python_command(_MAIN, str(theirs.fileno()), str(log.parent), *plugins, *modules),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**_UNLESS_SET, **variables},
+                start_new_session=True,
+            )
+        self._begun = time.monotonic()
+        self._ready: dict[str, Any] | None = None
+
+    def ready(self, say: Callable[[str], None]) -> dict[str, Any]:
+        """Wait for the imports; their seconds and failures, the number of threads, whether CUDA is initialised.
+
+        Raises:
+            ContainmentError: The server died while importing; has its log.
+        """
+        while self._ready is None:
+            if not wait([self._control], _SAY_EVERY):
+                packages = dict.fromkeys(module.partition(".")[0] for module in self.modules)
+                say(f"importing {', '.join(packages)} ({time.monotonic() - self._begun:.0f} s)")
+                continue
+            data = self._control.recv(MESSAGE_BYTES)
+            if not data:
+                _, how = how_it_ended(self._process.wait(), raw=False)
+                names = ", ".join(self.modules) or "nothing"
+                log = self._log.read_text(errors="replace")[-4000:]
+                raise ContainmentError(f"the warm server died while importing {names} ({how}):\n{log}")
+            self._ready = json.loads(data)["ready"]
+        return self._ready
+
+    def safe(self, say: Callable[[str], None]) -> bool:
+        """Return whether forking from here is safe: one thread, no CUDA."""
+        ready = self.ready(say)
+        return ready["threads"] == 1 and not ready["cuda"]
+
+    def fork(self, order: Order, log: Path, echo: bool) -> Child:
+        """Start a contained child; its output goes to ``log`` and, if ``echo``, from there to standard output.
+
+        Raises:
+            ContainmentError: The server is gone.
+        """
+        ours, channel = socket.socketpair()
+        status, their_status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with channel, their_status, log.open("ab") as out:
+            try:
+                handles = [channel.fileno(), their_status.fileno(), out.fileno()]
+                socket.send_fds(self._control, [b"fork"], handles)
+            except OSError as error:
+                raise ContainmentError(f"the warm server is gone ({error})") from None
+        # The supervisor's first word: without it the server ended before it forked.
+        if wait([status], _SAY_EVERY) and not status.recv(1, socket.MSG_PEEK):
+            status.close()
+            ours.close()
+            raise ContainmentError("the warm server ended before it forked")
+        return Child(Connection(ours.detach()), status, log, order, echo)
+
+    def close(self) -> None:
+        """End the server; its children end with their own handles."""
+        self._control.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 @dataclass(frozen=True)
@@ -31,10 +128,6 @@ class _Held:
     own: WarmServer | None
     folder: Path
     gpus: int
-
-
-#: Where test files are imported for the first time.
-_IMPORTS = ChildGroup("imports", alone=True)
 
 
 class Pool:
@@ -58,38 +151,32 @@ class Pool:
     ) -> None:
         self._config, self._gpus, self._say = config, gpus, say
         self._preload, self._kept = preload, kept
+        self._coverage = child_config.coverage(say)
         #: By the modules that were asked for; None: imports nothing, not even pytest's plugins.
         self._servers: dict[tuple[str, ...] | None, WarmServer] = {}
         self._children: dict[ChildGroup, _Held] = {}
         self._lock: GpuLock | None = None
-        self._numbered, self._closed, self._warned = 0, False, False
+        self._closed, self._warned = False, False
         self._folder = leftovers.session_folder()
         #: Where xdist's workers write down which tests share a child.
         self.groups_file = self._folder.path / "groups.json"
 
     def warm(self, modules: tuple[str, ...]) -> WarmServer:
-        """Return the server that imports ``modules`` since the first call; a new one if somebody killed it."""
+        """Return the server that imports ``modules`` since the first call."""
         # Loading pytest's plugins is most of what a child without a stack would cost.
         return self._server(modules, child_config.plugin_modules(self._config))
 
     def _server(self, modules: tuple[str, ...] | None, plugins: tuple[str, ...] = ()) -> WarmServer:
-        if modules in self._servers and self._servers[modules].gone():
-            self._servers.pop(modules).close()
         if modules not in self._servers:
-            self._servers[modules] = self._start(modules or (), os.environ, plugins)
+            log, preload = self._file("server"), (*self._preload, *plugins)
+            self._servers[modules] = WarmServer(modules or (), os.environ, log, preload)
         return self._servers[modules]
-
-    def _start(self, modules: tuple[str, ...], environment: Mapping[str, str], plugins: tuple[str, ...]) -> WarmServer:
-        return WarmServer(modules, environment, self._file("server"), (*self._preload, *plugins))
 
     def child(self, group: ChildGroup, files: Iterable[Path], modules: tuple[str, ...], gpus: int = 1) -> Child:
         """Return the living child of ``group``, forked now if there is none.
 
-        Args:
-            group: What the tests in the child share.
-            files: Test files the child collects.
-            modules: What must be imported before the fork; nothing for a fresh interpreter.
-            gpus: How many GPUs its tests need, where there are any; for 0 none is locked.
+        It collects ``files`` and is forked from a server that imported ``modules``. Where there are GPUs, its tests
+        need so many of them; for 0 none is locked.
 
         Raises:
             ContainmentError: The warm server died.
@@ -111,22 +198,23 @@ class Pool:
         folder = self._file("c")
         folder.mkdir()
         environment = {**_environment(folder), **visible, **dict(group.environment)}
-        order = self._order(group, files, folder, environment)
-        echo = self._config.option.capture in ("no", "tee-sys")
+        order = child_config.order(self._config, files, folder, environment, self._coverage)
+        order = replace(order, kept=str(self._kept or ""), collects=group != _IMPORTS)
+        log, echo = folder / "log", self._config.option.capture in ("no", "tee-sys")
         if group.fresh:
-            own = self._start((), environment, ())
+            own = WarmServer((), environment, self._file("server"), self._preload)
             try:
-                return _Held(own.fork(order, folder / "log", echo), own, folder, gpus)
+                return _Held(own.fork(order, log, echo), own, folder, gpus)
             except BaseException:
                 own.close()
                 raise
         server = self._forkable(modules)
         try:
-            child = server.fork(order, folder / "log", echo)
-        except ContainmentError:  # somebody killed it after it had been looked at
+            child = server.fork(order, log, echo)
+        except ContainmentError:  # somebody killed it
             self._servers = {known: one for known, one in self._servers.items() if one is not server}
             server.close()
-            child = self._forkable(modules).fork(order, folder / "log", echo)
+            child = self._forkable(modules).fork(order, log, echo)
         return _Held(child, None, folder, gpus)
 
     def try_import(self, file: Path, limits: Limits) -> Death | None:
@@ -223,28 +311,6 @@ class Pool:
     def _complain(self, kind: str, value: object) -> None:
         if kind == "error":
             self._say(f"while a contained process ended: {value}")
-
-    def _order(self, group: ChildGroup, files: Iterable[Path], folder: Path, environment: dict[str, str]) -> Order:
-        return Order(
-            options=child_config.options(self._config, self._basetemp(folder)),
-            files=tuple(dict.fromkeys(map(str, files))),
-            folder=os.getcwd(),
-            environment=environment,
-            kept=str(self._kept or ""),
-            collects=group != _IMPORTS,
-            workerinput=child_config.workerinput(self._config),
-            markers=tuple(self._config.getini("markers")),
-            coverage=child_config.coverage(),
-        )
-
-    def _basetemp(self, folder: Path) -> Path:
-        """Return a folder for what a child's tests make in ``tmp_path``: pytest's own keeping rules hold for it."""
-        factory: Any = getattr(self._config, "_tmp_path_factory", None)
-        if factory is None:  # -p no:tmpdir
-            return folder / "tmp"
-        self._numbered += 1
-        base: Path = factory.getbasetemp()
-        return base / f"contained-{self._numbered}"
 
     def _file(self, kind: str) -> Path:
         return self._folder.path / f"{kind}{uuid.uuid4().hex[:6]}"  # short: Unix sockets are below

@@ -1,134 +1,105 @@
-"""Explains a death: the native libraries that the process had loaded, and whether it was killed for lack of memory."""
+"""Explain a death: the native libraries that the process had mapped, and whether memory ran out."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import psutil
-from packaging.utils import canonicalize_name
 
-from pytest_rlregress import stack
 from pytest_rlregress.util.files import text_or_nothing
 
 _LINES = 15
 _FOLDERS = 4  # of a path, from its end
-# What tells which build of a component was loaded.
-_CORES = {
-    "torch": r"/torch/lib/libtorch_(cpu|cuda)\.so$",
-    "vllm": r"/vllm/_C[^/]*\.so$",
-    "ray": r"/ray/_raylet[^/]*\.so$",
+# Libraries that failures were traced to: a regular expression for the file, and one for the wheel that carries it.
+# Wheels repaired by auditwheel carry a hash in a file's name: libcudart-d0da41ae.so.11.0.
+_LIBRARIES = {
+    "torch": (r"/torch/lib/libtorch_(cpu|cuda)\.so$", "torch"),
+    "vllm": (r"/vllm/_C[^/]*\.so$", "vllm(?:_cpu)?"),
+    "ray": (r"/ray/_raylet[^/]*\.so$", "ray"),
+    "libcublas": (r"/libcublas(-\w+)?\.so", r"nvidia_cublas(?:_cu\d+)?"),
+    "libcublasLt": (r"/libcublasLt(-\w+)?\.so", r"nvidia_cublas(?:_cu\d+)?"),
+    "libcudart": (r"/libcudart(-\w+)?\.so", r"nvidia_cuda_runtime(?:_cu\d+)?"),
+    "libcuda": (r"/libcuda\.so", ""),
+    "libnccl": (r"/libnccl(-\w+)?\.so", r"nvidia_nccl(?:_cu\d+)?"),
+    "libcudnn": (r"/libcudnn\w*(-\w+)?\.so", r"nvidia_cudnn(?:_cu\d+)?"),
+    "flash-attn": (r"/(flash_attn|_vllm_fa)[^/]*\.so$", ""),
+    "flashinfer": (r"/flashinfer.*\.so$", ""),
 }
-# Counters of memory.events, and what the files of sizes are called here.
-# https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
-_COUNTED = ("oom_kill", "oom_group_kill", "oom", "max")
-_SIZES = {"memory.max": "limit", "memory.current": "in use", "memory.peak": "at most"}
-_MACHINE, _VMSTAT = "machine", "proc/vmstat"
-#: How often memory ran out, by cgroup and counter.
-Memory = Mapping[tuple[str, str], int]
 
 
 def libraries(maps: str) -> str:
-    """Native libraries that matter, from the text of a /proc/PID/maps: at most 15 lines of family, version and path.
+    """Return the native libraries that matter, from the text of a /proc/PID/maps, at most 15 lines: version and path.
 
     Libraries of one family, version and folder share a line: two lines of one family are two copies in one process.
     The last line counts all others. Empty if none that matters was loaded.
     """
     native = sorted(set(re.findall(r"(/.*\.so(?:\.[\d.]+)?)(?: \(deleted\))?$", maps, flags=re.MULTILINE)))
-    files = {name: [Path(file) for file in native if re.search(regex, file)] for name, regex in _CORES.items()}
-    files |= stack.libraries_in(maps)
     copies: dict[tuple[str, str, Path], list[Path]] = {}
-    for family, paths in files.items():
-        for path in paths:
-            copies.setdefault((family, _version(family, path), path.parent), []).append(path)
+    for family, (file, wheel) in _LIBRARIES.items():
+        for path in (Path(name) for name in native if re.search(file, name)):
+            copies.setdefault((family, library_version(path, wheel), path.parent), []).append(path)
     if not copies:
         return ""
     lines = []
     for (family, version, _), paths in copies.items():
         more = f" and {len(paths) - 1} more beside it" if len(paths) > 1 else ""
-        lines.append(f"{family} {version or '(version unknown)'}  {_short(paths[0])}{more}")
+        parts = paths[0].parts
+        short = str(paths[0]) if len(parts) <= _FOLDERS + 1 else f"…/{'/'.join(parts[-_FOLDERS:])}"
+        lines.append(f"{family} {version or '(version unknown)'}  {short}{more}")
     if len(lines) >= _LINES:
         lines[_LINES - 2 :] = [f"{len(lines) - _LINES + 2} more of these families"]
     others = len(native) - sum(map(len, copies.values()))
     return "\n".join([*lines, f"{others} other native libraries"])
 
 
-def _version(family: str, path: Path) -> str:
-    """Return the version that a file's name tells, or the metadata beside its package; empty where neither does."""
-    with contextlib.suppress(OSError):  # the environment may be gone
-        if family not in _CORES:
-            return stack.library_version(path) or ""
-        site = next(folder.parent for folder in path.parents if folder.name == family)
-        for name in stack.COMPONENTS[family].distributions:
-            for info in site.glob("*.dist-info"):
-                project, _, version = info.name.removesuffix(".dist-info").partition("-")
-                if canonicalize_name(project) == name:
-                    return version
+def library_version(file: Path, wheel: str) -> str:
+    """Return the version that a library's name tells, or the metadata of its wheel; empty where neither does."""
+    number = next(iter(re.findall(r"\.so\.(\d+(?:\.\d+)*)$", file.name)), "")
+    if "." in number or not wheel:
+        return number if "." in number else ""
+    for folder in file.parents[1:4]:  # a wheel's own folder has one or two more below it
+        infos = [re.fullmatch(rf"{wheel}-(.+)\.dist-info", info.name) for info in folder.glob("*.dist-info")]
+        found = {info[1] for info in infos if info and number in ("", info[1].partition(".")[0])}
+        if found:
+            return found.pop() if len(found) == 1 else ""
     return ""
 
 
-def _short(path: Path) -> str:
-    parts = path.parts
-    return str(path) if len(parts) <= _FOLDERS + 1 else f"…/{'/'.join(parts[-_FOLDERS:])}"
+def count_kills(*, root: Path = Path("/")) -> dict[str, int]:
+    """Count the processes that the kernel killed for lack of memory, in this process' cgroup and on the machine.
+
+    https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files; ``root`` is the folder of sys/ and proc/.
+    """
+    texts = {
+        "cgroup": text_or_nothing(_cgroup(root) / "memory.events"),
+        "machine": text_or_nothing(root / "proc/vmstat"),
+    }
+    counts = {where: re.search(r"^oom_kill (\d+)$", text, re.MULTILINE) for where, text in texts.items()}
+    return {where: int(count[1]) for where, count in counts.items() if count}
 
 
-def memory(*, root: str | Path = "/") -> Memory:
-    """Count how often memory ran out so far; ``root`` is the folder of sys/ and proc/."""
-    root = Path(root)
-    found = {(_MACHINE, name): count for name, count in _counts(root / _VMSTAT).items() if name == "oom_kill"}
-    for group, folder in _cgroups(root).items():
-        counts = _counts(folder / "memory.events")
-        found |= {(group, name): count for name, count in counts.items() if name in _COUNTED}
-    return found
-
-
-def killed(before: Memory, *, root: str | Path = "/") -> str:
+def explain_kill(before: Mapping[str, int], *, root: Path = Path("/")) -> str:
     """Explain a SIGKILL that came from outside: a sentence, then a line for each fact.
 
-    ``before`` is what ``memory`` counted when the test began. The dead process is taken to have been in this process'
-    cgroup.
+    ``before`` is what ``count_kills`` returned when the test began. The dead process is taken to have been in this
+    process' cgroup.
     """
-    root = Path(root)
-    cgroups = _cgroups(root)
-    now = memory(root=root)
-    rose = {key: count - before.get(key, 0) for key, count in now.items() if count > before.get(key, 0)}
-    own = next(iter(cgroups), "")  # an ancestor's count rises for other people's processes too
-    likely = rose.keys() & {(own, "oom_kill"), (own, "oom_group_kill")}
-    lines = [
-        f"killed from outside (SIGKILL), {'most likely by the kernel,' if likely else 'perhaps'} for lack of memory"
-    ]
-    for group in (*cgroups, _MACHINE):
-        facts = [f"{name} rose by {count}" for (where, name), count in rose.items() if where == group]
-        sizes = _sizes(cgroups[group]) if group in cgroups else {}
-        if facts or "limit" in sizes:
-            lines.append(f"{group}: {', '.join([*facts, *(f'{name} {_gib(size)}' for name, size in sizes.items())])}")
-    if not any(name.startswith("oom") for _, name in rose):
-        sources = {"the cgroup's memory counters": bool(cgroups), f"/{_VMSTAT}": (_MACHINE, "oom_kill") in now}
-        looked = [source if readable else f"{source} (not readable)" for source, readable in sources.items()]
-        lines.append(f"no sign of it in {', '.join(looked)}")
+    now = count_kills(root=root)
+    rose = {where: now[where] - before.get(where, 0) for where in now if now[where] > before.get(where, 0)}
+    likely = "most likely by the kernel," if "cgroup" in rose else "perhaps"
+    lines = [f"killed from outside (SIGKILL), {likely} for lack of memory"]
+    lines += [f"{where}: oom_kill rose by {count}" for where, count in rose.items()]
+    if (limit := text_or_nothing(_cgroup(root) / "memory.max")).isdecimal():
+        lines.append(f"cgroup: limit {_gib(int(limit))}")
     free = psutil.virtual_memory()
     return "\n".join([*lines, f"machine now: {_gib(free.available)} of {_gib(free.total)} available"])
 
 
-def _cgroups(root: Path) -> dict[str, Path]:
-    """Return this process' cgroup and those around it that count memory, by name: innermost first."""
-    inner = PurePosixPath(text_or_nothing(root / "proc/self/cgroup").rpartition("0::")[2].strip() or "/")
-    folders = {f"cgroup {one}": root / "sys/fs/cgroup" / one.relative_to("/") for one in (inner, *inner.parents)}
-    return {name: folder for name, folder in folders.items() if text_or_nothing(folder / "memory.events")}
-
-
-def _counts(file: Path) -> dict[str, int]:
-    """Return the numbers of a file of ``name number`` lines."""
-    pairs = (line.split() for line in text_or_nothing(file).splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """Return limit, use and highest use of a cgroup in bytes, without a limit where there is none."""
-    texts = {name: text_or_nothing(folder / file).strip() for file, name in _SIZES.items()}
-    return {name: int(text) for name, text in texts.items() if text.isdecimal()}
+def _cgroup(root: Path) -> Path:
+    name = text_or_nothing(root / "proc/self/cgroup").rpartition("0::")[2].strip()
+    return root / "sys/fs/cgroup" / name.lstrip("/")
 
 
 def _gib(size: float) -> str:

@@ -19,9 +19,8 @@ from typing import Any
 
 import pytest
 
-from pytest_rlregress.containment import CHANNEL, child_config
+from pytest_rlregress.containment import CHANNEL, IMPORT, STACKS_SIGNAL, Order, child_config, key_of
 from pytest_rlregress.containment.leaks import Leaks
-from pytest_rlregress.containment.messages import IMPORT, STACKS_SIGNAL, Order, key_of
 from pytest_rlregress.failures.interface import describe_of
 from pytest_rlregress.util.processes import allow_tracing
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlregress.containment import Death
-from pytest_rlregress.containment.client import ContainmentError
-from pytest_rlregress.containment.pool import Pool
+from pytest_rlregress.containment.pool import ContainmentError, Pool
 from pytest_rlregress.containment.reports import describe_death
 from pytest_rlregress.harness.session import Session
 from pytest_rlregress.harness.stack_fixtures import CONTAINED, STACK_FIXTURES

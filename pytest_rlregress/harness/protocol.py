@@ -9,10 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_rlregress.containment import NO_DIAGNOSTICS, ChildGroup, Death
-from pytest_rlregress.containment.client import ContainmentError
-from pytest_rlregress.containment.messages import key_of
-from pytest_rlregress.containment.pool import Pool
+from pytest_rlregress.containment import NO_DIAGNOSTICS, ChildGroup, Death, key_of
+from pytest_rlregress.containment.pool import ContainmentError, Pool
 from pytest_rlregress.containment.reports import (
     ChildMessages,
     add_diagnostics,

@@ -1,4 +1,4 @@
-"""The stack under test: what is installed, which native libraries a process has loaded, and locks of packages."""
+"""The stack under test: what is installed, and locks of packages."""
 
 from pytest_rlregress.stack.installed import (
     COMPONENTS,
@@ -12,7 +12,6 @@ from pytest_rlregress.stack.installed import (
     missing,
     versions,
 )
-from pytest_rlregress.stack.native_libraries import libraries_in, library_version
 
 __all__ = [
     "COMPONENTS",
@@ -23,8 +22,6 @@ __all__ = [
     "StackError",
     "component_of",
     "distributions",
-    "libraries_in",
-    "library_version",
     "missing",
     "versions",
 ]

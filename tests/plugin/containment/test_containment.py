@@ -16,9 +16,9 @@ import needs
 import psutil
 import pytest
 
+from pytest_rlregress.containment import Order
 from pytest_rlregress.containment.child import Child
-from pytest_rlregress.containment.client import WarmServer
-from pytest_rlregress.containment.messages import Order
+from pytest_rlregress.containment.pool import WarmServer
 
 NEIGHBOUR = """
 import pytest
@@ -315,7 +315,7 @@ def test_a_signal_is_never_sent_to_a_process_that_was_collected(monkeypatch, tem
 KILLS_THE_SERVER = """
 import os, signal, time
 from pytest_rlregress.containment.child import Child
-from pytest_rlregress.containment.client import WarmServer
+from pytest_rlregress.containment.pool import WarmServer
 
 fork, killed = WarmServer.fork, []
 

