@@ -127,10 +127,10 @@ def _scenarios_here() -> list[Path]:
     import pytest
 
     from pytest_rlregress.failures.catalogue import CatalogueError
-    from pytest_rlregress.harness import run_here
+    from pytest_rlregress.harness import settings
 
     try:
-        return [*run_here.scenario_folders()]
+        return [*settings.scenario_folders()]
     except pytest.UsageError as error:
         raise CatalogueError(str(error)) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,8 @@ MARKERS = (
     "isolated(group=None, timeout=None, memory=None, stall=None, env=None, fresh=False): run in a process of its own, "
     "or with those of its group; timeout in seconds, memory like '4GiB', stall: seconds to go on after its engine "
     "logged an error; env or fresh=True: from an interpreter that has imported nothing.",
+    "long: a contained test of a minute and more, run with --rl-long only.",
 )
-LONG = "long: a contained test of a minute and more, run with --rl-long only."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,7 +49,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; where an option asks for it, look at the machine before anything is collected."""
-    for marker in (*MARKERS, LONG):
+    for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     for fixtures in (declare_run, declare_engines, declare_ray, declare_steps):
         config.pluginmanager.register(fixtures)
@@ -75,8 +75,8 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Run a test of shipped scenarios where no warning is an error; one that runs here, under its variables."""
-    with collection.warnings_shown(item.path), _own_variables(item):
+    """Run a test of shipped scenarios where no warning is an error."""
+    with collection.warnings_shown(item.path):
         return (yield)
 
 
@@ -145,9 +145,8 @@ class Hooks:
         """Import a file with tests of ours in a child first."""
         if not self._contains:
             return None
-        from pytest_rlregress.harness.import_trial import try_import
-
-        return try_import(module_path, parent, self._protocol.pool, _session(self._config))
+        run = _session(self._config)
+        return collection.try_import(module_path, parent, self._protocol.pool, run.limits, every_file=run.every_file)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(
@@ -155,7 +154,7 @@ class Hooks:
     ) -> Generator[None, None, None]:
         """Find out what the tests are, choose and order them: before and after other plugins do so."""
         with _usage_errors_shown(session, items):
-            if any(map(_is_for_the_harness, items)):
+            if any(asked_by(item) or any(map(item.get_closest_marker, CONTAINED)) for item in items):
                 from pytest_rlregress.harness import selection
 
                 self.open()
@@ -191,6 +190,7 @@ class Hooks:
         run.inline = run.inline or inline.is_asked_for(session)
         if run.inline:
             inline.warn(session)
+            self._config.pluginmanager.register(inline.InlineTests(run), "rlregress-inline")
         else:
             self._protocol.begin(session)
 
@@ -204,21 +204,17 @@ class Hooks:
 
     @pytest.hookimpl(wrapper=True, optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Generator[None, Any, Any]:
-        """Under ``-n``, unless ``--dist`` says otherwise: tests that share a child go to one worker.
-
-        A conftest file may say otherwise too, but not of the shipped scenarios, which its tests are none of.
-        """
+        """Under ``-n`` tests that share a child go to one worker, unless ``--dist`` or a conftest.py says otherwise."""
         given = yield
         if not self._contains or config.getoption("dist") != "load":
             return given
+        # Of the shipped scenarios a conftest.py says nothing: they are none of its tests.
         shipped = _session(config).settings.hw and config.args_source != pytest.Config.ArgsSource.ARGS
         if not shipped and not type(given).__module__.startswith("xdist."):
             return given
         from pytest_rlregress.harness.scheduling import ByGroup
 
         return ByGroup(config, log, self._protocol.pool.groups_file)
-
-    # -- one test --------------------------------------------------------------------------------------------------
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -230,14 +226,6 @@ class Hooks:
         """pytest-timeout's limit for a contained test is this plugin's to watch: its own would end the session."""
         return self._protocol.limit(item, float(settings.timeout)) if self._contains else None
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Skip a test that cannot run here, where no child is asked."""
-        if (run := self._opened) and run.inline:
-            from pytest_rlregress.harness import inline
-
-            inline.skip_unavailable(item)
-
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Watch, in the process that it runs in, whether a test does the failing act."""
@@ -246,18 +234,6 @@ class Hooks:
         from pytest_rlregress.harness import acts
 
         return (yield from acts.watch(item))
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Judge a test that ran here."""
-        report = yield
-        if (run := self._opened) and run.inline:
-            from pytest_rlregress.harness import inline
-
-            inline.judge(item, call, report, run)
-        return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -270,13 +246,11 @@ class Hooks:
             # Only plugins that were there when pytest began this call get the report from it.
             manager.subset_hook_caller("pytest_runtest_logreport", before)(report=report)
 
-    # -- the end ------------------------------------------------------------------------------------------------
-
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         """All children have ended when other plugins look at the end of the loop, as coverage does."""
         result = yield
-        self._close()
+        self.pytest_sessionfinish()
         return result
 
     def pytest_keyboard_interrupt(self) -> None:
@@ -287,9 +261,8 @@ class Hooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Nothing survives the session, even if a report cannot be written."""
-        self._close()
-
-    # -- what they ask ---------------------------------------------------------------------------------------------
+        if "_protocol" in vars(self):
+            self._protocol.close()
 
     @property
     def _opened(self) -> Session | None:
@@ -306,11 +279,6 @@ class Hooks:
 
         return Protocol(self._config, _session(self._config))
 
-    def _close(self) -> None:
-        """End the children, if any were started."""
-        if "_protocol" in vars(self):
-            self._protocol.close()
-
 
 @contextmanager
 def _usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> Iterator[None]:
@@ -324,20 +292,6 @@ def _usage_errors_shown(session: pytest.Session, items: list[pytest.Item]) -> It
         items.clear()
         report = pytest.CollectReport(nodeid, "failed", str(error), [])
         session.config.hook.pytest_collectreport(report=report)
-
-
-def _own_variables(item: pytest.Item) -> AbstractContextManager[object]:
-    """Set the variables of a test's marker where it runs in this process."""
-    run = item.config.stash.get(OPENED, None)
-    if run is None or not run.inline:
-        return nullcontext()
-    from pytest_rlregress.harness import inline
-
-    return inline.variables(item)
-
-
-def _is_for_the_harness(item: pytest.Item) -> bool:
-    return bool(asked_by(item)) or any(map(item.get_closest_marker, CONTAINED))
 
 
 def _session(config: pytest.Config) -> Session:

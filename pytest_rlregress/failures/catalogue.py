@@ -16,8 +16,8 @@ from pytest_rlregress.failures import signatures
 from pytest_rlregress.failures.fidelity import FIDELITIES
 from pytest_rlregress.failures.signatures import Signature
 from pytest_rlregress.stack import COMPONENTS, Stack
+from pytest_rlregress.stack.installed import parse_condition
 from pytest_rlregress.util import arguments, toml_table
-from pytest_rlregress.util.versions import parse_condition
 
 #: The shipped scenarios, by the path that makes them importable as ``pytest_rlregress.scenarios``.
 SHIPPED = Path(__file__).parents[1] / "scenarios"

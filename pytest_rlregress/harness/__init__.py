@@ -2,7 +2,7 @@
 
 ``settings``          marker > command line > environment > ini
 ``session``           what one run knows: machine, profile, stack, catalogue; opened for the first test of ours
-``collection``        looks at what is collected, and warns
+``collection``        looks at test files as they are collected
 ``items``             what a contained test is: made once, when it is collected
 ``selection``         which of them run, in which order; ``scheduling``: on which of xdist's workers
 ``protocol``          one contained test, from start to report; ``inline``: in pytest's own process, for debugging

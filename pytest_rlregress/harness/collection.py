@@ -1,15 +1,23 @@
-"""Look at test files as they are collected: is one of the shipped scenarios, does its import bring the stack in."""
+"""Look at test files as they are collected: is it a shipped scenario, does its import bring the stack in, or die."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import warnings
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from pytest_rlregress.harness.stack_fixtures import CONTAINED, STACK_FIXTURES
+
+if TYPE_CHECKING:
+    from pytest_rlregress.containment import Limits
+    from pytest_rlregress.containment.pool import Pool
 
 #: In a failure's folder: checks of its remedy that touch no part of the stack. They are ordinary tests of this project,
 #: and guards of a run in which the user's own function takes the remedy's place.
@@ -47,3 +55,51 @@ def warnings_shown(path: Path) -> Iterator[None]:
 def is_shipped(path: Path) -> bool:
     """Return whether a test file is one of the shipped scenarios."""
     return path.resolve().is_relative_to(_SHIPPED)
+
+
+def stable_id(nodeid: str, path: Path) -> str:
+    """Return ``batch/test_x.py::test_y[a]`` for a test of a shipped scenario, else the node id.
+
+    Args:
+        nodeid: pytest's, which begins with a path of the file; where from depends on pytest's arguments.
+        path: The file.
+    """
+    if not is_shipped(path):
+        return nodeid
+    _, colons, rest = nodeid.partition("::")
+    return f"{path.resolve().relative_to(_SHIPPED).as_posix()}{colons}{rest}"
+
+
+class ModuleThatDied(pytest.Module):
+    """A test file whose import ended the process that tried it."""
+
+    text: str
+
+    def collect(self) -> list[pytest.Item]:
+        """Say how the process died, as an error of collection."""
+        raise self.CollectError(f"{self.path}: import of the test module: {self.text}")
+
+
+def try_import(
+    path: Path, parent: pytest.Collector, pool: Pool, limits: Limits, *, every_file: bool
+) -> pytest.Module | None:
+    """Import a file with tests of ours in a child; return what is collected in its place if the child died of it.
+
+    With ``every_file`` any other test file is tried too.
+    """
+    from pytest_rlregress.containment.pool import ContainmentError
+    from pytest_rlregress.containment.reports import describe_death
+
+    ours = rf"\bmark\.({'|'.join(CONTAINED)})\b|\b({'|'.join(STACK_FIXTURES)})\b"
+    if not every_file and not re.search(ours.encode(), path.read_bytes()):
+        return None
+    try:
+        death = pool.try_import(path, limits)
+        text = describe_death(death)[0] if death else ""
+    except (ContainmentError, OSError) as error:
+        text = f"could not be contained: {error}"
+    if not text:
+        return None
+    module: ModuleThatDied = ModuleThatDied.from_parent(parent, path=path)
+    module.text = text
+    return module

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 
 import pytest
 
@@ -54,31 +53,39 @@ def warn(session: pytest.Session) -> None:
         reporter.write_line(f"rlregress: {PROTECTION}", yellow=True)
 
 
-@contextmanager
-def variables(item: pytest.Item) -> Iterator[None]:
-    """Set the variables of a test's marker, until it has ended."""
-    test = find(item)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in test.group.environment if test else ():
-            patch.setenv(name, value)
-        yield
+class InlineTests:
+    """The hooks of contained tests that run in pytest's own process."""
 
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
-def skip_unavailable(item: pytest.Item) -> None:
-    """Skip a test that cannot run here."""
-    test = find(item)
-    if test is not None and test.unavailable:
-        pytest.skip(test.unavailable)
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Set the variables of a test's marker, until it has ended."""
+        test = find(item)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in test.group.environment if test else ():
+                patch.setenv(name, value)
+            return (yield)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip a test that cannot run here."""
+        if (test := find(item)) and test.unavailable:
+            pytest.skip(test.unavailable)
 
-def judge(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, session: Session) -> None:
-    """Judge the report that decides a test, unless its body was not run or somebody stepped through it."""
-    test = find(item)
-    unjudged = item.config.getoption("setuponly", False) or item.config.getoption("trace", False)
-    if test is not None and decides(report) and not unjudged:
-        if call.excinfo is not None:
-            report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
-        conclude(test, outcome_of(report, None), report, session)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Judge the report that decides a test, unless its body was not run or somebody stepped through it."""
+        report = yield
+        unjudged = item.config.getoption("setuponly", False) or item.config.getoption("trace", False)
+        if (test := find(item)) and decides(report) and not unjudged:
+            if call.excinfo is not None:
+                report.rlregress_exception = describe_of(item, call.excinfo)  # type: ignore[attr-defined]
+            conclude(test, outcome_of(report, None), report, self._session)
+        return report
 
 
 def check_that_fixture_may_run(request: pytest.FixtureRequest) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -79,37 +78,20 @@ class RunProgress:
 
     def _talk(self, every: float) -> None:
         while not self._ended.wait(every):
-            now = time.monotonic()
-            self._say(describe(self._tests, self._took, self._running, self._expected, now, now - self._begun))
+            self._say(self.describe(time.monotonic()))
 
-
-def describe(
-    tests: Sequence[str],
-    took: Mapping[str, float],
-    running: Mapping[str, float],
-    expected: Mapping[str, float],
-    now: float,
-    elapsed: float,
-) -> str:
-    """Return the line that says how far a run is.
-
-    Args:
-        tests: Node ids of all tests of the run.
-        took: Seconds of those that have begun.
-        running: When those that run now began.
-        expected: Seconds that tests took the last time; tests it doesn't know count as their mean.
-        now: The time, in the seconds of ``running``.
-        elapsed: Seconds since the run began.
-    """
-    done = {test for test in tuple(took) if test not in running}
-    said = f"{len(done):,} of {len(tests):,} tests in {format_duration(elapsed)}"
-    known = [expected[test] for test in tests if test in expected]
-    if len(known) > len(tests) / 2:
-        mean = sum(known) / len(known)
-        of_done = sum(expected.get(test, mean) for test in tests if test in done)
-        left = sum(expected.get(test, mean) for test in tests if test not in done)
-        if of_done > 0:
-            said += f", about {format_duration(elapsed * left / of_done)} left"
-    longest: Any = sorted([*running.items()], key=lambda one: one[1])[:_SHOWN]
-    shown = [f"{test.rpartition('scenarios/')[2]} ({format_duration(now - begun)})" for test, begun in longest]
-    return said + (f"; running: {', '.join(shown)}" if shown else "")
+    def describe(self, now: float) -> str:
+        """Return the line that says how far the run is; tests that have not run here yet count as the mean of those."""
+        elapsed, running = now - self._begun, dict(self._running)
+        done = {test for test in tuple(self._took) if test not in running}
+        said = f"{len(done):,} of {len(self._tests):,} tests in {format_duration(elapsed)}"
+        known = [self._expected[test] for test in self._tests if test in self._expected]
+        if len(known) > len(self._tests) / 2:
+            mean = sum(known) / len(known)
+            whole = sum(self._expected.get(test, mean) for test in self._tests)
+            of_done = sum(self._expected.get(test, mean) for test in self._tests if test in done)
+            if of_done > 0:
+                said += f", about {format_duration(elapsed * (whole - of_done) / of_done)} left"
+        longest = sorted(running.items(), key=lambda one: one[1])[:_SHOWN]
+        shown = [f"{test.rpartition('scenarios/')[2]} ({format_duration(now - begun)})" for test, begun in longest]
+        return said + (f"; running: {', '.join(shown)}" if shown else "")

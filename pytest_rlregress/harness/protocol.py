@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,7 +29,6 @@ from pytest_rlregress.harness import properties
 from pytest_rlregress.harness.checks import ComponentChecks, is_check
 from pytest_rlregress.harness.items import ContainedTest, contained, find, limit_seconds
 from pytest_rlregress.harness.judging import Ran, conclude
-from pytest_rlregress.harness.reruns import reruns_of, wanted
 from pytest_rlregress.harness.scheduling import write_groups
 from pytest_rlregress.harness.session import Session
 from pytest_rlregress.scenarios import component_checks
@@ -111,7 +112,7 @@ class Protocol:
 
     def _run_to_the_end(self, test: ContainedTest, nextitem: pytest.Item | None) -> Ran:
         """Run a test in its child; where it fails, as often as pytest-rerunfailures says, each time in another one."""
-        reruns, delay = reruns_of(test.item)
+        reruns, delay = _reruns_of(test)
         while True:
             ran = self._run_in_child(test, test.group, self._following(test, nextitem), reruns)
             if any(report.failed for report in ran.reports) and (stops := self._checks.explains(test)):
@@ -170,7 +171,7 @@ class Protocol:
             waited = time.monotonic() - begun
             death = death or child.run(key_of(test.item), following, test.limits, messages)
             diagnostics = add_diagnostics(messages.reports, child.diagnostics)
-            failed = death is not None or any(wanted(test.item, report) for report in messages.reports)
+            failed = death is not None or any(_may_run_again(test.item, report) for report in messages.reports)
             again = reruns > 0 and failed
             if death is not None:
                 self.pool.drop(group)
@@ -250,3 +251,31 @@ def warm_modules(components: set[str]) -> tuple[str, ...]:
 
 def _not_run(test: ContainedTest, why: Outcome) -> Ran:
     return Ran([skipped(test.item, why.message)], stopped=why)
+
+
+def _reruns_of(test: ContainedTest) -> tuple[int, float]:
+    """Return how often a failed test may run again and the seconds to wait before, as pytest-rerunfailures was told.
+
+    Never for the reproduces side: a documented failure that goes away the second time would count as repaired.
+    """
+    plugin: Any = test.item.config.pluginmanager.get_plugin("rerunfailures")
+    if plugin is None or test.reproduces:
+        return 0, 0.0
+    return int(plugin.get_reruns_count(test.item) or 0), float(plugin.get_reruns_delay(test.item))
+
+
+def _may_run_again(item: pytest.Item, report: pytest.TestReport) -> bool:
+    """Return whether a failure is to be tried again: not if --only-rerun or --rerun-except leaves it out."""
+    if not report.failed or hasattr(report, "wasxfail"):
+        return False
+    crash: Any = getattr(report.longrepr, "reprcrash", None)
+    message = crash.message if crash else report.longreprtext
+    marker = item.get_closest_marker("flaky")
+
+    def matches(name: str) -> bool | None:
+        """Whether one of the option's patterns matches, those of the marker ``flaky`` first; None without any."""
+        given = (marker.kwargs.get(name) if marker else None) or item.config.getoption(name, None) or []
+        patterns = [given] if isinstance(given, str) else given
+        return any(re.search(pattern, message) for pattern in patterns) if patterns else None
+
+    return matches("only_rerun") is not False and not matches("rerun_except")

@@ -22,7 +22,7 @@ SAID = (
 
 
 class ScenarioWarning(pytest.PytestWarning):
-    """Something about a scenario that should be mended, and does not keep it from running."""
+    """A test file that should be mended, and can run all the same."""
 
 
 def adopt(items: list[pytest.Item], session: Session) -> list[pytest.Item]:
@@ -43,7 +43,7 @@ def adopt(items: list[pytest.Item], session: Session) -> list[pytest.Item]:
 
 
 def warn(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) -> None:
-    """Warn, once a run, of test files that are slow to import and of failures that no test names.
+    """Warn, once a run, of test files that are slow to import.
 
     Raises:
         UsageError: Where the filters of warnings make errors of them.
@@ -59,19 +59,6 @@ def warn(config: pytest.Config, session: Session, items: Sequence[pytest.Item]) 
                 module.path,
                 f"{module.path.name} imports {names} at its top, or what it imports does: {seconds:.1f} s in pytest's "
                 "own process before any test runs. Import it inside the tests and fixtures that use it.",
-            )
-    folders = [path for argument in config.args if (path := Path(argument.partition("::")[0]).resolve()).is_dir()]
-    folders += {test.item.path.parent for test in tests}
-    named = {test.side.failure.id for test in tests if test.side}
-    for failure in session.catalogue.values():
-        folder = failure.folder.resolve()
-        collected = any(folder.is_relative_to(one) for one in folders)
-        in_logs = not failure.fidelity  # known by its lines alone
-        if collected and not in_logs and failure.id not in named and not _is_named_in(folder, failure.id):
-            _warn(
-                failure.source,
-                f"failure {failure.id} has no test: none in {folder} is marked reproduces({failure.id!r}) or "
-                f"guards({failure.id!r}).",
             )
 
 
@@ -151,12 +138,6 @@ def _keep(items: list[pytest.Item], kept: set[pytest.Item]) -> list[pytest.Item]
     left_out = [item for item in items if item not in kept]
     items[:] = [item for item in items if item in kept]
     return left_out
-
-
-def _is_named_in(folder: Path, failure_id: str) -> bool:
-    """Return whether a file there or one folder below says the id: not every run collects every file."""
-    files = (path for pattern in ("*.py", "*/*.py") for path in folder.glob(pattern))
-    return any(failure_id.encode() in path.read_bytes() for path in files)
 
 
 def _warn(path: Path, text: str) -> None:

@@ -1,14 +1,14 @@
 """Read the settings: marker > command line > environment > ini, resolved once into a frozen ``Settings``.
 
-The table ``OPTIONS`` is the only declaration: the command line, the ini file, the environment, the resolution and the
-error messages all read it.
+The fields of ``Settings`` are the only declaration: the command line, the ini file, the environment, the resolution and
+the error messages all read them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,22 @@ import pytest
 from pytest_rlregress.util.files import check_url
 from pytest_rlregress.util.units import parse_memory, parse_seconds
 
-#: The goldens that the package brings.
 GOLDENS = Path(__file__).parents[1] / "hardware_markers" / "goldens"
+#: Makes a value out of a text and the folder that paths in it are relative to; a ``ValueError`` says what is allowed.
+Parse = Callable[[str, Path], Any]
 
 
 @dataclass(frozen=True)
 class Option:
-    """One setting.
+    """How one setting is given.
 
     Attributes:
-        parse: Makes the value out of a text and the folder that paths in it are relative to; a ``ValueError`` says
-            what is allowed.
         takes: What its flag on the command line takes, empty for a switch; None: it has no flag.
         repeatable: Whether the flag may be given several times: the same as one list with commas.
     """
 
     name: str
-    parse: Callable[[str, Path], Any]
+    parse: Parse
     default: Any
     help: str
     takes: str | None = None
@@ -53,35 +52,6 @@ class Option:
     def env(self) -> str:
         """Name of the environment variable."""
         return f"RLREGRESS_{self.name.upper()}"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Every setting of a run, and in ``source`` where each value came from."""
-
-    hw: str | None
-    strict: bool
-    require: tuple[str, ...]
-    timeout: float
-    memory: int | None
-    stall: float
-    inline: bool
-    long: bool
-    quick: bool
-    failure: tuple[str, ...]
-    component: tuple[str, ...]
-    record_dir: Path | str | None
-    update_goldens: bool
-    goldens: Path
-    scenarios: tuple[Path, ...]
-    hardware: tuple[Path, ...]
-    subjects: Mapping[str, str]
-    source: Mapping[str, str]
-
-    @property
-    def start_timeout(self) -> float:
-        """Seconds for what is imported before a test: as long as a test may take, however short, 120 at least."""
-        return max(self.timeout, 120.0)
 
 
 def _name(text: str, _base: Path) -> str:
@@ -147,126 +117,125 @@ def _assignments(text: str, _base: Path) -> dict[str, str]:
     return pairs
 
 
-OPTIONS = (
-    Option(
-        "hw",
+def _option(parse: Parse, default: Any, help: str, takes: str | None = None, repeatable: bool = False) -> Any:
+    """Declare a setting: see ``Option``."""
+    return field(metadata={"parse": parse, "default": default, "help": help, "takes": takes, "repeatable": repeatable})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every setting of a run, and in ``source`` where each value came from."""
+
+    hw: str | None = _option(
         _name,
         None,
         "Run the shipped scenarios (no path needed) as this hardware profile: cpu, h100, … ; 'auto' takes the "
         "profile of this machine, 'list' prints the profiles with what each needs. Asking for hardware that is "
         "not here is a usage error; a hardware run in which no hardware test executed fails.",
         takes="PROFILE",
-    ),
-    Option(
-        "strict",
+    )
+    strict: bool = _option(
         _boolean,
         False,
         "Make 'absent' an error where the catalogue expects 'reproduced' (otherwise a notice: upstream fixed it).",
         takes="",
-    ),
-    Option(
-        "require",
+    )
+    require: tuple[str, ...] = _option(
         _components,
         (),
         "Components that must be installed, e.g. vllm,ray: missing ones are an error instead of 'unavailable'.",
         takes="LIST",
         repeatable=True,
-    ),
-    Option(
-        "timeout",
+    )
+    timeout: float = _option(
         lambda text, _base: parse_seconds(text),
         600.0,
         "Seconds a contained test may take before it counts as hung; isolated(timeout=…) on a test comes first "
         "(default: 600).",
         takes="SECONDS",
-    ),
-    Option(
-        "memory",
+    )
+    memory: int | None = _option(
         lambda text, _base: parse_memory(text),
         None,
         "Memory that a contained test and the processes it starts may use together, such as 8GiB; "
         "isolated(memory=…) on a test comes first (default: no limit).",
         takes="SIZE",
-    ),
-    Option(
-        "stall",
+    )
+    stall: float = _option(
         lambda text, _base: parse_seconds(text),
         4.0,
         "Seconds a test may go on after its engine logged an error and completed no request since; isolated(stall=…) "
         "on a test comes first, inf: for ever (default: 4).",
         takes="SECONDS",
-    ),
-    Option(
-        "inline",
+    )
+    inline: bool = _option(
         _boolean,
         False,
         "Run contained tests in pytest's own process, for debugging: no limits, no leak check, and a crash ends the "
         "session. --pdb and --trace imply it.",
         takes="",
-    ),
-    Option(
-        "long",
+    )
+    long: bool = _option(
         _boolean,
         False,
         "Run the tests marked long too, which take a minute and more each; a nightly run wants them.",
         takes="",
-    ),
-    Option(
-        "quick",
+    )
+    quick: bool = _option(
         _boolean,
         False,
         "Run one reproduces and one guard of each failure that needs no engine, server or Ray cluster: for a laptop, "
         "or before a commit. --rl-long comes first.",
         takes="",
-    ),
-    Option(
-        "failure",
+    )
+    failure: tuple[str, ...] = _option(
         _ids,
         (),
         "Run only the tests of these failures, named by their ids (rlregress list --brief). Implies --hw=auto.",
         takes="IDS",
         repeatable=True,
-    ),
-    Option(
-        "component",
+    )
+    component: tuple[str, ...] = _option(
         _components,
         (),
         "Run only the tests that need one of these components, e.g. vllm,ray, or whose failure is known in one. "
         "Implies --hw=auto.",
         takes="LIST",
         repeatable=True,
-    ),
-    Option(
-        "record_dir",
+    )
+    record_dir: Path | str | None = _option(
         _records,
         None,
         "Write a record of the run to this folder, or below this URL (s3://bucket/nightly): one JSON file in the "
         "Common Test Report Format, with the installed stack, the hardware and the verdicts.",
         takes="DIR",
-    ),
-    Option(
-        "update_goldens",
+    )
+    update_goldens: bool = _option(
         _boolean,
         False,
         "Record the numbers of the training steps on this hardware and stack as a golden, to be committed, if "
         "the run has no failures; refused in a checkout with changes.",
         takes="",
-    ),
-    Option("goldens", _folder, GOLDENS, "Folder of the goldens (default: those of the package)."),
-    Option(
-        "scenarios",
-        _folders,
-        (),
-        "Folders with scenarios of your own, one a line, run beside the shipped ones.",
-    ),
-    Option("hardware", _folders, (), "Folders with hardware profiles (TOML) of your own, one a line."),
-    Option(
-        "subjects",
+    )
+    goldens: Path = _option(_folder, GOLDENS, "Folder of the goldens (default: those of the package).")
+    scenarios: tuple[Path, ...] = _option(
+        _folders, (), "Folders with scenarios of your own, one a line, run beside the shipped ones."
+    )
+    hardware: tuple[Path, ...] = _option(_folders, (), "Folders with hardware profiles (TOML) of your own, one a line.")
+    subjects: Mapping[str, str] = _option(
         _assignments,
         {},
         "Your implementations under the guards: subject = package.module:function, the subject as in failure.toml.",
-    ),
-)
+    )
+    source: Mapping[str, str]
+
+    @property
+    def start_timeout(self) -> float:
+        """Seconds for what is imported before a test: as long as a test may take, however short, 120 at least."""
+        return max(self.timeout, 120.0)
+
+
+OPTIONS = tuple(Option(one.name, **one.metadata) for one in fields(Settings) if one.metadata)
 
 
 def declare(parser: pytest.Parser) -> None:
@@ -283,11 +252,7 @@ def declare(parser: pytest.Parser) -> None:
 
 
 def resolve(config: pytest.Config) -> Settings:
-    """Read every setting from its first source that has it.
-
-    Raises:
-        pytest.UsageError: A value that is not allowed, naming its source and what is allowed.
-    """
+    """Read every setting from its first source that has it."""
     found = {option.name: resolve_one(config, option.name) for option in OPTIONS}
     for chooses in ("failure", "component"):
         value, source = found[chooses]
@@ -298,11 +263,7 @@ def resolve(config: pytest.Config) -> Settings:
 
 
 def resolve_one(config: pytest.Config, name: str) -> tuple[Any, str]:
-    """Read one setting: its value, and where that came from.
-
-    Raises:
-        pytest.UsageError: A value that is not allowed, naming its source and what is allowed.
-    """
+    """Read one setting: its value, and where that came from; a usage error says what is allowed."""
     option = next(option for option in OPTIONS if option.name == name)
     ini_file = config.inipath.name if config.inipath else "ini file"
     candidates = (
@@ -318,3 +279,22 @@ def resolve_one(config: pytest.Config, name: str) -> tuple[Any, str]:
             except ValueError as allowed:
                 raise pytest.UsageError(f"{source}: {text!r} is not allowed. Allowed: {allowed}.") from None
     return option.default, "default"
+
+
+def scenario_folders() -> tuple[Path, ...]:
+    """Return the folders with scenarios that a run of pytest here would have, of the environment or its ini file.
+
+    Raises:
+        UsageError: The ini file cannot be read, or one isn't a folder.
+    """
+    # What an ini file asks of a run, and reading it does not need: options of other plugins above all.
+    of_a_run = ("addopts", "required_plugins", "filterwarnings", "strict", "strict_config")
+    overrides = [part for name in of_a_run for part in ("-o", f"{name}=")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        patch.delenv("PYTEST_PLUGINS", raising=False)
+        config = pytest.Config.fromdictargs({}, ["-p", __name__, "--noconftest", *overrides])
+    return (*resolve_one(config, "scenarios")[0],)
+
+
+pytest_addoption = declare  # for ``scenario_folders``, to which this module is a plugin

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-
-from pytest_rlregress.util.versions import parse_condition
 
 
 class StackError(Exception):
@@ -125,6 +124,22 @@ class Stack:
         build = self.build("vllm") or ""
         others = {"cpu": None, "rocm": "ROCm", "xpu": "XPU"}
         return next((name for mark, name in others.items() if mark in build), "CUDA")
+
+
+def parse_condition(value: object) -> SpecifierSet:
+    """Read a condition on a version, such as ``<0.9`` or ``>=0.8,<0.9``.
+
+    Raises:
+        ValueError: The text isn't one; the message says what is allowed.
+    """
+    text = str(value).strip()
+    try:
+        if isinstance(value, str) and text:
+            return SpecifierSet(text)
+    except InvalidSpecifier:
+        pass
+    number = text if text[:1].isdigit() else "5"
+    raise ValueError(f"a condition such as '<0.9', '=={number}.*' or '>={number}'")
 
 
 def distributions() -> Iterator[metadata.Distribution]:

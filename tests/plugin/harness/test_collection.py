@@ -20,8 +20,6 @@ def test_act(): assert False, "column 3 is short"
 @pytest.mark.guards("short-column")
 def test_remedy(): pass
 """
-OTHER = FAILURES.replace('id = "short-column"', 'id = "long-column"\nfidelity = "real"')
-IN_LOGS = FAILURES.replace("short-column", "known-in-logs")
 
 
 @pytest.fixture
@@ -55,33 +53,6 @@ def test_folder_with_spaces_is_refused(run, mine):
     result.stderr.fnmatch_lines(
         ["*short column/failure.toml: the name of its folder is not that of a failure; allowed: lower-case*"]
     )
-
-
-@pytest.mark.parametrize("options", [["-n1"], ["-k", "act"]])
-def test_failure_without_tests(run, mine, options):
-    folder = mine(FAILURES + OTHER + IN_LOGS)
-    result = run({}, str(folder), "-p", "no:cacheprovider", *options)
-    assert result.ret == pytest.ExitCode.OK
-    said = f"failure long-column has no test: none in {folder / 'long_column'} is marked"
-    assert result.stdout.str().count(said) == 1
-    assert result.stdout.str().count("has no test") == 1  # what says nothing of tests is known by its lines in logs
-
-
-def test_failure_without_tests_is_an_error_where_warnings_are(run, mine):
-    folder = mine(FAILURES + OTHER)
-    result = run({}, str(folder), "-W", "error::pytest.PytestWarning", here=True)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*failure long-column has no test*"])
-
-
-def test_part_of_a_folder_says_nothing_of_the_rest(run, mine):
-    folder = mine(FAILURES + OTHER)
-    test = folder / "long_column" / "test_long.py"
-    test.write_text(SIDES.replace("short-column", "long-column"))
-    for arguments in ([folder / "test_short.py"], [folder, "--ignore", test]):
-        result = run({}, "--collect-only", *map(str, arguments), here=True)
-        assert result.ret == pytest.ExitCode.OK
-        assert "has no test" not in result.stdout.str()
 
 
 @needs.stack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlregress.harness.progress import describe
+from pytest_rlregress.harness.progress import RunProgress
 
 TESTS = [f"scenarios/a/test_a.py::test_{number}" for number in range(4)]
 SUITE = {
@@ -14,13 +14,21 @@ SUITE = {
 }
 
 
-def test_the_time_left_is_by_what_tests_took_the_last_time():
-    took, running = {TESTS[0]: 4.0, TESTS[1]: 1.0}, {TESTS[1]: 100.0}
-    said = describe(TESTS, took, running, {TESTS[0]: 2.0, TESTS[1]: 4.0, TESTS[2]: 3.0}, now=103.0, elapsed=5.0)
-    # 2 of 12 expected seconds took 5: the fourth test counts as their mean, 3 s
-    assert said == "1 of 4 tests in 5.0 s, about 25 s left; running: a/test_a.py::test_1 (3.0 s)"
-    assert "left" not in describe(TESTS, took, running, {TESTS[0]: 2.0}, now=103.0, elapsed=5.0)
-    assert "left" not in describe(TESTS, {}, {}, dict.fromkeys(TESTS, 1.0), now=0.0, elapsed=0.0)
+@pytest.mark.parametrize(
+    ("took", "expected", "said"),
+    [
+        # 2 of 12 expected seconds took 5: the fourth test counts as their mean, 3 s
+        ({0: 4.0, 1: 1.0}, {0: 2.0, 1: 4.0, 2: 3.0}, "1 of 4 tests in 5.0 s, about 25 s left; running: "),
+        ({0: 4.0, 1: 1.0}, {0: 2.0}, "1 of 4 tests in 5.0 s; running: "),
+        ({}, dict.fromkeys(range(4), 1.0), "0 of 4 tests in 5.0 s; running: "),
+    ],
+)
+def test_the_time_left_is_by_what_tests_took_the_last_time(request, took, expected, said):
+    progress = RunProgress(request.config, print)
+    vars(progress).update(_tests=TESTS, _begun=98.0, _running={TESTS[1]: 100.0})
+    vars(progress).update(_took={TESTS[n]: s for n, s in took.items()})
+    vars(progress).update(_expected={TESTS[n]: s for n, s in expected.items()})
+    assert progress.describe(103.0) == f"{said}a/test_a.py::test_1 (3.0 s)"
 
 
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n2",), marks=pytest.mark.slow)], ids=["alone", "xdist"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_rlregress import hardware
-from pytest_rlregress.hardware import Gpu, HardwareError, Machine, matching
+from pytest_rlregress.hardware import Gpu, HardwareError, Machine
 
 MIB = 2**20
 PROFILES = hardware.load_profiles()
@@ -63,37 +63,10 @@ H100, H200, L40S = (machine(n) for n in ("NVIDIA H100 80GB HBM3", "NVIDIA H200",
 SLICE = machine("NVIDIA A100-SXM4-80GB MIG 3g.40gb")
 
 
-def wrong_matches() -> set[str]:
-    """Names of the cards that are not given the profile they are of."""
-    wrong = set()
-    for name, capability, mib, expected in CARDS:
-        gpu = Gpu(0, name, capability, mib * MIB, "GPU-0", mig="MIG" in name)
-        try:
-            found = hardware.match(Machine((gpu,)), PROFILES)
-        except HardwareError:
-            wrong.add(name)
-        else:
-            if (found.id if found else None) != expected:
-                wrong.add(name)
-    return wrong
-
-
-def test_every_card_has_its_profile_and_no_other():
-    assert wrong_matches() == set()
-
-
-@pytest.mark.parametrize(
-    ("careless", "confused"),
-    [
-        (lambda gpu, p: p.nvml_names and p.title in gpu.name, {"NVIDIA H200", "NVIDIA L40S"}),  # H20 in H200
-        (lambda gpu, p: p.capability == gpu.capability, {"NVIDIA H20", "NVIDIA H100 PCIe", "NVIDIA H200"}),
-        (lambda gpu, p: any(re.match(n, gpu.name) for n in p.nvml_names), {"NVIDIA L40S", "NVIDIA H200 NVL"}),
-    ],
-    ids=["substring", "capability", "beginning"],
-)
-def test_careless_matching_is_noticed(monkeypatch, careless, confused):
-    monkeypatch.setattr(matching, "mismatch", lambda gpu, profile: None if careless(gpu, profile) else "")
-    assert confused <= wrong_matches()
+@pytest.mark.parametrize(("name", "capability", "mib", "expected"), CARDS)
+def test_every_card_has_its_profile_and_no_other(name, capability, mib, expected):
+    found = hardware.match(Machine((Gpu(0, name, capability, mib * MIB, "GPU-0", mig="MIG" in name),)), PROFILES)
+    assert (found.id if found else None) == expected
 
 
 # -- choosing a profile
