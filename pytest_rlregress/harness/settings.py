@@ -293,7 +293,9 @@ def scenario_folders() -> tuple[Path, ...]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         patch.delenv("PYTEST_PLUGINS", raising=False)
-        config = pytest.Config.fromdictargs({}, ["-p", __name__, "--noconftest", *overrides])
+        config = pytest.Config.fromdictargs(
+            {}, ["-p", __name__, "--noconftest", "--capture=no", "--assert=plain", *overrides]
+        )
     return (*resolve_one(config, "scenarios")[0],)
 
 
