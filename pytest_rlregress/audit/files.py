@@ -78,7 +78,7 @@ def open_batch(path: Path) -> BatchFile:
     try:
         return _open(path, begin, mapped)
     except pickles.RefusedName as refused:
-        if str(refused).startswith("torch."):
+        if str(refused).startswith("torch._utils._rebuild_"):  # any other function is named, torch's too
             raise BatchError(
                 "it is a plain pickle of tensors, which can't be read without calling what it names. Write it with "
                 "torch: torch.save(batch, path)"
