@@ -253,7 +253,9 @@ def _once(turn: int) -> list[Case]:
             name = f"{path.relative_to(SHIPPED).as_posix()}::{function}" + (f"[{turn}]" if turn else "")
             drawn = random.Random(f"{path.parents[1].name}/{path.name}::{name.partition('::')[2]}")
             usual = ["reproduced"] * 8 + ["absent"] if side == "reproduces" else ["held"]
-            word = "unavailable" if drawn.random() < 0.08 else drawn.choice(usual)
+            # the first dozen run, whatever their names: small histories are of tests that ran
+            missing = drawn.random() < 0.08 and len(found) >= 12
+            word = "unavailable" if missing else drawn.choice(usual)
             milliseconds = round(10 ** drawn.uniform(0.6, 4))
             found.append(Case(name, _file(name), failure, side, word, milliseconds, source[200:2800]))
     return found

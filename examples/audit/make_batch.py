@@ -2,7 +2,9 @@
 
 import random
 
+import numpy as np
 import torch
+from verl import DataProto
 
 from pytest_rlregress.fixtures import step_batch, step_prompts, tiny_qwen, training_step
 from pytest_rlregress.fixtures.completions import Completion
@@ -32,11 +34,12 @@ prompts = [prompt for prompt in prompts for _ in range(settings.samples_per_prom
 completions = [sample(prompt.ids) for prompt in prompts]
 rewards = torch.tensor([prompt.reward(done.ids) for prompt, done in zip(prompts, completions, strict=True)])
 advantages = training_step.group_advantages(rewards, settings.samples_per_prompt)
-batch = step_batch.to_batch(completions, rewards, advantages, settings).to("cpu")
-tensors, mask = batch.batch, batch.batch["response_mask"]
+tensors = step_batch.to_batch(completions, rewards, advantages, settings).to("cpu")
+mask = tensors["response_mask"]
 with torch.no_grad():  # what the trainer computes before its first update
-    tensors["old_log_probs"] = training_step.completion_logprobs(model, batch, settings) * mask
+    tensors["old_log_probs"] = training_step.completion_logprobs(model, tensors, settings) * mask
 last = torch.arange(len(mask)), mask.sum(dim=1) - 1
 tensors["token_level_scores"] = torch.zeros(mask.shape).index_put(last, tensors.pop("rewards"))
-batch.meta_info["eos_token_id"] = list(ends)
+groups = np.arange(len(completions)) // settings.samples_per_prompt
+batch = DataProto(tensors, {"uid": groups.astype(object)}, {"eos_token_id": list(ends)})
 batch.save_to_disk("batch.pkl")

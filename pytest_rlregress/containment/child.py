@@ -77,7 +77,7 @@ class Child:
         """Run one test, once the child is ready; every message goes to ``receive(kind, value)``.
 
         Args:
-            key: The test, as ``containment.key_of`` names it.
+            key: The test, as ``key_of`` names it.
             following: The test that follows in this child, None for none, "" for not known yet.
             limits: Those of this test, set-up and teardown included.
             receive: Takes the messages of the child.

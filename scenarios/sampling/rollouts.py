@@ -27,7 +27,7 @@ def on_engine(name: str) -> Any:
 
 RAW = on_engine("log-probabilities by default")
 PUBLISHED = on_engine("a published model folder")
-STARTS = on_engine("engines that a test starts")
+STARTS = pytest.mark.isolated(group="sampling: engines that a test starts")
 PROCESSED = on_engine("processed log-probabilities")
 
 

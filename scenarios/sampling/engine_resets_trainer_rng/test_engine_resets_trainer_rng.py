@@ -34,6 +34,7 @@ def engine_on(model, say):
 
 
 @STARTS
+@pytest.mark.needs("vllm-engine")
 @pytest.mark.reproduces("engine-resets-trainer-rng")
 def test_start(sharp_qwen, progress):
     from vllm import EngineArgs
@@ -52,6 +53,7 @@ def test_start(sharp_qwen, progress):
 
 
 @STARTS
+@pytest.mark.needs("vllm-engine")
 @pytest.mark.guards("engine-resets-trainer-rng")
 def test_start_with_states_kept(sharp_qwen, progress, subject):
     seed_all(TRAINER_SEED)

@@ -28,6 +28,7 @@ def test_copies_of_a_request(raw_engine):
 
 
 @STARTS
+@pytest.mark.needs("vllm-engine")
 @pytest.mark.reproduces("same-seed-replicas")
 def test_replicas(sharp_qwen, progress):
     from vllm import EngineArgs
