@@ -55,7 +55,7 @@ class Kind(StrEnum):
         "had a result in the run before, and has none tonight though the hardware ran: a skip is never a pass",
     )
     REPAIRED = "repaired", "better than in the run before"
-    KNOWN = "known", "bad as before: it has not been better on this hardware"
+    KNOWN = "known", "bad in every run on this hardware"
     STEADY = "steady", "good as before; or seen for the first time, and it does not fail"
 
 

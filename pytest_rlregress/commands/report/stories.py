@@ -18,7 +18,7 @@ from pytest_rlregress.stack.locks import PackageChange, differences
 from pytest_rlregress.util.text import clean, plural
 
 #: Two runs in which nothing differs that a record has.
-NOTHING = "nothing that a record knows of"
+NOTHING = "nothing that the records show"
 
 _PACKAGES = 4
 _AGAIN = 8  # tests that a command names; more are told by their files

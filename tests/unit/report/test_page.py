@@ -114,7 +114,7 @@ def test_what_changed_comes_first_with_the_command_that_helps(rich, html):
     assert [story.kind for story in found] == ["regression", "unconfirmed", "flake", "lost", "repaired"]
     assert [story.todo for story in found] == ["Find the cause", "Run it again to confirm", "", "", ""]
     assert found[0].command.startswith("rlregress bisect --from-record ")
-    nothing = "nothing that a record knows of"
+    nothing = "nothing that the records show"
     assert [story.between for story in found] == ["transformers 5.10.4 -> 5.11.0", nothing, "", "", ""]
     told = text(html)
     at = [told.index(story.happened) for story in found] + [told.index("Runs of this night")]
