@@ -214,7 +214,7 @@ tests_of() {
     1) say memory.trainer_engine_oom.test_trainer_engine_oom models.flash_attention_missing \
         dependencies.cuda_arch_list ;;
     2) say rollout.weight_reload_weight_name.test_weight_reload_weight_name \
-        rollout.weight_reload_weight_name.test_weight_reload_not_possible memory.gpu_memory_utilization \
+        memory.gpu_memory_utilization \
         rollout.max_tokens_overflow rollout.stalled_rollout tokens.truncation_told_by_eos_id \
         sampling.engine_resets_trainer_rng ;;
     3) say training.miniature_step ;;

@@ -16,7 +16,7 @@ import pytest
 from pytest_rlregress.harness.stack_fixtures import CONTAINED, STACK_FIXTURES
 
 if TYPE_CHECKING:
-    from pytest_rlregress.containment import Limits
+    from pytest_rlregress.containment import Death, Limits
     from pytest_rlregress.containment.pool import Pool
 
 #: In a failure's folder: checks of its remedy that touch no part of the stack. They are ordinary tests of this project,
@@ -73,11 +73,14 @@ def stable_id(nodeid: str, path: Path) -> str:
 class ModuleThatDied(pytest.Module):
     """A test file whose import ended the process that tried it."""
 
-    text: str
+    death: Death
 
     def collect(self) -> list[pytest.Item]:
         """Say how the process died, as an error of collection."""
-        raise self.CollectError(f"{self.path}: import of the test module: {self.text}")
+        from pytest_rlregress.containment.reports import describe_death
+
+        text, _ = describe_death(self.death)
+        raise self.CollectError(f"{self.path}: import of the test module: {text}")
 
 
 def try_import(
@@ -87,19 +90,18 @@ def try_import(
 
     With ``every_file`` any other test file is tried too.
     """
+    from pytest_rlregress.containment import Death
     from pytest_rlregress.containment.pool import ContainmentError
-    from pytest_rlregress.containment.reports import describe_death
 
     ours = rf"\bmark\.({'|'.join(CONTAINED)})\b|\b({'|'.join(STACK_FIXTURES)})\b"
     if not every_file and not re.search(ours.encode(), path.read_bytes()):
         return None
     try:
         death = pool.try_import(path, limits)
-        text = describe_death(death)[0] if death else ""
     except (ContainmentError, OSError) as error:
-        text = f"could not be contained: {error}"
-    if not text:
+        death = Death("crashed", None, f"could not be contained: {error}", "")
+    if death is None:
         return None
     module: ModuleThatDied = ModuleThatDied.from_parent(parent, path=path)
-    module.text = text
+    module.death = death
     return module

@@ -13,7 +13,8 @@ from installed import CHECKOUT, UV, build_wheel, call, environment, install
 
 pytestmark = pytest.mark.slow
 
-SCENARIO = ("--hw=cpu", "--pyargs", "pytest_rlregress.scenarios.batch", "-k", "concat and first and no-tensors")
+CHOSEN = "differing_keys and first and no-tensors or another_number_of_flags and 0"
+SCENARIO = ("--hw=cpu", "--pyargs", "pytest_rlregress.scenarios.batch.dataproto_concat_keys", "-k", CHOSEN)
 
 
 def test_wheel_holds_what_the_folders_hold(wheel, tmp_path):
