@@ -205,7 +205,7 @@ def with_defaults(models, request):
 
 
 @pytest.mark.parametrize("mistake", WANTED)
-def test_the_mistake_that_was_made_is_named_and_no_other(models, drawn, with_defaults, mistake):
+def test_names_only_the_mistake_that_was_made(models, drawn, with_defaults, mistake):
     from pytest_rlregress.agreement.causes import FACTOR, explain
 
     name = "gpt2" if mistake == "padding-positions" else "qwen2"
@@ -245,7 +245,7 @@ def test_each_side_has_its_own_causes(models, drawn):
     assert str(one_of_two).endswith("unexplained; nearest: " + str(found(raw, right).causes[0]))
 
 
-def test_nothing_is_changed(models, drawn):
+def test_explaining_leaves_the_model_unchanged(models, drawn):
     import copy
 
     import numpy
@@ -282,14 +282,14 @@ def test_nothing_is_changed(models, drawn):
         ([[1]], [[]], [[]], "no token to compare: every completion is empty"),
     ],
 )
-def test_what_does_not_go_together_is_refused(models, prompts, completions, reported, message):
+def test_rejects_arguments_that_do_not_match(models, prompts, completions, reported, message):
     from pytest_rlregress.agreement.causes import explain
 
     with pytest.raises(ValueError, match=message):
         explain(reported, models["qwen2"], prompts, completions)
 
 
-def test_an_empty_completion_and_a_single_token_are_compared_as_far_as_they_go(models):
+def test_compares_an_empty_completion_and_a_single_token(models):
     from pytest_rlregress.agreement.causes import explain
 
     model, rows = models["qwen2"], [[5], [], [6]]

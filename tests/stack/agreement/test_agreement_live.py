@@ -140,7 +140,7 @@ WORDS = {
 
 @group("raw")
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
-def test_the_mistake_that_was_made_is_named_and_no_other(raw, model, agreement, mistake):
+def test_names_only_the_mistake_that_was_made(raw, model, agreement, mistake):
     trained, completions, options = mistake(raw, model)
     compared = agreement(raw, trained, completions, **options)
     found = compared.explain()
@@ -206,7 +206,7 @@ def verl_logprobs(model, prompts, completions, temperature):
 
 
 @group("raw")
-def test_nothing_is_changed_but_the_cache(raw, model, agreement):
+def test_comparing_changes_only_the_cache(raw, model, agreement):
     import random
 
     import numpy
@@ -231,7 +231,7 @@ def test_nothing_is_changed_but_the_cache(raw, model, agreement):
 
 
 @group("raw")
-def test_what_cannot_be_compared_is_refused(raw, model, agreement):
+def test_rejects_completions_that_cannot_be_compared(raw, model, agreement):
     from vllm import SamplingParams
 
     params = SamplingParams(max_tokens=2, detokenize=False)

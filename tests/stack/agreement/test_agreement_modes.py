@@ -35,7 +35,7 @@ def processed_engine(sharp_qwen, progress):
     ],
     ids=str,
 )
-def test_truncated_support(processed_engine, model, agreement, sampling, names):
+def test_names_truncated_support(processed_engine, model, agreement, sampling, names):
     compared = agreement(processed_engine, model, drawn(processed_engine, **sampling), **sampling)
     assert compared.agrees == (not names)
     assert compared.explain().names == names, str(compared.explain())
@@ -51,7 +51,7 @@ def test_the_models_own_sampling_parameters(processed_engine, model, agreement):
 
 
 @group("processed")
-def test_temperature_that_nobody_said(processed_engine, model, agreement):
+def test_names_an_unstated_temperature(processed_engine, model, agreement):
     found = agreement(processed_engine, model, drawn(processed_engine, temperature=0.6)).explain()
     assert found.names == ["other-temperature"], str(found)
     assert "are at temperature 0.6, not 1" in str(found)
@@ -61,7 +61,7 @@ def test_temperature_that_nobody_said(processed_engine, model, agreement):
 
 
 @group("half")
-def test_dtype(sharp_qwen, model, progress, agreement):
+def test_names_a_different_dtype(sharp_qwen, model, progress, agreement):
     with started(sharp_qwen, progress, dtype="float16") as engine:
         found = agreement(engine, model, drawn(engine)).explain()
         assert found.names == ["float16"], str(found)
@@ -106,7 +106,7 @@ def adapted(model, tmp_path):
 
 
 @group("lora")
-def test_adapters(lora_engine, model, adapted, agreement):
+def test_compares_adapters_with_their_own_weights(lora_engine, model, adapted, agreement):
     from dataclasses import replace
 
     from vllm.lora.request import LoRARequest

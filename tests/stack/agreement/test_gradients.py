@@ -80,13 +80,13 @@ def mask_multiplied(batch):
 
 
 @pytest.mark.parametrize(("loss", "expected"), [(token_mean, "token-mean"), (sequence_mean, "sequence-mean")])
-def test_right_loss(gradient_of, loss, expected):
+def test_accepts_a_correct_loss(gradient_of, loss, expected):
     checked = gradient_of(loss, expected)
     checked.unchanged_by()
     assert all(checked.change(name) == "" for name in CHANGES)
 
 
-def test_batch_shows_what_it_should():
+def test_drawn_batch_can_show_each_mistake():
     import torch
 
     batch = drawn_batch()
@@ -113,7 +113,7 @@ def test_batch_shows_what_it_should():
         (mask_multiplied, "token-mean", {"masked-non-finite"}),
     ],
 )
-def test_broken_loss(gradient_of, loss, expected, seen):
+def test_names_each_change_that_alters_a_broken_loss(gradient_of, loss, expected, seen):
     checked = gradient_of(loss, expected)
     assert {name for name in CHANGES if checked.change(name)} == seen
     checked.unchanged_by(*set(CHANGES) - seen)
@@ -136,12 +136,12 @@ def test_broken_loss(gradient_of, loss, expected, seen):
     ],
     ids=["twice", "sign", "other-weights", "zero", "constant", "infinite", "ratio-of-another-token", "bfloat16"],
 )
-def test_loss_that_is_wrong_at_learning_rate_0(gradient_of, loss, said):
+def test_rejects_a_loss_that_is_wrong_at_learning_rate_0(gradient_of, loss, said):
     with pytest.raises(AssertionError, match=said):
         gradient_of(loss, "token-mean")
 
 
-def test_micro_batches_told_by_number(gradient_of):
+def test_names_micro_batches_by_number(gradient_of):
     batch = drawn_batch()
     first = int(batch.mask[:2].sum())
     said = gradient_of(tokens_of_the_micro_batch, "token-mean").change("micro-batches")
@@ -150,7 +150,7 @@ def test_micro_batches_told_by_number(gradient_of):
     assert any(f"is {factor:.3g} times the whole batch's" in said for factor in factors), said
 
 
-def test_loss_that_has_no_float32(gradient_of):
+def test_rejects_a_loss_that_is_not_computed_in_float32(gradient_of):
     """Rounding as coarse as that would hide a mistake."""
     import torch
 
@@ -160,7 +160,7 @@ def test_loss_that_has_no_float32(gradient_of):
         )
 
 
-def test_unknown_names(gradient_of):
+def test_rejects_unknown_names(gradient_of):
     with pytest.raises(ValueError, match="no weights 'tokens'; there are token-mean"):
         gradient_of(token_mean, "tokens")
     with pytest.raises(ValueError, match="no change 'splitting'; there are micro-batches"):
@@ -200,7 +200,7 @@ def rewards_under_the_mask(batch):
     return centred(replace(batch, mask=torch.ones_like(batch.mask)))
 
 
-def test_right_advantages(advantages_of):
+def test_accepts_correct_advantages(advantages_of):
     advantages_of(centred, centred_in_pairs).unchanged_by()
 
 
@@ -214,7 +214,7 @@ def test_right_advantages(advantages_of):
     ],
     ids=["baseline-of-the-batch", "rewards-under-the-mask", "other-names", "other-groups"],
 )
-def test_advantages(advantages_of, function, expected, seen):
+def test_names_each_change_that_alters_broken_advantages(advantages_of, function, expected, seen):
     if seen is None:
         with pytest.raises(AssertionError, match=r"^the advantage of row"):
             advantages_of(function, expected)

@@ -95,7 +95,7 @@ def test_the_report_has_the_users_lines_alone(outcomes, test):
     assert {*places} == {"agreement/test_readme.py"}, outcomes[test]
 
 
-def test_a_report_has_not_the_log_of_an_engine_that_started(outcomes):
+def test_report_leaves_out_the_start_log_of_an_engine(outcomes):
     output = [outcomes[test].get(tag, "") for test in (*PASSING, *FAILING) for tag in ("system-out", "system-err")]
     assert any("Reloading weights" in text for text in output), "what the engine logs later is"
     assert not any("Initializing a V1 LLM engine" in text for text in output)

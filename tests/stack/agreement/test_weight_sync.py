@@ -70,7 +70,7 @@ def with_other_rotations(llm, weights):
 @ENGINE
 @pytest.mark.needs("vllm-engine", "transformers")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_sync_that_arrives(engine, sharp_qwen, synced, dtype):
+def test_accepts_a_complete_sync(engine, sharp_qwen, synced, dtype):
     model = sharp_qwen.model(dtype).train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found = synced(engine, model, reload_weights)
@@ -105,14 +105,14 @@ def test_sync_that_arrives(engine, sharp_qwen, synced, dtype):
     ],
     ids=["half-a-layer", "nothing", "swapped", "nan", "tied-head", "not-reset"],
 )
-def test_what_did_not_arrive_is_named(engine, model, synced, sync, told):
+def test_names_the_tensors_that_did_not_arrive(engine, model, synced, sync, told):
     with pytest.raises(AssertionError, match=rf"^not in sync: {told}"):
         synced(engine, model, sync)
 
 
 @ENGINE
 @pytest.mark.needs("vllm-engine", "transformers")
-def test_what_is_computed_beside_the_weights(engine, model, synced):
+def test_rejects_equal_weights_with_other_log_probabilities(engine, model, synced):
     tables = engine.llm.apply_model(
         lambda model: {name: buffer.clone() for name, buffer in model.named_buffers() if "cos_sin" in name}
     )[0]
@@ -124,7 +124,7 @@ def test_what_is_computed_beside_the_weights(engine, model, synced):
 
 @ENGINE
 @pytest.mark.needs("vllm-engine", "transformers")
-def test_refused_before_the_engine_is_touched(engine, model, sharp_qwen, synced):
+def test_rejects_wrong_arguments_before_touching_the_engine(engine, model, sharp_qwen, synced):
     before = engine_weights(engine.llm)
     broken, other = sharp_qwen.model(), sharp_qwen.model()
     broken.model.norm.weight.data[3] = float("nan")
@@ -145,7 +145,7 @@ def test_refused_before_the_engine_is_touched(engine, model, sharp_qwen, synced)
 
 
 @pytest.mark.parametrize(("scored", "generated"), [(float("nan"), 0), (0, float("nan")), (2e-6, 0), (0, 2e-6)])
-def test_what_is_no_rounding_is_not_in_sync(scored, generated):
+def test_differences_beyond_rounding_are_not_in_sync(scored, generated):
     found = SyncCheck(27, (), scored, generated, tolerance=1e-6)
     assert not found
     assert "off (1e-06 is rounding)" in str(found)

@@ -51,7 +51,7 @@ def test_nothing_is_found_in_good_batches_of_any_shape(groups, group, prompt, re
         assert audit(form, names) == []
 
 
-def test_the_batch_is_left_as_it_is(good):
+def test_audit_leaves_the_batch_unchanged(good):
     batch, group = good
     before = {name: value.clone() for name, value in batch.items()}
     audit(batch, group)
@@ -189,7 +189,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("break_it", BREAKS, ids=lambda one: one.__name__)
-def test_each_break_gives_its_finding_and_no_other(good, break_it):
+def test_each_break_gives_only_its_finding(good, break_it):
     batch, group = good
     column, row, token = break_it(batch)
     (finding,) = audit(batch, group)
@@ -204,7 +204,7 @@ def test_every_check_has_a_break():
     assert {*BREAKS.values(), "group-size"} == {*CHECKS}
 
 
-def test_a_group_of_another_size(good):
+def test_finds_a_group_of_another_size(good):
     batch, group = good
     (finding,) = audit({name: value[:-1] for name, value in batch.items()}, group[:-1])
     assert (finding.check, finding.column) == ("group-size", "uid")
@@ -222,12 +222,12 @@ def test_rows_of_one_prompt_are_a_group(form, prompt):
     assert found == [("group-spread", 4), ("duplicate", 3)]
 
 
-def test_log_probabilities_that_are_no_numbers_make_no_duplicates():
+def test_nan_log_probabilities_are_not_duplicates():
     assert duplicates({"a": [0, 1]}, ["same", "same"], [1, 1], [math.nan, math.nan]) == []
     assert duplicates({"a": [0, 1]}, ["same", "same"], [99, 99], [math.nan, math.nan])  # as without them
 
 
-def test_rows_without_groups_are_no_finding(good):
+def test_rows_without_groups_are_not_compared_as_groups(good):
     batch, _ = good
     batch["token_level_scores"][:] = (batch["token_level_scores"] > 0).float()
     batch["responses"][3] = batch["responses"][1]
@@ -243,7 +243,7 @@ def test_a_break_in_every_row_is_one_finding_that_counts(good):
     assert finding.places[0].text == "-inf"
 
 
-def test_log_probabilities_of_other_rows(good):
+def test_finds_log_probabilities_of_other_rows(good):
     batch, group = good
     batch["old_log_probs"] = batch["old_log_probs"].roll(3, dims=0).clamp(max=-0.02)
     (finding,) = audit(batch, group)
@@ -308,13 +308,13 @@ def half_precision(batch):
     ],
     ids=lambda one: one.__name__,
 )
-def test_unusual_is_no_finding(good, change):
+def test_unusual_batches_have_no_finding(good, change):
     batch, group = good
     change(batch)
     assert audit(batch, group) == []
 
 
-def test_tool_mask_of_trl(good):
+def test_accepts_the_tool_mask_of_trl(good):
     batch, _ = good
     tools = torch.ones_like(batch["response_mask"])
     tools[:, 3:8] = 0
@@ -343,7 +343,7 @@ def test_rewards_of_rows_have_no_token(good):
         ({"input_ids": torch.zeros(8, 29)}, ["input_ids", "float32", "whole numbers"]),
     ],
 )
-def test_what_cannot_be_checked(good, change, words):
+def test_says_why_a_batch_cannot_be_checked(good, change, words):
     batch, group = good
     batch = {name: value for name, value in (batch | change).items() if value is not None}
     with pytest.raises(BatchError) as error:
@@ -378,7 +378,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", ["narrower", "wider", "empty", "three", "nan"])
-def test_a_column_that_fits_nothing_is_found(change):
+def test_finds_a_column_of_the_wrong_shape(change):
     unseen = []
     for column in audited.made(response=9)[0]:
         batch, group = audited.made(response=9)
@@ -390,7 +390,7 @@ def test_a_column_that_fits_nothing_is_found(change):
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data(), form=st.sampled_from([dict, audited.as_trl, audited.as_openrlhf]))
-def test_whatever_a_column_is_there_are_findings_or_a_reason(data, form):
+def test_any_changed_column_gives_findings_or_a_reason(data, form):
     batch, group = audited.made(response=9)
     batch = form(batch)
     for column in data.draw(st.lists(st.sampled_from(sorted(batch)), max_size=3, unique=True)):
@@ -403,7 +403,7 @@ def test_whatever_a_column_is_there_are_findings_or_a_reason(data, form):
         assert all(one.rows and one.what and one.check in CHECKS for one in audit(batch, group))
 
 
-def test_names_of_ones_own(good):
+def test_accepts_custom_column_names(good):
     batch, group = good
     batch["mine"] = batch.pop("response_mask")
     assert audit(batch, group, mapped={"response_mask": "mine"}) == []
@@ -415,6 +415,6 @@ def test_names_of_ones_own(good):
         audit(batch, group, mapped={"mask": "mine"})
 
 
-def test_a_check_that_is_none(good):
+def test_rejects_an_unknown_check(good):
     with pytest.raises(ValueError, match="no check rewards; there are lengths"):
         audit(*good, skip=["rewards"])

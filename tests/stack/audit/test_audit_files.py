@@ -43,7 +43,7 @@ def batch():
 
 
 @pytest.mark.needs("numpy", "verl")
-def test_verls_own_file(batch, tmp_path, monkeypatch):
+def test_reads_a_file_written_by_verl(batch, tmp_path, monkeypatch):
     import numpy as np
     import verl
 
@@ -72,7 +72,7 @@ def test_verls_own_file(batch, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("consolidated", [False, True])
-def test_a_tensordict(batch, tmp_path, consolidated):
+def test_reads_a_tensordict(batch, tmp_path, consolidated):
     tensordict = pytest.importorskip("tensordict")
     written = tensordict.TensorDict(batch, batch_size=8)
     if consolidated:
@@ -93,7 +93,7 @@ def test_says_how_to_write_what_pickle_dumped(batch, tmp_path):
     assert "does not need" not in str(error.value)
 
 
-def test_a_dict_of_tensors(batch, tmp_path):
+def test_reads_a_dict_of_tensors(batch, tmp_path):
     written = batch | {
         "uid": [*"aaaabbbb"],
         "temperature": 0.5,
@@ -107,14 +107,14 @@ def test_a_dict_of_tensors(batch, tmp_path):
     assert table.meta == {"temperature": 0.5}
 
 
-def test_safetensors(batch, tmp_path):
+def test_reads_safetensors(batch, tmp_path):
     pytest.importorskip("safetensors.torch").save_file(batch, tmp_path / "batch.safetensors", metadata={"step": "3"})
     found, table = read(tmp_path / "batch.safetensors")
     check_equal(found, batch)
     assert table.form == "safetensors"
 
 
-def test_what_trainers_log(tmp_path):
+def test_reads_the_completions_that_trainers_log(tmp_path):
     """verl's rollout_data_dir and TRL's log_completions."""
     rows = [{"input": f"prompt {row // 2}", "output": "1", "score": row / 2, "step": 3} for row in range(4)]
     (tmp_path / "3.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -220,7 +220,7 @@ def test_opcodes_that_reach_outside_are_refused(data, error):
 
 
 @pytest.mark.parametrize("form", ["proto", "torch", "safetensors"])
-def test_every_file_that_is_cut_off_says_so(batch, tmp_path, form):
+def test_cut_off_files_are_reported(batch, tmp_path, form):
     archive = io.BytesIO()
     torch.save(batch, archive)
     data = {"proto": proto_bytes(archive.getvalue(), {"uid": ["a"] * 8}, {}), "torch": archive.getvalue()}.get(form)
@@ -257,7 +257,7 @@ def zip_of(path, name):
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_what_is_no_batch(tmp_path, kind):
+def test_rejects_a_file_that_is_not_a_batch(tmp_path, kind):
     write, words = BAD[kind]
     write(tmp_path / "batch")
     with pytest.raises(BatchError) as error:

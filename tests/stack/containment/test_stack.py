@@ -61,19 +61,19 @@ def test_the_first_on_the_path_counts(site, monkeypatch, tmp_path_factory):
         ("odd", ">=0", False),
     ],
 )
-def test_satisfies(name, specifier, holds):
+def test_version_satisfies_a_condition(name, specifier, holds):
     found = {"nvidia-cublas-cu12": "12.1.3.1", "torch": "2.13.0+cpu", "trl": "1.18.0.dev0", "odd": "unknown"}
     assert Stack(found).satisfies(name, specifier) is holds
 
 
-def test_a_malformed_condition():
+def test_rejects_a_malformed_condition():
     with pytest.raises(
         StackError, match=r"torch '2\.13': no version condition. Allowed: a condition such as .* or '>=2\.13'"
     ):
         Stack({}).satisfies("torch", "2.13")
 
 
-def test_the_build():
+def test_reads_the_build_label_of_a_version():
     found = Stack({"torch": "2.13.0+cu130", "vllm": "0.31.0"})
     assert (found.build("torch"), found.build("vllm"), found.build("ray")) == ("cu130", None, None)
 
@@ -91,12 +91,12 @@ def test_the_build():
         ("torch", "2.13.0", None),
     ],
 )
-def test_what_vllm_was_built_for(site, distribution, version, accelerator):
+def test_reads_the_accelerator_vllm_was_built_for(site, distribution, version, accelerator):
     install(site, distribution, version)
     assert Stack.installed().accelerator_of_vllm() == accelerator
 
 
-def test_missing_components(site):
+def test_names_missing_components(site):
     (site / "ray").mkdir()
     (site / "ray" / "__init__.py").touch()
     (site / "verl").mkdir()  # as the root of a source checkout beside the tests would be
@@ -120,7 +120,7 @@ def test_systems_are_needed_like_components(monkeypatch):
     }
 
 
-def test_nothing_is_imported():
+def test_looking_up_components_imports_none():
     script = """
 import sys
 from pytest_rlregress import stack

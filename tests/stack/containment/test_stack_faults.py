@@ -105,13 +105,13 @@ def matrix(request, tmp_path_factory):
         ("test_torch", "test_fault", rf"torch {re.escape(version('torch'))} .*libtorch_cpu\.so"),
     ],
 )
-def test_death_of_a_process_of_the_stack_is_told_of_the_right_test(matrix, module, test, words):
+def test_death_of_a_stack_process_fails_the_right_test(matrix, module, test, words):
     tag, text = matrix.of(module, test)
     assert tag == "failure", matrix.output[-3000:]
     assert re.search(words, text), text
 
 
-def test_all_others_ran_and_nothing_survives(matrix):
+def test_all_other_tests_run_and_nothing_survives(matrix):
     others = [("test_engine", "test_after"), *(("test_ray", f"test_{n}") for n in ("before", "between", "after"))]
     assert {key: matrix.of(*key)[0] for key in others} == dict.fromkeys(others, "passed"), matrix.output[-5000:]
     assert not matrix.survivors

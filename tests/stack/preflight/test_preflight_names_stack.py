@@ -43,7 +43,7 @@ MISSPELT = [  # what somebody writes instead, the unknown key, what is told, wha
 
 @pytest.mark.parametrize("sign", ["", "+", "++"])
 @pytest.mark.parametrize(("override", "told", "instead"), MISSPELT, ids=lambda text: text.partition("=")[0])
-def test_a_misspelt_key_of_an_override(preflight, sign, override, told, instead):
+def test_finds_a_misspelt_key_in_an_override(preflight, sign, override, told, instead):
     code, ((failure, _, why, write),), doubts = preflight(GSPO, f"{sign}{override}")
     assert (code, failure, doubts) == (1, "unknown-key", [])
     assert told in why
@@ -51,7 +51,7 @@ def test_a_misspelt_key_of_an_override(preflight, sign, override, told, instead)
     assert why.startswith("verl ")
 
 
-def test_a_misspelt_key_of_a_file(preflight, tmp_path):
+def test_finds_a_misspelt_key_in_a_file(preflight, tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text(GSPO.read_text(encoding="utf-8").replace("gpu_memory_util", "gpu_mem_util"), encoding="utf-8")
     _, ((_, key, why, write),), _ = preflight(file)
@@ -59,7 +59,7 @@ def test_a_misspelt_key_of_a_file(preflight, tmp_path):
     assert "did you mean gpu_memory_utilization?" in why
 
 
-def test_a_key_of_another_table(preflight):
+def test_finds_a_key_of_another_table(preflight):
     _, ((_, key, why, write),), _ = preflight(GSPO, "+data.n=8")
     assert (key, write) == ("data.n", f"{ROLLOUT}.n=8")
     assert f"did you mean {ROLLOUT}.n?" in why
@@ -76,7 +76,7 @@ def test_a_key_of_another_table(preflight):
         "~critic",
     ],
 )
-def test_what_is_meant_to_be_new_is_nothing(preflight, override):
+def test_accepts_a_key_added_on_purpose(preflight, override):
     code, found, _ = preflight(GSPO, override)
     assert (code, found) == (0, [])
 
@@ -91,7 +91,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("override", "told"), VALUES, ids=lambda text: text.partition("=")[0])
-def test_an_unknown_value(preflight, override, told):
+def test_finds_an_unknown_value(preflight, override, told):
     code, ((failure, key, why, write),), _ = preflight(GSPO, override)
     assert (code, failure, key) == (1, "unknown-value", override.partition("=")[0])
     assert told in why
@@ -118,7 +118,7 @@ def test_a_command_is_composed_by_its_own_program(preflight, start):
 
 
 @pytest.mark.slow
-def test_a_program_of_ones_own_has_keys_and_values_of_its_own(preflight, tmp_path, monkeypatch):
+def test_custom_program_is_composed_with_its_own_keys(preflight, tmp_path, monkeypatch):
     """A recipe's configuration is composed with its own file, and its main function isn't run."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "mine.yaml").write_text(
@@ -142,7 +142,7 @@ def test_a_program_of_ones_own_has_keys_and_values_of_its_own(preflight, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["", "megatron_", "veomni_", "torchtitan_"])
-def test_what_verl_composes_itself_is_clean(preflight, engine):
+def test_configurations_composed_by_verl_are_clean(preflight, engine):
     import verl
 
     file = Path(verl.__file__).parent / "trainer" / "config" / f"_generated_ppo_{engine}trainer.yaml"

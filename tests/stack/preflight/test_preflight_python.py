@@ -36,7 +36,7 @@ open("it_ran", "w")
 """
 
 
-def test_a_script_ends_where_it_makes_its_trainer(tmp_path, monkeypatch, capsys):
+def test_script_stops_where_it_makes_its_trainer(tmp_path, monkeypatch, capsys):
     """No model, no data, no process group, no GPU, no run of W&B, no file; values come out as Python computed them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT, encoding="utf-8")
@@ -65,7 +65,7 @@ def test_a_script_ends_where_it_makes_its_trainer(tmp_path, monkeypatch, capsys)
         ("load()", "", {"model_name_or_path": "???"}),
     ],
 )
-def test_a_model_of_a_script(tmp_path, monkeypatch, model, more, expected):
+def test_reads_the_model_of_a_script(tmp_path, monkeypatch, model, more, expected):
     monkeypatch.chdir(tmp_path)
     text = f"from peft import LoraConfig\nfrom trl import SFTConfig, SFTTrainer\nload = object\nSFTTrainer({model}, "
     (tmp_path / "train.py").write_text(f"{text}SFTConfig(packing=True), {more})\n", encoding="utf-8")
@@ -73,7 +73,7 @@ def test_a_model_of_a_script(tmp_path, monkeypatch, model, more, expected):
     assert ({"packing": True, **expected}.items() <= config.tree.items(), config.program) == (True, "trl sft")
 
 
-def test_a_script_is_no_file(tmp_path, capsys):
+def test_rejects_a_script_given_as_a_file(tmp_path, capsys):
     (tmp_path / "train.py").touch()
     assert main(["preflight", str(tmp_path / "train.py")]) == 2
     assert "-- python" in capsys.readouterr().err

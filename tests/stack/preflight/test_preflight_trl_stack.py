@@ -45,7 +45,7 @@ def test_a_sound_file_is_clean_and_checked(preflight):
     }
 
 
-def test_without_accelerates_file_the_trainers_memory_is_not_checked(preflight):
+def test_trainer_memory_is_not_checked_without_the_file_for_accelerate(preflight):
     code, report = preflight(YAML, "--prompt-tokens=1000")
     assert (code, report["result"]) == (3, "partial")
     assert report["missing"] == ["accelerate.num_processes", "accelerate.distributed_type"]
@@ -54,7 +54,7 @@ def test_without_accelerates_file_the_trainers_memory_is_not_checked(preflight):
 
 
 @pytest.mark.parametrize("name", ["single_gpu", "multi_gpu", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"])
-def test_every_file_for_accelerate_that_trl_brings_is_read(preflight, name):
+def test_reads_every_file_for_accelerate_that_trl_ships(preflight, name):
     file = Path(find_spec("trl").origin).parent / "accelerate_configs" / f"{name}.yaml"
     code, report = preflight(YAML, file, "--prompt-tokens=1000")
     assert (code, report["findings"]) == (0, [])
@@ -95,7 +95,7 @@ def test_a_command_is_read_by_its_own_parser(preflight):
 
 
 @pytest.mark.slow
-def test_a_script_with_trls_parser_under_accelerate(preflight, tmp_path, monkeypatch):
+def test_reads_a_script_with_trls_parser_under_accelerate(preflight, tmp_path, monkeypatch):
     """The file of --config is laid below options, its environment is set, and what follows the parser isn't run."""
     (tmp_path / "base.yaml").write_text(f"{SHARE}: 0.9\nuse_vllm: true\nenv:\n  A: 1\n", encoding="utf-8")
     (tmp_path / "one.yaml").write_text("distributed_type: 'NO'\nnum_processes: 8\n", encoding="utf-8")

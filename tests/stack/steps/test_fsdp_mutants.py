@@ -331,7 +331,7 @@ def without_random_state():
     load_without("load_rng_state", staticmethod(lambda state: None))
 
 
-def test_a_resumed_step_without_numbers_is_not_the_same():
+def test_rejects_a_resumed_step_without_numbers():
     from pytest_rlregress.fixtures.fsdp_record import check_resumed
 
     with pytest.raises(AssertionError, match="only nothing compared"):

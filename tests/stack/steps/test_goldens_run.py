@@ -107,7 +107,7 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_recorded_then_compared(run, tmp_path):
+def test_recorded_golden_is_compared_in_the_next_run(run, tmp_path):
     done, tests = run("--rl-update-goldens")
     assert done.returncode == 0
     [path] = tmp_path.glob("kept/*.json")

@@ -35,11 +35,11 @@ def test_a_setting_that_is_not_allowed_is_named(wrong, message):
         replace(StepSettings(), **wrong)
 
 
-def test_the_least_that_is_allowed():
+def test_accepts_the_smallest_settings():
     StepSettings(prompts=1, samples_per_prompt=2, prompt_length=2, response_length=1, epochs=1, clip_low=1, seed=0)
 
 
-def test_arguments_of_the_factory(trainer_step):
+def test_rejects_wrong_arguments_of_the_factory(trainer_step):
     with pytest.raises(TypeError, match="got an unexpected keyword argument 'levels'"):
         trainer_step(levels="token")
     with pytest.raises(ValueError, match="steps is 0: allowed is 1 and more"):
@@ -56,7 +56,7 @@ def test_settings_reach_the_step(trainer_step, training_step):
     assert max(map(len, record.completions)) == 8
 
 
-def test_text_that_does_not_fit(trainer_step):
+def test_rejects_text_longer_than_the_model_allows(trainer_step):
     with pytest.raises(
         ValueError, match=r"max_model_len is 128: allowed for these prompts and a response_length of 120"
     ):
@@ -72,7 +72,7 @@ def test_text_wants_a_tokenizer_of_all_ids(tiny_qwen):
         ending_ids(StepSettings(), tiny_qwen.tokenizer(), 152064)
 
 
-def test_another_model_has_another_engine(trainer_step, tiny_model):
+def test_each_model_has_its_own_engine(trainer_step, tiny_model):
     from pytest_rlregress.fixtures.step_record import check
 
     before = trainer_step().engine

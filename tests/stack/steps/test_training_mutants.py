@@ -79,7 +79,7 @@ def test_the_sound_step_passes(training_step, level, kind):
     assert record.ended_early, "no completion ended early: mutants of the ending would go unseen"
 
 
-def test_no_sync(mutant, module):
+def test_rejects_a_step_without_sync(mutant, module):
     mutant(STALE, sync=after_the_first(lambda model, engine: None, module.sync))
 
 
@@ -94,7 +94,7 @@ def test_no_sync(mutant, module):
         "lm_head.weight",  # tied: the state dict's second name for the embedding, and the one the engine needs
     ],
 )
-def test_one_tensor_missing_from_the_sync(mutant, module, missing):
+def test_rejects_a_sync_without_one_tensor(mutant, module, missing):
     import ray
 
     def sync(model, engine):
@@ -103,7 +103,7 @@ def test_one_tensor_missing_from_the_sync(mutant, module, missing):
     mutant(STALE, sync=after_the_first(sync, module.sync))
 
 
-def test_half_a_sync(mutant, module):
+def test_rejects_half_a_sync(mutant, module):
     import ray
 
     def sync(model, engine):
@@ -128,17 +128,17 @@ def without_the_first_token(mask):
     ],
     ids=["without the ending token", "with the first padding", "padding as prompt", "prompt without its first token"],
 )
-def test_another_mask(mutant, module, message, name, fault):
+def test_rejects_another_mask(mutant, module, message, name, fault):
     mutant(message, to_batch=with_mask(module, name, fault))
 
 
-def test_attention_to_padding(mutant, module):
+def test_rejects_attention_to_padding(mutant, module):
     sound = module.token_logprobs
     mutant(DISAGREE, token_logprobs=lambda model, ids, mask, last: sound(model, ids, mask.clone().fill_(1), last))
 
 
 @pytest.mark.parametrize("fault", [lambda ids: [ids[0], *ids], lambda ids: ids[:-3]], ids=["doubled", "no answer turn"])
-def test_prompt_that_is_not_the_templates(text_mutant, fault):
+def test_rejects_a_prompt_that_is_not_from_the_template(text_mutant, fault):
     from pytest_rlregress.fixtures import step_prompts
 
     def text_prompts(*args):
@@ -148,7 +148,7 @@ def test_prompt_that_is_not_the_templates(text_mutant, fault):
     text_mutant("the prompt of completion .* has the tokens", text_prompts=text_prompts)
 
 
-def test_reward_of_control_tokens(text_mutant):
+def test_rejects_rewards_for_control_tokens(text_mutant):
     from pytest_rlregress.fixtures import arithmetic
 
     def text_reward(ids, tokenizer, answer):
@@ -157,7 +157,7 @@ def test_reward_of_control_tokens(text_mutant):
     text_mutant("the reward of completion .* is", text_reward=text_reward)
 
 
-def test_reward_of_another_prompt(text_mutant):
+def test_rejects_the_reward_of_another_prompt(text_mutant):
     from pytest_rlregress.fixtures import step_prompts
 
     def text_prompts(*args):
@@ -188,14 +188,14 @@ class WithoutEnding:
         return replace(one, ids=one.ids[:kept], logprobs=one.logprobs[:kept]) if kept else one
 
 
-def test_engine_that_leaves_out_the_ending_token(mutant, training_step):
+def test_rejects_an_engine_that_leaves_out_the_ending_token(mutant, training_step):
     mutant(
         "completion .* tokens, asked for were 16, and none of them ends it",
         step=replace(training_step, engine=WithoutEnding(training_step.engine)),
     )
 
 
-def test_log_probabilities_at_another_temperature(mutant):
+def test_rejects_log_probabilities_at_another_temperature(mutant):
     def token_logprobs(model, ids, attention_mask, last):
         logits = model(ids, attention_mask).logits[:, -last - 1 : -1] / 0.9
         return logits.log_softmax(2).gather(2, ids[:, -last:, None]).squeeze(2)
@@ -203,12 +203,12 @@ def test_log_probabilities_at_another_temperature(mutant):
     mutant(DISAGREE, token_logprobs=token_logprobs)
 
 
-def test_log_probabilities_of_the_next_token(mutant, module):
+def test_rejects_log_probabilities_of_the_next_token(mutant, module):
     sound = module.token_logprobs
     mutant(DISAGREE, token_logprobs=lambda *args: sound(*args).roll(1, 1))
 
 
-def test_frozen_parameter(mutant, module):
+def test_rejects_a_frozen_parameter(mutant, module):
     def train_on(model, *args):
         model.get_parameter(name).requires_grad_(False)
         return sound(model, *args)
@@ -217,7 +217,7 @@ def test_frozen_parameter(mutant, module):
     mutant(f"no finite gradient reached {name}$", train_on=train_on)
 
 
-def test_gradient_lost_on_the_way(mutant, module):
+def test_rejects_a_lost_gradient(mutant, module):
     def train_on(model, *args):
         hook = model.get_parameter(name).register_hook(lambda gradient: gradient * 0)
         try:
@@ -237,7 +237,7 @@ def test_gradient_lost_on_the_way(mutant, module):
     ],
     ids=["sign", "scale"],
 )
-def test_another_loss(mutant, module, message, change):
+def test_rejects_another_loss(mutant, module, message, change):
     sound = module.policy_loss
     mutant(message, policy_loss=lambda *args: change(sound(*args)))
 
@@ -256,11 +256,11 @@ def centred(rewards, group_size):
     ],
     ids=["sign", "no deviation", "over the batch"],
 )
-def test_other_advantages(mutant, advantages):
+def test_rejects_other_advantages(mutant, advantages):
     mutant("the advantage of completion", group_advantages=advantages)
 
 
-def test_too_small_an_update_is_said(training_step):
+def test_rejects_an_update_too_small_to_tell(training_step):
     from pytest_rlregress.fixtures.step_record import check
 
     records = training_step.run(steps=1, learning_rate=1e-7)  # less would not move a weight of 1 in float32

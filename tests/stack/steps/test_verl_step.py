@@ -34,7 +34,7 @@ def made_run(*numbers, left=(), measured=MEASURED):
     return verl_record.VerlRun(steps, left)
 
 
-def test_accepts_a_run_as_it_should_be():
+def test_accepts_a_sound_run():
     verl_record.check(made_run(1, 2), 2, TOLERANCE)
 
 
@@ -49,7 +49,7 @@ def test_accepts_a_run_as_it_should_be():
         (made_run(1, 2, left=("process 7, raylet",)), "left behind: process 7, raylet"),
     ],
 )
-def test_rejects_a_run(run, message):
+def test_rejects_each_broken_run(run, message):
     with pytest.raises(AssertionError, match=message):
         verl_record.check(run, 2, TOLERANCE)
 
@@ -66,7 +66,7 @@ def test_questions_of_a_run_are_distinct():
         (["utils", "plugin/platform"], r"attention_utils without flash-attn, which verl [\d.]+ doesn't have"),
     ],
 )
-def test_a_verl_that_lacks_an_interface(tmp_path, monkeypatch, has, lacks):
+def test_names_the_interface_that_verl_lacks(tmp_path, monkeypatch, has, lacks):
     for folder in has:
         (tmp_path / "verl" / folder).mkdir(parents=True)
     (tmp_path / "verl" / "__init__.py").touch()
@@ -156,7 +156,7 @@ def test_waits(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_wait_for_another_run_of_verl_is_not_in_the_limit(run, tmp_path, monkeypatch):
+def test_waiting_for_another_verl_run_does_not_count_against_the_limit(run, tmp_path, monkeypatch):
     monkeypatch.setenv("RLREGRESS_CACHE_DIR", str(tmp_path))
     run(WAITS).assert_outcomes(passed=1)
 
@@ -196,7 +196,7 @@ def test_checkpoint_that_is_loaded_in_part_is_noticed(trainer, tmp_path):
 
 
 @long_run
-def test_engine_that_dies_after_the_last_step_is_no_stall(verl_step):
+def test_engine_that_dies_after_the_last_step_is_not_a_stall(verl_step):
     def kill(process):
         if len(verl_record.read_metrics(process.folder)) == 2 and (pid := process.part("VLLM::EngineCore")):
             os.kill(pid, signal.SIGKILL)

@@ -61,7 +61,7 @@ def ask(tmp_path):
     return run
 
 
-def test_what_a_plain_test_needs_is_found_out(ask):
+def test_finds_out_the_packages_that_a_plain_test_needs(ask):
     rc, out, said, answer = ask("# no marker of ours")
     assert rc == 0, out + said
     (culprit,) = answer["culprits"]
@@ -72,7 +72,7 @@ def test_what_a_plain_test_needs_is_found_out(ask):
     assert "that the tests do not import here" in left_out
 
 
-def test_what_comes_out_for_lack_of_a_package_is_shown(ask):
+def test_shows_the_error_of_a_missing_package(ask):
     rc, out, said, answer = ask('@pytest.mark.needs("transformers", "tokenizers")')
     assert rc == 1, out + said
     assert answer["not_found"]["kind"] == "fails at both"

@@ -10,7 +10,7 @@ from pytest_rlregress import cli
 
 
 @pytest.mark.nightly
-def test_a_release_under_transformers_on_the_installed_stack(tmp_path):
+def test_upgrades_a_dependency_of_transformers_on_the_installed_stack(tmp_path):
     """The real stack and index: one package moves below transformers, and the tests of its scenario say the same."""
     output, answer = tmp_path / "lock.txt", tmp_path / "answer.json"
     words = ["huggingface-hub<1.33", "mask-length-drift", f"--output={output}", f"--json={answer}"]

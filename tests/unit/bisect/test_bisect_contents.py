@@ -10,13 +10,13 @@ from pytest_rlregress.stack.locks import Lock
 TORCH = Needs(frozenset({"torch"}))
 
 
-def test_all_of_this_environment():
+def test_selects_the_whole_environment_by_default():
     found = needs.select_contents("verl", Needs())
     assert found.lock == locks.installed()
     assert found.left_out == ()
 
 
-def test_what_tests_need_and_nothing_else():
+def test_selects_only_the_packages_that_tests_need():
     found = needs.select_contents("tokenizers", Needs(frozenset({"torch", "transformers"})))
     assert {"torch", "transformers", "tokenizers", "pytest", "psutil", "hypothesis", "pytest-xdist"} <= {
         *found.lock.lines
@@ -28,11 +28,11 @@ def test_what_tests_need_and_nothing_else():
     assert found.lock.lines.items() <= locks.installed().lines.items()
 
 
-def test_the_package_itself_belongs_to_it_whatever_the_tests_need():
+def test_always_selects_the_bisected_package():
     assert "ray" in needs.select_contents("Ray", TORCH).lock.lines
 
 
-def test_a_lock_of_others_gets_the_harness_and_what_it_lacks():
+def test_adds_the_harness_and_missing_dependencies_to_a_foreign_lock():
     here = locks.installed()
     found = needs.add_harness(Lock({"torch": "torch==2.0", "psutil": "psutil==5.9"}))
     assert found.lines["torch"] == "torch==2.0"

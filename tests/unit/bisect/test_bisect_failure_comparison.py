@@ -170,7 +170,7 @@ def check_table(judge):
             assert judge(this, make_run(), bad) == (state, reason), name
 
 
-def test_table():
+def test_compares_each_outcome_with_the_bad_end():
     check_table(compare_with_bad_end)
 
 
@@ -184,7 +184,7 @@ def test_table():
     ],
     ids=["any failure", "the raw text", "the class alone", "the text alone"],
 )
-def test_broken_twins_do_not_pass_the_table(monkeypatch, mutant):
+def test_table_rejects_broken_comparisons(monkeypatch, mutant):
     monkeypatch.setattr(failure_comparison, "is_same_failure", mutant)
     with pytest.raises(AssertionError):
         check_table(compare_with_bad_end)
@@ -223,7 +223,7 @@ def check_drawn(one, other_class):
         assert compare_with_bad_end(failed(second, f"b.{other_class}"), make_run(), bad)[0] is UNKNOWN
 
 
-def test_the_same_with_other_numbers_and_never_with_another_class():
+def test_matches_other_numbers_but_never_another_class():
     check_drawn()
 
 
@@ -232,7 +232,7 @@ def test_the_same_with_other_numbers_and_never_with_another_class():
     [lambda this, bad: True, lambda this, bad: this.outcome.message == bad.outcome.message],
     ids=["any failure", "the raw text"],
 )
-def test_broken_twins_do_not_pass_what_is_drawn(monkeypatch, mutant):
+def test_drawn_failures_reject_broken_comparisons(monkeypatch, mutant):
     monkeypatch.setattr(failure_comparison, "is_same_failure", mutant)
     with pytest.raises(AssertionError):
         check_drawn()
@@ -240,7 +240,7 @@ def test_broken_twins_do_not_pass_what_is_drawn(monkeypatch, mutant):
 
 @given(two_of_one_failure())
 @EXAMPLES
-def test_normalised_twice_is_normalised_once(one):
+def test_normalising_is_idempotent(one):
     assert normalise(normalise(one[1])) == normalise(one[1])
 
 
@@ -249,7 +249,7 @@ def test_any_failure_is_bad_while_the_ends_are_proven():
         assert compare_with_bad_end(one, make_run(), None) == (BAD, describe(one))
 
 
-def test_another_machine_says_nothing():
+def test_other_hardware_gives_an_unknown_state():
     lost, kept = make_run(hardware="cpu"), make_run(hardware="h100 of NVIDIA H100")
     for observation in (ended("passed"), failed("x")):
         state, reason = compare_with_bad_end(observation, lost, failed("x"), kept.hardware)
@@ -258,7 +258,7 @@ def test_another_machine_says_nothing():
         assert compare_with_bad_end(observation, kept, failed("x"), kept.hardware)[0] is not UNKNOWN
 
 
-def test_what_was_not_seen_says_why():
+def test_unseen_test_is_unknown_with_a_reason():
     bad = failed("x")
     assert compare_with_bad_end(None, make_run(trouble="the run had no end after 9 s"), bad) == (
         UNKNOWN,
@@ -288,7 +288,7 @@ def test_repeats_agree_or_are_flaky():
     assert combine_runs([]) == (UNKNOWN, "was not run")
 
 
-def test_told_in_one_line():
+def test_describes_a_failure_in_one_line():
     assert describe(failed("\n  a\nb", "x.y.MyError")) == "MyError: a"
     assert describe(failed("", "x.MyError")) == "MyError"
     assert describe(replace(failed("a", "b.C"), outcome=Outcome("failed", "setup", ("b.C",), "a"))) == "in set-up: C: a"

@@ -76,7 +76,7 @@ def test_follows_the_reproduces_side_if_the_guards_flip_too():
         ([{"a": "passed"}], [{"b": "failed"}], "untested end", "old", "no such test here"),
     ],
 )
-def test_explains_ends_that_are_not_what_they_are_called(good, bad, kind, first, reason):
+def test_explains_ends_with_unexpected_outcomes(good, bad, kind, first, reason):
     with pytest.raises(NoAnswer) as raised:
         find_flipping_test(trial("old", *good), trial("new", *bad), None)
     why = raised.value.why
@@ -92,7 +92,7 @@ def test_explains_ends_that_are_not_what_they_are_called(good, bad, kind, first,
     ],
     ids=["a GPU that is gone", "cannot be built"],
 )
-def test_an_end_that_was_not_tested_as_the_other_one(good, bad, first, reason):
+def test_rejects_ends_that_were_tested_differently(good, bad, first, reason):
     with pytest.raises(NoAnswer) as raised:
         find_flipping_test(trial("old", {"a": "passed"}, **good), trial("new", {"a": "failed"}, **bad), None)
     why = raised.value.why

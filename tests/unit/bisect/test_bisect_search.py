@@ -91,11 +91,11 @@ def test_the_window_is_the_tightest_in_long_rows(placed, boundary):
     finds_the_tightest_window(search.next_candidate, row(count, 1 + boundary % (count - 1), unknown))
 
 
-def test_it_halves_where_nothing_is_unknown():
+def test_halves_the_window_if_no_state_is_unknown():
     halves(search.next_candidate)
 
 
-def test_clusters_of_unknowns_are_escaped():
+def test_search_escapes_clusters_of_unknowns():
     escapes_clusters(search.next_candidate)
 
 
@@ -172,7 +172,7 @@ def test_a_search_that_gets_lost_in_a_cluster_is_caught():
         ("G..GB..B", Window(3, 4)),
     ],
 )
-def test_what_comes_next(known, step):
+def test_chooses_the_next_candidate(known, step):
     assert search.next_candidate(states_of(known)) == step
 
 
@@ -183,7 +183,7 @@ def test_a_good_one_after_a_bad_one_is_named():
 
 
 @pytest.mark.parametrize("ends", ["", "G", "B", ".B", "G.", "BG", "BB", "GG", "?B"])
-def test_ends_that_were_not_proven(ends):
+def test_rejects_unproven_ends(ends):
     with pytest.raises(ValueError, match="the first candidate must have been good and the last one bad"):
         search.next_candidate(states_of(ends))
 
@@ -270,15 +270,15 @@ def finds_them_in_any(culprits, monotone=True):
     found()
 
 
-def test_the_culprits_against_brute_force():
+def test_finds_the_same_culprits_as_brute_force():
     finds_them_in_any(search.next_set)
 
 
-def test_where_upgrades_cure_the_answer_was_still_seen_bad():
+def test_answer_was_seen_bad_even_if_upgrades_cure_each_other():
     finds_them_in_any(search.next_set, monotone=False)
 
 
-def test_three_units_with_every_way_to_fail_and_every_placement_of_unknowns():
+def test_finds_culprits_among_three_units_for_every_placement_of_unknowns():
     needs = dict.fromkeys("abc", frozenset())
     subsets = closed_sets("abc", needs)
     inner = subsets[1:-1]
@@ -360,7 +360,7 @@ def test_one_culprit_among_many_costs_twice_the_logarithm_at_most():
         assert len(known) <= 2 * math.ceil(math.log2(count)) + 2
 
 
-def test_upgrades_that_only_break_together():
+def test_finds_upgrades_that_only_break_together():
     together = {"003", "041", "077"}
     found, known = trials(search.next_set, numbered(100, lambda subset: BAD if together <= subset else GOOD))
     assert found == MinimalSet(tuple(frozenset({unit}) for unit in sorted(together)), proven=True)
@@ -387,7 +387,7 @@ def test_units_that_cannot_be_told_apart_are_named_together():
     assert found == MinimalSet((frozenset({"010", "060"}),), proven=True)
 
 
-def test_a_need_of_the_culprit_that_could_not_be_tried_alone_is_named_with_it():
+def test_names_a_dependency_that_cannot_be_tried_without_the_culprit():
     needs = {"a": frozenset(), "b": frozenset("a"), "c": frozenset()}
     states = {"": GOOD, "a": UNKNOWN, "c": GOOD, "ab": BAD, "ac": UNKNOWN, "abc": BAD}
     found, _ = trials(search.next_set, World(tuple("abc"), needs, {frozenset(k): v for k, v in states.items()}))
@@ -402,6 +402,6 @@ def test_a_companion_that_could_not_be_left_behind_is_not_proven():
 
 
 @pytest.mark.parametrize(("none", "all_"), [(BAD, BAD), (GOOD, GOOD), (UNKNOWN, BAD), (GOOD, None)])
-def test_locks_that_were_not_proven(none, all_):
+def test_rejects_unproven_locks(none, all_):
     with pytest.raises(ValueError, match="without any of the units it must have been good, and with all of them bad"):
         search.next_set("ab", {}, {frozenset(): none, frozenset("ab"): all_})

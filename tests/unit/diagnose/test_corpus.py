@@ -68,7 +68,7 @@ def differing(logs, shipped):
     return "\n".join(found)
 
 
-def test_logs_of_failures(shipped):
+def test_diagnoses_every_recorded_log(shipped):
     logs = [
         log
         for failure in shipped.values()
@@ -78,13 +78,13 @@ def test_logs_of_failures(shipped):
     assert differing(logs, shipped) == ""
 
 
-def test_look_alikes(shipped):
+def test_look_alikes_get_their_expected_answers(shipped):
     logs = [log for path in sorted((TESTS / "look_alikes").glob("*.toml")) for log in logs_in(path, "log")]
     assert {log.resembles for log in logs} <= set(shipped)
     assert differing(logs, shipped) == ""
 
 
-def test_the_trainer_is_told_only_by_lines_that_it_alone_prints(shipped):
+def test_trainer_is_recognised_only_by_its_own_lines(shipped):
     paths = [*TESTS.glob("look_alikes/*.toml"), *(one.folder / "logs.toml" for one in shipped.values())]
     logs = [log for path in paths if path.exists() for log in tomllib.loads(path.read_text())["log"]]
     told = Counter()
@@ -99,7 +99,7 @@ def test_the_trainer_is_told_only_by_lines_that_it_alone_prints(shipped):
 
 
 @pytest.mark.slow
-def test_what_was_looked_at_once(shipped):
+def test_excerpts_keep_their_diagnosis_rates(shipped):
     logs = [log for path in sorted((TESTS / "looked_at_once").glob("*.toml")) for log in logs_in(path, "excerpt")]
     answers = [(log, *ask(log.text, shipped)) for log in logs]
     happened = [(log.failure, named, could_be) for log, named, could_be in answers if log.failure]

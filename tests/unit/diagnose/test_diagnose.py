@@ -107,14 +107,14 @@ def test_transcript_shows_exactly_its_failure(shipped, failure, form):
 
 @pytest.mark.parametrize("failure", TRANSCRIPTS)
 @pytest.mark.parametrize("form", MENTIONED)
-def test_mention_is_no_failure(shipped, failure, form):
+def test_mentioned_error_is_not_a_failure(shipped, failure, form):
     lines = TRANSCRIPTS[failure].splitlines()
     assert named(diagnose(shipped, "\n".join(MENTIONED[form](lines)))) == []
 
 
 @pytest.mark.parametrize("failure", TRANSCRIPTS)
 @pytest.mark.parametrize("width", [100, 60])
-def test_wrapped_lines(shipped, failure, width):
+def test_finds_failures_in_wrapped_lines(shipped, failure, width):
     lines = [
         part
         for line in TRANSCRIPTS[failure].splitlines()
@@ -125,7 +125,7 @@ def test_wrapped_lines(shipped, failure, width):
         assert named(diagnose(shipped, "\n".join(lines))) == [failure]
 
 
-def test_workers_that_fail_at_once(shipped):
+def test_separates_errors_of_workers_that_fail_at_once(shipped):
     tracebacks = [
         [
             f"(WorkerDict pid={pid}) {line}"
@@ -144,7 +144,7 @@ def test_workers_that_fail_at_once(shipped):
 
 
 @pytest.mark.parametrize("ranks", [43, 100])
-def test_traceback_that_many_ranks_print_line_by_line(shipped, ranks):
+def test_reads_a_traceback_that_many_ranks_interleave(shipped, ranks):
     lines = (
         "Traceback (most recent call last):",
         '  File "/opt/train.py", line 9, in main',
@@ -162,7 +162,7 @@ def test_traceback_that_many_ranks_print_line_by_line(shipped, ranks):
     assert diagnosis.unknown == []
 
 
-def test_exception_from_another_worker(shipped):
+def test_names_an_exception_from_another_worker(shipped):
     text = """\
 Traceback (most recent call last):
   File "/opt/main.py", line 12, in main
@@ -185,14 +185,14 @@ def test_lines_keep_their_numbers_across_blocks(shipped, monkeypatch):
         assert found == {"wandb-key-missing": before + 1, "unrecognised-model-type": before + 4}
 
 
-def test_line_without_end(shipped, monkeypatch):
+def test_counts_lines_around_a_long_progress_bar(shipped, monkeypatch):
     monkeypatch.setattr(reader, "_BLOCK_BYTES", 4096)
     log = f"first\n{BAR}\r" * 2 + f"\r{BAR}" * 2000 + "KeyError: 'ministral3'\n"
     (found,) = diagnose(shipped, log).documented
     assert found.places[0].number == 3
 
 
-def test_bytes_that_are_no_text(shipped):
+def test_reads_logs_with_bytes_that_are_not_text(shipped):
     assert ids(diagnose(shipped, b"\xfa\xfe step\n" * 3 + b"KeyError: 'ministral3'\n\xc3")) == [
         "unrecognised-model-type"
     ]

@@ -89,14 +89,14 @@ KeyError: 'ministral3'""",
 
 
 @pytest.mark.parametrize("form", POSTED)
-def test_layout_hides_nothing(shipped, form):
+def test_finds_the_failure_in_every_layout(shipped, form):
     diagnosis = diagnose(shipped, f"an ordinary line\n{POSTED[form]}\nanother\n")
     assert ids(diagnosis) == ["unrecognised-model-type"]
     assert diagnosis.unknown == []
 
 
 @pytest.mark.parametrize("mark", ["> ", "> > ", ">> ", ">"])
-def test_log_that_a_mail_quotes(shipped, mark):
+def test_finds_the_failure_in_a_quoted_mail(shipped, mark):
     lines = ["an ordinary line", *LINES]
     assert ids(diagnose(shipped, "\n".join(f"{mark}{line}".rstrip() for line in lines))) == ["unrecognised-model-type"]
 
@@ -124,7 +124,7 @@ except KeyError:
 @pytest.mark.process
 @pytest.mark.parametrize("arguments", [[], ["panel"]])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii:replace"])
-def test_rich(shipped, encoding, arguments, tmp_path):
+def test_finds_the_failure_in_tracebacks_printed_by_rich(shipped, encoding, arguments, tmp_path):
     pytest.importorskip("rich")
     script = tmp_path / "a folder of its own" / "load.py"
     script.parent.mkdir()
@@ -155,7 +155,7 @@ def test_rich(shipped, encoding, arguments, tmp_path):
         f"(Worker pid=12) {REFUSAL}",
     ],
 )
-def test_refusal_of_the_server(shipped, text):
+def test_finds_the_failure_in_a_server_refusal(shipped, text):
     assert ids(diagnose(shipped, f"$ curl localhost\n{text}\n")) == ["max-tokens-overflow"]
 
 
@@ -172,5 +172,5 @@ def test_refusal_of_the_server(shipped, text):
         "{'error': None, 'message': \"KeyError: 'ministral3'\"}",
     ],
 )
-def test_mention_in_a_record_is_no_failure(shipped, text):
+def test_mention_in_a_record_is_not_a_failure(shipped, text):
     assert ids(diagnose(shipped, f"an ordinary line\n{text}\n")) == []

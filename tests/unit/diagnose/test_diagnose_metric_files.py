@@ -54,7 +54,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_lines(name):
+def test_reads_metrics_from_each_line_format(name):
     line, rows = LINES[name]
     assert rows_of(f"INFO: before\n{line}\nafter\n") == rows
 
@@ -71,7 +71,7 @@ def test_lines(name):
         "{'loss': '0', 'grad_norm': 'nan', 'epoch': '0.01'}",
     ],
 )
-def test_no_number_in_every_writers_words(line):
+def test_reads_missing_numbers_of_every_writer(line):
     [(_, value)] = rows_of(line, "gradient norm")
     assert math.isnan(value)
 
@@ -90,7 +90,7 @@ def test_two_writers_in_one_log_do_not_mix():
     assert rows_of(text) == [(10, 10.5), (20, 20.5)]
 
 
-def test_settings_that_verl_prints():
+def test_reads_the_settings_that_verl_prints():
     run = Run("made.log")
     run.feed((b"(TaskRunner pid=1)     'ppo_epochs': 1,\n 'ppo_mini_batch_size': 8,\n" * 2) + b"'train_batch_size': 8}")
     assert run.settings == {"ppo_epochs": {1}, "ppo_mini_batch_size": {8}, "train_batch_size": {8}}
@@ -105,7 +105,7 @@ def diagnose(capsys):
     return run
 
 
-def test_evidence_stands_beside_what_the_log_says(tmp_path, diagnose):
+def test_shows_evidence_from_metrics_beside_the_log(tmp_path, diagnose):
     path = tmp_path / "run.log.gz"
     path.write_bytes(gzip.compress(f"{ZERO_VERL}KeyError: 'ministral3'\n".replace("\n", "\r\n").encode()))
     code, printed = diagnose(path)
@@ -145,7 +145,7 @@ def test_two_signs_together_are_an_answer(diagnose):
     assert (found["confidence"], found["values"]) == ("certain", [None] * 5)
 
 
-def test_a_sound_run_says_that_it_was_read(diagnose):
+def test_sound_run_lists_the_files_that_were_read(diagnose):
     code, printed = diagnose(RECORDED / "verl-sound.jsonl")
     assert code == 0
     assert " ".join(printed.out.split()).startswith("In the metrics: no sign of a documented failure; read were /")
@@ -153,7 +153,7 @@ def test_a_sound_run_says_that_it_was_read(diagnose):
     assert printed.out.endswith("\n\nno documented failures\n")
 
 
-def test_a_folder_of_runs(tmp_path, diagnose):
+def test_reads_a_folder_of_runs(tmp_path, diagnose):
     for step in (10, 9):
         (tmp_path / "a" / f"checkpoint-{step}").mkdir(parents=True)
         state = {"log_history": [{"step": n, "reward": 0.0} for n in range(1, step + 1)]}
@@ -172,7 +172,7 @@ def test_a_folder_of_runs(tmp_path, diagnose):
 
 
 @pytest.mark.parametrize("content", ['{"log_history": [{"step": 1,', '{"log_history": 3}'])
-def test_trainer_state_that_cannot_be_read(tmp_path, diagnose, content):
+def test_names_an_unreadable_trainer_state(tmp_path, diagnose, content):
     path = tmp_path / "trainer_state.json"
     path.write_text(content)
     code, printed = diagnose(path, RECORDED / "verl-sound.jsonl")
@@ -181,7 +181,7 @@ def test_trainer_state_that_cannot_be_read(tmp_path, diagnose, content):
     assert "no sign of a documented failure" in " ".join(printed.out.split())  # the others are read all the same
 
 
-def test_events_without_tensorboard(monkeypatch, diagnose):
+def test_events_without_tensorboard_say_what_to_install(monkeypatch, diagnose):
     monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_file_loader", None)
     code, printed = diagnose(RECORDED / "trl-sound.tfevents")
     assert code == 2
@@ -191,7 +191,7 @@ def test_events_without_tensorboard(monkeypatch, diagnose):
     )
 
 
-def test_events_that_are_cut_off(tmp_path):
+def test_cut_off_events_are_read_to_their_end(tmp_path):
     pytest.importorskip("tensorboard")
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes((RECORDED / "trl-sound.tfevents").read_bytes()[:15_000])
@@ -200,7 +200,7 @@ def test_events_that_are_cut_off(tmp_path):
 
 
 @pytest.mark.process
-def test_what_is_no_file_of_events_imports_no_reader_of_them():
+def test_other_files_import_no_reader_of_events():
     script = (
         "import sys; from pytest_rlregress.cli import main; main(sys.argv[1:]); "
         "print(sorted({'numpy', 'tensorboard', 'torch'} & sys.modules.keys()))"

@@ -58,7 +58,7 @@ def test_every_recorded_run_is_judged():
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_runs(name):
+def test_finds_the_signs_of_real_runs(name):
     run = read(RECORDED / name)
     assert len(run.steps) > 3
     assert [one.sign for one in signs.find([run])] == REAL[name]
@@ -79,7 +79,7 @@ def test_logs_of_different_runs_stay_apart():
     assert [one.sign for one in signs.find(logs)] == ["growing gap", "gap from the first step"]
 
 
-def test_what_two_logs_of_a_run_say_is_said_once():
+def test_merges_the_same_sign_from_two_logs_of_a_run():
     logs = [read(RECORDED / "trl-no-sync.json") for _ in range(2)]
     logs[1].log = "again.log"
     [found] = signs.find(logs)
@@ -192,7 +192,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_signs(name):
+def test_finds_each_sign_in_a_broken_run(name):
     run, sign, confidence = BROKEN[name]
     [found] = signs.find([run])
     assert (found.sign, found.is_certain, found.log) == (sign, confidence == "certain", "made.log")
@@ -259,11 +259,11 @@ SOUND = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_no_sign(name):
+def test_finds_no_sign_in_a_sound_run(name):
     assert signs.find([SOUND[name]]) == []
 
 
-def test_memory_is_bounded():
+def test_keeps_a_bounded_number_of_steps():
     run = Run("long.log")
     for number in range(1, 30_000):
         run.feed(b"step:%d - critic/score/mean:0.5\n" % number)

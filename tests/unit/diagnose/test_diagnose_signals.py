@@ -68,7 +68,7 @@ def test_signal_is_named_in_every_wording(line):
 @pytest.mark.parametrize(
     "line", ["exitcode: 08", f"exit code {'9' * 5000}", f"Caught signal {'9' * 5000} (", f"by signal {'9' * 5000}"]
 )
-def test_number_that_no_signal_has(line):
+def test_ignores_numbers_that_are_not_signals(line):
     found = process_end(line)
     assert found is None or found.signal is None
 
@@ -86,13 +86,13 @@ def test_number_that_no_signal_has(line):
         "Killed the previous job",
     ],
 )
-def test_mention_is_no_death(line):
+def test_mentioned_signal_is_not_a_crash(line):
     assert [name for name, _ in seen(line) if name not in (None, "SIGTERM")] == []
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["SIGFPE", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL"])
-def test_faulthandler_and_shell(name):
+def test_reads_signals_from_faulthandler_and_shell(name):
     script = f"import faulthandler, signal; faulthandler.enable(); signal.raise_signal(signal.{name})"
     died = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
     [(found, what)] = seen(died.stderr)
@@ -180,11 +180,11 @@ LISTED = {
 
 
 @pytest.mark.parametrize("text", LISTED)
-def test_nothing_goes_unlisted(text):
+def test_lists_each_event(text):
     assert len(seen(text)) == LISTED[text]
 
 
-def test_what_others_explain_is_counted():
+def test_counts_lines_that_another_event_explains():
     text = "ValueError: no such model\nERROR: the step failed\n##[error]Process completed with exit code 1.\n"
     assert diagnose(Catalogue(), text).left_out == 2
 
@@ -211,7 +211,7 @@ def test_launchers_words_for_one_crash_are_one_event():
     assert [name for name, _ in seen(own + TORCHRUN)].count("SIGFPE") == 1
 
 
-def test_engine_that_was_told_to_stop_is_no_failure():
+def test_engine_stopped_by_sigterm_is_not_a_failure():
     # vLLM's API server, when its engine core was stopped; vLLM 0.31 says no more than the first of these lines.
     stopped = """\
 (EngineCore pid=24328) INFO 11-23 04:47:25 [core.py:1409] [shutdown] EngineCore: trigger received signal=SIGTERM
@@ -236,11 +236,11 @@ KERNEL = "[12345.678901] Memory cgroup out of memory: Killed process 4242 (ray::
 
 
 @pytest.mark.parametrize("before", ["", "(raylet) A worker died or was killed by an unexpected system error. "])
-def test_a_list_of_possible_causes_is_no_signal(before):
+def test_list_of_possible_causes_names_no_signal(before):
     said = seen(before + RAY_DIED.partition("\t")[2])
     assert [signal for signal, _ in said] == [None]
     assert [signal for signal, _ in seen(RAY_DIED)] == [None]
 
 
-def test_the_kernel_s_line_is_shown_beside_what_it_explains():
+def test_shows_the_kernel_line_beside_the_death_it_explains():
     assert [signal for signal, _ in seen(RAY_DIED + KERNEL)] == [None, "SIGKILL"]

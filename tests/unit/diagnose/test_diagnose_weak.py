@@ -101,7 +101,7 @@ FILLER = "an ordinary line\n" * 200
     ],
     ids=["alone", "frame", "before", "after", "other log", "both clues", "in part", "clue alone", "answer", "chain"],
 )
-def test_clue_makes_it_an_answer(ask, logs, expected):
+def test_clue_confirms_a_weak_signature(ask, logs, expected):
     assert ask(*logs) == expected
 
 

@@ -87,7 +87,7 @@ def read(tmp_path, text):
         ('[[failure]]\nid = "x"\n', "key 'failure': unknown"),
     ],
 )
-def test_malformed(tmp_path, text, words):
+def test_rejects_malformed_files(tmp_path, text, words):
     with pytest.raises(CatalogueError) as caught:
         read(tmp_path, text)
     assert str(tmp_path / "short_column" / "failure.toml") in str(caught.value)
@@ -102,7 +102,7 @@ def test_the_name_of_the_folder_is_the_id(tmp_path, name):
         load([tmp_path])
 
 
-def test_two_folders_of_one_name(tmp_path):
+def test_rejects_two_folders_with_one_name(tmp_path):
     for area in ("a", "b"):
         (tmp_path / area).mkdir()
         read(tmp_path / area, GOOD)
@@ -118,7 +118,7 @@ def test_a_hole_names_a_list_of_words(tmp_path):
     assert not signature.message.search("No module named 'vllm'")
 
 
-def test_what_is_expected_depends_on_hardware_and_stack(tmp_path):
+def test_expected_verdict_depends_on_hardware_and_stack(tmp_path):
     catalogue = read(
         tmp_path,
         GOOD + 'expected = "absent"\n'
@@ -132,7 +132,7 @@ def test_what_is_expected_depends_on_hardware_and_stack(tmp_path):
     assert failure.expects("cpu", Stack({})) == "absent"
 
 
-def test_absent_since(tmp_path):
+def test_failure_is_expected_absent_from_a_version_on(tmp_path):
     failure = read(tmp_path, GOOD + 'absent_since = { verl = "1.0" }\n')["short-column"]
     assert failure.gone(Stack({"verl": "0.9.1"})) is None
     assert failure.gone(Stack({"verl": "1.1"})) == "verl 1.1 (absent since 1.0)"
@@ -177,7 +177,7 @@ REFUTED = """refuted = [
 """
 
 
-def test_what_does_not_help_is_listed(tmp_path, capsys):
+def test_list_shows_refuted_remedies(tmp_path, capsys):
     read(tmp_path, GOOD + REFUTED)
     asked = ["list", "short-column", "--scenarios", str(tmp_path)]
     cli.main(asked)
@@ -191,7 +191,7 @@ def test_what_does_not_help_is_listed(tmp_path, capsys):
     assert page in capsys.readouterr().out
 
 
-def test_a_remedy_is_told_in_the_keys_of_the_trainer_that_is_asked_for(tmp_path):
+def test_remedy_uses_the_keys_of_the_requested_trainer(tmp_path):
     keys = {"any": "Take less.", "verl": "data.n=1.", "trl": "n=1."}
     text = "".join(f'remedy.{name} = "{one}"\n' for name, one in keys.items())
     failure = read(tmp_path, GOOD.replace('remedy = "r"\n', text))["short-column"]

@@ -33,7 +33,7 @@ def chosen(*keys, profile="h100"):
         ([("h100", "verl>=0.9"), ("h100", "vllm>=0.31")], 1),
     ],
 )
-def test_the_one_that_fits(keys, value):
+def test_chooses_the_value_whose_key_fits(keys, value):
     assert chosen(*keys) == value
 
 
@@ -57,7 +57,7 @@ def test_the_one_that_fits(keys, value):
         ([], "no expected value for h100: add the key 'h100'"),
     ],
 )
-def test_without_one_it_says_which_to_add(keys, message):
+def test_error_says_which_key_to_add(keys, message):
     with pytest.raises(NoExpectedValue) as raised:
         chosen(*keys)
     assert str(raised.value).startswith(message)
@@ -71,7 +71,7 @@ def test_without_one_it_says_which_to_add(keys, message):
         ["h100", ("h100",)],
     ],
 )
-def test_two_that_fit_are_an_error_that_names_both(keys):
+def test_rejects_two_keys_that_fit_and_names_both(keys):
     with pytest.raises(ExpectedKeyError) as raised:
         chosen(*keys)
     assert all(repr(key) in str(raised.value) for key in keys)
@@ -92,7 +92,7 @@ def test_two_that_fit_are_an_error_that_names_both(keys):
     ],
 )
 @pytest.mark.parametrize("fitting", [[], ["cpu"]])
-def test_a_malformed_key_is_said_also_on_other_hardware(key, fitting):
+def test_rejects_a_malformed_key_on_any_hardware(key, fitting):
     with pytest.raises(ExpectedKeyError, match=rf"{re.escape(repr(key))} isn't a key: .* Profiles: cpu, .*: torch"):
         chosen(*fitting, key, profile="cpu")
 
@@ -104,7 +104,7 @@ KEYS = st.tuples(st.sampled_from(PROFILES), st.lists(CONDITIONS, max_size=2))
 
 
 @given(st.lists(KEYS))
-def test_a_value_is_that_of_the_one_key_of_this_hardware_and_stack(drawn):
+def test_chooses_only_the_key_of_this_hardware_and_stack(drawn):
     keys = {(profile, *(f"{name}{sign}0.{minor}" for name, sign, minor in more)): more for profile, more in drawn}
     fitting = [
         place
@@ -133,7 +133,7 @@ TESTS = """
 
 
 @pytest.mark.process
-def test_in_a_test(run, cards):
+def test_fixture_chooses_the_value_in_a_test(run, cards):
     cards(h200())
     result = run({"test_it": TESTS}, "--hw=h200", "-rs", "test_it.py")
     result.assert_outcomes(passed=1, skipped=1, failed=1)

@@ -30,13 +30,13 @@ FILLED = {"": "a text", "name": "a-name", "number": "12", "quote": "'", "who": "
         ("{start}full{end}", ["full\n"], ["is full", "full of"]),
     ],
 )
-def test_example(example, found, others):
+def test_example_matches_only_messages_of_its_shape(example, found, others):
     search = Example(example).search
     assert all(map(search, found))
     assert not any(map(search, others))
 
 
-def test_a_hole_of_ones_own():
+def test_custom_hole_matches_its_pattern():
     search = Example("size {large}", {"large": r"\d{4,}"}).search
     assert search("size 4096")
     assert not search("size 512")
@@ -53,7 +53,7 @@ def test_a_hole_of_ones_own():
         ("std::OutOfRange: x", (None, "std::OutOfRange: x")),
     ],
 )
-def test_the_class_of_an_exception(text, parts):
+def test_signature_matches_the_exception_class(text, parts):
     assert split_class(text) == parts
 
 
@@ -66,7 +66,7 @@ def test_the_class_of_an_exception(text, parts):
         ("{name}", {""}),
     ],
 )
-def test_anchors(example, anchors):
+def test_example_has_literal_anchors(example, anchors):
     assert Example(example).anchors == anchors
 
 

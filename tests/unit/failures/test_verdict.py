@@ -92,7 +92,7 @@ DIED_IN_SETUP = replace(SEGV, phase="setup")
         (DOCUMENTED_MISTAKE, {}, "reproduced"),
     ],
 )
-def test_reproduces(outcome, keywords, verdict):
+def test_reproduces_test_gets_its_verdict(outcome, keywords, verdict):
     judgement = judge("reproduces", outcome, FAILURE, **keywords)
     assert judgement.verdict == verdict
     assert judgement.fails == (Verdict(verdict).fails)
@@ -115,7 +115,7 @@ def test_reproduces(outcome, keywords, verdict):
         (DOCUMENTED_MISTAKE, "regressed"),
     ],
 )
-def test_guards(outcome, verdict):
+def test_guards_test_gets_its_verdict(outcome, verdict):
     judgement = judge("guards", outcome, FAILURE)
     assert judgement.verdict == verdict
     assert judgement.fails == (Verdict(verdict).fails)
@@ -123,7 +123,7 @@ def test_guards(outcome, verdict):
 
 @pytest.mark.parametrize("side", ["reproduces", "guards"])
 @pytest.mark.parametrize("outcome", [IN_SETUP, DIED_IN_SETUP, MISTAKE])
-def test_what_is_not_of_the_act_is_no_verdict(side, outcome):
+def test_failure_outside_the_act_is_not_a_verdict(side, outcome):
     assert judge(side, outcome, FAILURE) is None
 
 
@@ -136,7 +136,7 @@ def test_what_is_not_of_the_act_is_no_verdict(side, outcome):
         (replace(REFUSED, log=""), "no documented signature: OSError: refused"),
     ],
 )
-def test_changed_says_how_near_it_came(outcome, note):
+def test_changed_verdict_says_how_close_the_match_was(outcome, note):
     assert judge("reproduces", outcome, FAILURE).note == note
 
 
@@ -147,7 +147,7 @@ def test_absent_is_a_notice_and_an_error_only_when_strict():
     assert not judge("reproduces", PASSED, FAILURE, strict=True, expected="absent").fails
 
 
-def test_guard_that_was_promised_may_not_skip():
+def test_promised_guard_fails_if_it_skips():
     assert judge("guards", SKIPPED, FAILURE, promised=True).fails
     assert not judge("reproduces", SKIPPED, FAILURE, promised=True).fails
     assert judge("guards", SKIPPED, FAILURE, promised=True).note == "needs 2 GPUs"
@@ -157,7 +157,7 @@ def test_failure_without_signatures_is_never_reproduced():
     assert judge("reproduces", DOCUMENTED, replace(FAILURE, signatures=())).verdict == "changed"
 
 
-def test_words_that_say_nothing_of_the_stack_have_no_rank():
+def test_ranks_verdicts_as_good_failing_or_nothing():
     assert {rank(word) for word in ("pending", "skipped", "unavailable", "from the future")} == {Rank.NOTHING}
     assert {rank(word) for word in ("passed", "held", "absent")} == {Rank.GOOD}
     assert {rank(word) for word in ("failed", "error", "regressed", "hung")} == {Rank.FAILING}

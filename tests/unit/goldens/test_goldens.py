@@ -25,13 +25,13 @@ def told(*runs, golden=GOLDEN, settings=SETTINGS):
     return compare(golden, settings, runs or RECORDED)
 
 
-def test_tolerances_are_what_the_repeats_differed_by():
+def test_tolerances_come_from_differences_between_repeats():
     same, other = GOLDEN.tolerances["same"], GOLDEN.tolerances["other"]
     assert same == {name: pytest.approx({"max": FACTOR * 0.01, "drift": FACTOR * 0.001}) for name in NUMBERS}
     assert other == {name: pytest.approx({"max": FACTOR * 1.0, "drift": FACTOR * 0.1}) for name in NUMBERS}
 
 
-def test_what_was_recorded_agrees_with_itself():
+def test_recorded_run_agrees_with_itself():
     found = told()
     assert (found.differences, found.notes, found.used) == ((), (), {"max": 0.0, "drift": 0.0})
 
@@ -73,11 +73,11 @@ SHORT = {name: RECORDED[0][name][:5] for name in (*NUMBERS, "sampled")}
     ],
     ids=["outlier", "drift", "down", "not-finite", "step-less", "level-less", "level-more", "all", "tokens", "drift-2"],
 )
-def test_each_difference_is_told(runs, lines):
+def test_reports_each_difference(runs, lines):
     assert list(told(*runs).differences) == lines
 
 
-def test_where_other_tokens_are_drawn_numbers_may_differ_more_from_there():
+def test_numbers_may_differ_more_once_other_tokens_are_drawn():
     numbers = {name: [1, 2, 3.01, 4 - 3, 5 + 3, 6] for name in NUMBERS}
     found = told(*but(tokens="abcxyz", **numbers))
     assert found.differences == ()
@@ -87,7 +87,7 @@ def test_where_other_tokens_are_drawn_numbers_may_differ_more_from_there():
     assert early.differences[0].startswith("token: loss of step 3 is 3.1, the golden's 3: |Δ| 0.1, tolerance")
 
 
-def test_in_a_coarse_dtype_rounding_alone_may_draw_other_tokens():
+def test_rounding_in_a_coarse_dtype_may_draw_other_tokens():
     """Every perturbed run did: how far numbers go with the same tokens is not known, and nothing narrow is made up."""
     coarse = [run(variant, tokens="uvwxyz", off=0.5, up=0.2) for variant in VARIANTS]
     limits = tolerances(RECORDED, RECORDED, coarse, OTHERS)
@@ -99,7 +99,7 @@ def test_in_a_coarse_dtype_rounding_alone_may_draw_other_tokens():
 
 @given(st.lists(st.tuples(st.sampled_from(VARIANTS), *[st.floats(-0.1, 0.1)] * 2), min_size=1, max_size=4))
 @settings(max_examples=40, deadline=None)
-def test_runs_that_a_golden_was_measured_from_agree_with_it(drawn):
+def test_golden_accepts_the_runs_it_was_measured_from(drawn):
     perturbed = [run(variant, off=off, up=up) for variant, off, up in drawn]
     golden = with_(GOLDEN, tolerances=tolerances(RECORDED, RECORDED, perturbed, OTHERS))
     for one in perturbed:
@@ -109,12 +109,12 @@ def test_runs_that_a_golden_was_measured_from_agree_with_it(drawn):
         assert max(found.used.values()) <= 1 / FACTOR * (1 + 1e-9)
 
 
-def test_speed_and_memory_are_no_difference():
+def test_ignores_speed_and_memory():
     assert told(*but(step_seconds=[0.9] * STEPS, host_memory_bytes=10**8)).differences == ()
 
 
 @pytest.mark.parametrize("now", [{"learning_rate": 1e-3, "dtype": "bfloat16"}, {**SETTINGS, "epochs": 2}, {}])
-def test_another_step_is_said_and_not_compared(now):
+def test_step_with_other_settings_is_not_compared(now):
     [line] = told(settings=now).differences
     assert "a step with other settings" in line
     assert "learning_rate 0.002 -> 0.001" in line or len(now) != 2
@@ -124,7 +124,7 @@ def test_another_step_is_said_and_not_compared(now):
 @pytest.mark.parametrize(
     ("now", "said"), [(3.0, "is 3, the golden's not finite"), (None, "is not finite, the golden's not finite")]
 )
-def test_a_recorded_null_is_told(now, said):
+def test_reports_a_value_that_is_not_finite(now, said):
     golden = with_(GOLDEN, runs=tuple(having("loss", 3, None)))
     [line] = told(*having("loss", 3, now), golden=golden).differences
     assert said in line
@@ -133,7 +133,7 @@ def test_a_recorded_null_is_told(now, said):
 # -- the file ------------------------------------------------------------------------------------------------------
 
 
-def test_a_golden_is_that_of_exactly_its_key(tmp_path):
+def test_finds_a_golden_by_its_exact_key(tmp_path):
     assert find(tmp_path, STEP, KEY) is None
     path = keep(tmp_path)
     assert path.name == "miniature-step_nvidia-h100-80gb-hbm3_torch-2.13_vllm-0.31_flash-attn-3_bfloat16.json"
@@ -176,7 +176,7 @@ def test_the_nearest_has_most_in_common(tmp_path):
     ],
     ids=["cut-off", "foreign", "list", "bytes", "newer", "renamed", "same-name"],
 )
-def test_another_file_in_its_place_is_said(tmp_path, spoil, message):
+def test_rejects_a_damaged_or_foreign_golden(tmp_path, spoil, message):
     spoil(keep(tmp_path))
     with pytest.raises(GoldenError, match=message):
         find(tmp_path, STEP, KEY)

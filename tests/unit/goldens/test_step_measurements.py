@@ -29,7 +29,7 @@ def item():
     return SimpleNamespace(nodeid="test_it.py::test_it", user_properties=[("other", "kept")])
 
 
-def test_runs_are_kept_one_after_the_other_with_what_stood_in(item):
+def test_keeps_each_run_in_order_with_its_stand_ins(item):
     note_stand_ins(item, ["a logical GPU"])
     noted = note_run(item, KEY, RUN)
     note_run(item, KEY, {**RUN, "variant": "generate", "stand_ins": []})
@@ -43,16 +43,16 @@ def test_runs_are_kept_one_after_the_other_with_what_stood_in(item):
     assert len(item.user_properties) == 3
 
 
-def test_where_nothing_stood_in_nothing_is_said(item):
+def test_run_without_stand_ins_has_no_stand_in_property(item):
     note_run(item, KEY, {**RUN, "stand_ins": []})
     assert "rlregress_stand_ins" not in dict(item.user_properties)
 
 
-def test_numbers_are_the_lists_that_are_no_speed():
+def test_numbers_leave_out_speed():
     assert numbers_of(RUN | {"agreement": [1.0, 2.0]}) == ("loss", "agreement")
 
 
-def test_a_run_on_another_engine_has_a_key_of_its_own(item):
+def test_run_on_another_engine_has_its_own_key(item):
     note_run(item, KEY, RUN)
     note_run(item, replace(KEY, engine="transformers 5.10", attention="sdpa"), {**RUN, "variant": "hf"})
     measured = json.loads(dict(item.user_properties)["rlregress_measured"])

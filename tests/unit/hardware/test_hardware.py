@@ -64,7 +64,7 @@ SLICE = machine("NVIDIA A100-SXM4-80GB MIG 3g.40gb")
 
 
 @pytest.mark.parametrize(("name", "capability", "mib", "expected"), CARDS)
-def test_every_card_has_its_profile_and_no_other(name, capability, mib, expected):
+def test_each_card_matches_only_its_profile(name, capability, mib, expected):
     found = hardware.match(Machine((Gpu(0, name, capability, mib * MIB, "GPU-0", mig="MIG" in name),)), PROFILES)
     assert (found.id if found else None) == expected
 
@@ -72,7 +72,7 @@ def test_every_card_has_its_profile_and_no_other(name, capability, mib, expected
 # -- choosing a profile
 
 
-def test_auto():
+def test_selects_the_profile_of_this_machine_or_the_named_one():
     assert hardware.select("auto", H200, PROFILES).id == "h200"
     assert hardware.select("auto", NO_GPU, PROFILES).id == "cpu"
     assert hardware.select("H200", H200, PROFILES).id == "h200"
@@ -115,13 +115,13 @@ def test_auto():
         ),
     ],
 )
-def test_another_machine_than_asked_for(hw, found, message):
+def test_rejects_a_profile_of_another_machine(hw, found, message):
     with pytest.raises(HardwareError) as refused:
         hardware.select(hw, found, PROFILES)
     assert str(refused.value) == message
 
 
-def test_an_unknown_card_comes_with_a_profile_that_works(tmp_path):
+def test_unknown_card_gets_a_profile_that_works(tmp_path):
     with pytest.raises(HardwareError) as refused:
         hardware.select("auto", L40S, PROFILES)
     message, _, toml = str(refused.value).partition("\n\n")
@@ -158,7 +158,7 @@ def test_a_slice_has_a_profile_only_if_one_says_mig(tmp_path):
     assert hardware.select("auto", SLICE, hardware.load_profiles([tmp_path])).id == "any-a100"
 
 
-def test_unlike_cards():
+def test_rejects_a_machine_with_different_cards():
     mixed = machine("NVIDIA H100 80GB HBM3", "NVIDIA RTX A6000", "NVIDIA L40S")
     for hw in ("auto", "h100"):
         with pytest.raises(HardwareError, match=r"are of 3 models.*CUDA_VISIBLE_DEVICES.*\n  GPU-0  NVIDIA H100 80"):
@@ -168,7 +168,7 @@ def test_unlike_cards():
     assert hardware.select("auto", same, PROFILES).id == "a100"
 
 
-def test_two_profiles_for_one_card(tmp_path):
+def test_rejects_two_profiles_for_one_card(tmp_path):
     (tmp_path / "mine.toml").write_text(hardware.profile_template(H100.gpus[0], PROFILES))
     with pytest.raises(HardwareError, match=r"profiles h100 \(.*h100.toml\) and mine \(.*mine.toml\) both match"):
         hardware.match(H100, hardware.load_profiles([tmp_path]))
@@ -187,13 +187,13 @@ def test_two_profiles_for_one_card(tmp_path):
         (machine("NVIDIA RTX A6000", CARDS[18][0]), ["are of 2 models", f"  GPU-1  {CARDS[18][0]}"]),
     ],
 )
-def test_what_this_machine_is(found, expected):
+def test_describes_this_machine(found, expected):
     text = hardware.describe_machine(found, PROFILES)
     assert [part for part in expected if part not in text.replace("\n", " ") and part not in text] == []
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_list_of_profiles():
+def test_lists_all_profiles_and_marks_those_that_fit():
     lines = hardware.describe_profiles(PROFILES, H200).splitlines()
     assert max(map(len, lines)) <= 100
     assert [line.split()[1] for line in lines[1:-1] if line.startswith("*")] == ["cpu", "h200"]

@@ -65,7 +65,7 @@ def test_no_shipped_test_is_pinned_to_a_model_of_card():
         (("h100", "cpu"), {"count": 2}, "cpu", NO_GPU, None),
     ],
 )
-def test_the_hw_marker(args, kwargs, hw, found, reason):
+def test_hw_marker_says_why_a_test_cannot_run(args, kwargs, hw, found, reason):
     assert hardware.unmet(args, kwargs, PROFILES[hw], found, known=PROFILES) == reason
 
 
@@ -86,6 +86,6 @@ def test_the_hw_marker(args, kwargs, hw, found, reason):
     ],
 )
 @pytest.mark.parametrize("hw", ["h100", "cpu"])  # a mistake is one also where the test would not run
-def test_a_malformed_hw_marker(args, kwargs, message, hw):
+def test_rejects_a_malformed_hw_marker(args, kwargs, message, hw):
     with pytest.raises(HardwareError, match=message):
         hardware.unmet(args, kwargs, PROFILES[hw], H100, known=PROFILES)

@@ -12,14 +12,14 @@ from pytest_rlregress.hardware import HardwareError
 PROFILES = hardware.load_profiles()
 
 
-def test_the_shipped_profiles():
+def test_ships_the_documented_profiles():
     assert set(PROFILES) == {
         *("cpu", "h20", "h100", "h200", "b200", "a100", "a6000", "l4", "rtx-5070-ti", "rtx-pro-6000-blackwell")
     }
     assert [profile.id for profile in PROFILES.values() if profile.is_cpu] == ["cpu"]
 
 
-def test_what_ray_calls_the_card_may_be_left_out(tmp_path):
+def test_profile_without_a_ray_accelerator_is_read(tmp_path):
     text = PROFILES["h100"].source.read_text()
     for name, lines in ("named", text), ("nameless", text.replace('ray_accelerator = "H100"', "")):
         (tmp_path / f"{name}.toml").write_text(lines)
@@ -73,7 +73,7 @@ def test_budgets_are_sound(profile):
         ("[step]", "[step", r"not readable as TOML: .*line"),
     ],
 )
-def test_malformed_profiles(tmp_path, old, new, message):
+def test_rejects_malformed_profiles(tmp_path, old, new, message):
     text = PROFILES["h100"].source.read_text()
     assert old in text
     file = tmp_path / "mine.toml"
@@ -93,12 +93,12 @@ def test_malformed_profiles(tmp_path, old, new, message):
         ("readme.md", b"", r"rlregress_hardware: .* isn't a folder with hardware profiles"),
     ],
 )
-def test_unusable_files(tmp_path, name, content, message):
+def test_rejects_unusable_profile_files(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(PROFILES["h100"].source.read_bytes() if content is None else content)
     with pytest.raises(HardwareError, match=message):
         hardware.load_profiles([tmp_path])
 
 
-def test_a_folder_that_is_not_there():
+def test_rejects_a_missing_folder():
     with pytest.raises(HardwareError, match=r"/nowhere isn.t a folder"):
         hardware.load_profiles([Path("/nowhere")])

@@ -57,7 +57,7 @@ def test_a_wrong_marker_is_a_usage_error(described, marker, words):
     assert words in str(caught.value)
 
 
-def test_an_act_that_catches_its_exception_is_refused(described):
+def test_rejects_an_act_that_catches_its_exception(described):
     with pytest.raises(pytest.UsageError) as caught:
         described(mark.reproduces(ID))
     assert "does the failing act without pytest.raises" in str(caught.value)
@@ -70,5 +70,5 @@ def test_a_guard_may_catch_an_exception(described):
     assert (found.side.name, found.side.fidelity) == ("guards", found.side.failure.fidelity)
 
 
-def test_a_test_without_a_marker_of_ours_is_not_contained(described):
+def test_without_our_markers_is_not_contained(described):
     assert described(mark.usefixtures("tmp_path")) is None

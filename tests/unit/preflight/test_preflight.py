@@ -149,7 +149,7 @@ def test_a_sound_command_is_clean(preflight, everything_installed):
 
 
 @pytest.mark.parametrize(("right", "wrong", "failure", "instead"), WRONG_WORDS)
-def test_a_wrong_word_of_a_command_is_named(preflight, right, wrong, failure, instead):
+def test_names_a_wrong_argument_of_a_command(preflight, right, wrong, failure, instead):
     words = [word.replace(right, wrong) for word in command_of(TOY)]
     code, report = preflight("--hw=rtx-5070-ti", "--", *words)
     (finding,) = report["findings"]
@@ -157,13 +157,13 @@ def test_a_wrong_word_of_a_command_is_named(preflight, right, wrong, failure, in
     assert wrong in finding["argument"]
 
 
-def test_an_override_mends_a_command(preflight):
+def test_override_fixes_a_command(preflight):
     wrong = ["--", *command_of(TOY), "data.max_response_length=8192"]
     assert preflight("--hw=rtx-5070-ti", *wrong)[0] == 1
     assert preflight("data.max_response_length=4096", "--hw=rtx-5070-ti", *wrong)[0] == 0
 
 
-def test_a_variable_of_the_command_is_its_environment(preflight):
+def test_reads_variables_set_in_the_command(preflight):
     variable = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     (finding,) = preflight("--hw=rtx-5070-ti", "--", "env", variable, *command_of(TOY))[1]["findings"]
     assert (finding["failure"], finding["argument"]) == ("expandable-segments", variable)
@@ -204,7 +204,7 @@ NOT_INSTALLED = [  # file, what it says, what somebody writes instead, failure, 
 
 @pytest.mark.process
 @pytest.mark.parametrize(("name", "right", "wrong", "failure", "instead"), NOT_INSTALLED)
-def test_what_is_not_installed_is_found_only_where_it_matters(
+def test_missing_package_is_found_only_if_it_matters(
     preflight, tmp_path, monkeypatch, name, right, wrong, failure, instead
 ):
     file, line = edited(tmp_path, name, right, wrong)
@@ -219,7 +219,7 @@ def test_what_is_not_installed_is_found_only_where_it_matters(
     assert "--installed" in doubt["why"]
 
 
-def test_on_the_machine_of_the_run_its_packages_and_memory_count(preflight, monkeypatch):
+def test_checks_packages_and_memory_on_the_machine_of_the_run(preflight, monkeypatch):
     card = Gpu(0, "NVIDIA H100 NVL", (9, 0), 94 * 2**30, "GPU-0")
     monkeypatch.setattr(preflight_command, "discover", lambda: Machine(gpus=(card,)))
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: f"{setting} is not there")
@@ -237,7 +237,7 @@ def test_on_the_machine_of_the_run_its_packages_and_memory_count(preflight, monk
     assert "trainer-engine-oom" not in {one["failure"] for one in report["findings"]}
 
 
-def test_what_is_installed_is_asked_of_the_real_packages(preflight, tmp_path):
+def test_reads_installed_packages_from_the_environment(preflight, tmp_path):
     file, line = edited(tmp_path, SDPA, "implementation: sdpa", "implementation: flash_attention_2")
     if remedies.missing_symbol("flash-attn") is None:
         pytest.skip("flash-attn is installed")
@@ -247,14 +247,14 @@ def test_what_is_installed_is_asked_of_the_real_packages(preflight, tmp_path):
     assert (code, finding["line"]) == (1, line)
 
 
-def test_a_bridge_is_not_blamed_for_megatron(preflight, tmp_path, monkeypatch):
+def test_does_not_blame_mbridge_for_a_missing_megatron(preflight, tmp_path, monkeypatch):
     file, _ = edited(tmp_path, MEGATRON, "use_mbridge: false", "use_mbridge: true")
     monkeypatch.setattr(remedies, "missing_symbol", lambda setting: "no megatron" if "m" in setting[:1] else None)
     _, report = preflight(file, f"--hw={WORKING[MEGATRON]}", "--installed")
     assert [one["failure"] for one in report["findings"]] == ["mbridge-missing"]
 
 
-def test_what_verl_does_not_declare_is_found_at_its_setting(preflight, tmp_path, monkeypatch, everything_installed):
+def test_finds_undeclared_dependencies_at_their_setting(preflight, tmp_path, monkeypatch, everything_installed):
     file, line = edited(tmp_path, MEGATRON, "  nnodes: 1", "  logger: [console, swanlab]\n  nnodes: 1")
     asked = []
 
@@ -282,33 +282,33 @@ def test_an_override_is_found_by_its_argument(preflight):
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_an_override_stands_anywhere_among_the_options(preflight, at):
+def test_override_may_stand_between_options(preflight, at):
     words = [CONFIGS / GSPO, "--hw=h200", "--prompt-tokens=512"]
     words.insert(at, "data.max_response_length=2048")
     _, report = preflight(*words)
     assert [one["argument"] for one in report["findings"]] == ["data.max_response_length=2048"]
 
 
-def test_an_option_that_is_none_is_an_error(preflight, capsys):
+def test_rejects_an_unknown_option(preflight, capsys):
     with pytest.raises(SystemExit) as stopped:
         preflight(CONFIGS / GSPO, "--hw=h200", "--data.max_response_length=2048")
     assert stopped.value.code == 2
     assert "unrecognized arguments: --data.max_response_length=2048" in capsys.readouterr().err
 
 
-def test_an_override_mends_a_file(preflight, tmp_path):
+def test_override_fixes_a_file(preflight, tmp_path):
     file, _ = edited(tmp_path, GSPO, "max_response_length: 1024", "max_response_length: 4096")
     assert preflight(file, "data.max_response_length=1024", "--hw=h200")[0] == 0
 
 
-def test_a_later_file_is_laid_over_an_earlier(preflight, tmp_path):
+def test_later_file_overrides_an_earlier_one(preflight, tmp_path):
     above = tmp_path / "above.toml"
     above.write_text("\n[inference]\ngpu_memory_utilization = 0.95\n", encoding="utf-8")
     _, report = preflight(CONFIGS / V5, above, "--hw=h100")
     assert {(one["file"], one["line"]) for one in report["findings"]} == {(str(above), 3)}
 
 
-def test_the_three_files_of_prime_rl(preflight, tmp_path):
+def test_reads_the_three_files_of_prime_rl(preflight, tmp_path):
     (tmp_path / "orch.toml").write_text("seq_len = 2048\n[sampling]\nmax_tokens = 4000\n", encoding="utf-8")
     (tmp_path / "infer.toml").write_text("[model]\nmax_model_len = 4096\n", encoding="utf-8")
     files = f"orchestrator={tmp_path / 'orch.toml'}", f"inference={tmp_path / 'infer.toml'}"
@@ -317,7 +317,7 @@ def test_the_three_files_of_prime_rl(preflight, tmp_path):
     assert (finding["file"], finding["line"]) == (str(tmp_path / "orch.toml"), 3)
 
 
-def test_a_prompt_of_unknown_length(preflight, tmp_path):
+def test_asks_for_an_unknown_prompt_length(preflight, tmp_path):
     file, line = edited(tmp_path, V5, "max_tokens = 2000", "max_tokens = 4000")
     text = file.read_text(encoding="utf-8").replace("seq_len = 2048\n", "")
     file.write_text(text, encoding="utf-8")
@@ -331,7 +331,7 @@ def test_a_prompt_of_unknown_length(preflight, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
-def test_expandable_segments_in_the_environment(preflight, monkeypatch, name):
+def test_finds_expandable_segments_in_the_environment(preflight, monkeypatch, name):
     monkeypatch.setenv(name, "expandable_segments:True")
     _, report = preflight(CONFIGS / GSPO, "--hw=h200")
     (finding,) = report["findings"]
@@ -341,14 +341,14 @@ def test_expandable_segments_in_the_environment(preflight, monkeypatch, name):
     assert preflight(CONFIGS / GSPO, "--hw=h200")[0] == 0
 
 
-def test_expandable_segments_for_the_workers(preflight):
+def test_finds_expandable_segments_for_the_workers(preflight):
     argument = "+ray_kwargs.ray_init.runtime_env.env_vars.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     _, report = preflight(CONFIGS / GSPO, argument, "--hw=h200")
     (finding,) = report["findings"]
     assert (finding["failure"], finding["argument"]) == ("expandable-segments", argument)
 
 
-def test_an_empty_variable(preflight, tmp_path, monkeypatch):
+def test_finds_a_setting_from_an_empty_variable(preflight, tmp_path, monkeypatch):
     file, line = edited(tmp_path, GSPO, "per_node: 1", "per_node: ${oc.decode:${oc.env:ARNOLD_WORKER_GPU}}")
     monkeypatch.setenv("ARNOLD_WORKER_GPU", "")
     _, report = preflight(file, "--hw=h200")
@@ -357,7 +357,7 @@ def test_an_empty_variable(preflight, tmp_path, monkeypatch):
     assert preflight(file, "--hw=h200")[0] == 0
 
 
-def test_a_dataset_root(preflight, tmp_path):
+def test_finds_a_dataset_root_without_files(preflight, tmp_path):
     (tmp_path / "set" / "data").mkdir(parents=True)
     (tmp_path / "set" / "data" / "only.parquet").touch()
     argument = f"data.train_files=[{tmp_path / 'set'}]"
@@ -397,7 +397,7 @@ def test_text_names_file_line_and_what_to_write(tmp_path, capsys):
         (["--hw=h100", "--", "ls", "-l"], "ls -l: starts none of python"),
     ],
 )
-def test_bad_input(preflight, tmp_path, monkeypatch, arguments, message):
+def test_rejects_bad_input(preflight, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     for name, text in {
         "other.yaml": "compute_environment: LOCAL_MACHINE\n",

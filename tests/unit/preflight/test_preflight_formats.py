@@ -26,7 +26,7 @@ def config(tmp_path):
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.name)
-def test_every_key_stands_in_its_line(file):
+def test_each_key_has_its_line_number(file):
     lines = file.read_text(encoding="utf-8").splitlines()
     places = {key: place for key, place in read([str(file)], {}).places.items() if place.file == str(file)}
     assert len(places) > 15
@@ -35,7 +35,7 @@ def test_every_key_stands_in_its_line(file):
         assert name.isdecimal() or name in lines[place.line - 1]
 
 
-def test_yaml(config):
+def test_reads_yaml_with_line_numbers(config):
     read = config(
         "yaml",
         """
@@ -56,7 +56,7 @@ def test_yaml(config):
     assert [lines[key] for key in ("data.train_files", "data.x", "critic.lr", "critic.list.1.d")] == [4, 5, 3, 10]
 
 
-def test_toml(config):
+def test_reads_toml_with_line_numbers(config):
     read = config(
         "toml",
         '''
@@ -81,7 +81,7 @@ def test_toml(config):
     assert lines["orchestrator.env.1"] == 12
 
 
-def test_overrides_are_laid_over(config):
+def test_applies_overrides(config):
     read = config(
         "yaml",
         "data:\n  a: 1\n  b: 2\n",
@@ -95,12 +95,12 @@ def test_overrides_are_laid_over(config):
     assert str(read.place("data.a")) == "data.a=3"
 
 
-def test_references_are_followed(config):
+def test_follows_references(config):
     read = config("yaml", "data:\n  a: ${data.b}\n  b: ${.c}\n  c: 1\n  d: ${data.c}\n  e: ???\n  f: ${data.f}\n")
     assert [read.get(f"data.{key}", "default") for key in "abdefg"] == [1, 1, 1, None, None, "default"]
 
 
-def test_a_command():
+def test_reads_a_command():
     words = shlex.split(
         "env ALLOC=a nohup uv run python3 -u -m verl.trainer.main_ppo model_engine=megatron data.files=[a,b] +data.b=1 "
         "data.text='two words' trainer.nnodes= data.b=2 other=1 --config-name=mine"

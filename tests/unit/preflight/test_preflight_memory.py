@@ -62,7 +62,7 @@ BY_SIZE = [  # changes, what is short, what is enough, what is not said
 
 
 @pytest.mark.parametrize(("changes", "short", "enough", "not_said"), BY_SIZE)
-def test_the_advice_is_enough_for_what_is_short(capsys, changes, short, enough, not_said):
+def test_advice_covers_the_shortage(capsys, changes, short, enough, not_said):
     main(["preflight", str(GSPO), "--hw=h200", *changes])
     printed = " ".join(capsys.readouterr().out.split())
     instead = printed.partition(" instead ")[2]
@@ -71,7 +71,7 @@ def test_the_advice_is_enough_for_what_is_short(capsys, changes, short, enough, 
     assert not_said not in instead
 
 
-def test_what_is_advised_is_enough(findings):
+def test_advised_number_of_nodes_is_enough(findings):
     ((_, _, advised),) = findings(GSPO, f"{MODEL}.path=Qwen/Qwen2.5-72B", "--hw=h200")
     cards = int(advised.split()[1]) * 8
     for count, fits in ((cards, True), (cards // 2, False)):
@@ -92,23 +92,23 @@ ENOUGH = [
 
 
 @pytest.mark.parametrize(("file", "hw", "change", "failure", "key", "instead"), TOO_MUCH)
-def test_too_much(findings, file, hw, change, failure, key, instead):
+def test_finds_settings_that_need_too_much_memory(findings, file, hw, change, failure, key, instead):
     ((found, of, write),) = findings(file, *change, f"--hw={hw}")
     assert (found, of) == (failure, key)
     assert instead in write
 
 
 @pytest.mark.parametrize(("file", "hw", "change"), ENOUGH)
-def test_enough(findings, file, hw, change):
+def test_accepts_settings_that_fit_into_memory(findings, file, hw, change):
     assert findings(file, *change, f"--hw={hw}") == []
 
 
-def test_the_memory_of_the_card_counts(findings):
+def test_uses_the_memory_of_the_real_card(findings):
     assert findings(GSPO, f"{TOKENS}=16384", "--hw=a100")  # the smaller of the two there are
     assert not findings(GSPO, f"{TOKENS}=16384", "--hw=a100", "--memory=80")
 
 
-def test_a_size_that_the_name_does_not_tell_is_asked_for(capsys):
+def test_asks_for_a_size_that_is_not_in_the_model_name(capsys):
     nameless = [str(GSPO), f"{MODEL}.path=me/nameless", "--hw=h200", "--json"]
     assert main(["preflight", *nameless]) == 3
     report = json.loads(capsys.readouterr().out)
@@ -137,7 +137,7 @@ def test_a_size_that_the_name_does_not_tell_is_asked_for(capsys):
         ("--hw=cpu", "--hw"),
     ],
 )
-def test_a_number_that_is_missing_is_named(capsys, change, missing):
+def test_names_a_missing_number(capsys, change, missing):
     changes = [change, "~actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"] if "dynamic" in change else [change]
     main(["preflight", str(GSPO), "--hw=h200", *changes, "--json"])
     report = json.loads(capsys.readouterr().out)
@@ -146,7 +146,7 @@ def test_a_number_that_is_missing_is_named(capsys, change, missing):
 
 
 @pytest.mark.parametrize("change", [f"{MODEL}.lora_rank=.inf", "data.max_response_length=.nan"])
-def test_what_is_no_number_is_no_error(findings, change):
+def test_ignores_values_that_are_not_finite(findings, change):
     assert findings(GSPO, change, "--hw=h200") == []
 
 
@@ -156,7 +156,7 @@ def test_megatrons_memory_is_not_predicted(findings, change):
     assert not findings(GSPO, f"{MODEL}.path=Qwen/Qwen2.5-72B", "--hw=h200", change)
 
 
-def test_what_is_left_out_is_told_of_where_it_belongs(tmp_path, capsys):
+def test_missing_setting_is_reported_at_its_section(tmp_path, capsys):
     text = V5.read_text(encoding="utf-8")
     file = tmp_path / "v1.toml"
     file.write_text(text.replace("[trainer.model.ac]\nfreq = 1\n", ""), encoding="utf-8")
@@ -181,16 +181,16 @@ def test_what_is_left_out_is_told_of_where_it_belongs(tmp_path, capsys):
         ("me/my-model-4bit", None),
     ],
 )
-def test_the_size_is_in_the_name(name, parameters):
+def test_reads_the_size_from_the_model_name(name, parameters):
     model = model_of(name)
     assert (model and model.parameters) == parameters
 
 
-def test_a_mixture_of_experts_is_as_wide_as_what_a_token_goes_through():
+def test_mixture_of_experts_has_the_width_of_its_active_parameters():
     assert model_of("Qwen/Qwen3-30B-A3B").hidden_size == model_of("Qwen/Qwen2.5-3B").hidden_size
 
 
-def test_the_size_of_a_model_that_is_here_is_in_its_config(tmp_path):
+def test_reads_the_size_of_a_local_model_from_its_config(tmp_path):
     config = {
         "num_hidden_layers": 28,
         "hidden_size": 3584,

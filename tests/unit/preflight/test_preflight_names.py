@@ -13,7 +13,7 @@ GSPO = CONFIGS / "verl-h200-gspo-3b.yaml"
 ROLLOUT = "actor_rollout_ref.rollout"
 
 
-def test_without_verl_what_is_known_is_compared_and_that_is_said(preflight):
+def test_without_verl_compares_with_known_names_and_says_so(preflight):
     _, found, doubts = preflight(
         GSPO, f"{ROLLOUT}.gpu_mem_utilization=0.6", "algorithm.adv_estimator=newer", "data.zz=1"
     )
@@ -25,11 +25,11 @@ def test_without_verl_what_is_known_is_compared_and_that_is_said(preflight):
 @pytest.mark.parametrize(
     "file", [*sorted(CONFIGS.glob("*.*ml")), CONFIGS / "verl-rtx-5070-ti-0.5b.sh"], ids=lambda file: file.name
 )
-def test_without_a_trainer_a_sound_configuration_is_clean(preflight, file):
+def test_sound_configuration_is_clean_without_a_trainer(preflight, file):
     assert preflight(*(["--", *command_of(file)] if file.suffix == ".sh" else [file]))[1] == []
 
 
-def test_prime_rl_is_compared_with_what_is_known(preflight):
+def test_compares_prime_rl_with_known_names(preflight):
     _, ((_, key, why, write),), (doubt,) = preflight(
         CONFIGS / "prime-rl-h100-7b-lora.toml", "inference.gpu_mem_utilization=0.4"
     )
@@ -52,5 +52,5 @@ def test_prime_rl_is_compared_with_what_is_known(preflight):
         ("top_p", "top_k", False),
     ],
 )
-def test_what_counts_as_a_slip(name, known, misspelt):
+def test_recognises_misspellings(name, known, misspelt):
     assert names._is_misspelling(name, known) is misspelt

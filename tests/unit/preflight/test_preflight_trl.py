@@ -10,13 +10,13 @@ YAML = TESTS / "configs" / "trl-h100-grpo-1.5b.yaml"
 SHARDED = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\n"
 
 
-def test_accelerates_file_alone_is_none_of_trl(tmp_path, capsys):
+def test_rejects_a_file_for_accelerate_alone(tmp_path, capsys):
     (tmp_path / "sharded.yaml").write_text(SHARDED, encoding="utf-8")
     assert main(["preflight", str(tmp_path / "sharded.yaml")]) == 2
     assert "give TRL's beside it" in capsys.readouterr().err
 
 
-def test_a_command_without_trl_is_not_checked_but_its_file_is(capsys):
+def test_without_trl_only_a_file_can_be_checked(capsys):
     assert main(["preflight", "--hw=h100", "--", "trl", "grpo", "--config", str(YAML)]) == 2
     assert f"there is no trl. Its file can be checked without it: rlregress preflight {YAML}" in capsys.readouterr().err
     assert (

@@ -11,7 +11,7 @@ def make_test(file, failure=""):
     return RecordedTest(f"{file}::test_it", "passed", "passed", 1, file, extra)
 
 
-def test_an_area_is_the_folder_around_a_failures():
+def test_area_is_the_parent_folder_of_a_failure():
     tests = [
         make_test("batch/mask_length_drift/test_x.py", "mask-length-drift"),
         make_test("lab/scenarios/rewards/reward_zero/test_x.py", "reward-zero"),

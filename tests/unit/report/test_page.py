@@ -64,12 +64,12 @@ def text(html):
 # -- what it says --
 
 
-def test_the_verdict_is_the_headline(rich, html):
+def test_page_begins_with_the_headline(rich, html):
     assert f'<p class="verdict red"><strong>{write_headline(rich[0])}</strong></p>' in html
 
 
 @pytest.mark.parametrize("nights", [1, 2])
-def test_a_new_test_that_fails_is_told_with_nothing_to_compare_it_with(tmp_path, nights):
+def test_new_failing_test_is_shown_without_a_comparison(tmp_path, nights):
     events = [Event("gone", 0, GUARDS[0], until=nights - 1), Event("bad", nights - 1, GUARDS[0])]
     tonight, _ = opened(tmp_path, nights=nights, platforms=("cpu",), tests=12, events=events)
     [story] = tell_stories(tonight.changes)
@@ -78,7 +78,7 @@ def test_a_new_test_that_fails_is_told_with_nothing_to_compare_it_with(tmp_path,
     assert story.happened.endswith("nothing to compare with")
 
 
-def test_what_did_not_run_is_a_hole(rich, html):
+def test_platform_that_did_not_run_is_an_empty_cell(rich, html):
     cells_of_h20 = [row.platforms[2] for row in tables.make_rows(rich[0], {}, {})]
     assert cells_of_h20 == [("h20", None)] * len(cells_of_h20)
     cells = re.findall(r'<td([^>]*data-label="h20"[^>]*)>([^<]*)<', html)
@@ -86,7 +86,7 @@ def test_what_did_not_run_is_a_hole(rich, html):
     assert all('class="first no-run"' in attributes and said == "did not run" for attributes, said in cells)
 
 
-def test_failures_that_are_as_before_are_folded(rich, html):
+def test_unchanged_failures_are_folded(rich, html):
     rows = tables.make_rows(rich[0], {}, {})
     failures, folded = html[html.index('<section id="failures"') :].split("<details>", 1)
     folded = folded[: folded.index("</details>")]
@@ -96,7 +96,7 @@ def test_failures_that_are_as_before_are_folded(rich, html):
     assert folded.startswith(f"<summary>{sum(row.expected for row in rows)} failures as before</summary>")
 
 
-def test_what_needs_a_look_comes_first(rich):
+def test_urgent_failures_come_first(rich):
     rows = tables.make_rows(rich[0], {}, {})
     urgent = [{kind for _, sides in row.platforms for side in sides or () for kind in side.kinds} for row in rows]
     assert "regression" in urgent[0]
@@ -109,7 +109,7 @@ def test_what_needs_a_look_comes_first(rich):
     }
 
 
-def test_what_changed_comes_first_with_the_command_that_helps(rich, html):
+def test_changes_come_first_with_the_command_that_helps(rich, html):
     found = tell_stories(rich[0].changes)
     assert [story.kind for story in found] == ["regression", "unconfirmed", "flake", "lost", "repaired"]
     assert [story.todo for story in found] == ["Find the cause", "Run it again to confirm", "", "", ""]
@@ -136,7 +136,7 @@ def test_tests_of_a_failure_that_changed_alike_are_one_row(tmp_path):
     assert f"{failure} {len(names)} guards held → regressed" in text(render(tonight, history, NOW))
 
 
-def test_the_evidence_of_failing_tests(rich, html):
+def test_page_shows_the_evidence_of_failing_tests(rich, html):
     cases, more = tables.find_cases(*rich, {})
     assert [(case.point.run.platform, case.test) for case in cases] == [
         ("h100", GUARDS[0]),
@@ -154,7 +154,7 @@ def test_the_evidence_of_failing_tests(rich, html):
         assert f'id="{case.anchor}"' in html
 
 
-def test_a_trace_is_parted_by_its_titles():
+def test_trace_is_split_at_its_titles():
     trace = (
         f"def test():\n>   boom\n{' engine log ':-^80}\n\x1b[31mERROR\x1b[0m out of memory\n{' stacks ':-^80}\nThread 1"
     )
@@ -194,7 +194,7 @@ def test_all_traces_together_have_a_limit(tmp_path):
     assert len(page.encode()) < 3e6
 
 
-def test_a_record_that_is_gone_by_now_costs_only_its_evidence(tmp_path):
+def test_deleted_record_costs_only_its_evidence(tmp_path):
     tonight, history = opened(tmp_path, nights=1, platforms=("cpu",), tests=9, events=[Event("bad", 0, GUARDS[0])])
     for path in tmp_path.glob("*.json"):
         path.unlink()
@@ -222,7 +222,7 @@ def test_a_night_without_a_run_breaks_the_line(rich):
     assert found["step_seconds"].dots[0][2].startswith("2026-11-11 02:01 UTC: 0.")
 
 
-def test_each_step_has_plots_of_what_it_measured(rich):
+def test_each_step_has_plots_of_its_numbers(rich):
     run = rich[1].runs[0]
     assert plots.make_plots([replace(run, numbers={})]) == {}
     found = made([run], {"trl-step agreement": 1e-7, "loss": 1.0, "trl-step step_seconds": 1.5})
@@ -231,7 +231,7 @@ def test_each_step_has_plots_of_what_it_measured(rich):
 
 
 @pytest.mark.parametrize(("values", "least"), [((1.0, 1.01), 0.9), ((0.0, 0.0), -1)])
-def test_noise_looks_small(rich, values, least):
+def test_plot_scale_keeps_noise_small(rich, values, least):
     runs = [run for run in rich[1].runs if run.platform == "cpu"]
     [[plot]] = plots.make_plots(
         [replace(run, numbers={"loss": value}) for run, value in zip(runs, values, strict=False)]
@@ -240,7 +240,7 @@ def test_noise_looks_small(rich, values, least):
     assert all(plots.TOP + 40 < y < plots.BOTTOM - 40 for _, y, _ in plot.dots)
 
 
-def test_the_time_axis_is_of_a_week_at_least_and_the_same_for_all(rich):
+def test_time_axis_covers_a_week_at_least_and_is_the_same_for_all(rich):
     assert [day for _, day in made(rich[1].runs[:1])["loss"].days] == ["2026-11-04", "2026-11-11"]
     platforms = plots.make_plots(rich[1].runs)
     assert len(platforms) == 3
@@ -315,12 +315,12 @@ def test_the_page_is_well_formed(html):
         ("<body>", "<body><script>1</script>", "no script"),
     ],
 )
-def test_a_page_that_is_not_well_formed_is_noticed(html, right, wrong, complaint):
+def test_check_notices_a_malformed_page(html, right, wrong, complaint):
     assert any(complaint in found for found in complaints(html.replace(right, wrong, 1)))
 
 
 @pytest.mark.parametrize("platforms", [(), ("h100",)])
-def test_without_a_single_record(tmp_path, platforms):
+def test_page_without_records_says_nothing_ran(tmp_path, platforms):
     history = open_history([tmp_path])
     tonight = judge_night(history, histories.LAST, platforms) if platforms else Night(histories.LAST, (), (), ())
     html = render(tonight, history, NOW)
@@ -386,7 +386,7 @@ def too_faint(css):
     ]
 
 
-def test_contrast():
+def test_colours_have_enough_contrast():
     css = Path(package.__file__).with_name("style.css").read_text()
     assert round(contrast("#000000", "#ffffff"), 2) == 21
     assert round(contrast("#767676", "#ffffff"), 2) == 4.54

@@ -137,7 +137,7 @@ def opened(tmp_path, monkeypatch):
     return opened
 
 
-def test_as_text(opened):
+def test_report_text_equals_the_recorded_rendering(opened):
     said = {
         name: tell(opened(told, f"r{number}")[0]) for number, (name, told) in enumerate({**NIGHTS, "all": ALL}.items())
     }
@@ -145,13 +145,13 @@ def test_as_text(opened):
 
 
 @pytest.mark.parametrize("name", ["compared: confirmed", "compared: coverage that was lost", "all"])
-def test_as_json(opened, name):
+def test_report_json_equals_the_recorded_rendering(opened, name):
     found, _ = opened({**NIGHTS, "all": ALL}[name])
     file = f"report-{re.sub('[^a-z]+', '-', name)}"
     compare_with_file(f"{file}.json", json.dumps(json_document.as_json(found), indent=1) + "\n")
 
 
-def test_on_the_page(opened):
+def test_report_page_equals_the_recorded_rendering(opened):
     pytest.importorskip("jinja2")
     from pytest_rlregress.commands.report.page.page import render
 

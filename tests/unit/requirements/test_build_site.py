@@ -26,7 +26,7 @@ def test_the_navigation_has_every_page_once(build_site):
     assert sorted(places(build_site.make_navigation())) == sorted(build_site.list_pages().values())
 
 
-def test_links_between_pages_stay_and_others_lead_to_the_repository(build_site, tmp_path):
+def test_keeps_links_between_pages_and_points_others_to_the_repository(build_site, tmp_path):
     build_site.stage(tmp_path, "https://example.org/blob/1")
     staged = "".join((tmp_path / page).read_text() for page in ("fixtures.md", "overview.md", "contributing.md"))
     assert "](https://example.org/blob/1/examples/fixtures/models)" in staged
@@ -35,12 +35,12 @@ def test_links_between_pages_stay_and_others_lead_to_the_repository(build_site, 
     assert "](../" not in staged
 
 
-def test_without_a_repository_the_words_of_a_link_stay(build_site, tmp_path):
+def test_keeps_only_the_words_of_a_link_without_a_repository(build_site, tmp_path):
     build_site.stage(tmp_path)
     assert "lists. examples\n" in (tmp_path / "fixtures.md").read_text()
 
 
-def test_a_link_that_leads_nowhere_ends_the_build(build_site, monkeypatch, tmp_path):
+def test_broken_link_ends_the_build(build_site, monkeypatch, tmp_path):
     (tmp_path / "README.md").write_text("[gone](gone.md)")
     monkeypatch.setattr(build_site, "CHECKOUT", tmp_path)
     monkeypatch.setattr(build_site, "list_pages", lambda: {tmp_path / "README.md": "README.md"})

@@ -108,13 +108,13 @@ def headline(answer):
         ),
     ],
 )
-def test_the_answer_in_sentences(answer, expected):
+def test_answer_begins_with_its_headline(answer, expected):
     assert headline(answer) == expected
     assert " ".join(to_text(tell(answer)).split()).startswith(" ".join(expected.split()))
     assert to_json(tell(answer))["exit_code"] == (0 if answer.safe else 1)
 
 
-def test_sections_hold_what_moves_what_the_tests_say_and_what_keeps_an_upgrade_out():
+def test_sections_list_moves_test_results_and_left_out_upgrades():
     text = to_text(tell(replace(UNSAFE, safe_set=SET)))
     for line in (
         "max-tokens-overflow  guards  held 1  regressed 1  not safe: worse  ValueError: too large",
@@ -133,7 +133,7 @@ def test_json_has_the_format_and_words_for_effects():
     assert found["safe_set"]["left_out"][0]["upgrade"] == ["vllm 0.31.0 -> 0.32.0"]
 
 
-def test_nothing_that_came_out_is_markup_or_a_secret(monkeypatch):
+def test_escapes_markup_and_hides_secrets(monkeypatch):
     monkeypatch.setenv("HOME", "/home/s3cret")
     nasty = "</td>|<script>`x`|@someone #12 https://u:s3cret@index/ /home/s3cret/x"
     bad = replace(WORSE, name=nasty, reason=nasty, text=nasty)

@@ -80,11 +80,11 @@ def effect(before, after):
         (["held", "held"], ["held", "blocked"], Effect.BROKEN),
     ],
 )
-def test_effect_on_a_test(before, after, expected):
+def test_each_pair_of_verdicts_has_its_effect(before, after, expected):
     assert effect(before, after) is expected
 
 
-def test_an_upgrade_is_forbidden_by_what_fails_after_it_and_not_before_for_all_pairs_of_verdicts():
+def test_only_new_failures_forbid_an_upgrade_for_all_pairs_of_verdicts():
     for before, after in itertools.product(Verdict, repeat=2):
         bad_before = before.rank is Rank.FAILING or before is Verdict.BLOCKED
         bad_after = after.rank is Rank.FAILING or after is Verdict.BLOCKED
@@ -94,7 +94,7 @@ def test_an_upgrade_is_forbidden_by_what_fails_after_it_and_not_before_for_all_p
         assert effect(before.value, after.value).forbids is expected, (before, after)
 
 
-def test_a_test_that_is_not_there_any_more_is_lost_and_a_file_that_cannot_be_imported_is_worse():
+def test_missing_test_is_lost_and_unimportable_file_is_worse():
     other = seen("held", "rollout/test_z.py::test_z", None, None)
     found = compare_trials(trial((seen("held"), other)), trial(other))
     assert {(one.name, one.effect, one.after) for one in found} == {
@@ -148,7 +148,7 @@ def test_verdicts_are_counted_by_failure_and_side_and_the_gravest_comes_first():
         (["absent", "absent"], ["absent", "absent"], False),
     ],
 )
-def test_a_workaround_may_go_where_no_test_reproduces_the_failure_any_more(before, after, gone):
+def test_workaround_is_removable_if_no_test_reproduces_its_failure(before, after, gone):
     ends = [
         trial(tuple(seen(word, f"a::{at}", side="reproduces") for at, word in enumerate(words)))
         for words in (before, after)
@@ -156,7 +156,7 @@ def test_a_workaround_may_go_where_no_test_reproduces_the_failure_any_more(befor
     assert list_gone(compare_trials(*ends)) == (("overflow",) if gone else ())
 
 
-def test_whether_anything_was_driven():
+def test_unavailable_tests_drive_nothing():
     effects = compare_trials(trial(seen("held")), trial(seen("unavailable")))
     assert is_driven(effects, after=False)
     assert not is_driven(effects, after=True)
@@ -187,7 +187,7 @@ def baseline_of(folder, here, **others):
         (Trial("after", trouble="no wheel"), State.UNKNOWN, "no wheel"),
     ],
 )
-def test_what_a_set_of_upgrades_is(after, state, reason, tmp_path):
+def test_judges_a_set_of_upgrades(after, state, reason, tmp_path):
     with baseline_of(tmp_path, trial(seen("held")), after=after) as baseline:
         tried = baseline.compare(Candidate("after", lambda: Lock({}), Lock({})))
     assert tried.state is state
@@ -201,6 +201,6 @@ def test_what_a_set_of_upgrades_is(after, state, reason, tmp_path):
         (trial(seen("unavailable")), "none of the tests can be driven here"),
     ],
 )
-def test_without_a_run_here_there_is_nothing_to_compare(before, why, tmp_path):
+def test_rejects_a_baseline_that_cannot_be_run(before, why, tmp_path):
     with pytest.raises(RequestError, match=why), baseline_of(tmp_path, before):
         pass

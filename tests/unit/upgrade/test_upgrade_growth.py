@@ -66,7 +66,7 @@ def worlds(draw, most=6):
 
 @settings(EXAMPLES, max_examples=300)
 @given(worlds(), st.data())
-def test_whatever_the_sets_are_what_is_kept_is_good_and_cannot_be_added_to(world, data):
+def test_kept_set_is_good_and_cannot_grow(world, data):
     order, needs = world
     states = {one: data.draw(st.sampled_from(State)) for one in closed_sets(order, needs)}
     found, seen = grow(order, needs, states.__getitem__)
@@ -75,7 +75,7 @@ def test_whatever_the_sets_are_what_is_kept_is_good_and_cannot_be_added_to(world
 
 @settings(EXAMPLES, max_examples=300)
 @given(worlds(), st.data())
-def test_with_culprits_that_fail_alone_it_is_the_largest_of_all(world, data):
+def test_keeps_the_largest_set_if_culprits_fail_alone(world, data):
     order, needs = world
     culprits = data.draw(st.sets(st.sampled_from(order)))
     unknown = data.draw(st.sets(st.sampled_from(order)))
@@ -98,19 +98,19 @@ def test_one_culprit_costs_twice_the_logarithm_at_most(count):
             assert len(states) <= 2 * math.ceil(math.log2(count)) + 2
 
 
-def test_where_all_is_good_one_trial_says_so():
+def test_keeps_all_after_one_trial_if_all_are_good():
     found, states = grow("abc", {}, excluding())
     assert found == LargestSet(frozenset("abc"), {})
     assert len(states) == 2
 
 
-def test_of_two_that_only_fail_together_the_first_is_kept():
+def test_keeps_the_first_of_two_that_only_fail_together():
     found, _ = grow("abcd", {}, excluding("bd"))
     assert found.kept == frozenset("abc")
     assert found.left_out == {"d": frozenset("abcd")}
 
 
-def test_an_upgrade_that_another_one_cures_is_kept_with_it():
+def test_keeps_an_upgrade_together_with_its_cure():
     def truth(subset):
         return BAD if "d" in subset or ("a" in subset and "c" not in subset) else GOOD
 
@@ -118,18 +118,18 @@ def test_an_upgrade_that_another_one_cures_is_kept_with_it():
     assert found.kept == frozenset("abc")
 
 
-def test_what_could_not_be_tried_is_left_out_and_not_taken_for_good():
+def test_leaves_out_an_upgrade_that_could_not_be_tried():
     found, _ = grow("abc", {}, lambda subset: UNKNOWN if "b" in subset else GOOD)
     assert found.left_out == {"b": frozenset("abc")}
 
 
-def test_what_needs_one_that_is_left_out_is_left_out_for_that():
+def test_leaves_out_upgrades_that_need_a_left_out_one():
     found, _ = grow("abcd", {"c": frozenset("b"), "d": frozenset("bc")}, excluding("b"))
     assert found.left_out == {"b": frozenset("ab"), "c": "b", "d": found.left_out["d"]}
     assert found.left_out["d"] in "bc"
 
 
-def test_a_start_that_was_not_proven():
+def test_rejects_an_unproven_start():
     for states in ({}, {frozenset(): BAD}):
         with pytest.raises(ValueError, match="without any of the units it must have been good"):
             next_growth("ab", {}, states)

@@ -14,7 +14,7 @@ from pytest_rlregress.stack.locks import Lock, PackageChange
 # -- a project's conditions -------------------------------------------------------------------------------------------
 
 
-def test_a_requirements_file_is_given_to_uv_without_the_projects_that_it_installs(tmp_path):
+def test_requirements_file_reaches_uv_without_its_editable_projects(tmp_path):
     path = tmp_path / "requirements.txt"
     path.write_text("torch<3  # why\n-e .\n--editable=../other\n-r more/base.txt\n-c=/all.txt\n")
     lines = plan.read_conditions(path)
@@ -50,7 +50,7 @@ def test_one_condition_alone_names_an_exact_version(specifier, version):
     assert plan.find_exact(SpecifierSet(specifier)) == version
 
 
-def test_what_is_held_under_all():
+def test_lists_the_packages_that_can_move():
     base = Lock(
         {
             "mine": "-e /somewhere",
@@ -67,7 +67,7 @@ def test_what_is_held_under_all():
 # -- words ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_installed_is_a_package_and_all_else_a_test():
+def test_installed_names_are_packages_and_other_words_are_tests():
     words = [
         "packaging==25.0",
         "Pytest",
@@ -92,6 +92,6 @@ def test_what_is_installed_is_a_package_and_all_else_a_test():
         ("pytest-rlregress==9", "is what compares"),
     ],
 )
-def test_words_that_are_neither(word, why):
+def test_rejects_words_that_name_no_installed_package_or_test(word, why):
     with pytest.raises(RequestError, match=why):
         plan.split_words([word])
