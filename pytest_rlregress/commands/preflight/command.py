@@ -104,7 +104,7 @@ def _follow_references(tree: dict[str, Any]) -> dict[str, Any]:
         from omegaconf import OmegaConf
     except ImportError:  # it comes with verl: without it, a value with a reference isn't known
         return tree
-    from pytest_rlregress.commands.preflight.child import resolve
+    from pytest_rlregress.commands.preflight.stops import resolve
 
     resolved: dict[str, Any] = resolve(OmegaConf.create(tree, flags={"allow_objects": True}))
     return resolved
