@@ -42,7 +42,7 @@ def good():
     return batch | {"uid": group}
 
 
-def test_a_good_batch(audit, good):
+def test_good_batch_has_no_finding(audit, good):
     code, out, err = audit(good, "--eos", audited.END)
     assert (code, err) == (0, "")
     trained = int(good["response_mask"].sum())
@@ -52,7 +52,7 @@ def test_a_good_batch(audit, good):
     assert f"checked: {', '.join(CHECKS)}" in " ".join(out.split())
 
 
-def test_findings(audit, good):
+def test_prints_each_finding_with_its_place(audit, good):
     good["token_level_scores"][2] = good["token_level_scores"][2].roll(1)
     good["rollout_log_probs"][:, 4] = float("nan")
     code, out, err = audit(good)
@@ -68,7 +68,7 @@ def test_findings(audit, good):
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
-def test_json(audit, good):
+def test_prints_findings_as_json(audit, good):
     good["response_mask"][3] = 0
     good["token_level_scores"][3] = 0
     code, out, _ = audit(good, "--json")
@@ -88,7 +88,7 @@ def test_json(audit, good):
     assert (code, json.loads(out)["findings"]) == (0, [])
 
 
-def test_pieces_are_one_batch(audit, good, monkeypatch):
+def test_reading_in_pieces_finds_the_same(audit, good, monkeypatch):
     """Rows and groups in different pieces: the same is found as in one."""
     good["rollout_log_probs"][5, 3] = float("nan")
     good["token_level_scores"][4:] = (good["token_level_scores"][4:] > 0).float()
@@ -122,7 +122,7 @@ def test_texts_and_scores_as_verl_logs_them(audit, tmp_path):
     assert "row 0: all of the group of rows 0-3 have 0" in out
 
 
-def test_names_of_ones_own(audit, good):
+def test_maps_custom_column_names(audit, good):
     good["mine"] = good.pop("response_mask")
     code, _, err = audit(good)
     assert code == 2
@@ -137,20 +137,20 @@ def test_names_of_ones_own(audit, good):
 @pytest.mark.parametrize(
     "options", [["--map", "response_mask"], ["--eos", "end"], ["--skip", "rewards"], ["--model-rows", "0"]]
 )
-def test_options_that_cannot_be(audit, good, options, capsys):
+def test_rejects_wrong_options(audit, good, options, capsys):
     with pytest.raises(SystemExit) as end:
         audit(good, *options)
     assert end.value.code == 2
     assert options[1] in capsys.readouterr().err
 
 
-def test_nothing_that_is_known(audit):
+def test_rejects_a_batch_without_known_columns(audit):
     code, _, err = audit({"pixels": torch.ones(2, 3)})
     assert code == 2
     assert "no column that is known here. It has pixels; --map NAME=COLUMN" in " ".join(err.split())
 
 
-def test_what_is_no_batch_is_a_paragraph(audit, tmp_path):
+def test_rejects_a_file_that_is_not_a_batch_in_one_paragraph(audit, tmp_path):
     (tmp_path / "steps.csv").write_text("step,reward\n")
     code, out, err = audit("steps.csv")
     assert (code, out) == (2, "")
@@ -168,7 +168,7 @@ def test_without_torch_it_says_what_is_missing(good, tmp_path):
     assert "torch, which the checks are made with, is not installed here" in " ".join(done.stderr.split())
 
 
-def test_only_torch_is_needed(good, tmp_path):
+def test_needs_only_torch(good, tmp_path):
     """Neither numpy nor verl nor tensordict are imported, nor is anything of pickle's that runs code."""
     torch.save(good, tmp_path / "batch.pt")
     for name in ("verl", "tensordict", "transformers", "safetensors", "pyarrow"):
@@ -182,7 +182,7 @@ def test_only_torch_is_needed(good, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_ctrl_c(good, tmp_path):
+def test_ctrl_c_ends_the_command(good, tmp_path):
     torch.save({name: value for name, value in good.items() if name != "uid"}, tmp_path / "batch.pt")
     script = (
         "import os, signal, sys; from pytest_rlregress.audit import files; files.PIECE_BYTES = 1\n"
@@ -235,7 +235,7 @@ def sampled(sharp):
 
 
 @pytest.mark.slow
-def test_a_batch_of_the_models_own(audit, sharp, sampled):
+def test_batch_sampled_from_the_model_is_clean(audit, sharp, sampled):
     code, out, _ = audit(sampled, "--model", sharp.directory, "--json", "--eos", audited.END)
     found = json.loads(out)
     assert (code, found["findings"]) == (0, [])
@@ -244,7 +244,7 @@ def test_a_batch_of_the_models_own(audit, sharp, sampled):
 
 
 @pytest.mark.slow
-def test_log_probabilities_of_another_temperature(audit, sharp, sampled):
+def test_finds_log_probabilities_of_another_temperature(audit, sharp, sampled):
     """The gap, where it is, and what explains it."""
     from pytest_rlregress.agreement.logprobs import token_logprobs
 
@@ -270,7 +270,7 @@ def test_log_probabilities_of_another_temperature(audit, sharp, sampled):
 
 
 @pytest.mark.slow
-def test_one_column_that_is_shifted_is_seen_by_the_model(audit, sharp, sampled):
+def test_model_finds_a_single_shifted_column(audit, sharp, sampled):
     batch = {name: value.clone() if hasattr(value, "clone") else value for name, value in sampled.items()}
     del batch["old_log_probs"]
     batch["rollout_log_probs"][:, 1:] = batch["rollout_log_probs"][:, :-1].clone()
@@ -281,7 +281,7 @@ def test_one_column_that_is_shifted_is_seen_by_the_model(audit, sharp, sampled):
     assert "one token" in finding["what"], finding["what"]
 
 
-def test_end_tokens_of_the_model(sharp, tmp_path):
+def test_reads_the_end_tokens_of_the_model(sharp, tmp_path):
     assert model_gap.end_tokens(sharp.directory)
     assert model_gap.end_tokens(tmp_path) == []
     (tmp_path / "config.json").write_text('{"eos_token_id": 7}')
@@ -292,7 +292,7 @@ def test_end_tokens_of_the_model(sharp, tmp_path):
     assert model_gap.end_tokens(tmp_path) == [7]
 
 
-def test_a_model_of_another_vocabulary(audit, sharp, sampled):
+def test_rejects_a_model_of_another_vocabulary(audit, sharp, sampled):
     batch = {name: value.clone() if hasattr(value, "clone") else value for name, value in sampled.items()}
     batch["input_ids"][1, -1] = batch["responses"][1, -1] = 151_643
     code, out, err = audit(batch, "--model", sharp.directory)
@@ -302,7 +302,7 @@ def test_a_model_of_another_vocabulary(audit, sharp, sampled):
     assert "input_ids has the id 151643 in row 1: it is not the model that sampled this batch" in words
 
 
-def test_a_directory_without_a_model(audit, sampled, tmp_path):
+def test_rejects_a_directory_without_a_model(audit, sampled, tmp_path):
     code, _, err = audit(sampled, "--model", tmp_path)
     assert code == 2
     assert "that isn't a model directory: it has no config.json" in " ".join(err.split())

@@ -47,7 +47,7 @@ def alike(text):
     return " ".join(ROUNDING.sub("…", text).split())
 
 
-def test_what_the_document_shows(folder):
+def test_document_commands_print_the_document_output(folder):
     assert [command for command, _ in shown()] == [
         "python make_batch.py",
         "rlregress audit batch.pkl",
@@ -63,7 +63,7 @@ def test_what_the_document_shows(folder):
         assert alike(done.stdout) == alike(text)
 
 
-def test_there_are_six_mistakes(folder):
+def test_example_makes_six_mistakes(folder):
     text = (folder / "break_batch.py").read_text()
     assert re.findall(r"^# (\d):", text, re.MULTILINE) == [*"123456"]
 

@@ -56,7 +56,7 @@ def _filled(bench):
     return bench
 
 
-def test_release_that_broke_it(bench):
+def test_finds_the_release_that_broke_a_test(bench):
     rc, out, said, answer = bench.ask("thing", "--good", "1.0", "--bad", "1.8", "test_thing.py")
     assert rc == 0, out + said
     assert "Broke in thing 1.6" in out
@@ -76,7 +76,7 @@ def test_release_that_broke_it(bench):
 
 
 @pytest.mark.nightly
-def test_release_that_repaired_it(bench):
+def test_finds_the_release_that_repaired_a_test(bench):
     rc, out, _, _ = bench.ask("thing", "--good", "2.0", "--bad", "1.8", "test_thing.py::test_late")
     assert rc == 0
     assert "Repaired in thing 2.0; last bad: 1.8" in out
@@ -119,7 +119,7 @@ def test_documented_failure_of_a_scenario_of_the_users(bench):
 
 
 @pytest.mark.nightly
-def test_what_lies_between_cannot_be_tested(bench):
+def test_untestable_releases_narrow_the_answer_to_a_set(bench):
     rc, out, _, answer = bench.ask("thing", "--good", "2.0", "--bad", "2.3", "test_thing.py::test_answer")
     assert rc == 3, out
     (culprit,) = answer["culprits"]
@@ -137,7 +137,7 @@ def test_what_lies_between_cannot_be_tested(bench):
         (["thing", "--good=1.0", "--bad=1.8", "test_thing.py::test_gone"], "no such test here"),
     ],
 )
-def test_ends_that_are_not_what_they_are_called(bench, words, why):
+def test_explains_ends_with_unexpected_outcomes(bench, words, why):
     rc, out, said, _ = bench.ask(*words)
     assert rc == 1, out + said
     assert re.search(why, " ".join(out.split())), out + said
@@ -176,7 +176,7 @@ def test_ends_that_are_not_what_they_are_called(bench, words, why):
         (["thing", "--good=1.0", "--bad=1.8", "--bda=2", "test_thing.py"], "unrecognized arguments: --bda=2"),
     ],
 )
-def test_what_cannot_be_asked_is_said_in_a_sentence(bench, words, why, monkeypatch, capsys):
+def test_rejects_a_wrong_request_in_one_sentence(bench, words, why, monkeypatch, capsys):
     monkeypatch.chdir(bench.folder)
     try:
         rc = cli.main(["bisect", *words, "--no-network", f"--cache-dir={bench.cache}"])
@@ -189,7 +189,7 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(bench, words, why, monkeypat
 
 
 @pytest.mark.nightly
-def test_interrupted_and_gone_on_with(bench):
+def test_resumes_after_an_interrupt(bench):
     words = ("thing", "--good", "1.0", "--bad", "1.7", "test_thing.py::test_answer")
     process = bench.start(*words)
     for line in process.stderr:
@@ -208,7 +208,7 @@ def test_interrupted_and_gone_on_with(bench):
 
 
 @pytest.mark.nightly
-def test_two_upgrades_that_only_break_together(bench):
+def test_finds_two_upgrades_that_only_break_together(bench):
     for name in ("one", "two", "three", "four"):
         for version in ("1", "2", "3"):
             bench.add(name, version, f"VERSION = {version}")
@@ -241,7 +241,7 @@ def test_two_upgrades_that_only_break_together(bench):
 
 
 @pytest.mark.nightly
-def test_disagreeing_runs_are_flaky_and_not_guessed(bench):
+def test_disagreeing_runs_are_reported_as_flaky(bench):
     for version in ("1", "2", "3"):
         body = f"""
         import pathlib

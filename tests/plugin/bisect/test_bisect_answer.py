@@ -154,11 +154,11 @@ RENDERINGS = {
 
 
 @pytest.mark.parametrize("file", RENDERINGS)
-def test_every_answer_is_rendered_as_it_was(file):
+def test_every_answer_equals_its_recorded_rendering(file):
     compare_with_file(file, RENDERINGS[file]())
 
 
-def test_the_exit_code_says_whether_it_was_found():
+def test_exit_code_says_if_the_culprit_was_found():
     for code, answers in ((0, FOUND), (3, NARROWED), (1, NOT_FOUND)):
         assert {name: one.exit_code for name, one in answers.items()} == dict.fromkeys(answers, code)
         assert {as_json(one)["exit_code"] for one in answers.values()} == {code}
@@ -180,7 +180,7 @@ def test_a_trial_in_one_line():
     ("seconds", "text"),
     [(0, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.6, "1 min 0 s"), (3599.7, "1 h 0 min"), (7512, "2 h 5 min")],
 )
-def test_durations(seconds, text):
+def test_formats_durations(seconds, text):
     assert format_duration(seconds) == text
 
 
@@ -234,12 +234,12 @@ def test_markup_in_a_text_is_text(text):
     assert unfaithful(text) is None
 
 
-def test_mentions_no_one_and_links_no_issue():
+def test_markdown_mentions_nobody_and_links_no_issue():
     page = re.sub(r"(?s)<(code|pre)\b.*?</\1>", "", MARKDOWN.render(as_markdown(having(ANSWER, "@someone and #12"))))
     assert re.findall(r"@\w+|#\d+", html.unescape(page)) == []
 
 
-def test_a_long_text_is_shown_by_its_first_lines_and_its_last():
+def test_shows_the_first_and_last_lines_of_a_long_text():
     long = "\n".join([*(f"line {number}." for number in range(100)), "x" * 1000])
     for render in (as_text, as_markdown):
         written = render(replace(ANSWER, culprits=(replace(CULPRIT, first_bad=replace(FIRST_BAD, text=long)),)))
@@ -248,7 +248,7 @@ def test_a_long_text_is_shown_by_its_first_lines_and_its_last():
         assert len(written) < 6000
 
 
-def test_what_came_out_at_both_ends_is_shown_once():
+def test_shows_equal_output_of_both_ends_once():
     ends = tuple(replace(end, verdict="1 failed", text="E  no jinja2") for end in ANSWER.ends)
     text = as_text(replace(NOT_FOUND["fails at both"], ends=ends))
     assert text.count("E  no jinja2") == 1
@@ -267,7 +267,7 @@ def test_a_conflict_is_shown_whole_with_what_may_help():
     assert json_["not_found"]["reason"] == json_["ends"][0]["conflict"] == conflict
 
 
-def test_no_column_of_dates_where_the_index_has_none():
+def test_leaves_out_the_date_column_without_dates():
     undated = replace(CULPRIT, last_good=replace(LAST_GOOD, date=None))
     text = as_text(replace(ANSWER, culprits=(undated,), ends=tuple(replace(end, date=None) for end in ANSWER.ends)))
     assert "Broke in transformers 5.0.0; last good: 4.57.6." in text
@@ -295,7 +295,7 @@ def told(monkeypatch, text):
 
 
 @pytest.mark.parametrize("text", SECRETS)
-def test_no_credentials_and_no_home_folder(text, monkeypatch):
+def test_hides_credentials_and_the_home_folder(text, monkeypatch):
     assert told(monkeypatch, text) == []
     assert "s3cret" not in said(lambda progress: progress.report_stop([text]))
 
@@ -303,7 +303,7 @@ def test_no_credentials_and_no_home_folder(text, monkeypatch):
 @pytest.mark.parametrize(
     "text", ["/home/secretary", "/var/home/s3cret", "a@b", "ssh://git@host/x", "x @ git+https://h/a@1"]
 )
-def test_what_is_no_secret_is_shown(text, monkeypatch):
+def test_shows_text_that_is_not_secret(text, monkeypatch):
     monkeypatch.setenv("HOME", "/home/s3cret")
     assert redact(text) == text
 
@@ -352,7 +352,7 @@ def a_bisect(progress):
     progress.report_trial(unknown)
 
 
-def test_progress_in_lines():
+def test_prints_progress_in_lines():
     compare_with_file("bisect-progress.txt", said(a_bisect))
 
 

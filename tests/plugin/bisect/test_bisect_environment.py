@@ -125,7 +125,7 @@ def test_others_move_as_little_as_they_must(index, environments):
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
-def test_what_must_stay_a_prerelease_does(index, environments):
+def test_prerelease_of_the_base_stays(index, environments):
     for version in ("1.0", "2.0"):
         wheel(index, "model", version, [f"maths=={version}", "tools"])
         wheel(index, "maths", version)
@@ -136,7 +136,7 @@ def test_what_must_stay_a_prerelease_does(index, environments):
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
-def test_a_conflict_is_told_in_the_resolvers_words_on_one_line(index, environments):
+def test_conflict_quotes_the_resolver_on_one_line(index, environments):
     wheel(index, "model", "1.0")
     wheel(index, "model", "2.0", ["maths>=2"])
     wheel(index, "maths", "1.0")
@@ -151,14 +151,14 @@ def test_a_conflict_is_told_in_the_resolvers_words_on_one_line(index, environmen
     assert "unsatisfiable" in refusal.value.text
 
 
-def test_a_version_that_is_not_there(index, environments):
+def test_names_a_version_that_does_not_exist(index, environments):
     wheel(index, "model", "1.0")
     with pytest.raises(Unbuildable, match=r"^Because there is no version of model==9\.0 and you require model==9\.0, "):
         environments().resolver.resolve(lock("model==1.0"), {"model": "9.0"}, {})
 
 
 @pytest.mark.parametrize("configured", [{}, {"UV_NO_CONFIG": "1"}, {"UV_CONFIG_FILE": "own.toml"}])
-def test_what_the_base_does_not_meet_is_not_enforced(index, environments, configured, monkeypatch, tmp_path):
+def test_requirements_the_base_breaks_are_not_enforced(index, environments, configured, monkeypatch, tmp_path):
     (tmp_path / "own.toml").write_text("offline = true\n")
     for name, value in configured.items():
         monkeypatch.setenv(name, str(tmp_path / value) if name == "UV_CONFIG_FILE" else value)
@@ -173,7 +173,7 @@ def test_what_the_base_does_not_meet_is_not_enforced(index, environments, config
         environments().resolver.resolve(base, {"model": "5.1"}, {})
 
 
-def test_what_others_ask_of_the_same_package_still_counts(index, environments):
+def test_other_requirements_on_the_same_package_still_count(index, environments):
     """The engine's wish is not met; the trainer's next release asks the same package for more, and gets it."""
     wheel(index, "model", "5.0")
     wheel(index, "model", "5.1")
@@ -185,7 +185,7 @@ def test_what_others_ask_of_the_same_package_still_counts(index, environments):
     assert changed(base, found) == ["model 5.0 -> 5.1", "trainer 1.0 -> 2.0"]
 
 
-def test_what_the_wanted_one_asked_for_in_vain_it_does_not_get_in_another_version(index, environments):
+def test_broken_requirement_stays_unenforced_in_another_version(index, environments):
     wheel(index, "engine", "1.0", ["model<5", "vision"])
     wheel(index, "engine", "0.9", ["model<4", "vision"])
     wheel(index, "model", "3.0")
@@ -213,7 +213,7 @@ def test_a_project_and_a_url_stay_as_they_are_and_what_they_ask_for_counts(index
         environments().resolver.resolve(base, {"model": "3.0"}, asked)
 
 
-def test_what_the_user_wants_of_other_installations_does_not_count(index, environments, monkeypatch, tmp_path):
+def test_ignores_the_users_resolver_settings(index, environments, monkeypatch, tmp_path):
     """Each of these alone would change the set, or keep it from being installed."""
     for version in ("1.0", "2.0"):
         wheel(index, "model", version, ["maths"])
@@ -235,7 +235,7 @@ def test_exact_swaps_the_line_alone(environments):
     assert changed(base, found) == ["model 1.0 -> 2.0"]
 
 
-def test_only_what_the_base_has_is_built_from_source(index, environments):
+def test_builds_only_packages_of_the_base_from_source(index, environments):
     source(index, "antlr", "4.9")
     source(index, "model", "3.0")
     wheel(index, "model", "1.0", ["antlr"])
@@ -247,7 +247,7 @@ def test_only_what_the_base_has_is_built_from_source(index, environments):
         environments().resolver.resolve(base, {"model": "3.0"}, requires(model=["antlr"]))
 
 
-def test_what_has_no_wheel_is_not_avoided_where_others_may_move(index, environments):
+def test_package_built_from_source_stays_when_others_may_move(index, environments):
     source(index, "antlr", "4.9")
     wheel(index, "config", "1.3", ["antlr"])
     wheel(index, "config", "0.9")
@@ -260,7 +260,7 @@ def test_what_has_no_wheel_is_not_avoided_where_others_may_move(index, environme
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
-def test_what_nobody_asks_for_any_more_stays_if_it_can(index, environments):
+def test_package_that_nothing_requires_stays_if_possible(index, environments):
     for version in ("1.0", "2.0"):
         wheel(index, "model", version, [f"maths=={version}"])
     wheel(index, "maths", "1.0", ["old", "older"])
@@ -277,7 +277,7 @@ def test_what_nobody_asks_for_any_more_stays_if_it_can(index, environments):
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0", "old 1.0 -> none", "older 1.0 -> none"]
 
 
-def test_a_build_with_a_label_stays(index, environments):
+def test_build_label_is_kept(index, environments):
     wheel(index, "torch", "2.0+cpu")
     wheel(index, "torch", "2.1")
     for version in ("1.0", "2.0"):
@@ -288,7 +288,7 @@ def test_a_build_with_a_label_stays(index, environments):
     assert changed(base, found) == ["maths 1.0 -> 2.0", "model 1.0 -> 2.0"]
 
 
-def test_another_version_of_a_build_with_a_label_is_of_that_label_or_none(index, environments):
+def test_other_version_keeps_the_build_label_or_is_rejected(index, environments):
     for version in ("2.0+cpu", "2.1+cpu", "2.1", "2.2"):
         wheel(index, "torch", version)
     base = lock("torch==2.0+cpu")
@@ -316,7 +316,7 @@ def python(environment, code, *options):
     return subprocess.run(command, capture_output=True, text=True, check=True, env=variables).stdout.strip()
 
 
-def test_an_environment_has_the_lock_and_nothing_else_and_is_there_the_next_time(index, environments):
+def test_environment_holds_exactly_the_lock_and_is_reused(index, environments):
     wheel(index, "model", "1.0", ["not-here"], files={"model.py": "depth = 3"})
     wheel(index, "maths", "1.0")
     wanted = lock("model==1.0", "maths==1.0")
@@ -350,7 +350,7 @@ def test_an_environment_is_moved_from_lock_to_lock(index, environments):
         ) == (listed)
 
 
-def test_bytecode_of_the_lock_before_is_not_run(index, environments, monkeypatch):
+def test_does_not_run_bytecode_of_the_previous_lock(index, environments, monkeypatch):
     for version in ("1.0", "2.0"):
         wheel(index, "model", version, files={"model.py": f"version = {version}"})
     here = environments()
@@ -363,7 +363,7 @@ def test_bytecode_of_the_lock_before_is_not_run(index, environments, monkeypatch
 
 
 @pytest.mark.parametrize("harm", ["another prefix", "another build", "no interpreter", "no mark"])
-def test_makes_an_environment_again_that_is_not_whole_or_of_another_interpreter(index, environments, monkeypatch, harm):
+def test_rebuilds_an_incomplete_environment_or_one_of_another_python(index, environments, monkeypatch, harm):
     wheel(index, "model", "1.0", files={"model.py": ""})
     here = environments()
     built = here.build(lock("model==1.0"))
@@ -381,7 +381,7 @@ def test_makes_an_environment_again_that_is_not_whole_or_of_another_interpreter(
     assert python(built, "import model; print(1)") == "1"
 
 
-def test_a_build_that_fails_is_not_taken_for_whole(index, environments):
+def test_failed_build_is_not_reused(index, environments):
     wheel(index, "model", "1.0")
     here = environments()
     here.build(lock("model==1.0"))
@@ -468,7 +468,7 @@ def test_an_interrupted_build_ends_and_leaves_nothing(index, start, environments
     assert not environments().build(lock("slow==1.0")).reused
 
 
-def test_what_outlives_a_killed_bisect_does_not_write_into_the_next(index, start):
+def test_child_of_a_killed_bisect_does_not_write_into_the_next_one(index, start):
     source(index, "slow", "1.0")
     (index / "wait").touch()
     first = start("slow==1.0")
@@ -481,14 +481,14 @@ def test_what_outlives_a_killed_bisect_does_not_write_into_the_next(index, start
     assert (index.parent / "environments/1/rlregress-complete").exists()
 
 
-def test_two_commands_at_once_have_an_environment_each(index, environments):
+def test_concurrent_commands_use_separate_environments(index, environments):
     wheel(index, "model", "1.0")
     first, second = environments(), environments()
     paths = [one.build(lock("model==1.0")).path.name for one in (first, second, first)]
     assert paths == ["0", "1", "0"]
 
 
-def test_a_full_disk_stops_and_leaves_nothing_that_would_be_trusted(index, start, tmp_path):
+def test_full_disk_stops_and_leaves_no_reusable_environment(index, start, tmp_path):
     wheel(index, "big", "1.0", files={"big.py": "#" * 5_000_000})
     small = tmp_path / "small"
     small.mkdir()
@@ -507,7 +507,7 @@ def test_a_full_disk_stops_and_leaves_nothing_that_would_be_trusted(index, start
 # -- what uv says ------------------------------------------------------------------------------------------------------
 
 
-def test_the_reason_is_one_line_without_a_builds_output_or_credentials():
+def test_reason_is_one_line_without_build_output_or_credentials():
     said = """Using Python 3.11.7 environment at: x
 Resolved 1 package in 8ms
 error: Failed to download `model==1.0`
@@ -523,7 +523,7 @@ error: Failed to download `model==1.0`
     )
 
 
-def test_without_uv_there_is_a_way_to_get_it(environments, monkeypatch):
+def test_without_uv_says_how_to_install_it(environments, monkeypatch):
     monkeypatch.setitem(sys.modules, "uv", None)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(RequestError, match="pip install uv"):

@@ -105,7 +105,7 @@ def test_refuses_an_end_that_cannot_be_installed(find, good, bad, says):
     assert "\n" not in str(problem.value)
 
 
-def test_what_is_left_out_between_two_releases_is_named_with_the_reason(find):
+def test_names_left_out_releases_with_the_reason(find):
     left_out = dict(list_left_out(find, "app", ["1.0", "1.3"], pre=False))
     assert left_out.keys() == {"1.1", "1.2"}
     assert left_out["1.1"] == "yanked"
@@ -113,7 +113,7 @@ def test_what_is_left_out_between_two_releases_is_named_with_the_reason(find):
     assert list_left_out(find, "app", ["1.3", "1.4", "1.5"], pre=False) == []
 
 
-def test_the_newest_release_is_one_that_can_be_installed(find):
+def test_newest_release_is_the_newest_installable_one(find):
     assert find_newest(find, "app", "", pre=False).version == "1.6+cpu"
     assert find_newest(find, "app", "<1.3", pre=False).version == "1.0"
     assert find_newest(find, "app", "<1.3", pre=True).version == "1.2rc1"
@@ -159,7 +159,7 @@ def serve():
         yield serve
 
 
-def test_a_release_has_the_day_of_its_upload_and_later_questions_cost_no_request(ask, serve):
+def test_release_has_its_upload_day_and_repeated_questions_use_the_cache(ask, serve):
     names = {f"app-{version}-py3-none-any.whl": f"2025-03-0{version[0]}T23:59:59Z" for version in ("1.0", "2.0", "3.0")}
     files = [
         {"filename": name, "url": name, "hashes": {"sha256": "0" * 64}, "upload-time": time}
@@ -178,7 +178,7 @@ def test_a_release_has_the_day_of_its_upload_and_later_questions_cost_no_request
     assert list_candidates(again, "app", "1.0", "3.0", pre=False) == expected
 
 
-def test_a_release_that_another_index_has_without_its_day_has_that_of_the_index_that_says_it(ask, serve, tmp_path):
+def test_takes_the_upload_day_from_the_index_that_gives_it(ask, serve, tmp_path):
     page = tmp_path / "mirror/app"
     page.mkdir(parents=True)
     name = wheel(page, "app", "1.0").name
@@ -190,7 +190,7 @@ def test_a_release_that_another_index_has_without_its_day_has_that_of_the_index_
     assert ask(page.parent.as_uri())("app==1.0") == Release("1.0")
 
 
-def test_an_index_that_cannot_be_reached(ask):
+def test_names_an_unreachable_index_without_credentials(ask):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and not listened to, so that nobody else can either
         find = ask(f"http://me:hunter2@127.0.0.1:{taken.getsockname()[1]}/simple")

@@ -42,7 +42,7 @@ find-links = ~/wheels https://d.example/flat.html
 """
 
 
-def test_the_settings_of_pip(home):
+def test_reads_the_settings_of_pip(home):
     write, environ = home
     settings = indexes.read_settings({**environ, "PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)})
     url = "https://me:hunter2@a.example/simple"
@@ -55,7 +55,7 @@ def test_the_settings_of_pip(home):
     }
 
 
-def test_pips_variables_go_before_its_files(home):
+def test_pip_variables_override_pip_files(home):
     write, environ = home
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "PIP_EXTRA_INDEX_URL": "https://e.example/simple"}
     settings = indexes.read_settings(environ)
@@ -65,7 +65,7 @@ def test_pips_variables_go_before_its_files(home):
     assert without["UV_DEFAULT_INDEX"] == "file:///nonexistent"
 
 
-def test_the_nearest_file_of_pip_counts(home, tmp_path, monkeypatch):
+def test_nearest_pip_file_wins(home, tmp_path, monkeypatch):
     write, environ = home
     named = environ.pop("PIP_CONFIG_FILE")
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
@@ -78,12 +78,12 @@ def test_the_nearest_file_of_pip_counts(home, tmp_path, monkeypatch):
     assert settings["UV_DEFAULT_INDEX"] == "https://none.example/simple"
 
 
-def test_nothing_configured_is_the_public_index(home):
+def test_uses_the_public_index_by_default(home):
     _, environ = home
     assert indexes.read_settings({**environ, "PIP_CONFIG_FILE": os.devnull}) == {}
 
 
-def test_of_what_uv_has_itself_pips_is_not_handed_to_it(home):
+def test_settings_of_uv_override_those_of_pip(home):
     write, environ = home
     write(".config/uv/uv.toml", 'index-url = "https://file.example/simple"\n')
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF)}
@@ -106,7 +106,7 @@ def test_of_what_uv_has_itself_pips_is_not_handed_to_it(home):
         ('[pip]\nfind-links = ["/x"]', {"find-links"}),
     ],
 )
-def test_what_the_file_of_uv_configures(home, text, known):
+def test_settings_in_the_uv_file_override_those_of_pip(home, text, known):
     write, environ = home
     environ |= {"PIP_CONFIG_FILE": write("pip.conf", PIP_CONF), "UV_CONFIG_FILE": write("mine.toml", text)}
     given = indexes.read_settings(environ)
@@ -115,7 +115,7 @@ def test_what_the_file_of_uv_configures(home, text, known):
 
 
 @pytest.mark.parametrize("variable", ["PIP_CONFIG_FILE", "UV_CONFIG_FILE"])
-def test_a_configuration_that_cannot_be_read(home, variable):
+def test_rejects_an_unreadable_configuration(home, variable):
     write, environ = home
     with pytest.raises(RequestError, match=r"no configuration that (pip|uv) could read: "):
         indexes.read_settings({**environ, variable: write("odd.conf", "nonsense")})
@@ -160,7 +160,7 @@ def test_uv_resolves_from_what_pip_is_configured_with(home, places, tmp_path):
     assert resolved(tmp_path, HOME=environ["HOME"], **no_index) == ["app==1.0", "dep==3.0"]
 
 
-def test_uv_and_we_read_its_own_settings_alike(home, places, tmp_path):
+def test_reads_uv_settings_as_uv_does(home, places, tmp_path):
     write, environ = home
     one, two, folder = places
     text = f'find-links = ["{folder}"]\n[[index]]\nurl = "{one}"\n[[index]]\nurl = "{two}"\ndefault = true\n'
@@ -172,7 +172,7 @@ def test_uv_and_we_read_its_own_settings_alike(home, places, tmp_path):
 
 
 @pytest.mark.skipif(find_spec("pip") is None, reason="there is no pip here")
-def test_pip_looks_where_we_do(home, places, tmp_path):
+def test_reads_the_same_files_as_pip(home, places, tmp_path):
     write, environ = home
     one, two, folder = places
     write(".config/pip/pip.conf", "[global]\nindex-url = https://user.example/simple\n")  # not read beside a named file

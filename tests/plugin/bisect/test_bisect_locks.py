@@ -26,7 +26,7 @@ def read(tmp_path):
     return read
 
 
-def test_what_pip_freeze_prints_of_this_environment_is_its_lock(read):
+def test_pip_freeze_output_equals_the_lock_of_this_environment(read):
     freeze = [sys.executable, "-m", "uv", "--quiet", "pip", "freeze", "--python", sys.executable]
     frozen = read(subprocess.run(freeze, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout)
     here = locks.installed()
@@ -35,7 +35,7 @@ def test_what_pip_freeze_prints_of_this_environment_is_its_lock(read):
     assert here.lines["pytest-rlregress"].startswith("-e /")
 
 
-def test_what_a_resolver_writes_is_read(read):
+def test_reads_the_output_of_a_resolver(read):
     text = """
         # by uv
         --index-url https://example.org/simple
@@ -68,17 +68,17 @@ def test_an_editable_project_is_named_by_its_configuration(read, tmp_path):
         ("{}", "line 1: '{}': no requirement"),
     ],
 )
-def test_what_is_no_lock_is_refused_with_its_place(read, text, why):
+def test_rejects_a_line_that_is_not_exact_with_its_place(read, text, why):
     with pytest.raises(LockError, match=why):
         read(text)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_rejects_a_missing_file(tmp_path):
     with pytest.raises(LockError, match=r"none\.txt: cannot be read"):
         locks.read(tmp_path / "none.txt")
 
 
-def test_differences_are_the_packages_that_changed_came_or_went():
+def test_lists_changed_added_and_removed_packages():
     before, after = lock("a==1", "b==1", "c==1"), lock("a==1", "b==2", "d==1")
     assert locks.differences(before, after) == [
         PackageChange("b", "b==1", "b==2"),
@@ -88,7 +88,7 @@ def test_differences_are_the_packages_that_changed_came_or_went():
     assert [str(change) for change in locks.differences(before, after)] == ["b 1 -> 2", "c 1 -> none", "d none -> 1"]
 
 
-def test_a_digest_stands_for_the_set_and_not_for_its_order():
+def test_digest_ignores_the_order_of_packages():
     one, other = lock("a==1", "b==2"), lock("b==2", "a==1")
     assert one.digest == other.digest != one.having({"b": "b==3"}).digest
     assert one.having({"B": None, "c": "c==1"}) == lock("a==1", "c==1")
@@ -97,7 +97,7 @@ def test_a_digest_stands_for_the_set_and_not_for_its_order():
     assert one.version("c") is None
 
 
-def test_what_setuptools_brings_along_is_not_installed():
+def test_packages_vendored_by_setuptools_do_not_count():
     script = """
         from pytest_rlregress import stack
         from pytest_rlregress.commands.environments import requirements

@@ -67,7 +67,7 @@ def test_the_sitecustomize_of_the_environment_still_runs(recorded, tmp_path):
     assert code == 0
 
 
-def test_files_say_which_packages_are_needed(tmp_path):
+def test_imported_files_give_the_needed_packages(tmp_path):
     jinja2 = Path(metadata.distribution("jinja2").locate_file("jinja2"))
     files = {str(jinja2 / "loaders.py"), str(tmp_path / "tests/__init__.py"), str(Path(pytest.__file__))}
     assert find_providers(files) == {"jinja2"}  # verl has a folder "tests", too; pytest is everywhere
@@ -75,7 +75,7 @@ def test_files_say_which_packages_are_needed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_plain_test_is_run_and_one_that_says_what_it_needs_is_not(tmp_path, monkeypatch):
+def test_runs_only_plain_tests_to_find_their_needs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     body = """
         import pathlib, subprocess, sys

@@ -149,7 +149,7 @@ def runs(folder):
         return dict(zip(REQUESTS, pool.map(run, REQUESTS.values()), strict=True))
 
 
-def test_every_end_is_seen(runs, folder):
+def test_records_every_kind_of_outcome(runs, folder):
     found = runs["ends"]
     ends = {"passes": "passed", "fails": "failed", "crashes": "crashed", "after_it": "passed", "hangs": "hung"}
     ends |= {"skipped": "unavailable", "expected_to_fail": "failed", "teardown": "failed", "drawn[a]": "passed"}
@@ -168,7 +168,7 @@ def test_every_end_is_seen(runs, folder):
     assert not (folder / "records").exists(), "a trial isn't a night's run"
 
 
-def test_what_came_out_is_kept(runs):
+def test_keeps_exceptions_messages_and_frames(runs):
     found = {test.rpartition("::test_")[2]: one for test, one in runs["ends"].observations.items()}
     failed = found["fails"].outcome
     assert failed.exceptions[0] == "builtins.AssertionError"
@@ -191,7 +191,7 @@ def test_what_came_out_is_kept(runs):
     assert "could not import 'no_such_module_here'" in found["ends/test_skips.py"].outcome.message
 
 
-def test_a_failure_is_the_same_in_another_run(runs):
+def test_failure_is_recognised_in_another_run(runs):
     test, before = "ends/test_ends.py::test_fails", runs["ends"].observations
     assert failure_comparison.is_same_failure(runs["killed"].observations[test], before[test])
     assert not any(
@@ -199,7 +199,7 @@ def test_a_failure_is_the_same_in_another_run(runs):
     )
 
 
-def test_tests_of_a_shipped_scenario(runs):
+def test_runs_the_tests_of_a_shipped_scenario(runs):
     found = runs["scenario"]
     assert found.trouble == ""
     assert found.observations.keys() == {HELD, REPRODUCED}
@@ -224,16 +224,16 @@ def test_tests_of_a_shipped_scenario(runs):
         "stops": "pytest ran no test: KeyboardInterrupt: enough",
     }.items(),
 )
-def test_says_why_a_run_says_nothing(runs, request_, trouble):
+def test_names_the_reason_for_a_run_without_results(runs, request_, trouble):
     assert trouble in runs[request_].trouble
 
 
-def test_what_a_killed_run_has_seen_is_kept(runs):
+def test_keeps_the_results_of_a_killed_run(runs):
     seen = {test: one.verdict for test, one in runs["killed"].observations.items()}
     assert seen == {"ends/test_ends.py::test_fails": "failed", "killed/test_it.py::test_before": "passed"}
 
 
-def test_what_cannot_be_imported_stands_for_its_tests(runs):
+def test_unimportable_file_stands_for_its_tests(runs):
     found, missing = runs["one of two"], "No module named 'no_such_module_here'"
     assert failure_comparison.find_observation(found, "ends/test_no_import.py::test_it").outcome.message == missing
     state, reason = failure_comparison.compare_with_bad_end(
@@ -249,7 +249,7 @@ def test_what_cannot_be_imported_stands_for_its_tests(runs):
     assert conftest.outcome.message.startswith("cannot import name 'no_such_name' from 'json'")
 
 
-def test_bytecode_is_kept_in_the_environment_where_it_is_not_wanted_elsewhere(monkeypatch):
+def test_keeps_bytecode_in_the_environment(monkeypatch):
     binaries = Path("/an/environment/bin")
     monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
@@ -260,7 +260,7 @@ def test_bytecode_is_kept_in_the_environment_where_it_is_not_wanted_elsewhere(mo
     assert given["PYTHONPYCACHEPREFIX"] == "/an/environment/bytecode"
 
 
-def test_a_run_whose_command_is_gone_already_ends_at_once():
+def test_run_ends_at_once_if_its_parent_has_exited():
     code = "from pytest_rlregress.util.processes import end_with_parent as end; end(15, parent=1); print('lives on')"
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "")
@@ -298,7 +298,7 @@ def test_a_package_on_the_import_path_is_refused(tmp_path, monkeypatch):
     context.refuse_shadowed(["pytest"])
 
 
-def test_a_run_that_is_late_is_stopped(folder):
+def test_stops_a_run_at_its_time_limit(folder):
     said = []
     found = pytest_run.run_tests(PYTHON, TrialRequest(("ends/test_ends.py",)), timeout=0.3, say=said.append)
     assert found.trouble == "the run had no end after 0.3 s"
@@ -327,7 +327,7 @@ def test_it():
 """
 
 
-def test_nothing_is_left_of_a_run_that_is_stopped(folder):
+def test_stopped_run_leaves_nothing(folder):
     write(folder, {"waits/run.py": WATCHED, "waits/test_it.py": WAITS})
     started = {}
     for sent in (signal.SIGINT, signal.SIGKILL):
@@ -355,7 +355,7 @@ time.sleep(100)
 """
 
 
-def test_a_run_that_does_not_heed_is_killed_with_what_it_started(monkeypatch):
+def test_kills_an_unresponsive_run_with_its_children(monkeypatch):
     monkeypatch.setattr(pytest_run, "STOP_SECONDS", 0.2)
     monkeypatch.setattr(pytest_run, "_GONE_SECONDS", 0.2)
     with subprocess.Popen([PYTHON, "-c", STUBBORN], stdout=subprocess.PIPE) as process:
@@ -383,7 +383,7 @@ def wait_for(true):
         time.sleep(0.05)
 
 
-def test_what_tests_say_they_need(tmp_path, monkeypatch):
+def test_reads_the_needs_that_tests_declare(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     bodies = {

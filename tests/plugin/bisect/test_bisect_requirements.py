@@ -47,7 +47,7 @@ def site(tmp_path):
     return add
 
 
-def test_only_what_holds_here(site):
+def test_keeps_only_requirements_that_apply_here(site):
     site(
         "Tensor_Dict", "0.9", "numpy>=1 ; python_version >= '3'", "enum34 ; python_version < '3'", "rich ; extra == 'x'"
     )
@@ -75,7 +75,7 @@ def test_the_first_on_the_path_counts(site):
     assert site.requires("first", "second") == {"verl": ["ray"]}
 
 
-def test_a_line_that_is_no_requirement_and_one_from_a_url(site):
+def test_skips_an_invalid_requirement_and_reads_a_url(site):
     site("old", "1", "numpy (>1.x.*)", "torch @ https://example.org/torch;1.whl ; python_version >= '3'")
     assert site.requires() == {"old": ["torch@ https://example.org/torch;1.whl"]}
 
@@ -90,7 +90,7 @@ def here():
     return {canonicalize_name(one.metadata["Name"]): one.version for one in reversed(distributions)}
 
 
-def test_what_this_environment_breaks_is_what_uv_says_too(asked_here):
+def test_finds_the_same_broken_requirements_as_uv(asked_here):
     from uv import find_uv_bin
 
     command = [find_uv_bin(), "pip", "check", "--offline", "--python", sys.executable]
@@ -103,7 +103,7 @@ def test_what_this_environment_breaks_is_what_uv_says_too(asked_here):
     } == expected
 
 
-def test_what_is_missing_or_has_another_version_is_broken():
+def test_missing_package_or_other_version_breaks_a_requirement():
     asked = asking(
         vllm=["torch==2.13.0", "torchvision", "numpy<2", "ray>=2", "mine>=7"],
         ray=["click>=8"],
@@ -113,14 +113,14 @@ def test_what_is_missing_or_has_another_version_is_broken():
     assert texts(requirements.find_unmet(versions, asked)) == {"vllm": ["numpy<2", "torchvision"], "ray": ["click>=8"]}
 
 
-def test_the_closure():
+def test_follows_dependencies_to_their_end():
     asked = asking(trl=["Accelerate", "missing"], accelerate=["torch"], torch=["trl"], numpy=[], ray=["numpy"])
     assert requirements.find_dependencies(["trl"], asked) == {"trl", "accelerate", "torch"}
     assert requirements.find_dependencies(["Ray", "absent"], asked) == {"ray", "numpy"}
     assert requirements.find_dependencies([], asked) == set()
 
 
-def test_the_closure_in_this_environment_misses_nothing(asked_here):
+def test_dependencies_in_this_environment_are_complete(asked_here):
     found = requirements.find_dependencies(["transformers"], asked_here)
     assert {"transformers", "tokenizers", "huggingface-hub", "numpy"} <= found < set(asked_here)
     there = {name: version for name, version in here().items() if name in found}
@@ -182,7 +182,7 @@ def unions(names):
 
 @settings(EXAMPLES, max_examples=300)
 @given(ends())
-def test_the_units_are_exactly_what_can_be_moved(ends):
+def test_units_are_exactly_the_sets_that_can_move(ends):
     """Moving whole units with what they need is all that is valid, and whatever is valid can be moved so."""
     order, needs, members = requirements.group_changes(ends.changes, ends.old, ends.new)
     changed = sorted(change.name for change in ends.changes)
@@ -195,7 +195,7 @@ def test_the_units_are_exactly_what_can_be_moved(ends):
     assert movable == {moved for moved in unions(changed) if ends.valid(moved)}
 
 
-def test_packages_that_hold_each_other_are_one_unit():
+def test_packages_that_require_each_other_are_one_unit():
     old = {"transformers": "4.57", "huggingface-hub": "0.36", "tokenizers": "0.22", "rich": "13", "trl": "0.9"}
     new = {"transformers": "5.0", "huggingface-hub": "1.0", "tokenizers": "0.23", "rich": "14", "trl": "1.0"}
     before = asking(transformers=["huggingface_hub<1", "tokenizers>=0.22"], trl=["transformers<5"])
@@ -213,7 +213,7 @@ def test_packages_that_hold_each_other_are_one_unit():
     }
 
 
-def test_packages_that_come_and_go():
+def test_groups_added_and_removed_packages():
     old, new = {"engine": "1", "six": "1"}, {"engine": "2", "kernels": "1"}
     found = requirements.group_changes(
         [PackageChange("engine", "1", "2"), PackageChange("kernels", None, "1"), PackageChange("six", "1", None)],
@@ -228,7 +228,7 @@ def test_packages_that_come_and_go():
     }
 
 
-def test_what_comes_from_a_folder_may_be_any_version():
+def test_package_from_a_folder_may_be_any_version():
     changes = [PackageChange("trainer", "-e /old", "-e /new"), PackageChange("torch", "torch==2", "torch==3")]
     old, new = {"trainer": "-e /old", "torch": "2"}, {"trainer": "-e /new", "torch": "3"}
     found = requirements.group_changes(

@@ -211,7 +211,7 @@ def test_finds_the_commit_with_real_runs_and_leaves_the_checkout_alone(bisect, r
     assert '+  "numpy>=2",' in details["requirements changed"]
 
 
-def test_finds_the_commit_of_code_that_is_found_by_its_ini_file_only(bisect, tmp_path):
+def test_finds_the_commit_of_code_on_the_ini_pythonpath(bisect, tmp_path):
     repo = tmp_path / "lab"
     (repo / "mylab").mkdir(parents=True)
     _git("init", "-q", str(repo))
@@ -225,7 +225,7 @@ def test_finds_the_commit_of_code_that_is_found_by_its_ini_file_only(bisect, tmp
     assert (found.last_good.title, found.first_bad.title) == ("Commit 1", "Commit 2")
 
 
-def test_an_interrupted_bisect_goes_on(quick, repository, monkeypatch):
+def test_resumes_an_interrupted_bisect(quick, repository, monkeypatch):
     def interrupted(*arguments, **more):
         if len(quick.tried) == 2:
             raise KeyboardInterrupt
@@ -252,7 +252,7 @@ def test_skips_a_commit_that_cannot_be_installed(quick, repository, capsys):
     assert re.search(r"tinylib \w{12}: unknown \(.*backend_of_tomorrow", capsys.readouterr().err)
 
 
-def test_what_cannot_be_tested_between_them_narrows_to_a_set(quick, repository):
+def test_untestable_commits_narrow_the_answer_to_a_set(quick, repository):
     (culprit,) = quick(repository, "13..9").culprits  # the bad end is the older one: which commit repaired it?
     assert (culprit.last_good.title, culprit.first_bad.title, culprit.repaired) == ("Commit 13", "Commit 11", True)
     (between,) = culprit.between
@@ -264,7 +264,7 @@ def test_what_cannot_be_tested_between_them_narrows_to_a_set(quick, repository):
     )
 
 
-def test_what_is_imported_from_elsewhere_says_nothing_about_a_commit(quick, repository, monkeypatch):
+def test_rejects_code_imported_from_outside_the_checkout(quick, repository, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(repository / "src"))
     why = quick(repository, "7..8").not_found
     assert why.kind == "untested end"
@@ -283,12 +283,12 @@ def test_what_is_imported_from_elsewhere_says_nothing_about_a_commit(quick, repo
         ("side..9", r"on two branches, which come from \w{12}\. If .* ask with \w{12}\.\.9$"),
     ],
 )
-def test_bad_revisions_are_told(repository, spec, reason):
+def test_rejects_bad_revisions(repository, spec, reason):
     with pytest.raises(RequestError, match=reason):
         find_commits(repository, spec)
 
 
-def test_a_bad_checkout_is_told(repository, tmp_path, monkeypatch):
+def test_rejects_a_bad_checkout(repository, tmp_path, monkeypatch):
     with pytest.raises(RequestError, match=r"--repo .*/missing: no such folder"):
         find_commits(tmp_path / "missing", "7..8")
     with pytest.raises(RequestError, match=r"no git checkout .*not a git repository"):
@@ -302,7 +302,7 @@ def test_a_bad_checkout_is_told(repository, tmp_path, monkeypatch):
         find_commits(repository, "7..8")
 
 
-def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_path):
+def test_removes_only_the_worktree_of_a_killed_bisect(repository, tmp_path):
     theirs = tmp_path / "on a drive that is not mounted"
     _git("-C", str(repository), "worktree", "add", "-q", "--detach", str(theirs), "1")
     theirs.rename(tmp_path / "away")
@@ -328,12 +328,12 @@ def test_what_a_killed_bisect_left_is_removed_and_nothing_else(repository, tmp_p
     _git("-C", str(repository), "worktree", "prune")
 
 
-def test_a_hook_s_repository_is_not_taken_for_the_checkout(repository, tmp_path, monkeypatch):
+def test_ignores_the_git_variables_of_a_hook(repository, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_DIR", str(tmp_path))
     assert find_commits(repository, "7..8")[0] == repository
 
 
-def test_nothing_of_a_run_is_taken_for_another_commit_s(repository, tmp_path):
+def test_checking_out_a_commit_removes_files_of_the_previous_one(repository, tmp_path):
     with open_worktree(repository, tmp_path, "7") as path:
         bytecode = path / "src/tinylib/__pycache__/__init__.cpython-311.pyc"
         for file in (bytecode, path / "left/behind.txt"):
@@ -346,7 +346,7 @@ def test_nothing_of_a_run_is_taken_for_another_commit_s(repository, tmp_path):
         assert git.git(path, "status", "--short") == ""
 
 
-def test_what_is_in_the_checkout_is_taken_from_the_worktree(repository, tmp_path):
+def test_packages_of_the_checkout_come_from_the_worktree(repository, tmp_path):
     built, environment = [], SimpleNamespace(python=PYTHON, reused=False)
     environments = SimpleNamespace(build=lambda lock: built.append(lock) or environment)
     lines = {"tinylib": "tinylib==1", "sibling": f"-e {repository / 'sibling'}", "other": f"-e {tmp_path}"}

@@ -44,7 +44,7 @@ def read(path):
         return list(opened.trials.values())
 
 
-def test_what_was_added_is_there_again_in_its_order(path):
+def test_reads_trials_in_the_order_they_were_added(path):
     write(path, TRIED)
     write(path, OTHER)
     assert read(path) == [TRIED, OTHER]
@@ -66,14 +66,14 @@ trials = st.builds(Trial, texts, locks, st.lists(runs, max_size=2).map(tuple), s
 
 @settings(EXAMPLES, max_examples=40)
 @given(st.lists(trials, max_size=2, unique_by=lambda one: one.label))
-def test_any_trial_is_read_as_it_was_written(tmp_path_factory, drawn):
+def test_any_trial_survives_a_round_trip(tmp_path_factory, drawn):
     path = tmp_path_factory.mktemp("any")
     write(path, *drawn)
     assert read(path) == drawn
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"label": 1}', '{"label": "x", "runs": [{"record": {}}]}', "{"])
-def test_a_damaged_file_is_passed_over(path, content):
+def test_skips_a_damaged_file(path, content):
     write(path, TRIED, OTHER)
     (path / "00000.json").write_text(content)
     assert read(path) == [OTHER]
@@ -81,7 +81,7 @@ def test_a_damaged_file_is_passed_over(path, content):
     assert read(path) == [OTHER, TRIED]
 
 
-def test_two_at_once_are_refused_until_the_first_ends(path):
+def test_rejects_a_second_command_until_the_first_ends(path):
     with TrialFolder.open(path) as first:
         first.add(TRIED)
         for fresh in (False, True):
@@ -103,7 +103,7 @@ with TrialFolder.open(Path(sys.argv[1])) as opened:
 """
 
 
-def test_one_that_was_killed_lets_go_even_where_its_children_live_on(path):
+def test_killed_command_releases_the_folder_while_its_children_live(path):
     with subprocess.Popen([sys.executable, "-c", _HOLDER, str(path)], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         child = int(holder.stdout.readline())

@@ -137,7 +137,7 @@ def environments(bench):
     return {path: path.read_text() for path in bench.cache.glob("environments/*/rlregress-complete")}
 
 
-def test_safe_and_a_workaround_may_go(bench):
+def test_safe_upgrade_names_a_removable_workaround(bench):
     rc, out, said, answer = bench.ask("tool==2", *MINE, "--output=safe.txt")
     assert rc == 0, out + said
     assert out.startswith("Safe, and 1 workaround can be removed: tool-fails (1 package moves, 3 tests unchanged).")
@@ -153,7 +153,7 @@ def test_safe_and_a_workaround_may_go(bench):
     assert "[1]" not in said
 
 
-def test_not_safe_and_what_keeps_it_from_being(bench):
+def test_unsafe_upgrade_names_the_regressed_test(bench):
     rc, out, said, answer = bench.ask("late==2", "thing==2", *MINE, "--output=unsafe.txt")
     assert rc == 1, out + said
     assert out.startswith("Not safe: thing-slips regressed; --stepwise finds the largest safe set.")
@@ -162,7 +162,7 @@ def test_not_safe_and_what_keeps_it_from_being(bench):
     assert not (bench.folder / "unsafe.txt").exists()
 
 
-def test_the_largest_safe_set_and_the_verdict_that_keeps_each_of_the_others_out(bench):
+def test_finds_the_largest_safe_set_and_why_others_are_left_out(bench):
     bench.folder.joinpath("mine.txt").write_text("thing<3  # mine\nsitecustomize==1\nwandb<2\n")
     words = ("--all", "--stepwise", "--requirements=mine.txt", "--output=largest.txt", *MINE)
     rc, out, said, answer = bench.ask(*words)
@@ -183,7 +183,7 @@ def test_the_largest_safe_set_and_the_verdict_that_keeps_each_of_the_others_out(
 
 
 @pytest.mark.nightly
-def test_what_moves_along_with_an_upgrade_that_is_left_out_is_left_out_with_it(bench):
+def test_dependencies_of_a_left_out_upgrade_are_left_out(bench):
     bench.folder.joinpath("below.txt").write_text("thing<3\n")
     rc, out, said, answer = bench.ask("late==2", "tool==2", "--stepwise", "--requirements=below.txt", *MINE)
     assert rc == 1, out + said
@@ -195,7 +195,7 @@ def test_what_moves_along_with_an_upgrade_that_is_left_out_is_left_out_with_it(b
     assert len(answer["tried"]) == len({one["label"] for one in answer["tried"]}) <= 4
 
 
-def test_lost_coverage_is_no_regression_and_what_is_bad_already_comes_first(bench):
+def test_lost_coverage_is_not_a_regression_and_known_failures_lead(bench):
     rc, out, said, answer = bench.ask("thing", "test_own.py", *MINE)
     assert rc == 0, out + said
     assert answer["asked_for"] == ["thing 1 -> 3"]
@@ -207,7 +207,7 @@ def test_lost_coverage_is_no_regression_and_what_is_bad_already_comes_first(benc
 
 
 @pytest.mark.nightly
-def test_a_component_that_does_not_work_there_is_named_and_not_safe(bench):
+def test_component_broken_by_the_upgrade_is_named_and_unsafe(bench):
     rc, out, said, _ = bench.ask("wandb==2", "log", "--scenarios=mine")
     assert rc == 1, out + said
     assert "undefined symbol" in out
@@ -215,7 +215,7 @@ def test_a_component_that_does_not_work_there_is_named_and_not_safe(bench):
 
 
 @pytest.mark.nightly
-def test_an_environment_in_which_pytest_does_not_start_answers_nothing(bench):
+def test_environment_where_pytest_does_not_start_gives_no_answer(bench):
     rc, out, said, _ = bench.ask("sitecustomize==2", *MINE)
     assert (rc, out) == (2, ""), out + said
     assert "the tests cannot be run with the upgrade: pytest ended with exit code 9" in said
@@ -226,7 +226,7 @@ def test_an_environment_in_which_pytest_does_not_start_answers_nothing(bench):
     assert answer["safe_set"]["kept"] == ["tool 1 -> 2"]
 
 
-def test_what_changes_nothing_is_safe_and_nothing_is_run(bench):
+def test_upgrade_that_changes_nothing_is_safe_without_a_run(bench):
     rc, out, said, answer = bench.ask("tool==1", *MINE)
     assert (rc, out) == (0, "Nothing would change: what tool==1 mine asks for is what is installed.\n"), said
     assert answer["tried"] == []
@@ -251,7 +251,7 @@ def test_what_changes_nothing_is_safe_and_nothing_is_run(bench):
         ),
     ],
 )
-def test_what_cannot_be_resolved_is_one_sentence_that_says_who_forbids_it(bench, words, said_last):
+def test_conflict_is_one_sentence_that_names_the_forbidding_package(bench, words, said_last):
     (bench.folder / "pins.txt").write_text("# of mine\ntool<1.5\n")
     kept = environments(bench)
     rc, _, said, _ = bench.ask(*words, *MINE)
@@ -260,13 +260,13 @@ def test_what_cannot_be_resolved_is_one_sentence_that_says_who_forbids_it(bench,
     assert environments(bench) == kept
 
 
-def test_a_package_whose_newest_release_is_forbidden_stays(bench):
+def test_package_stays_if_its_newest_release_is_forbidden(bench):
     rc, out, said, answer = bench.ask("free", *MINE)
     assert (rc, answer["tried"]) == (0, []), said
     assert out == "free stays at 1: 2 cannot be installed here: cap 1 requires free<2.\nNothing would change.\n"
 
 
-def test_what_takes_a_trainer_back_is_not_called_safe(bench):
+def test_downgrading_a_trainer_is_not_safe(bench):
     words = ("wide==2", "--may-downgrade=trl", "mine/tool_fails/test_tool.py", "--scenarios=mine", "--output=back.txt")
     rc, out, said, answer = bench.ask(*words)
     assert (rc, answer["safe"]) == (1, False), out + said
@@ -285,7 +285,7 @@ def test_a_documented_failure_may_be_named_beside_a_file(bench):
     }
 
 
-def test_a_package_goes_back_where_that_is_allowed(bench):
+def test_downgrades_a_package_if_allowed(bench):
     rc, out, said, answer = bench.ask(
         "free==2", "--may-downgrade=cap", "mine/tool_fails/test_tool.py", "--scenarios=mine"
     )
@@ -318,7 +318,7 @@ def test_a_package_goes_back_where_that_is_allowed(bench):
         (["tool", "test_own.py::test_gone"], "the tests cannot be run here: no such test here"),
     ],
 )
-def test_what_cannot_be_asked_is_said_in_a_sentence(bench, words, why):
+def test_rejects_a_wrong_request_in_one_sentence(bench, words, why):
     (bench.folder / "twice.txt").write_text("tool>1\ntool<=1\n")
     (bench.folder / "broken.txt").write_text("tool<9\ntwo words\n")
     rc, out, said, _ = bench.ask(*words)
@@ -338,7 +338,7 @@ def test_tests_may_follow_two_dashes(bench, monkeypatch, capsys):
 
 
 @pytest.mark.nightly
-def test_without_a_network_it_is_said(bench):
+def test_names_an_unreachable_index(bench):
     away = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_FIND_LINKS": ""}
     command = [bench.path / "bin/rlregress", "upgrade", "tool==2", *MINE, f"--cache-dir={bench.cache}"]
     asked = subprocess.run(
@@ -350,7 +350,7 @@ def test_without_a_network_it_is_said(bench):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("stage", ["would move", "running the tests", "[1]"])
-def test_interrupted_and_gone_on_with(bench, stage):
+def test_resumes_after_an_interrupt(bench, stage):
     version, other = {"would move": ("2", "1"), "running the tests": ("2", "2"), "[1]": ("3", "1")}[stage]
     words = ("late==1", f"thing=={version}", f"free=={other}", "--may-downgrade=cap", "tool==2", *MINE)
     process = bench.start(*words)

@@ -136,7 +136,7 @@ def test_output_of_both_streams_is_shown_in_the_order_it_was_written(run):
 
 
 @pytest.mark.parametrize("option", ["-s", "--capture=tee-sys"])
-def test_output_is_shown_at_once_and_still_read(run, short_column, option):
+def test_output_is_shown_live_and_still_captured(run, short_column, option):
     body = """
         import pytest
         @pytest.mark.reproduces("short-column")

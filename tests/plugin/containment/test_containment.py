@@ -115,7 +115,7 @@ def test_full_disk_where_tests_write(run, tmp_path, temporary):
         subprocess.run(["umount", temporary], check=True)
 
 
-def test_the_wait_for_a_turn_is_not_in_the_limit(run):
+def test_waiting_for_a_turn_does_not_count_against_the_limit(run):
     body = """
         import time, pytest
         from pytest_rlregress.containment.worker import wait_for_turn
@@ -159,7 +159,7 @@ def test_fourth(engine): assert engine == os.getpid()
 """
 
 
-def test_group_shares_a_child_until_one_of_it_dies(run, pytester):
+def test_group_shares_a_child_until_one_test_dies(run, pytester):
     result = run(GROUP)
     result.assert_outcomes(passed=4, failed=1)
     assert len(list(pytester.path.glob("up-*"))) == 2, "one engine before the crash and one after it"
@@ -167,7 +167,7 @@ def test_group_shares_a_child_until_one_of_it_dies(run, pytester):
 
 
 @needs.stack
-def test_folder_is_one_workers_under_xdist(pytester, run):
+def test_each_folder_runs_in_one_xdist_worker(pytester, run):
     group = GROUP.replace("os.abort()", "pass").replace('isolated(group="engine")', 'needs("pydantic")')
     for folder in ("one", "two"):
         pytester.mkpydir(folder).joinpath("test_it.py").write_text(group)
@@ -200,7 +200,7 @@ def test_in_process_fixtures_live_on_between_contained_tests_that_leave_nothing(
 
 
 @needs.stack
-def test_environment_and_fresh_interpreter(run):
+def test_isolated_test_gets_its_environment_in_a_fresh_interpreter(run):
     result = run(
         """
         import os, sys, pytest
@@ -225,7 +225,7 @@ def test_environment_and_fresh_interpreter(run):
     result.assert_outcomes(passed=3)
 
 
-def test_what_was_left_is_told_though_a_failing_teardown_removes_it(run):
+def test_leftovers_are_reported_even_if_a_failing_teardown_removes_them(run):
     result = run(
         """
         import shutil, time, pytest
@@ -251,7 +251,7 @@ def test_what_was_left_is_told_though_a_failing_teardown_removes_it(run):
     result.stdout.fnmatch_lines(["*worker*4711*SIGFPE*"])
 
 
-def test_files_of_the_user_that_are_named_as_modules_of_python(pytester):
+def test_user_files_named_like_python_modules_do_no_harm(pytester):
     theirs = "raise SystemExit('not the one you want')"
     pytester.makepyfile(json=theirs, test_it="import pytest\n@pytest.mark.isolated\ndef test_passes(): pass")
     # As a command and without a path: else pytest itself looks into the current folder first.
@@ -279,7 +279,7 @@ def pytest_runtest_protocol(item):
 """
 
 
-def test_what_a_conftest_does_to_options_and_to_tests_is_no_internal_error(run):
+def test_conftest_that_changes_options_or_tests_causes_no_internal_error(run):
     body = "import pytest\npytestmark = pytest.mark.isolated(group='g')\n"
     result = run(
         {
@@ -292,13 +292,13 @@ def test_what_a_conftest_does_to_options_and_to_tests_is_no_internal_error(run):
     result.stdout.fnmatch_lines(["*no report of this test: a hook of a plugin or a conftest.py took it over*"])
 
 
-def test_sigterm_after_the_session_is_the_callers(pytester):
+def test_sigterm_after_the_session_reaches_the_caller(pytester):
     pytester.makepyfile(test_it=NEIGHBOUR)
     code = "import os, pytest, signal; pytest.main(['-q', 'test_it.py']); os.kill(os.getpid(), signal.SIGTERM)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == -signal.SIGTERM
 
 
-def test_a_signal_is_never_sent_to_a_process_that_was_collected(monkeypatch, temporary):
+def test_never_signals_a_collected_process(monkeypatch, temporary):
     server = WarmServer((), os.environ, temporary / "server")
     order = Order(options={}, files=(), folder="/nowhere", environment={}, workerinput={}, markers=())
     child = server.fork(order, temporary / "log", echo=False)  # ends at once: there is no such folder
@@ -329,7 +329,7 @@ WarmServer.fork = fork_after_a_kill
 """
 
 
-def test_another_warm_server_is_started_for_one_that_is_killed_at_the_last_moment(run):
+def test_restarts_a_warm_server_killed_at_the_last_moment(run):
     run({"conftest": KILLS_THE_SERVER, "test_it": NEIGHBOUR}).assert_outcomes(passed=1)
 
 
@@ -371,7 +371,7 @@ def test_stall(watch_log, tmp_path):
 """
 
 
-def test_the_end_of_a_supervisor_is_heard_though_a_signal_came_too_late(tmp_path):
+def test_notices_the_end_of_a_supervisor_after_a_late_signal(tmp_path):
     ours, channel = socket.socketpair()
     status, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     order = Order(options={}, files=(), folder="/", environment={}, workerinput={}, markers=())
@@ -384,7 +384,7 @@ def test_the_end_of_a_supervisor_is_heard_though_a_signal_came_too_late(tmp_path
         assert child.close() == (7,)
 
 
-def test_limits_on_memory_and_stalls(run, monkeypatch):
+def test_enforces_limits_on_memory_and_stalls(run, monkeypatch):
     monkeypatch.setenv("RLREGRESS_STALL", "1")
     result = run(LIMITED, "--rl-memory=200MiB")
     result.assert_outcomes(failed=2, passed=1)

@@ -176,7 +176,7 @@ def matrix(request, runs):
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault_is_told_of_the_right_test(matrix, name):
+def test_fault_is_reported_for_the_right_test(matrix, name):
     tag, text = matrix.of(f"test_{name}")
     _, expected, words = FAULTS[name]
     assert tag == expected, text
@@ -192,13 +192,13 @@ def test_fault_is_told_of_the_right_test(matrix, name):
         ("memory_of_a_child", "failure", "its limit is 0.195 GiB"),
     ],
 )
-def test_fault_in_a_phase(matrix, name, tag, words):
+def test_fault_is_reported_in_its_phase(matrix, name, tag, words):
     assert matrix.of(f"test_{name}")[0] == tag
     assert words in matrix.of(f"test_{name}")[1]
 
 
 @pytest.mark.parametrize(("name", "words"), [("dies", "SIGSEGV"), ("fails", "no_such_module")])
-def test_fault_at_import_is_told_of_the_file(matrix, name, words):
+def test_fault_at_import_is_reported_for_the_file(matrix, name, words):
     told = [text for key, tags in matrix.cases.items() if f"test_import_{name}" in key for _, text in tags]
     assert told, sorted(matrix.cases)
     assert words in told[0]
@@ -211,7 +211,7 @@ def test_stalled_engine_ends_the_test_within_five_seconds_of_its_error(matrix):
     assert 4 <= float(re.findall(r"after ([\d.]+)", text)[-1]) < 5
 
 
-def test_all_others_ran(matrix):
+def test_tests_beside_a_fault_pass(matrix):
     files = [*FAULTS, "setup", "teardown", "memory", "memory_of_a_child"]
     ended = {
         (name, test): matrix.of(f"test_{name}", test)[0] for name in files for test in ("test_before", "test_after")
@@ -219,7 +219,7 @@ def test_all_others_ran(matrix):
     assert set(ended.values()) == {"passed"}, ended
 
 
-def test_survivor_would_be_seen():
+def test_check_notices_a_surviving_process():
     mark = uuid.uuid4().hex
     survivor = subprocess.Popen(["sleep", "60"], env={MARK: mark}, start_new_session=True)
     try:
@@ -233,7 +233,7 @@ def test_survivor_would_be_seen():
     assert not marked(mark)
 
 
-def test_litter_would_be_seen():
+def test_check_notices_left_shared_memory():
     """Shared memory counts as soon as no process has it mapped."""
     memory = shared_memory.SharedMemory(create=True, size=4096)
     try:
@@ -244,17 +244,17 @@ def test_litter_would_be_seen():
         memory.unlink()
 
 
-def test_nothing_survives(matrix):
+def test_faults_leave_no_process_and_no_files(matrix):
     assert not matrix.survivors
     assert not matrix.leftovers
 
 
-def test_run_fails(matrix):
+def test_run_with_faults_fails(matrix):
     assert matrix.returncode == pytest.ExitCode.TESTS_FAILED, matrix.output[-3000:]
 
 
 @pytest.mark.parametrize("name", [name for name, (_, _, words) in FAULTS.items() if "no end after 2 s" in words])
-def test_what_hangs_is_ended_soon_after_its_limit(matrix, name):
+def test_hanging_test_ends_soon_after_its_limit(matrix, name):
     assert 2 <= matrix.took[f"test_{name}::test_fault"] < 10
 
 

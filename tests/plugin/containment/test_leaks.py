@@ -32,7 +32,7 @@ leaks._NOBODYS_SECONDS = 0.2
 """
 
 
-def test_what_leaves_nothing_passes(judged, shared_memory):
+def test_that_cleans_up_passes(judged, shared_memory):
     result = judged(
         f"""
         import multiprocessing, socket
@@ -64,7 +64,7 @@ def test_what_leaves_nothing_passes(judged, shared_memory):
     result.assert_outcomes(passed=3)
 
 
-def test_processes_are_named(judged):
+def test_names_leaked_processes(judged):
     result = judged(
         """
         import multiprocessing, time
@@ -119,7 +119,7 @@ def test_daemon_in_its_own_session_is_found(judged):
     result.stdout.fnmatch_lines(["leaked 1 process: *time.sleep(95)*"])
 
 
-def test_parent_with_other_descendants_is_no_reaper(judged):
+def test_parent_with_other_descendants_is_not_a_reaper(judged):
     neighbour = "import subprocess; subprocess.run(['sh', '-c', 'sleep 3 &'])"  # a new child of the reaper
     judged(
         f"""
@@ -133,7 +133,7 @@ def test_parent_with_other_descendants_is_no_reaper(judged):
     ).assert_outcomes(passed=2, errors=1)
 
 
-def test_only_a_test_that_passed_is_judged(judged):
+def test_only_passing_tests_are_checked_for_leaks(judged):
     result = judged(
         """
         def leak():
@@ -209,7 +209,7 @@ def test_fixture_of_a_wider_scope_keeps_what_it_made(judged):
     result.assert_outcomes(passed=4)
 
 
-def test_fixture_of_a_wider_scope_is_blamed_once_it_ended(judged, shared_memory):
+def test_fixture_of_a_wider_scope_is_blamed_after_it_ended(judged, shared_memory):
     result = judged(
         f"""
         @pytest.fixture(scope="session")
@@ -253,7 +253,7 @@ def test_fixture_of_a_wider_scope_is_blamed_once_it_ended(judged, shared_memory)
     )
 
 
-def test_descriptors_are_counted_by_what_they_are(judged):
+def test_counts_descriptors_by_kind(judged):
     result = judged(
         f"""
         import socket
@@ -279,7 +279,7 @@ def test_descriptors_are_counted_by_what_they_are(judged):
     )
 
 
-def test_shared_memory_that_may_be_ours(judged, shared_memory):
+def test_shared_memory_that_may_be_ours_is_blamed(judged, shared_memory):
     result = judged(
         f"""
         KEPT = []

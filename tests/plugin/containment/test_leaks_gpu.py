@@ -43,7 +43,7 @@ class FakeNvml(Cards):
         return [types.SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in held]
 
 
-def test_the_fake_has_the_functions_of_nvidia_ml_py():
+def test_fake_has_the_functions_of_nvidia_ml_py():
     for name, function in vars(FakeNvml).items():
         if name.startswith("nvml"):
             expected = inspect.signature(getattr(pynvml, name)).parameters.values()
@@ -125,7 +125,7 @@ def test_gpu_memory_that_stays_is_blamed(judged):
     )
 
 
-def test_gpu_memory_is_given_time_to_come_back(judged):
+def test_waits_for_gpu_memory_to_be_freed(judged):
     judged(
         """
         import threading
@@ -139,7 +139,7 @@ def test_gpu_memory_is_given_time_to_come_back(judged):
 
 
 @pytest.mark.parametrize("given_back", [8000, 6000])
-def test_gpu_memory_of_a_fixture_is_the_fixtures(judged, given_back):
+def test_gpu_memory_of_a_fixture_belongs_to_the_fixture(judged, given_back):
     result = judged(
         f"""
         @pytest.fixture(scope="session")
@@ -166,7 +166,7 @@ def test_gpu_memory_of_a_fixture_is_the_fixtures(judged, given_back):
         )
 
 
-def test_gpu_memory_where_process_ids_are_hidden(judged):
+def test_blames_gpu_memory_if_process_ids_are_hidden(judged):
     result = judged(
         """
         def test_first_use_creates_a_context(gpu, context):
@@ -199,7 +199,7 @@ def test_gpu_memory_of_a_leaked_process_is_named(judged):
     result.stdout.fnmatch_lines(["leaked 1 process: * sleep 89 (512 MiB on GPU 0)"])
 
 
-def test_descriptors_of_a_first_context_are_no_leak(judged):
+def test_descriptors_of_a_first_context_are_not_a_leak(judged):
     result = judged(
         """
         EVENTS = []
@@ -239,7 +239,7 @@ def driver(monkeypatch):
     assert fake.open == 0
 
 
-def test_memory_of_dead_processes_is_waited_for(driver):
+def test_waits_for_the_memory_of_dead_processes(driver):
     driver.held = [{5: 10, 4_000_000: 20}, {4_000_001: 3 * MIB}]
     begun = time.monotonic()
     assert gpu_memory.wait_for_gpu_memory([6], seconds=30) == []
@@ -250,7 +250,7 @@ def test_memory_of_dead_processes_is_waited_for(driver):
     assert gpu_memory.wait_for_gpu_memory([4_000_000], seconds=30) == []
 
 
-def test_where_no_process_is_listed_memory_is_waited_for_until_it_stands_still(driver):
+def test_without_listed_processes_waits_until_memory_is_stable(driver):
     driver.pids_are_shown = False
     driver.held = [{4_000_000: 3 * MIB}, {}]
     falls = [threading.Timer(0.1 * step, driver.held[0].update, [{4_000_000: (3 - step) * MIB}]) for step in (1, 2, 3)]
@@ -262,13 +262,13 @@ def test_where_no_process_is_listed_memory_is_waited_for_until_it_stands_still(d
     assert time.monotonic() - begun < 5
 
 
-def test_nothing_is_waited_for_without_a_driver(monkeypatch):
+def test_does_not_wait_without_a_driver(monkeypatch):
     monkeypatch.setattr(gpu_memory, "_NVIDIA", Path("/nonexistent"))
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu_memory.wait_for_gpu_memory([os.getpid()], seconds=30) == []
 
 
-def test_without_nvidia_ml_py_there_is_nothing_to_look_at(monkeypatch, tmp_path):
+def test_without_nvidia_ml_py_opens_no_driver(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu_memory, "_NVIDIA", tmp_path)  # a driver is there
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu_memory.open_nvml(visible_only=True) == (None, [])

@@ -81,7 +81,7 @@ def test_folder_leaves_room_for_the_sockets_of_ray(temporary):
     assert not list(temporary.iterdir())
 
 
-def test_folder_of_a_killed_run_goes_and_of_a_living_one_stays(start, temporary):
+def test_removes_the_folder_of_a_killed_run_but_not_of_a_living_one(start, temporary):
     killed, gone = start(HOLDS_A_FOLDER)
     _, living = start(HOLDS_A_FOLDER)
     other = temporary / "rl-other"
@@ -98,7 +98,7 @@ def test_folder_of_a_killed_run_goes_and_of_a_living_one_stays(start, temporary)
     mine.remove()
 
 
-def test_folder_of_somebody_else_stays(temporary, monkeypatch):
+def test_keeps_the_folder_of_another_user(temporary, monkeypatch):
     folder = temporary / "rlr-somebody"
     folder.mkdir()
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
@@ -119,7 +119,7 @@ def make_folders(count, results):
     results.put(lost)
 
 
-def test_runs_that_start_and_sweep_at_once_do_not_take_each_others_folder(temporary):
+def test_concurrent_runs_keep_each_others_folders(temporary):
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     makers = [context.Process(target=make_folders, args=(200, results)) for _ in range(4)]
@@ -135,7 +135,7 @@ def test_runs_that_start_and_sweep_at_once_do_not_take_each_others_folder(tempor
 
 
 @pytest.mark.parametrize("how", ["open", "mapped"])
-def test_what_a_descendant_made_goes_when_nobody_has_it_any_more(start, entry, how):
+def test_removes_shared_memory_of_a_descendant_after_its_last_use(start, entry, how):
     watch = leftovers.SharedMemoryWatch()
     path = entry()
     assert select.select(watch.sources(), [], [], 1)[0], "told of nothing"
@@ -150,7 +150,7 @@ def test_what_a_descendant_made_goes_when_nobody_has_it_any_more(start, entry, h
     assert not select.select(watch.sources(), [], [], 0)[0], "told of the same twice"
 
 
-def test_what_others_made_stays(start, entry, monkeypatch):
+def test_keeps_shared_memory_of_other_processes(start, entry, monkeypatch):
     watch = leftovers.SharedMemoryWatch()
     nobodys, anothers = entry(), entry()
     with monkeypatch.context() as patch:
@@ -164,7 +164,7 @@ def test_what_others_made_stays(start, entry, monkeypatch):
     assert anothers.exists()
 
 
-def test_entry_from_before_stays(start, entry):
+def test_keeps_shared_memory_from_before_the_run(start, entry):
     path = entry()
     watch = leftovers.SharedMemoryWatch()
     entry()
@@ -176,7 +176,7 @@ def test_entry_from_before_stays(start, entry):
     assert path.exists()
 
 
-def test_entry_that_was_made_anew_is_another_one(entry):
+def test_recreated_entry_counts_as_new(entry):
     path = entry()
     before = shared_memory.files()
     entry()  # else the file system may hand out the number of the removed file again
@@ -185,7 +185,7 @@ def test_entry_that_was_made_anew_is_another_one(entry):
     assert path.name in {entry.name for entry in shared_memory.files() - before}
 
 
-def test_entry_of_somebody_else_does_not_count(entry):
+def test_ignores_entries_of_another_user(entry):
     path = entry()
     with suppress(PermissionError):
         os.chown(path, os.getuid() + 1, -1)
@@ -194,7 +194,7 @@ def test_entry_of_somebody_else_does_not_count(entry):
     assert path.name not in {entry.name for entry in shared_memory.files()}
 
 
-def test_holder_of_a_semaphore_is_known_though_its_file_had_another_name():
+def test_finds_the_holder_of_a_renamed_semaphore():
     before = shared_memory.files()
     lock = multiprocessing.get_context("spawn").Lock()
     name = lock._semlock.name.removeprefix("/")
@@ -202,7 +202,7 @@ def test_holder_of_a_semaphore_is_known_though_its_file_had_another_name():
     assert shared_memory.holders([made], [os.getpid()]) == {made: {os.getpid()}}
 
 
-def test_a_temporary_folder_too_deep_for_sockets_is_not_used(monkeypatch, tmp_path):
+def test_avoids_a_temporary_folder_too_deep_for_sockets(monkeypatch, tmp_path):
     deep = tmp_path / ("deep" * 12)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))

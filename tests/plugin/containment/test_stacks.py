@@ -51,7 +51,7 @@ def start():
         process.communicate()
 
 
-def test_sleeper(start):
+def test_shows_the_stack_of_a_sleeping_process(start):
     pid = start("def wait_for_ever(): ready(); time.sleep(99)\nwait_for_ever()")
     text = stacks(pid)
     assert re.search(rf"^=== process {pid} \(the test\) python\S*: sleeping .*started \d+ s ago: .*-c", text)
@@ -59,7 +59,7 @@ def test_sleeper(start):
     assert "wait_for_ever (<string>" in text
 
 
-def test_native_frame_below_the_gil(start):
+def test_shows_native_frames_below_the_gil(start):
     pid = start("import ctypes\ndef in_c(): ready(); ctypes.PyDLL(None).sleep(99)\nin_c()")
     text = stacks(pid)
     assert "holds the GIL" in text
@@ -83,7 +83,7 @@ def test_deadlock_shows_both_threads(start):
         assert re.search(rf"thread the-{name} \(idle\):\n(?: {{8}}.*\n)*? {{8}}{name} \(<string>", text)
 
 
-def test_descendants_even_in_their_own_session(start):
+def test_shows_descendants_in_their_own_session(start):
     pid = start(
         f"""
         code = {PRELUDE!r} + "def inner(): ready(); time.sleep(99)\\ninner()"
@@ -116,12 +116,12 @@ def test_like_processes_are_shown_once(start):
     assert text.count("idle (<string>") == 1
 
 
-def test_process_without_python(start):
+def test_names_a_process_without_python(start):
     text = stacks(start("ready(); os.execvp('sleep', ['sleep', '99'])"))
     assert re.search(r"\(the test\) sleep: sleeping in .* ago: sleep 99\n    no stack: not a Python process$", text)
 
 
-def test_zombie(start):
+def test_names_a_zombie(start):
     pid = start(
         """
         ended = subprocess.Popen(["true"])
@@ -132,19 +132,19 @@ def test_zombie(start):
     assert "true: zombie: it has ended and its parent has not collected it" in stacks(pid)
 
 
-def test_vanished():
+def test_names_a_process_that_ended():
     process = subprocess.Popen(["true"])
     process.wait()
     assert stacks(process.pid) == f"process {process.pid} is gone"
 
 
-def test_processes_that_come_and_go(start):
+def test_shows_stacks_while_children_come_and_go(start):
     pid = start("ready()\nwhile True: subprocess.run(['sleep', '0.02'])")
     for _ in range(3):
         assert "<module> (<string>" in stacks(pid)
 
 
-def test_time_is_bounded_and_the_rest_named(start):
+def test_stops_in_time_and_names_the_remaining_processes(start):
     worker = "[sys.executable, '-c', 'import time; time.sleep(99)']"
     pid = start(f"workers = [subprocess.Popen({worker}) for _ in range(20)]; ready(); workers[0].wait()")
     begun = time.monotonic()
@@ -153,7 +153,7 @@ def test_time_is_bounded_and_the_rest_named(start):
     assert re.search(r"Not looked at, the 0.2 s for stacks were over: .*python\S* \d+$", text)
 
 
-def test_without_time_for_symbols_the_python_frames(start, monkeypatch):
+def test_shows_python_frames_without_time_for_symbols(start, monkeypatch):
     pid = start("def wait_for_ever(): ready(); time.sleep(99)\nwait_for_ever()")
     monkeypatch.setattr(module, "_SHARE", 0)
     text = stacks(pid)
@@ -161,7 +161,7 @@ def test_without_time_for_symbols_the_python_frames(start, monkeypatch):
     assert "wait_for_ever (<string>" in text
 
 
-def test_no_permission(start):
+def test_says_if_permission_is_missing(start):
     pid = start("import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); ready(); time.sleep(99)")  # not dumpable
     done = subprocess.run(
         [sys.executable, "-c", f"from pytest_rlregress.containment.stacks import stacks; print(stacks({pid}))"],
@@ -187,7 +187,7 @@ def test_the_main_thread_comes_first_and_not_all_lines_are_shown(start):
     assert len(text.splitlines()) < 310
 
 
-def test_without_py_spy(start, monkeypatch, tmp_path):
+def test_without_py_spy_says_how_to_install_it(start, monkeypatch, tmp_path):
     pid = start("ready(); time.sleep(99)")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "")

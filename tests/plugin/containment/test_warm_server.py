@@ -34,19 +34,19 @@ def ready(temporary, monkeypatch):
 
 
 @pytest.mark.parametrize("set_by_the_user", [None, "active"])
-def test_threads_that_wait_leave_the_cores_to_others(ready, monkeypatch, set_by_the_user):
+def test_waiting_threads_leave_the_cores_to_others(ready, monkeypatch, set_by_the_user):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     body = f"import os\nassert os.environ['OMP_WAIT_POLICY'] == {set_by_the_user or 'passive'!r}"
     said, _ = ready("waiting", body, **({"OMP_WAIT_POLICY": set_by_the_user} if set_by_the_user else {}))
     assert said["failed"] == {}
 
 
-def test_a_module_that_fails_is_named(ready):
+def test_names_a_module_that_fails(ready):
     said, _ = ready("fails", "raise ValueError('no')")
     assert said["failed"] == {"fails": "ValueError: no"}
 
 
-def test_a_thread_makes_it_unsafe(ready):
+def test_server_with_a_thread_is_unsafe_to_fork(ready):
     said, safe = ready("threaded", STARTS_A_PROCESS.replace("HUMMING", "NOBODY"))
     assert (said["threads"], safe) == (2, False)
 
@@ -62,13 +62,13 @@ def test_pyarrow_starts_no_thread(ready):
     assert (said["failed"], said["threads"], safe) == ({}, 1, True)
 
 
-def test_it_sees_no_choice_of_gpus(ready):
+def test_server_ignores_the_choice_of_gpus(ready):
     body = "import os\nassert 'CUDA_VISIBLE_DEVICES' not in os.environ"
     said, _ = ready("looks", body, CUDA_VISIBLE_DEVICES="MIG-4e7b3d0a-0000-0000-0000-000000000000")
     assert said["failed"] == {}
 
 
-def test_children_have_what_the_server_has_not(run, monkeypatch):
+def test_children_get_the_choice_of_gpus(run, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     body = (
         "import os, pytest\n@pytest.mark.isolated\ndef test_it(): assert os.environ['CUDA_VISIBLE_DEVICES'] == VALUE\n"

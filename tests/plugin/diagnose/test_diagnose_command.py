@@ -60,7 +60,7 @@ def as_json(capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def test_names_the_failure_where_it_stands(log, capsys):
+def test_names_the_failure_with_its_line(log, capsys):
     path = log("step 1\nstep 2\n" + TRANSCRIPTS["wandb-key-missing"])
     assert main(["diagnose", path]) == 1
     printed = capsys.readouterr().out
@@ -83,7 +83,7 @@ def test_names_the_failure_where_it_stands(log, capsys):
         ("pip install verl trl", None, ["verl: trainer.logger", "TRL: report_to"]),
     ],
 )
-def test_the_remedy_is_in_the_keys_of_the_trainer_that_wrote_the_log(log, capsys, line, trainer, keys):
+def test_remedy_uses_the_keys_of_the_trainer_in_the_log(log, capsys, line, trainer, keys):
     path = log(f"{line}\n" + TRANSCRIPTS["wandb-key-missing"])
     assert main(["diagnose", path]) == 1
     printed = capsys.readouterr().out
@@ -110,7 +110,7 @@ def test_unknown_events_are_listed(log, capsys):
     ]
 
 
-def test_what_is_not_documented_ends_with_what_to_type_next(log, capsys):
+def test_undocumented_error_ends_with_the_command_to_document_it(log, capsys):
     path = log("OSError: file 3 is gone\n")
     assert main(["diagnose", path]) == 0
     assert capsys.readouterr().out.endswith(
@@ -128,7 +128,7 @@ def test_the_line_with_the_numbers_is_the_evidence(log, capsys):
     assert (place.strip(), evidence.strip()) == (f"{path}:4", f"4  {numbers}")
 
 
-def test_the_same_is_counted_and_memory_is_bounded(log, capsys):
+def test_counts_repeated_events_in_bounded_memory(log, capsys):
     text = "".join(
         f"KeyError: 'ministral3'\nstep {number}\nOSError: file {number} is gone\n\n" for number in range(500)
     )
@@ -141,7 +141,7 @@ def test_the_same_is_counted_and_memory_is_bounded(log, capsys):
     assert (len(found["unknown"]), found["unknown_left_out"]) == (100, 200)
 
 
-def test_most_specific_first(log, capsys):
+def test_most_specific_failure_comes_first(log, capsys):
     crash = (
         'Fatal Python error: Floating point exception\n  File "/vllm/vocab_parallel_embedding.py", line 40 in apply\n'
     )
@@ -150,7 +150,7 @@ def test_most_specific_first(log, capsys):
     assert [one["id"] for one in as_json(capsys)["documented"]] == ["unrecognised-model-type", "sigfpe-embedding"]
 
 
-def test_link_of_a_chain_is_enough(log, capsys):
+def test_one_exception_of_a_chain_is_enough(log, capsys):
     text = UNKNOWN.replace("ZeroDivisionError: division by zero", "KeyError: 'ministral3'")
     assert main(["diagnose", "--json", log(text)]) == 1
     found = as_json(capsys)
@@ -158,7 +158,7 @@ def test_link_of_a_chain_is_enough(log, capsys):
     assert "step failed" not in str(found["unknown"])
 
 
-def test_failures_of_ones_own_with_what_does_not_help(log, tmp_path, capsys):
+def test_reads_custom_failures_and_their_refuted_remedies(log, tmp_path, capsys):
     write_failures(tmp_path, CATALOGUE)
     own = log("ray.exceptions.RayTaskError(TokenizerError): no tokenizer called 'x'\n", "a.log")
     shipped = log("KeyError: 'ministral3'\n", "b.log")
@@ -186,21 +186,21 @@ def test_refused_requests_could_stall_a_rollout(log, capsys, line):
 
 
 @pytest.mark.parametrize("encode", [gzip.compress, lambda text: text.decode().encode("utf-16")], ids=["gzip", "utf-16"])
-def test_other_files_of_text(log, capsys, encode):
+def test_reads_gzip_and_utf_16(log, capsys, encode):
     assert main(["diagnose", "--json", log(encode(b"\xe2\x9c\x85 step\r\nKeyError: 'ministral3'\r\n"))]) == 1
     (found,) = as_json(capsys)["documented"]
     assert found["places"][0]["line"] == 2
 
 
 @pytest.mark.parametrize("arguments", [["diagnose"], ["diagnose", "-"]])
-def test_standard_input(monkeypatch, capsys, arguments):
+def test_reads_standard_input(monkeypatch, capsys, arguments):
     buffer = io.BytesIO(b"KeyError: 'ministral3'\n")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer, isatty=lambda: False))
     assert main(arguments) == 1
     assert "standard input:1" in capsys.readouterr().out
 
 
-def test_nothing_to_read(monkeypatch, capsys):
+def test_rejects_a_call_without_a_log(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     assert main(["diagnose"]) == 2
     assert "no log" in capsys.readouterr().err
@@ -217,7 +217,7 @@ def test_nothing_to_read(monkeypatch, capsys):
     ],
     ids=["missing", "folder", "binary", "zipped binary", "cut gzip"],
 )
-def test_bad_input(tmp_path, log, capsys, make, message):
+def test_names_an_unreadable_file_and_reads_the_others(tmp_path, log, capsys, make, message):
     make(tmp_path / "bad.log")
     assert main(["diagnose", str(tmp_path / "bad.log"), log("KeyError: 'ministral3'\n")]) == 2
     printed = capsys.readouterr()
@@ -227,19 +227,19 @@ def test_bad_input(tmp_path, log, capsys, make, message):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_log_that_opens_and_cannot_be_read(log, capsys):
+def test_names_a_log_that_fails_while_it_is_read(log, capsys):
     assert main(["diagnose", "/proc/self/mem", log("KeyError: 'ministral3'\n")]) == 2
     printed = capsys.readouterr()
     assert "/proc/self/mem: Input/output error" in printed.err
     assert "unrecognised-model-type" in printed.out
 
 
-def test_empty_log(log, capsys):
+def test_empty_log_has_no_failure(log, capsys):
     assert main(["diagnose", log("")]) == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs os.mkfifo")
-def test_interrupt(tmp_path):
+def test_interrupt_ends_the_command(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     command = [sys.executable, "-m", "pytest_rlregress.cli", "diagnose", str(fifo)]

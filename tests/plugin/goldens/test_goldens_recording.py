@@ -61,7 +61,7 @@ def written(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json*"))
 
 
-def test_what_was_measured_is_written_with_its_origin(checkout, run):
+def test_writes_a_golden_with_its_origin(checkout, run):
     """Measured in a contained child of a worker of xdist, written once by the process that is neither."""
     folder = checkout(mark="@pytest.mark.isolated")
     result = run({}, *RECORD, "-n2", "--rl-record-dir=records")
@@ -77,7 +77,7 @@ def test_what_was_measured_is_written_with_its_origin(checkout, run):
     assert "draft" not in record.read_text()
 
 
-def test_on_a_card_a_golden_alone_is_a_hardware_test(checkout, run, cards):
+def test_golden_alone_counts_as_a_hardware_test_on_a_card(checkout, run, cards):
     """Else such a run counts as one that proved nothing, and records nothing."""
     cards(h200())
     folder = checkout(body=SETTLES)
@@ -126,7 +126,7 @@ def test_recording_again_says_what_changed(checkout, run):
     ],
     ids=["failed", "crashed", "interrupted", "not-run"],
 )
-def test_a_run_that_is_no_good_one_writes_nothing(checkout, run, more, args, code, said):
+def test_failed_or_partial_run_records_nothing(checkout, run, more, args, code, said):
     folder = checkout()
     result = run({"test_more": more} if more else {}, *RECORD, *args)
     assert result.ret == code
@@ -134,7 +134,7 @@ def test_a_run_that_is_no_good_one_writes_nothing(checkout, run, more, args, cod
     assert written(folder) == []
 
 
-def test_a_folder_that_cannot_be_written_to_is_said(checkout, run):
+def test_names_a_folder_that_cannot_be_written(checkout, run):
     folder = checkout()
     (folder / "kept").touch()
     result = run({}, *RECORD)
@@ -154,7 +154,7 @@ def test_refusals_come_before_the_run(checkout, run, pytester):
     result.stdout.no_fnmatch_line("*RUNS*")
 
 
-def test_where_goldens_may_be_written(checkout, tmp_path):
+def test_goldens_need_a_clean_checkout(checkout, tmp_path):
     folder = checkout()
     head = find_commit(folder / "not" / "there")
     assert len(head) == 40

@@ -41,7 +41,7 @@ def step(monkeypatch):
     return Trl([])
 
 
-def test_a_run_that_a_test_made_is_not_made_again(step):
+def test_reuses_a_run_that_a_test_made(step):
     run = make_trl(step, {kept_as("colocate", 10): RUN}, 1e-5).run("colocate")
     assert step.asked == []
     assert (run["step"], run["variant"], run["loss"], run["agreement"], run["stand_ins"]) == (
@@ -53,7 +53,7 @@ def test_a_run_that_a_test_made_is_not_made_again(step):
     )
 
 
-def test_without_one_it_is_made_once_and_another_seed_is_another_run(step):
+def test_missing_run_is_made_once_per_seed(step):
     kept = {}
     recordable = make_trl(step, kept, 1e-5)
     for seed in (0, 0, 3):
@@ -63,7 +63,7 @@ def test_without_one_it_is_made_once_and_another_seed_is_another_run(step):
     assert recordable.get_key() == KEY
 
 
-def test_does_not_record_a_run_that_is_not_sound(step):
+def test_rejects_an_unsound_run(step):
     recordable = make_trl(step, {kept_as("colocate", 10): RUN}, 0.0)
     recordable.run("colocate")
     with pytest.raises(AssertionError, match="1 steps were recorded, 10 were asked for"):
@@ -71,7 +71,7 @@ def test_does_not_record_a_run_that_is_not_sound(step):
 
 
 @needs.stack
-def test_altered_weights_are_those_that_are_loaded():
+def test_loads_the_altered_weights():
     from pytest_rlregress.fixtures.tiny_qwen import build
 
     model = build()
@@ -127,7 +127,7 @@ GIT = ["git", "-c", "user.name=me", "-c", "user.email=me@example.org"]
 
 
 @pytest.mark.slow
-def test_each_step_has_a_golden_of_its_own(pytester, run):
+def test_each_step_has_its_own_golden(pytester, run):
     pytester.makeini("[pytest]\nrlregress_goldens = kept\n")
     (pytester.path / ".gitignore").write_text("__pycache__\n.cache\n*.py\n")
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):

@@ -61,7 +61,7 @@ def test_beside(): pass
         ("pids", "*MiB more are in use on GPU 0 (process ids are hidden here)*"),
     ],
 )
-def test_memory_that_a_test_leaves_on_the_card_is_its_leak(run, cards, hide, said):
+def test_memory_left_on_the_card_is_a_leak_of_the_test(run, cards, hide, said):
     cards(h200(), hide=hide)
     result = run({"conftest": DRIVER, "test_it": TAKES}, "--hw=h200", "test_it.py")
     result.assert_outcomes(passed=2, errors=1)
@@ -75,7 +75,7 @@ def test_a_card_is_known_by_its_name(run, cards):
     result.stdout.fnmatch_lines(["hardware: h200 (NVIDIA H200 *140*"])
 
 
-def test_tests_see_the_cards_that_they_need_and_are_judged(run, pytester, cards):
+def test_tests_see_only_the_cards_they_need(run, pytester, cards):
     cards(h200(0), h200(1))
     result = run(TESTS, "--hw=h200", "-v", "test_it.py")
     result.assert_outcomes(passed=3, skipped=1)
@@ -91,7 +91,7 @@ def test_scenarios_are_collected_as_on_the_machine(run, cards):
     assert not re.search(r"^ERROR|\d+ errors?\b", result.stdout.str(), re.MULTILINE)
 
 
-def test_a_run_in_which_no_hardware_test_ran_fails(run, cards):
+def test_run_without_a_hardware_test_fails(run, cards):
     cards(h200())
     result = run("import pytest\n@pytest.mark.isolated\ndef test_any(): pass", "--hw=h200", "test_it.py")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -143,7 +143,7 @@ def test_an_engine_for_a_card_is_not_blamed_on_the_cpu(run, cards, monkeypatch):
     run({}, "--hw=h200", "test_it.py").stdout.fnmatch_lines(["*it does not start*"])
 
 
-def test_another_process_on_the_card_is_nobody_s_leak(run, cards):
+def test_another_process_on_the_card_is_not_a_leak(run, cards):
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
             cards(h200(used=100_000, pid=other.pid))
@@ -155,7 +155,7 @@ def test_another_process_on_the_card_is_nobody_s_leak(run, cards):
     result.stdout.no_fnmatch_line("*leaked*")
 
 
-def test_runs_beside_each_other_wait_for_the_card(pytester, cards):
+def test_concurrent_runs_wait_for_the_card(pytester, cards):
     cards(h200())
     pytester.makepyfile(
         test_it="""

@@ -80,7 +80,7 @@ def locked(folder):
     return sorted(path.name for path in folder.glob("rlregress-*/*") if gpu_lock._holder(path))
 
 
-def test_takes_the_first_ones_and_gives_them_back(folder):
+def test_locks_the_first_free_gpus_and_releases_them(folder):
     one = acquire(GPUS, 1)
     two = acquire(GPUS, 2)
     assert one.uuids + two.uuids == tuple(gpu.uuid for gpu in GPUS[:3])
@@ -92,7 +92,7 @@ def test_takes_the_first_ones_and_gives_them_back(folder):
     assert locked(folder) == []
 
 
-def test_slice_has_the_name_that_cuda_takes(folder):
+def test_slice_is_named_as_cuda_expects(folder):
     mine = acquire([SLICE], 1)
     assert mine.uuids == (SLICE.uuid,)
     assert locked(folder) == ["MIG-GPU-1c6d4ef1-1-0"]
@@ -100,12 +100,12 @@ def test_slice_has_the_name_that_cuda_takes(folder):
 
 
 @pytest.mark.parametrize(("gpus", "count"), [(GPUS[:2], 3), ([], 1), (GPUS, 0)])
-def test_more_than_there_are(gpus, count):
+def test_rejects_more_gpus_than_there_are(gpus, count):
     with pytest.raises(ValueError, match=f"asks for {count} GPUs at once, and this run may use {len(gpus)}"):
         acquire(gpus, count)
 
 
-def test_folder_of_others_is_refused(folder):
+def test_rejects_a_lock_folder_that_others_can_change(folder):
     theirs = folder / f"rlregress-{os.getuid()}"
     theirs.mkdir(mode=0o700)
     acquire(GPUS, 1).release()
@@ -120,7 +120,7 @@ def test_folder_of_others_is_refused(folder):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_folder_of_another_user_is_refused(folder):
+def test_rejects_a_lock_folder_of_another_user(folder):
     theirs = folder / f"rlregress-{os.getuid()}"
     theirs.mkdir(mode=0o700)
     os.chown(theirs, os.getuid() + 1, -1)
@@ -128,7 +128,7 @@ def test_folder_of_another_user_is_refused(folder):
         acquire(GPUS, 1)
 
 
-def test_killed_holder_gives_way_and_is_named_before(start, monkeypatch):
+def test_waiting_names_the_holder_until_it_is_killed(start, monkeypatch):
     monkeypatch.setattr(gpu_lock, "_SAY_SECONDS", 0.3)
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # a worker is named as one
     gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(2)]
@@ -149,7 +149,7 @@ def test_killed_holder_gives_way_and_is_named_before(start, monkeypatch):
     assert "GPU 1 is held by" in said[0]
 
 
-def test_lock_is_not_inherited_by_a_program(folder):
+def test_program_does_not_inherit_the_lock(folder):
     mine = acquire(GPUS, 1)
     process = subprocess.Popen(["sleep", "60"], close_fds=False)
     for lock in mine._locks:
@@ -159,7 +159,7 @@ def test_lock_is_not_inherited_by_a_program(folder):
     process.wait()
 
 
-def test_release_counts_where_the_holder_was_forked(folder):
+def test_release_in_a_forked_holder_counts(folder):
     mine = acquire(GPUS, 1)
     read, write = os.pipe()
     pid = os.fork()
@@ -180,7 +180,7 @@ def wait_in_queue(folder, process):
         time.sleep(0.01)
 
 
-def test_whoever_dies_in_the_queue_is_forgotten(start, folder):
+def test_process_that_dies_in_the_queue_is_skipped(start, folder):
     gpus = [Gpu(0, "", (9, 0), None, "GPU-0")]
     mine = acquire(gpus, 1)
     waiting = start(HOLD, 1, 1)
@@ -192,7 +192,7 @@ def test_whoever_dies_in_the_queue_is_forgotten(start, folder):
     assert locked(folder) == []
 
 
-def test_whoever_waits_for_two_is_not_passed_by_one_that_needs_one(start, folder):
+def test_request_for_two_gpus_is_not_overtaken_by_a_request_for_one(start, folder):
     gpus = [Gpu(n, "", (9, 0), None, f"GPU-{n}") for n in range(2)]
     mine = acquire(gpus, 1)
     both = start(HOLD, 2, 2)
@@ -206,7 +206,7 @@ def test_whoever_waits_for_two_is_not_passed_by_one_that_needs_one(start, folder
 
 
 @pytest.mark.parametrize(("gpus", "counts"), [(3, [2, 2, 1]), (2, [2, 1, 1])], ids=["two-of-three", "two-against-ones"])
-def test_nobody_holds_what_another_holds_and_everybody_gets_a_turn(start, gpus, counts):
+def test_no_gpu_is_held_twice_and_every_request_gets_its_turn(start, gpus, counts):
     contenders = [start(CONTEND, gpus, count, 1.2) for count in counts]
     turns = []
     for contender in contenders:
@@ -216,7 +216,7 @@ def test_nobody_holds_what_another_holds_and_everybody_gets_a_turn(start, gpus, 
     assert min(turns) >= 3, turns
 
 
-def test_other_gpus_are_not_waited_for(start, folder):
+def test_does_not_wait_for_other_gpus(start, folder):
     mine = acquire([Gpu(0, "", (9, 0), None, "GPU-0")], 1)
     wait_in_queue(folder, start(HOLD, 1, 1))
     begun = time.monotonic()

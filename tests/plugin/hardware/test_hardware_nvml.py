@@ -33,7 +33,7 @@ def machine_of(monkeypatch):
     assert [fake.open for fake in opened] == [0] * len(opened)
 
 
-def test_the_fake_has_the_functions_of_nvidia_ml_py():
+def test_fake_has_the_functions_of_nvidia_ml_py():
     for name, function in vars(FakeNvml).items():
         if name.startswith("nvml"):
             expected = list(inspect.signature(getattr(pynvml, name)).parameters.values())
@@ -41,7 +41,7 @@ def test_the_fake_has_the_functions_of_nvidia_ml_py():
             assert [(p.name, p.kind) for p in actual] == [(p.name, p.kind) for p in expected], name
 
 
-def test_one_card(machine_of):
+def test_reads_one_card(machine_of):
     machine = machine_of(h100())
     assert machine.gpus == (
         Gpu(0, "NVIDIA H100 80GB HBM3", (9, 0), 81559 * MIB, "GPU-0aaaaaaa-1111-2222-3333-444444444444"),
@@ -49,7 +49,7 @@ def test_one_card(machine_of):
     assert (machine.driver, machine.note) == ("580.159.04", "")
 
 
-def test_names_in_bytes_and_cards_without_mig(machine_of):
+def test_reads_names_in_bytes_and_cards_without_mig(machine_of):
     machine = machine_of(Answers(b"NVIDIA L4", 23034, "GPU-1", (8, 9), pynvml.NVMLError_NotSupported))
     assert [gpu.name for gpu in machine.gpus] == ["NVIDIA L4"]
     assert machine_of(Answers("x", 1, "GPU-1", mig=pynvml.NVMLError_FunctionNotFound)).gpus
@@ -70,13 +70,13 @@ def test_unified_memory_is_not_reported(machine_of):
         (pynvml.NVMLError_Unknown, "NVML failed: Unknown Error"),
     ],
 )
-def test_no_driver_is_a_note(machine_of, error, message):
+def test_missing_driver_gives_a_note(machine_of, error, message):
     machine = machine_of(h100(), init=error)
     assert machine.gpus == ()
     assert message in machine.note
 
 
-def test_no_cards_and_unreadable_cards(machine_of):
+def test_missing_or_unreadable_cards_give_a_note(machine_of):
     assert machine_of().note == "the NVIDIA driver is loaded but reports no GPU"
     machine = machine_of(pynvml.NVMLError_GpuIsLost, h100(1))
     assert [gpu.index for gpu in machine.gpus] == [1]
@@ -91,12 +91,12 @@ def test_nvml_is_closed_when_it_fails_halfway(machine_of, monkeypatch):
     assert machine_of(h100()).note == "NVML failed: Unknown Error"  # the fixture checks that it is closed
 
 
-def test_without_nvidia_ml_py(monkeypatch):
+def test_without_nvidia_ml_py_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "pip install nvidia-ml-py" in nvml.discover().note
 
 
-def test_a_card_in_mig_mode_is_its_slices(machine_of):
+def test_card_in_mig_mode_is_replaced_by_its_slices(machine_of):
     machine = machine_of(a100_in_mig_mode())
     assert machine.gpus == (
         Gpu(0, f"{A100} MIG 3g.40gb", (8, 0), 40192 * MIB, "MIG-1c6d4ef1-42e4-5de3-91c7-45d71c87eb3f", mig=True),
@@ -111,7 +111,7 @@ def test_a_slice_never_has_the_name_of_the_card(machine_of):
     assert machine_of(card).gpus[0].name == f"{A100} MIG slice"
 
 
-def test_mig_mode_without_slices(machine_of):
+def test_mig_mode_without_slices_gives_a_note(machine_of):
     card = a100_in_mig_mode()
     card.slices = [None] * 7
     machine = machine_of(card)
@@ -130,18 +130,18 @@ def test_mig_mode_without_slices(machine_of):
         ("0,1", ["MIG-1c6d", "GPU-0aaa"]),
     ],
 )
-def test_choosing_slices(machine_of, visible, uuids):
+def test_selects_the_visible_slices(machine_of, visible, uuids):
     machine = machine_of(a100_in_mig_mode(), h100(), visible=visible)
     assert [gpu.uuid[:8] for gpu in machine.gpus] == uuids
 
 
-def test_cuda_device_order_is_read(machine_of):
+def test_reads_cuda_device_order(machine_of):
     cards = Answers("NVIDIA T400", 2048, "GPU-t400", (7, 5)), h100()
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in machine_of(*cards, visible="1").note
     assert machine_of(*cards, visible="1", order="PCI_BUS_ID").note == ""
 
 
-def test_the_real_driver_is_asked_without_cuda_and_without_torch():
+def test_reads_the_real_driver_without_cuda_and_torch():
     script = """
 import sys
 from pathlib import Path

@@ -39,18 +39,18 @@ H100S = [card(0), card(1), card(2)]
         ("GPU-0aaa, GPU-1aaa", [0], "' GPU-1aaa' is none of"),  # torch and CUDA take no blank there
     ],
 )
-def test_entries(setting, indices, note):
+def test_reads_each_form_of_cuda_visible_devices(setting, indices, note):
     gpus, notes = nvml.visible(H100S, setting, None)
     assert [gpu.index for gpu in gpus] == indices
     assert len(notes) == bool(note)
     assert note in "".join(notes)
 
 
-def test_unset():
+def test_unset_variable_shows_all_cards():
     assert [gpu.index for gpu in nvml.visible(H100S, None, None)[0]] == [0, 1, 2]
 
 
-def test_indices_among_unlike_cards_are_ambiguous():
+def test_indices_among_different_cards_are_ambiguous():
     unlike = [card(0, "NVIDIA T400"), card(1)]
     note = "set CUDA_DEVICE_ORDER=PCI_BUS_ID or name a UUID"
     assert note in nvml.visible(unlike, "0", None)[1][0]

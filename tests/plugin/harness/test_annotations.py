@@ -67,7 +67,7 @@ def test_a_command_is_one_line_that_reads_back(title, file, message):
     assert parsed(line) == ("error", {"file": file, "title": title}, message)
 
 
-def test_colours_and_what_is_no_text_do_no_harm():
+def test_strips_colours_and_escapes_invalid_text():
     assert github.command("error", {"title": "\ud800"}, "\x1b[31mred\x1b[0m") == "::error title=\\ud800::red"
 
 
@@ -135,7 +135,7 @@ def test_passes_after_all():
 
 
 @pytest.mark.parametrize("workers", [pytest.param((), marks=pytest.mark.slow), ("-n2",)], ids=["alone", "xdist"])
-def test_each_failure_once_with_its_remedy_and_place(annotated, workers):
+def test_annotates_each_failure_once_with_its_remedy_and_place(annotated, workers):
     found = annotated({"test_it": SIDED, "test_broken": "import nothing_of_that_name"}, "--hw=cpu", *workers, ".")
 
     def line_of(test):
@@ -203,7 +203,7 @@ def test_fails(number):
 """
 
 
-def test_what_github_has_no_room_for_is_told_in_the_last(annotated):
+def test_last_annotation_lists_the_failures_beyond_the_limit(annotated):
     found = annotated({"test_it": FAILS})
     assert len(found) == 10
     assert found[8][1]["title"] == "failed: test_fails[8]"
@@ -214,13 +214,13 @@ def test_what_github_has_no_room_for_is_told_in_the_last(annotated):
     )
 
 
-def test_elsewhere_there_are_none(annotated, monkeypatch):
+def test_prints_no_annotations_outside_github(annotated, monkeypatch):
     monkeypatch.delenv("GITHUB_ACTIONS")
     assert annotated({"test_it": FAILS}) == []
     annotated.run.assert_outcomes(failed=12)
 
 
-def test_paths_are_those_of_the_repository(annotated, pytester, monkeypatch):
+def test_paths_are_relative_to_the_repository(annotated, pytester, monkeypatch):
     body = (
         "import pytest\n\n@pytest.mark.isolated\n@pytest.mark.parametrize('a', ['x/y'])\ndef test_fails(a): assert 0\n"
     )
@@ -237,7 +237,7 @@ def test_paths_are_those_of_the_repository(annotated, pytester, monkeypatch):
     assert found[0][2].endswith("\ntest_scen.py::test_fails[x/y]")
 
 
-def test_hardware_run_without_a_hardware_test_is_warned_of(annotated, two_cards):
+def test_warns_of_a_hardware_run_without_a_hardware_test(annotated, two_cards):
     files = {"test_it": "def test_passes(): pass", "test_hw": "@pytest.mark.hw('h100')\ndef test_it(): pass"}
     [(kind, properties, _)] = annotated(files, two_cards, "test_it.py")
     assert kind == "warning"

@@ -21,7 +21,7 @@ def test_every_fixture_is_in_the_table_or_marks_nothing():
 
 
 @pytest.mark.parametrize("name", STACK_FIXTURES)
-def test_what_a_fixture_needs_is_known(name):
+def test_fixture_needs_are_known_components(name):
     assert {*STACK_FIXTURES[name].components} <= {*COMPONENTS, *PARTS}
     assert STACK_FIXTURES[name].components
 
@@ -104,13 +104,13 @@ ASKED = {
 }
 
 
-def test_who_asks_for_what(pytester):
+def test_finds_the_fixtures_that_each_test_uses(pytester):
     pytester.makepyfile(**ASKING)
     items, _ = pytester.inline_genitems("-p", "no:randomly")
     assert {item.nodeid.partition("::")[2]: list(asked_by(item)) for item in items} == ASKED
 
 
-def test_ini_usefixtures_asks_too(pytester):
+def test_ini_usefixtures_counts_as_using(pytester):
     pytester.makeini("[pytest]\nusefixtures = gradient_of")
     pytester.makepyfile("def test_it(): pass")
     [item], _ = pytester.inline_genitems()
@@ -170,13 +170,13 @@ def light(run, pytester, monkeypatch, plugins):
     return lambda body, *options: run(body, *plugin, *options)
 
 
-def test_asking_contains_and_needs_and_markers_add_to_it(light):
+def test_fixture_contains_a_test_and_adds_needs_to_its_markers(light):
     result = light(ASKS, "-rs", "--hw=cpu", "test_it.py")
     result.assert_outcomes(passed=5, skipped=3)
     result.stdout.fnmatch_lines(["*SKIPPED*apex is not installed*"])
 
 
-def test_a_broken_component_blocks_who_asks(light):
+def test_broken_component_blocks_tests_that_use_it(light):
     result = light("def test_one(agreement): pass\ndef test_two(agreement): pass", "-rs")
     result.assert_outcomes(failed=1, skipped=2)
     result.stdout.fnmatch_lines(
@@ -184,13 +184,13 @@ def test_a_broken_component_blocks_who_asks(light):
     )
 
 
-def test_a_hardware_run_counts_who_computes_there(light, two_cards):
+def test_hardware_run_counts_tests_that_compute_on_the_card(light, two_cards):
     result = light("def test_it(gradient_of): pass", two_cards, "test_it.py")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.OK, result.stdout.str()
 
 
-def test_what_computes_elsewhere_and_what_is_skipped_is_no_hardware_test(light, two_cards):
+def test_tests_off_the_card_and_skipped_tests_are_not_hardware_tests(light, two_cards):
     body = "import pytest\ndef test_skip(gradient_of): pytest.skip('not today')\ndef test_it(synced): pass"
     result = light(body, two_cards, "test_it.py")
     result.assert_outcomes(passed=1, skipped=1)
@@ -209,7 +209,7 @@ def test_gets_another(request): request.getfixturevalue("stack")
 """
 
 
-def test_what_does_not_show_is_refused_and_says_how_to_show_it(light):
+def test_rejects_a_dynamic_fixture_and_says_how_to_declare_it(light):
     result = light(GETS)
     result.assert_outcomes(failed=2, passed=2)
     result.stdout.fnmatch_lines(
@@ -220,20 +220,20 @@ def test_what_does_not_show_is_refused_and_says_how_to_show_it(light):
     )
 
 
-def test_without_the_plugin_there_is_no_such_fixture(run):
+def test_fixture_is_missing_without_the_plugin(run):
     result = run("def test_it(vllm_engine): pass\ndef test_plain(): pass", "-p", "no:rlregress")
     result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines(["*fixture 'vllm_engine' not found*"])
 
 
-def test_inline_runs_it_here(light):
+def test_inline_runs_a_test_in_this_process(light):
     body = "import os\ndef test_it(gradient_of): assert os.environ['PYTEST_PID'] == str(os.getpid())"
     result = light(body, "--rl-inline")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*contained tests run in this process*"])
 
 
-def test_what_runs_nothing_starts_nothing(light):
+def test_setup_plan_starts_nothing(light):
     result = light("def test_it(training_step): assert 0", "--setup-plan", "-v")
     assert result.ret == pytest.ExitCode.OK
     assert "rlregress:" not in result.stdout.str()
@@ -250,7 +250,7 @@ def test_a_file_that_dies_on_import_costs_only_itself(light):
     result.stdout.fnmatch_lines(["*import of the test module: *SIGABRT*"])
 
 
-def test_a_fixture_of_the_same_name_is_the_users(light):
+def test_users_fixture_of_the_same_name_wins(light):
     body = """
         import os, pytest
         @pytest.fixture

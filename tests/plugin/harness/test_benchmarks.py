@@ -17,7 +17,7 @@ def done(script):
     return json.loads(subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout)
 
 
-def test_memory_is_of_the_process_alone():
+def test_measures_memory_of_the_process_alone():
     small, large, inherited = done(f"""
 import json, os, subprocess, sys
 from benchmarks.measure import run
@@ -32,7 +32,7 @@ print(json.dumps([float(small.out), float(large.out), used.ru_maxrss / 1024]))
     assert inherited > 200  # what the kernel says of a child of a large process: no figure of a benchmark
 
 
-def test_time_is_of_the_process_alone():
+def test_measures_time_of_the_process_alone():
     alone, busy = done("""
 import json, os, subprocess, sys
 from benchmarks.measure import run
@@ -47,7 +47,7 @@ print(json.dumps([alone.core_seconds, busy.core_seconds]))
     assert busy >= 1
 
 
-def test_what_a_process_prints_and_how_it_ends():
+def test_captures_output_and_exit_code_of_a_process():
     found = done("""
 import json, sys
 from dataclasses import asdict
@@ -58,7 +58,7 @@ print(json.dumps(asdict(run([sys.executable, "-c", "import sys; print('out'); sy
     assert found["seconds"] > 0
 
 
-def test_diagnose_stops_at_no_ordinary_line():
+def test_diagnose_reads_no_ordinary_line_closely():
     """A text that a signature looks for, and that ordinary logs are full of, would make every line be read closely."""
     lines, stopped_at = done("""
 import json

@@ -26,7 +26,7 @@ def test_list_names_every_failure_with_its_remedy(capsys):
     assert all(len(line) <= 100 for line in printed.splitlines() if " " in line.strip())
 
 
-def test_list_as_json(capsys):
+def test_list_prints_json(capsys):
     assert main(["list", "--json", "dataproto-concat-keys"]) == 0
     (failure,) = json.loads(capsys.readouterr().out)
     assert failure["subject"] == "align_batches"
@@ -35,7 +35,7 @@ def test_list_as_json(capsys):
 @pytest.mark.parametrize(
     ("asked", "meant"), [("dataproto-concat-key-s", "dataproto-concat-keys"), ("sync-partial", "partial-weight-sync")]
 )
-def test_unknown_id(capsys, asked, meant):
+def test_unknown_id_suggests_the_nearest(capsys, asked, meant):
     """The nearest ids, however far they are, not the first of the alphabet."""
     assert main(["list", asked]) == 2
     printed = capsys.readouterr()
@@ -43,7 +43,7 @@ def test_unknown_id(capsys, asked, meant):
     assert not printed.out
 
 
-def test_list_of_a_word(capsys):
+def test_list_finds_failures_by_a_word(capsys):
     assert main(["list", "--brief", "Prefix"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("prefix-cache-stale-weights: ") for line in lines)
@@ -56,13 +56,13 @@ def test_list_finds_components_and_error_texts(capsys, word):
     assert capsys.readouterr().out
 
 
-def test_the_command_alone_prints_its_help(capsys):
+def test_command_without_arguments_prints_help(capsys):
     with pytest.raises(SystemExit, match="2"):
         main([])
     assert "upgrade" in capsys.readouterr().out
 
 
-def test_version(capsys):
+def test_prints_the_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"pytest-rlregress {metadata.version('pytest-rlregress')}\n"
@@ -93,7 +93,7 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", INI_FILES)
-def test_scenarios_of_the_ini_file_are_read(project, capsys, name):
+def test_reads_scenarios_from_the_ini_file(project, capsys, name):
     assert main(["list", "short-column"]) == 2
     (project / name).write_text(INI_FILES[name])
     assert main(["list", "short-column"]) == 0
@@ -102,7 +102,7 @@ def test_scenarios_of_the_ini_file_are_read(project, capsys, name):
     assert main(["list", "short-column", "--scenarios", str(project / "train")]) == 2
 
 
-def test_options_of_other_plugins_in_the_ini_file_are_no_matter(project, capsys):
+def test_ignores_options_of_other_plugins_in_the_ini_file(project, capsys):
     lines = [
         "addopts = --no-such-option -n 9",
         "required_plugins = pytest-no-such",
@@ -129,7 +129,7 @@ def test_diagnose_reads_the_ini_file(project):
         ("pyproject.toml", "[tool.pytest.ini_options\nrlregress_scenarios = 1", "pyproject.toml"),
     ],
 )
-def test_ini_file_that_cannot_be_read(project, name, text, words):
+def test_rejects_an_unreadable_ini_file(project, name, text, words):
     (project / name).write_text(text)
     done = rlregress("list", cwd=project)
     assert done.returncode == 2
@@ -138,14 +138,14 @@ def test_ini_file_that_cannot_be_read(project, name, text, words):
     assert not done.stdout
 
 
-def test_folder_that_is_none():
+def test_rejects_a_path_that_is_not_a_folder():
     done = rlregress("list", "--scenarios", "no/such/folder")
     assert done.returncode == 2
     assert "'no/such/folder' isn't a folder here" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["list", "--help"], ["preflight", "--help"]])
-def test_reader_that_leaves(arguments):
+def test_exits_quietly_if_the_reader_closes_the_pipe(arguments):
     read, write = os.pipe()
     os.close(read)
     try:
@@ -158,7 +158,7 @@ def test_reader_that_leaves(arguments):
 
 
 @pytest.mark.parametrize("command", ["diagnose", "audit", "report"])
-def test_an_error_of_our_own_is_no_finding(command, monkeypatch, capsys):
+def test_internal_error_has_exit_code_2(command, monkeypatch, capsys):
     def fail(options):
         raise ZeroDivisionError("of our own")
 
@@ -167,7 +167,7 @@ def test_an_error_of_our_own_is_no_finding(command, monkeypatch, capsys):
     assert "ZeroDivisionError: of our own" in capsys.readouterr().err
 
 
-def test_long_id_stays_whole(tmp_path, capsys):
+def test_long_id_is_not_wrapped(tmp_path, capsys):
     failure_id = "a-column-of-the-batch-" + "-and-".join(["is-short"] * 12)
     write_failures(tmp_path, FAILURES.replace("short-column", failure_id))
     assert main(["list", failure_id, "--scenarios", str(tmp_path)]) == 0

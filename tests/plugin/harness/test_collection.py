@@ -37,7 +37,7 @@ def mine(pytester, monkeypatch):
 
 
 @pytest.mark.parametrize(("folder", "outcome"), [(SHIPPED / "batch", "shown"), (SHIPPED.parent, "raised")])
-def test_a_warning_in_a_shipped_scenario_is_no_error(folder, outcome):
+def test_warning_in_a_shipped_scenario_is_not_an_error(folder, outcome):
     """With ``-W error`` the stack's own warnings would be verdicts about it."""
     expected = pytest.warns if outcome == "shown" else pytest.raises
     with warnings.catch_warnings(), expected(DeprecationWarning, match="of the stack"):
@@ -46,7 +46,7 @@ def test_a_warning_in_a_shipped_scenario_is_no_error(folder, outcome):
             warnings.warn("of the stack", DeprecationWarning, stacklevel=1)
 
 
-def test_folder_with_spaces_is_refused(run, mine):
+def test_rejects_a_folder_with_spaces(run, mine):
     folder = mine(FAILURES.replace("short-column", "short column"))
     result = run({}, str(folder), here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -57,7 +57,7 @@ def test_folder_with_spaces_is_refused(run, mine):
 
 @needs.stack
 @pytest.mark.parametrize("options", [[], pytest.param(["-n2"], marks=pytest.mark.slow)])
-def test_file_that_imports_the_stack_at_its_top(run, pytester, options):
+def test_names_a_file_that_imports_the_stack_at_its_top(run, pytester, options):
     pytester.makepyfile(helper="import ray")
     marked = "import pytest\n@pytest.mark.needs('pydantic')\ndef test_it():"
     files = {
@@ -99,7 +99,7 @@ signal = "SIGABRT"
 """
 
 
-def test_what_ends_the_process_of_a_folder_comes_last(pytester, monkeypatch):
+def test_that_ends_its_process_runs_last_in_its_folder(pytester, monkeypatch):
     folder = pytester.mkdir("mine")
     write_failures(folder, ABORTS)
     (folder / "test_ends.py").write_text(ENDS)

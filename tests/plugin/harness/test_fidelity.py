@@ -42,12 +42,12 @@ def test_elsewhere(): pass
         ("injected", None, "a logical GPU", "injected"),
     ],
 )
-def test_the_marker_comes_before_the_entry_and_what_stood_in_before_real(of_failure, marked, stand_ins, found):
+def test_marker_overrides_the_entry_and_a_stand_in_overrides_real(of_failure, marked, stand_ins, found):
     assert of_test(of_failure, marked, stand_ins) == found
 
 
 @pytest.mark.parametrize("marked", ["Real", "", "mock", 1])
-def test_another_word_is_refused(marked):
+def test_rejects_an_unknown_fidelity(marked):
     with pytest.raises(FidelityError, match="is not allowed; allowed: real, stand-in, injected"):
         of_test("real", marked)
 
@@ -62,7 +62,7 @@ def test_another_word_is_refused(marked):
         (Counter(real=3, injected=0), "real"),
     ],
 )
-def test_summary(tests, text):
+def test_summarises_fidelities_by_count(tests, text):
     assert summary(tests) == text
 
 
@@ -76,7 +76,7 @@ def entry_says(short_column, pytester):
 
 
 @pytest.mark.parametrize("distributed", [pytest.param((), marks=pytest.mark.slow), ("-n2",)], ids=["alone", "xdist"])
-def test_table_record_and_junit_say_it(pytester, run, entry_says, distributed):
+def test_table_record_and_junit_show_the_fidelity(pytester, run, entry_says, distributed):
     entry_says("real")
     result = run(SIDED, "--hw=cpu", "test_it.py", "--rl-record-dir=records", "--junitxml=junit.xml", "-v", *distributed)
     assert result.ret == 0
@@ -105,7 +105,7 @@ def test_table_record_and_junit_say_it(pytester, run, entry_says, distributed):
     assert junit == set(said.items())
 
 
-def test_an_entry_that_says_nothing_and_tests_that_did_not_run(run, pytester, short_column):
+def test_handles_an_entry_without_fidelity_and_tests_that_did_not_run(run, pytester, short_column):
     write_failures(pytester.path / "mine", FAILURES.replace("short-column", "long-column"))
     body = SIDED.replace('needs("apex")\n', 'needs("apex")\n@pytest.mark.guards("long-column")\n')
     body = body.replace('@pytest.mark.guards("short-column")\n@pytest.mark.needs', "@pytest.mark.needs")
@@ -126,7 +126,7 @@ def test_no_marker_of_a_shipped_test_repeats_its_entry():
         assert failure.fidelity not in marked_tests(failure.folder, failure.id), failure.id
 
 
-def test_list_names_the_tests_that_differ(pytester, entry_says, capsys):
+def test_list_names_tests_whose_fidelity_differs(pytester, entry_says, capsys):
     entry_says("stand-in")
     folder = pytester.path / "mine"
     (folder / "short_column" / "test_it.py").write_text(SIDED)

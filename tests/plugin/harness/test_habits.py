@@ -20,7 +20,7 @@ TWO = ONE + "\n@pytest.mark.isolated\ndef test_two(): pass\n"
 
 
 @pytest.mark.parametrize("option", ["--setup-show", "--setup-only"])
-def test_what_does_not_reach_into_children_is_a_usage_error(run, option):
+def test_rejects_options_that_do_not_reach_contained_tests(run, option):
     result = run(TWO, option, here=True)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {option} does not reach into contained tests*2 are selected*--rl-inline.*"])
@@ -57,7 +57,7 @@ def test_set_up_is_shown_inline(run):
 
 
 @pytest.mark.parametrize("option", ["--fixtures", "--fixtures-per-test", "--markers"])
-def test_what_is_shown_instead_of_a_run_is_shown(run, option):
+def test_shows_fixtures_and_markers_instead_of_a_run(run, option):
     result = run(ONE, "--hw=cpu", option, "test_it.py", here=True)
     assert result.ret == pytest.ExitCode.OK
     assert not result.errlines
@@ -72,7 +72,7 @@ def test_pdb_opens_at_a_failure(pytester):
     result.stdout.fnmatch_lines(["*contained tests run in this process*", "*entering PDB*", "*('engine', True)*"])
 
 
-def test_breakpoint_in_a_child_says_how_to_get_one(run):
+def test_breakpoint_in_a_child_says_how_to_debug(run):
     body = "import pytest, pdb\n@pytest.mark.isolated\ndef test_one(): breakpoint()\n"
     body += "@pytest.mark.isolated\ndef test_two(): pdb.set_trace()\n@pytest.mark.isolated\ndef test_three(): pass"
     result = run(body)
@@ -101,7 +101,7 @@ def test_inline_tests_have_their_verdicts_and_the_variables_of_their_marker(run,
     result.stdout.fnmatch_lines(["*test_act CHANGED*", "*test_remedy HELD*", "*changed 1/1*held 1/1*"])
 
 
-def test_warnings_as_errors(run, pytester):
+def test_warnings_can_be_errors_in_contained_tests(run, pytester):
     pytester.makeini("[pytest]\nfilterwarnings = error")
     body = "import pytest, warnings\n@pytest.mark.isolated\ndef test_warns(): warnings.warn('careful')\n"
     result = run(body + "@pytest.mark.isolated\ndef test_quiet(): pass")
@@ -109,13 +109,13 @@ def test_warnings_as_errors(run, pytester):
     result.stdout.fnmatch_lines(["*UserWarning: careful*"])
 
 
-def test_strict_config_and_unknown_markers(run, pytester):
+def test_contained_tests_accept_strict_markers_and_config(run, pytester):
     pytester.makeini("[pytest]\naddopts = --strict-markers --strict-config\nmarkers = mine: of my own")
     body = "import pytest\npytestmark = [pytest.mark.isolated, pytest.mark.mine]\ndef test_it(): pass"
     run(body).assert_outcomes(passed=1)
 
 
-def test_basetemp_is_used_and_folders_of_failed_tests_stay(run, pytester, tmp_path):
+def test_uses_basetemp_and_keeps_folders_of_failed_tests(run, pytester, tmp_path):
     body = """
         import pytest
         pytestmark = pytest.mark.isolated(group="g")
@@ -132,7 +132,7 @@ def test_basetemp_is_used_and_folders_of_failed_tests_stay(run, pytester, tmp_pa
     assert left == {"by a dead test", "by a failed test"}
 
 
-def test_durations_have_what_was_waited_for(run, pytester):
+def test_durations_include_waiting(run, pytester):
     (pytester.path / "slow_to_import.py").write_text("import time\ntime.sleep(1.5)\n")
     body = "import pytest, slow_to_import\n@pytest.mark.isolated(fresh=True)\ndef test_it(): pass"
     result = run(body, "--durations=1", "-vv")
@@ -140,7 +140,7 @@ def test_durations_have_what_was_waited_for(run, pytester):
     assert float(line.split("s ")[0]) > 1.4
 
 
-def test_a_log_file_is_the_pytest_process_own(run, pytester):
+def test_log_file_belongs_to_the_pytest_process(run, pytester):
     body = (
         "import pytest, logging\n@pytest.mark.isolated\ndef test_it(): logging.getLogger('x').warning('in a child')\n"
     )
@@ -171,7 +171,7 @@ class Test(unittest.TestCase):
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="subtests came with pytest 9")
-def test_a_test_fails_with_a_part_of_it_and_is_one_test(run, short_column):
+def test_failing_subtest_fails_its_test_once(run, short_column):
     result = run(SUBTESTS, "-v")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*SUBFAILED*", "*Test::test_unittest FAILED*"])
@@ -179,7 +179,7 @@ def test_a_test_fails_with_a_part_of_it_and_is_one_test(run, short_column):
     result.stdout.fnmatch_lines(["*changed 1/1*regressed 1/1*"])
 
 
-def test_without_pytests_own_plugins(run):
+def test_runs_without_optional_plugins_of_pytest(run):
     off = [
         word
         for name in ("debugging", "setuponly", "setupplan", "cacheprovider", "tmpdir", "terminal", "logging")

@@ -81,7 +81,7 @@ def raised_by(tmp_path, monkeypatch, body):
 
 
 @pytest.mark.parametrize("how", DRIVEN)
-def test_what_the_test_asks_for_is_named_with_the_version(trl, tmp_path, monkeypatch, how):
+def test_names_the_missing_interface_with_the_version(trl, tmp_path, monkeypatch, how):
     body, interface = DRIVEN[how]
     said = missing_interface(*raised_by(tmp_path, monkeypatch, body))
     assert said.startswith(f"needs {interface}")
@@ -89,7 +89,7 @@ def test_what_the_test_asks_for_is_named_with_the_version(trl, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("how", NOT_DRIVEN)
-def test_nothing_else_is_an_interface(trl, tmp_path, monkeypatch, how):
+def test_other_errors_are_not_a_missing_interface(trl, tmp_path, monkeypatch, how):
     assert missing_interface(*raised_by(tmp_path, monkeypatch, NOT_DRIVEN[how])) == ""
 
 
@@ -98,7 +98,7 @@ def test_nothing_else_is_an_interface(trl, tmp_path, monkeypatch, how):
     ["import apex", "raise ImportError('the Trainer requires `apex>=1.1`: pip install trl[apex]')"],
     ids=["imported", "named in the message"],
 )
-def test_a_component_that_is_not_installed_is_named_whoever_asks_for_it(trl, tmp_path, monkeypatch, body):
+def test_names_a_missing_component_whoever_imports_it(trl, tmp_path, monkeypatch, body):
     error, file = raised_by(tmp_path, monkeypatch, body)
     said = "apex is not installed: from source: https://github.com/NVIDIA/apex"
     assert missing_interface(error, file) == missing_interface(error, tmp_path / "test_it.py") == said
@@ -122,7 +122,7 @@ def tests_of(pytester, run, short_column):
     return tests_of
 
 
-def test_a_test_that_drives_what_is_not_there_is_unavailable(tests_of):
+def test_of_a_missing_interface_is_unavailable(tests_of):
     body = "import torch; torch.nothing_of_the_sort"
     result = tests_of({"test_act": ("reproduces", body), "test_remedy": ("guards", body)})
     assert result.ret == 0
@@ -132,7 +132,7 @@ def test_a_test_that_drives_what_is_not_there_is_unavailable(tests_of):
     )
 
 
-def test_a_guard_needs_what_it_touches_and_not_what_the_act_touches(pytester, tests_of):
+def test_guard_needs_only_its_own_components(pytester, tests_of):
     mine, missing = pytester.path / "mine", "ImportError('the Trainer requires `apex>=1.1`')"
     write_failures(mine, FAILURES.replace("components = {}", 'components = { apex = "any" }'))
     bodies = {"UNAVAILABLE": f"raise {missing}", "HELD": "pass", "REGRESSED": "assert 0"}
@@ -151,7 +151,7 @@ MISTAKES = {
 }
 
 
-def test_a_mistake_of_the_test_is_no_verdict(tests_of):
+def test_mistake_in_a_test_is_not_a_verdict(tests_of):
     result = tests_of({f"test_{number}": ("guards", body) for number, body in enumerate(MISTAKES)})
     assert result.ret == 1
     result.assert_outcomes(failed=2, errors=1)

@@ -29,19 +29,19 @@ FILE = """
 SAID = "*1 x marked long: --rl-long runs them*"
 
 
-def test_left_out_and_said(run):
+def test_leaves_out_long_tests_and_says_so(run):
     result = run(FILE, "--strict-markers", "-n2", "--hw=cpu", "test_it.py")
     assert result.parseoutcomes()["passed"] == 2
     result.stdout.fnmatch_lines(["OK on cpu: 2 tests passed.", SAID])
 
 
-def test_said_of_selected_ones_only(run):
+def test_counts_only_selected_long_tests(run):
     result = run(FILE, "-k", "seconds")
     result.assert_outcomes(passed=1, deselected=2)
     result.stdout.no_fnmatch_line(SAID)
 
 
-def test_run_when_asked_for(run):
+def test_runs_long_tests_with_the_option(run):
     result = run(FILE, "--rl-long")
     result.assert_outcomes(passed=3)
     result.stdout.no_fnmatch_line(SAID)
@@ -103,7 +103,7 @@ def sides(pytester, run):
     return lambda *arguments: run({}, *fixed, *arguments, here="--collect-only" in arguments)
 
 
-def test_a_quick_run_has_one_test_a_side_that_needs_no_engine(sides):
+def test_quick_run_has_one_test_per_side_without_an_engine(sides):
     result = sides("--rl-quick")
     assert result.parseoutcomes()["passed"] == 3
     for test in ("test_act?0?", "test_remedy?0?", "test_of_another_suite"):
@@ -111,7 +111,7 @@ def test_a_quick_run_has_one_test_a_side_that_needs_no_engine(sides):
     result.stdout.fnmatch_lines(["OK on cpu: *", QUICK])
 
 
-def test_the_records_of_quick_runs_are_a_platform_of_their_own(sides, pytester, monkeypatch):
+def test_quick_runs_are_recorded_as_their_own_platform(sides, pytester, monkeypatch):
     monkeypatch.setenv("RLREGRESS_QUICK", "1")
     sides("--rl-record-dir=records")
     [record] = pytester.path.glob("records/*.json")
@@ -121,7 +121,7 @@ def test_the_records_of_quick_runs_are_a_platform_of_their_own(sides, pytester, 
     assert "--hw=cpu" in make_rerun(run, ["mine/test_it.py::test_act[0]"])
 
 
-def test_what_asks_for_the_long_tests_is_no_quick_run(sides):
+def test_option_for_long_tests_overrides_quick(sides):
     result = sides("--rl-quick", "--rl-long", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["*test_act?2?*"])
     result.stdout.no_fnmatch_line(QUICK)

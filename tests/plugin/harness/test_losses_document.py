@@ -7,7 +7,7 @@ import re
 import documents
 
 
-def test_loss_of_the_document(run):
+def test_documented_loss_gives_the_documented_error(run):
     [(name, body)] = documents.files("losses.md").items()
     result = run({name.removesuffix(".py"): body}, name)
     result.assert_outcomes(passed=1, failed=1)

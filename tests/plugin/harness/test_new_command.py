@@ -84,7 +84,7 @@ def test_diagnose_names_the_error_it_was_made_from(new, name, tmp_path):
     assert main(["diagnose", "--scenarios", "scenarios", "run.log"]) == 1
 
 
-def test_another_run_s_numbers_are_the_same_failure(new, tmp_path):
+def test_recognises_the_failure_with_numbers_of_another_run(new, tmp_path):
     new("my-failure", "--folder", "scenarios/shards")
     known = catalogue.load([tmp_path / "scenarios"]).values()
     other = (
@@ -94,12 +94,12 @@ def test_another_run_s_numbers_are_the_same_failure(new, tmp_path):
     assert not error_text.named_in(TRACEBACK.replace("not 13", "as asked").encode(), known)
 
 
-def test_the_components_of_the_traceback(new, tmp_path):
+def test_names_the_components_of_the_traceback(new, tmp_path):
     new("my-failure", "--folder", "scenarios/shards")
     assert catalogue.load([tmp_path / "scenarios"])["my-failure"].components == {"vllm": "any"}
 
 
-def test_a_second_failure_has_a_folder_of_its_own(new, tmp_path):
+def test_second_failure_gets_its_own_folder(new, tmp_path):
     new("my-failure", "--folder", "scenarios/shards")
     assert new("another-one", "--folder", "scenarios/shards", "--subject", "mylab.shards:whole", text=CRASH).code == 0
     found = catalogue.load([tmp_path / "scenarios"])
@@ -127,7 +127,7 @@ def test_a_second_failure_has_a_folder_of_its_own(new, tmp_path):
         ),
     ],
 )
-def test_refused_and_nothing_written(new, tmp_path, arguments, said):
+def test_rejects_wrong_arguments_and_writes_nothing(new, tmp_path, arguments, said):
     new("beside", "--folder", "scenarios/shards")
     (tmp_path / "elsewhere").mkdir()
     new("named", "--folder", "elsewhere/seam")
@@ -142,14 +142,14 @@ def test_refused_and_nothing_written(new, tmp_path, arguments, said):
     assert not (tmp_path / "scenarios/new").exists()
 
 
-def test_a_text_without_an_error(new, tmp_path):
+def test_rejects_a_text_without_an_error(new, tmp_path):
     done = new("my-failure", "--folder", "scenarios/shards", text="step 3: reward 0.5\n")
     assert done.code == 2
     assert "give a traceback to its last line" in done.err
     assert not (tmp_path / "scenarios/shards").exists()
 
 
-def test_a_documented_error_is_said(new):
+def test_warns_of_an_error_that_is_documented_already(new):
     text = "ValueError: vllm version None not supported and SGLang also not Found\n"
     assert (
         "documented already, it seems: undeclared-trainer-dependency"
@@ -157,13 +157,13 @@ def test_a_documented_error_is_said(new):
     )
 
 
-def test_a_terminal_is_told_what_to_do(monkeypatch, capsys):
+def test_asks_a_terminal_to_pipe_in_an_error(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     assert main(["new", "my-failure", "--folder", "scenarios/batch"]) == 2
     assert "pipe one in: rlregress new my-failure --folder scenarios/batch < error.txt" in capsys.readouterr().err
 
 
-def test_skeleton_in_a_repository_of_one_s_own(new, tmp_path):
+def test_skeleton_runs_in_the_users_repository(new, tmp_path):
     """With the lines that the command prints it is collected, both sides run, and fail with what is to be written."""
     done = new("my-failure", "--folder", "tests/lab/shards", text=CUDA)  # no component: none is checked before
     _, _, lines = done.out.partition("pytest sees it once pyproject.toml has:\n")
@@ -179,7 +179,7 @@ def test_skeleton_in_a_repository_of_one_s_own(new, tmp_path):
     assert "to be written: what holds with the remedy" in done.stdout
 
 
-def test_as_the_document_prints_it(tmp_path):
+def test_prints_the_output_of_the_document(tmp_path):
     """In a copy of this project: the command prints that, and the skeleton is one that linter and pytest take."""
     project = copied_project(tmp_path)
     document = documents.text("writing-a-scenario.md")

@@ -52,7 +52,7 @@ def test_guards_are_rerun_and_acts_are_not(run, short_column, options):
 
 
 @needs.plugin("pytest_rerunfailures")
-def test_a_record_tells_of_reruns(run, pytester, short_column):
+def test_record_shows_reruns(run, pytester, short_column):
     run(FLAKY, "--reruns=2", "--rl-record-dir=records", "-k", "test_guard or test_dies", "test_it.py")
     (record,) = pytester.path.glob("records/*.json")
     tests = {test["name"].rpartition("::")[2]: test for test in json.loads(record.read_text())["results"]["tests"]}
@@ -63,7 +63,7 @@ def test_a_record_tells_of_reruns(run, pytester, short_column):
 
 
 @needs.plugin("pytest_rerunfailures")
-def test_only_what_is_to_be_rerun_is(run, short_column):
+def test_reruns_only_matching_failures(run, short_column):
     result = run(FLAKY, "--reruns=2", "--only-rerun=assert . == 3", "-k", "test_guard or test_never")
     assert result.parseoutcomes() == {"passed": 1, "failed": 1, "rerun": 2, "deselected": 3}
 
@@ -184,7 +184,7 @@ def test_covers_more():
 
 @needs.plugin("pytest_cov")
 @pytest.mark.parametrize("options", [("-p", "no:xdist"), ("-n2",)], ids=["alone", "xdist"])
-def test_coverage_has_the_children(run, pytester, options):
+def test_coverage_includes_children(run, pytester, options):
     options = ("--cov=covered", "--cov-report=term-missing", *options)
     result = run({"test_it": COVERS, "covered": COVERED}, *options)
     result.assert_outcomes(failed=1, passed=2)
@@ -193,7 +193,7 @@ def test_coverage_has_the_children(run, pytester, options):
 
 
 @needs.plugin("pytest_html")
-def test_the_html_report_has_what_a_child_adds(run, pytester):
+def test_html_report_includes_extras_of_a_child(run, pytester):
     body = """
         import pytest, pytest_html
         @pytest.mark.isolated
@@ -238,7 +238,7 @@ def installed(pytester, monkeypatch):
     return installed
 
 
-def test_a_plugin_that_cannot_start_in_a_child_is_left_out_and_named(run, installed):
+def test_plugin_that_fails_in_a_child_is_left_out_and_named(run, installed):
     installed("needy", NEEDY)
     body = "import pytest\npytestmark = pytest.mark.isolated\ndef test_one(): pass\ndef test_two(): assert 1 == 2"
     result = run(body)
@@ -271,12 +271,12 @@ def test_it(threaded):
 """
 
 
-def test_the_warm_server_imports_no_plugin_that_is_turned_off(run, installed):
+def test_warm_server_does_not_import_disabled_plugins(run, installed):
     installed("threaded", "")  # with a thread no test would be forked from that server
     run(FORKED, "-p", "no:threaded").assert_outcomes(passed=1)
 
 
-def test_a_plugin_that_starts_a_thread_is_not_in_a_process_that_forks(run, installed):
+def test_plugin_that_starts_a_thread_is_kept_out_of_the_forking_process(run, installed):
     installed("threaded", THREADED)
     run(FORKED_SAFELY).assert_outcomes(passed=1)
 
@@ -288,12 +288,12 @@ def pytest_sessionfinish(session):
 """
 
 
-def test_a_plugin_that_tells_its_controller_something_is_heard_out(run, installed):
+def test_plugin_messages_reach_the_controller(run, installed):
     installed("telling", TELLS_ITS_CONTROLLER)
     run("import pytest\n@pytest.mark.isolated\ndef test_one(): pass").assert_outcomes(passed=1)
 
 
-def test_a_conftest_that_cannot_start_in_a_child_is_an_error_that_says_so(run, pytester):
+def test_conftest_that_fails_in_a_child_is_a_clear_error(run, pytester):
     pytester.makeconftest(NEEDY)
     result = run("import pytest\n@pytest.mark.isolated\ndef test_it(): pass")
     result.assert_outcomes(errors=1)

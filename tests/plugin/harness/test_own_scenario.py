@@ -67,7 +67,7 @@ def check_printed(lines, printed):
     assert [line for line in said[lines] if line not in words] == [], printed
 
 
-def test_beside_the_shipped_scenarios(pytest_in_lab, tmp_path):
+def test_own_scenario_runs_beside_the_shipped_ones(pytest_in_lab, tmp_path):
     documents.write({"lab/tests/test_plain.py": "def test_of_my_own(): pass\n"}, tmp_path)
     printed = pytest_in_lab("--hw=cpu", "-k", "reasoning-is-rewarded")
     check_printed(slice(1), printed)
@@ -75,13 +75,13 @@ def test_beside_the_shipped_scenarios(pytest_in_lab, tmp_path):
     assert re.search(r"^shipped scenarios: \d+; yours: 4 of scenarios \(tests did not run: ", printed, re.M), printed
 
 
-def test_broken_subject(pytest_in_lab):
+def test_broken_subject_fails_as_documented(pytest_in_lab):
     document = documents.text("your-code.md")
     printed = pytest_in_lab("--hw=cpu", "scenarios", code=1, **dict(SETTING.findall(document)))
     check_printed(slice(1, 3), printed)
 
 
-def test_wrong_subject(pytest_in_lab, tmp_path):
+def test_wrong_subject_is_a_usage_error(pytest_in_lab, tmp_path):
     entry = tmp_path / "lab" / "scenarios" / "rewards" / "reasoning_is_rewarded" / "failure.toml"
     entry.write_text(entry.read_text().replace("visible_text", "visible_txt"))
     printed = pytest_in_lab("--hw=cpu", code=pytest.ExitCode.USAGE_ERROR)
@@ -89,7 +89,7 @@ def test_wrong_subject(pytest_in_lab, tmp_path):
     assert " ".join(message.split()) in printed
 
 
-def test_files_are_as_the_linter_wants_them(files, tmp_path):
+def test_documented_files_pass_the_linter(files, tmp_path):
     documents.write(files, tmp_path)
     config = CHECKOUT / "pyproject.toml"
     for command in (["check", "--no-cache"], ["format", "--diff"]):

@@ -44,7 +44,7 @@ def test_installed_scenarios_run_from_a_foreign_folder(wheel, tmp_path, kind):
 
 
 @pytest.mark.parametrize("extras", ["", pytest.param("[bisect,report]", marks=needs.stack)])
-def test_install_moves_nothing(wheel, extras):
+def test_installing_moves_no_other_package(wheel, extras):
     """Into an environment that holds a stack: pip would add this one package and touch no other."""
     command = (UV, "pip", "install", "--offline", "--dry-run", "--python", sys.executable, f"{wheel}{extras}")
     printed = call(*command)

@@ -23,7 +23,7 @@ SUITE = {
         ({}, dict.fromkeys(range(4), 1.0), "0 of 4 tests in 5.0 s; running: "),
     ],
 )
-def test_the_time_left_is_by_what_tests_took_the_last_time(request, took, expected, said):
+def test_estimates_the_time_left_from_the_last_run(request, took, expected, said):
     progress = RunProgress(request.config, print)
     vars(progress).update(_tests=TESTS, _begun=98.0, _running={TESTS[1]: 100.0})
     vars(progress).update(_took={TESTS[n]: s for n, s in took.items()})
@@ -32,7 +32,7 @@ def test_the_time_left_is_by_what_tests_took_the_last_time(request, took, expect
 
 
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n2",), marks=pytest.mark.slow)], ids=["alone", "xdist"])
-def test_a_run_says_where_it_is(run, pytester, workers):
+def test_prints_progress_during_a_run(run, pytester, workers):
     pytester.makeconftest("from pytest_rlregress.harness import progress\nprogress.EVERY_SECONDS = 0.5, 0.5")
     result = run(SUITE, "--hw=cpu", ".", *workers)
     result.assert_outcomes(passed=10)
@@ -42,7 +42,7 @@ def test_a_run_says_where_it_is(run, pytester, workers):
 
 
 @pytest.mark.slow
-def test_what_took_longest_the_last_time_begins_first(run):
+def test_slowest_tests_of_the_last_run_begin_first(run):
     files = {f"test_{name}": "import pytest\n@pytest.mark.needs('pydantic')\ndef test_it(): pass\n" for name in "abc"}
     for name, seconds in zip("abc", (0, 2, 0), strict=True):
         files[f"test_{name}"] = files[f"test_{name}"].replace("pass", f"import time; time.sleep({seconds})")

@@ -54,7 +54,7 @@ IN_FILE = {"elsewhere": ("@pytest.mark.guards", '@pytest.mark.needs("windows")\n
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_verdicts(pytester, run, short_column, code):
+def test_each_pair_of_tests_gets_its_verdicts(pytester, run, short_column, code):
     """In the lines of the tests, the table, the summary and junit."""
     chosen = {name: case for name, case in VERDICTS.items() if code == any(Verdict(v.lower()).fails for v in case[2:])}
     assert len(chosen) == 5
@@ -89,7 +89,7 @@ def test_verdicts(pytester, run, short_column, code):
         )
 
 
-def test_strict_turns_absent_into_an_error_but_where_it_is_expected(scenario, pytester):
+def test_strict_makes_unexpected_absence_an_error(scenario, pytester):
     expected = SCENARIO.replace('"short-column")', '"short-column", expected="absent")', 1)
     (pytester.path / "mine" / "test_expected.py").write_text(expected.format(act="len('')", remedy="pass"))
     result = scenario("len('')", "pass", "--rl-strict", "-v")
@@ -116,7 +116,7 @@ def test_table_fits_and_xdist_and_junit_carry_the_verdicts(scenario, pytester):
 
 @pytest.mark.slow
 @needs.stack
-def test_native_sigfpe_matches_the_documented_signature(pytester, run):
+def test_native_sigfpe_matches_its_documented_signature(pytester, run):
     """The catalogue's own sigfpe-embedding, from a real integer division by zero in a frame of the documented name."""
     folder = pytester.mkpydir("stand_in")
     (folder / "vocab_parallel_embedding.py").write_text(
@@ -210,7 +210,7 @@ TEXTS = {
 }
 
 
-def test_the_nearest_source_of_a_setting_counts(pytester, monkeypatch):
+def test_nearest_source_of_a_setting_wins(pytester, monkeypatch):
     options = [(one, TEXTS.get(one.name, "yes")) for one in settings.OPTIONS]
     pytester.makeini("[pytest]\n" + "".join(f"{one.key} = {text}\n" for one, text in options))
     flags = [f"{one.flag}={text}" if one.takes else one.flag for one, text in options if one.takes is not None]
@@ -224,7 +224,7 @@ def test_the_nearest_source_of_a_setting_counts(pytester, monkeypatch):
         assert settings.resolve_one(commanded, one.name)[1] == nearest
 
 
-def test_own_subject_is_under_the_guards_and_in_the_table(pytester, run, short_column):
+def test_guards_run_the_users_subject_and_the_table_shows_it(pytester, run, short_column):
     pytester.makeini("[pytest]\nrlregress_subjects = align_batches = mytrainer:align\n")
     pytester.makepyfile(mytrainer="def align(batches, from_memory_db):\n    return batches\n")
     pytester.syspathinsert()
@@ -241,7 +241,7 @@ def test_own_subject_is_under_the_guards_and_in_the_table(pytester, run, short_c
 @pytest.mark.parametrize(
     ("options", "marker"), [((), 'reproduces("short-colum")'), (("--hw=cpu",), "isolated(timeoutt=3)")]
 )
-def test_a_wrong_marker_is_told_of_under_xdist_too(run, short_column, options, marker):
+def test_wrong_marker_is_reported_under_xdist(run, short_column, options, marker):
     result = run(f"import pytest\n@pytest.mark.{marker}\ndef test_it(): pass", "-n2", *options, "test_it.py")
     assert result.ret not in (pytest.ExitCode.OK, pytest.ExitCode.INTERNAL_ERROR)
     assert any("Did you mean short-column?" in line or "timeoutt not allowed" in line for line in result.outlines)
@@ -272,7 +272,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("option", settings.OPTIONS, ids=lambda option: option.name)
-def test_command_line_comes_before_environment_before_ini_file(pytester, monkeypatch, option):
+def test_command_line_overrides_environment_and_ini_file(pytester, monkeypatch, option):
     for name in "abc":
         pytester.mkdir(name)
     line, environment, ini = VALUES[option.name]

@@ -51,7 +51,7 @@ def test_contained_test_brings_no_stack_into_pytest(pytester):
 
 @needs.stack
 @pytest.mark.slow
-def test_fixture_of_the_stack_without_a_marker_brings_no_stack_into_pytest(pytester):
+def test_stack_fixture_without_a_marker_brings_no_stack_into_pytest(pytester):
     pytester.makepyfile(
         """
         def test_model(hf_runner):

@@ -81,7 +81,7 @@ def unloaded():
         ("clamp_max_tokens", None),
     ],
 )
-def test_fits(check, unloaded, subject, instead):
+def test_accepts_a_subject_that_fits(check, unloaded, subject, instead):
     failure, settings = check(subject, {subject: instead} if instead else {})
     assert "mylab" not in sys.modules, "the user's modules are imported in another process"
     found = subjects.under_guards(failure, settings)
@@ -148,7 +148,7 @@ def test_shipped_subjects_need_no_other_process(monkeypatch):
     subjects.check(settings, catalogue.load([catalogue.SHIPPED]))
 
 
-def test_wrong_subject_that_nobody_looked_up_before(check, unloaded, tmp_path):
+def test_guard_names_a_wrong_subject_that_was_not_checked_before(check, unloaded, tmp_path):
     """Under ``-n`` without ``--hw`` only the workers know of the entries: the guard says as much."""
     failure, settings = check("mylab:visible_text")
     (tmp_path / "mylab.py").write_text("")
@@ -161,7 +161,7 @@ def test_wrong_subject_that_nobody_looked_up_before(check, unloaded, tmp_path):
         subjects.under_guards(failure, settings)
 
 
-def test_listed_by_its_own_name(tmp_path, capsys):
+def test_subject_is_listed_by_its_own_name(tmp_path, capsys):
     write_failures(tmp_path, ENTRY.replace("SUBJECT", "mylab.rewards:visible_text"))
     assert cli.main(["list", "--scenarios", str(tmp_path), "--markdown", "reasoning-is-rewarded"]) == 0
     assert "```python\nfrom mylab.rewards import visible_text\n```\n" in capsys.readouterr().out
@@ -215,7 +215,7 @@ def checked(scenario, pytester):
 
 
 @pytest.mark.parametrize("options", [["--hw=cpu"], ["--hw=cpu", "-n1"], ["--rl-inline"]])
-def test_checks_of_a_remedy_are_guards_of_the_function_in_its_place(checked, run, options):
+def test_remedy_checks_guard_the_replacing_function(checked, run, options):
     ini = checked.path.joinpath("tox.ini")
     ini.write_text(ini.read_text() + "\nrlregress_subjects = mylab:visible_text = mytrainer:nothing\n")
     result = run({}, *options, "lab")
@@ -223,11 +223,11 @@ def test_checks_of_a_remedy_are_guards_of_the_function_in_its_place(checked, run
     result.stdout.fnmatch_lines(["- reasoning-is-rewarded: 2 of 2 guards regressed under `mytrainer:nothing`*"])
 
 
-def test_checks_of_the_shipped_remedy_are_no_part_of_a_run(checked, run):
+def test_checks_of_the_shipped_remedy_are_not_collected(checked, run):
     run({}, "--hw=cpu", "lab").assert_outcomes(passed=1)
 
 
-def test_checks_that_are_named_are_ordinary_tests(checked, run):
+def test_checks_named_on_the_command_line_are_ordinary_tests(checked, run):
     result = run({}, "--hw=cpu", "lab/reasoning_is_rewarded/remedy_checks.py")
     result.assert_outcomes(passed=1)
     assert "held" not in result.stdout.str()

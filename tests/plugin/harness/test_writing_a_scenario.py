@@ -49,18 +49,18 @@ def pytest_in(project, *options):
     return done.stdout + done.stderr
 
 
-def test_both_sides(project):
+def test_documented_scenario_reproduces_and_holds(project):
     printed = pytest_in(project, "--hw=cpu", "-v", "-k", "weights_only")
     assert printed.count("REPRODUCED") == 2, printed
     assert printed.count("HELD") == 2, printed
 
 
-def test_mutants(project):
+def test_documented_mutants_are_noticed(project):
     printed = pytest_in(project, "tests/stack/scenarios/test_mutants.py", "-k", "weights-only")
     assert "5 passed" in printed, printed
 
 
-def test_files_are_as_the_linter_wants_them(files, project):
+def test_documented_files_pass_the_linter(files, project):
     names = [name for name in files if name.endswith(".py")]
     for command in (["check", "--no-cache"], ["format", "--diff"]):
         done = subprocess.run(

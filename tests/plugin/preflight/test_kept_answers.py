@@ -39,7 +39,7 @@ def keys(tmp_path, monkeypatch):
     return keys
 
 
-def test_is_asked_once_and_again_after_a_change(keys, tmp_path, monkeypatch):
+def test_answer_is_cached_until_a_file_changes(keys, tmp_path, monkeypatch):
     assert [keys(), keys()] == [(["lr"], 1)] * 2
     (tmp_path / "toy_trainer" / "run.yaml").write_text("lr: 1\nn: 8\n")
     assert [keys(), keys()] == [(["lr", "n"], 2)] * 2
@@ -52,14 +52,14 @@ def test_is_asked_once_and_again_after_a_change(keys, tmp_path, monkeypatch):
     assert keys() == (["lr", "n"], 5)
 
 
-def test_an_environment_is_not_written_down(keys, tmp_path, monkeypatch):
+def test_cache_holds_no_environment_variables(keys, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "s3cr3t-key")
     keys()
     (file,) = (tmp_path / "cache" / "preflight").iterdir()
     assert b"s3cr3t" not in file.read_bytes()
 
 
-def test_an_error_is_not_kept(keys, tmp_path):
+def test_errors_are_not_cached(keys, tmp_path):
     (tmp_path / "toy_trainer" / "run.yaml").write_text("a: [\n")
     assert keys() == (None, 1)
     (tmp_path / "toy_trainer" / "run.yaml").write_text("lr: 1\n")

@@ -44,7 +44,7 @@ def refused(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("text", "told"), BEGINS.values(), ids=BEGINS)
-def test_what_a_command_may_not_do_before_its_configuration(refused, text, told):
+def test_command_may_not_write_or_connect_before_its_configuration(refused, text, told):
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         listener.settimeout(0.05)
         said = refused(text.format(port=listener.getsockname()[1]))
@@ -65,19 +65,19 @@ def test_what_a_command_may_not_do_before_its_configuration(refused, text, told)
         ("from hydra_missing import main", "No module named 'hydra_missing'"),
     ],
 )
-def test_a_command_that_composes_nothing(refused, text, told):
+def test_names_a_command_that_composes_no_configuration(refused, text, told):
     said = refused(text)
     assert "no configuration was composed: " in said
     assert told in said
 
 
-def test_a_command_that_does_not_end_is_ended(refused, monkeypatch):
+def test_stops_a_command_that_does_not_end(refused, monkeypatch):
     monkeypatch.setattr(command, "SECONDS", 1.0)
     begin = time.monotonic()
     assert "took more than 1 seconds" in refused("while True: print('still here')")
     assert time.monotonic() - begin < 20
 
 
-def test_a_command_sees_no_gpu_and_reads_what_it_likes(refused):
+def test_command_sees_no_gpu_and_may_read_files(refused):
     text = "import os; open('kept').read(); raise ValueError(os.environ['CUDA_VISIBLE_DEVICES'] or 'no GPU')"
     assert "ValueError: no GPU" in refused(text)

@@ -57,7 +57,7 @@ def verl(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_interpreter_without_verl(checked, bare):
+def test_names_an_interpreter_without_verl(checked, bare):
     ((finding,), _) = checked("trainer-not-found", f"{bare} -u -m verl.trainer.main_ppo")
     assert finding["argument"] == f"{bare} -u -m verl.trainer.main_ppo"
     assert f"{bare} has no module verl" in finding["why"]
@@ -73,14 +73,14 @@ def test_an_interpreter_without_verl(checked, bare):
     ],
     ids=["path", "pythonpath"],
 )
-def test_as_the_command_finds_it(checked, bare, start):
+def test_resolves_the_interpreter_as_the_command_does(checked, bare, start):
     start = start.format(bare=shlex.quote(bare), folder=Path(bare).parent)
     ((finding,), _) = checked("trainer-not-found", start)
     assert "has no module verl" in finding["why"]
 
 
 @pytest.mark.slow
-def test_pythonpath_may_have_it(checked, bare, verl):
+def test_finds_verl_on_pythonpath(checked, bare, verl):
     start = f"env PYTHONPATH={verl} {bare} -m verl.trainer.main_ppo"
     assert checked("trainer-not-found", start) == ([], [])
     (verl / "verl" / "__init__.py").touch()
@@ -97,14 +97,14 @@ def test_other_programs_are_not_run(checked, start):
     assert checked("trainer-not-found", start) == ([], [])
 
 
-def test_only_where_the_run_is(checked, bare):
+def test_checks_the_environment_only_with_installed(checked, bare):
     for failure in ("trainer-not-found", "stale-ray-session"):
         findings, (doubt,) = checked(failure, f"{bare} -m verl.trainer.main_ppo", "--prompt-tokens=9")
         assert findings == []
         assert "--installed" in doubt
 
 
-def test_an_address_where_nobody_answers(checked, monkeypatch, tmp_path):
+def test_finds_a_ray_address_without_an_answer(checked, monkeypatch, tmp_path):
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
@@ -123,7 +123,7 @@ def test_an_address_where_nobody_answers(checked, monkeypatch, tmp_path):
     assert checked("stale-ray-session", f"env RAY_ADDRESS=local {START}") == ([], [])
 
 
-def test_this_interpreter_is_asked_as_it_is(checked):
+def test_looks_up_verl_in_this_interpreter(checked):
     findings, _ = checked("trainer-not-found", f"{sys.executable} -m verl.trainer.main_ppo")
     from importlib.util import find_spec
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def test_a_failure_before_the_first_verdict_is_in_the_answer(pytester):
+def test_answer_includes_a_failure_before_the_first_verdict(pytester):
     pytester.makepyfile(
         test_a="def test_it(): assert 0",
         test_b="import pytest\n\n\n@pytest.mark.needs('numpy')\ndef test_it(): pass",

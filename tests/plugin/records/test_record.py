@@ -126,7 +126,7 @@ def agree(junit, results):
 
 
 @pytest.mark.parametrize("distributed", [pytest.param((), marks=pytest.mark.slow), ("-n2",)], ids=["alone", "xdist"])
-def test_what_a_run_writes(pytester, recorded, distributed):
+def test_run_writes_a_complete_record(pytester, recorded, distributed):
     pytester.makeini("[pytest]\nrlregress_scenarios = mine\nrlregress_timeout = 500\n")
     pytester.makeconftest(LOOK)
     mine = pytester.mkdir("mine")
@@ -208,7 +208,7 @@ def test_what_a_run_writes(pytester, recorded, distributed):
     ],
     ids=["ctrl-c", "ctrl-c-xdist", "x", "worker-crash"],
 )
-def test_a_run_that_ends_early(pytester, monkeypatch, recorded, ends, args, ended):
+def test_run_that_ends_early_writes_a_record(pytester, monkeypatch, recorded, ends, args, ended):
     monkeypatch.setenv("RLREGRESS_RECORD_DIR", "records/deep")
     tests = f"""
 import os, pathlib, signal, time
@@ -225,7 +225,7 @@ def test_after(): pass
     assert words(results) == {"test_before": "passed passed", "test_ends": ended, "test_after": "pending pending"}
 
 
-def test_a_test_that_is_run_again(pytester, recorded):
+def test_record_keeps_the_last_result_of_a_rerun(pytester, recorded):
     pytester.makeini("[pytest]\nrlregress_record_dir = records\n")
     pytester.makeconftest("""
         import pytest
@@ -243,7 +243,7 @@ def test_a_test_that_is_run_again(pytester, recorded):
     assert "message" not in test
 
 
-def test_no_folder_to_write_to_is_said_before_the_run(pytester, run, light):
+def test_rejects_an_unwritable_folder_before_the_run(pytester, run, light):
     pytester.makefile(".txt", file="in the way")
     result = run("def test_it(): print('RUNS')", "-s", *PLUGINS, "--rl-record-dir=file.txt/records")
     assert result.ret == 4
@@ -251,20 +251,20 @@ def test_no_folder_to_write_to_is_said_before_the_run(pytester, run, light):
     result.stdout.no_fnmatch_line("*RUNS*")
 
 
-def test_an_empty_name_is_no_folder(pytester):
+def test_rejects_an_empty_folder_name(pytester):
     config = pytester.parseconfig("--rl-record-dir=")
     with pytest.raises(pytest.UsageError, match="--rl-record-dir: '' is not allowed"):
         settings.resolve(config)
 
 
-def test_a_folder_that_is_gone_at_the_end_fails_the_run(run, light):
+def test_folder_deleted_during_the_run_fails_it(run, light):
     gone = "import pathlib, shutil\ndef test_it():\n    shutil.rmtree('records')\n    pathlib.Path('records').touch()\n"
     result = run(gone, *WRITE)
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
     result.stdout.fnmatch_lines(["FAILED: the record could not be written: */records/*.json: *", "*1 passed*"])
 
 
-def test_neither_a_folder_that_went_nor_another_report_that_cannot_be_written_costs_the_record(recorded):
+def test_record_survives_a_deleted_folder_and_another_failing_report(recorded):
     spoils = """
 import pathlib, shutil
 def test_it():
@@ -276,7 +276,7 @@ def test_it():
     assert (path.suffix, results["summary"]["passed"]) == (".json", 1)
 
 
-def test_nothing_is_written_where_nothing_ran(pytester, run, light):
+def test_collecting_alone_writes_no_record(pytester, run, light):
     assert run("def test_it(): pass", *WRITE, "--collect-only").ret == 0
     assert list(pytester.path.glob("records/*")) == []
 
@@ -302,7 +302,7 @@ def test_a_shipped_scenario_has_the_same_name_everywhere(recorded):
     assert {test["extra"]["verdict"] for test in results["tests"]} == {"reproduced", "held"}
 
 
-def test_keys(tmp_path):
+def test_tests_have_stable_ids(tmp_path):
     shipped = next(SHIPPED.resolve().glob("batch/*/test_*.py"))
     name = shipped.relative_to(SHIPPED.resolve()).as_posix()
     link = tmp_path / "link"
@@ -314,7 +314,7 @@ def test_keys(tmp_path):
     assert stable_id("batch/test_x.py::test_y", tmp_path / "batch" / "test_x.py") == "batch/test_x.py::test_y"
 
 
-def test_the_processor_is_the_one_that_is_here():
+def test_record_names_the_processor_of_this_machine():
     found = cpu()
     assert found["model"] in Path("/proc/cpuinfo").read_text() + platform.machine()
     assert 1 <= found["cores"] <= psutil.cpu_count()

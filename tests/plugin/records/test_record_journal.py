@@ -71,7 +71,7 @@ def begun(pytester, light):
 
 
 @pytest.mark.parametrize("args", [(), ("-n2", "--dist=loadfile")], ids=["alone", "xdist"])
-def test_a_killed_run_leaves_what_it_knew(pytester, begun, args):
+def test_journal_of_a_killed_run_has_its_results(pytester, begun, args):
     process = begun(*args)
     [path] = pytester.path.glob("records/*")
     assert path.name.endswith(f"{read(path).report_id[:6]}.partial.jsonl")
@@ -115,7 +115,7 @@ def known(name, word, at=9, **more):
     return {"at": at, "nodeid": name, "test": test, **more}
 
 
-def test_the_last_word_on_a_test_counts(left):
+def test_last_result_of_a_test_counts(left):
     path = left(
         known("a", "pending", at=3),
         known("b", "pending", at=3),
@@ -133,7 +133,7 @@ def test_the_last_word_on_a_test_counts(left):
 
 
 @pytest.mark.parametrize("torn", ['{"at": 9, "nod', "\0\0\0\0", json.dumps(known("a", "failed"))])
-def test_a_line_that_is_cut_off_is_left_out(left, torn):
+def test_ignores_a_cut_off_line(left, torn):
     assert words(whole(left(known("a", "passed"), torn))["results"]) == {"a": "passed passed"}
     assert whole(left(torn))["results"]["tests"] == []
 
@@ -152,12 +152,12 @@ def test_a_line_that_is_cut_off_is_left_out(left, torn):
         (document(stack=()), (), "what was installed"),
     ],
 )
-def test_what_is_no_journal(left, head, lines, words):
+def test_rejects_a_file_that_is_not_a_journal(left, head, lines, words):
     with pytest.raises(RecordError, match=rf"3f9a1c\.partial\.jsonl: .*{words}"):
         read(left(*lines, head=head))
 
 
-def test_a_run_goes_on_as_long_as_its_own_process_does(tmp_path):
+def test_run_counts_as_running_while_its_process_lives(tmp_path):
     path = tmp_path / "a.partial.jsonl"
     script = f"""
 import msgspec, os, pathlib, sys, time
@@ -201,7 +201,7 @@ def pytest_collection_finish():
 
 
 @pytest.mark.parametrize("size", [30_000, 200_000], ids=["journal", "record-too"])
-def test_a_full_disk(pytester, light, size):
+def test_full_disk_does_not_stop_the_run(pytester, light, size):
     """A limit on files stands for the disk: the journal has the failure twice, after its call and at its end."""
     pytester.makeconftest(FILLS)
     pytester.makepyfile(f"""
@@ -231,14 +231,14 @@ def test_a_full_disk(pytester, light, size):
         }
 
 
-def test_a_folder_without_room_for_a_journal(tmp_path):
+def test_run_continues_without_room_for_a_journal(tmp_path):
     kept = record_writer.Journal(tmp_path / "none" / "a.partial.jsonl", msgspec.convert(document(), Record))
     kept.write([msgspec.convert(known("a", "passed"), JournalLine)])
     kept.close(keep=False)
     assert kept.problem == f"{kept.path}: No such file or directory"
 
 
-def test_a_run_that_another_plugin_refuses_leaves_nothing(pytester, run, light):
+def test_run_refused_by_another_plugin_leaves_no_file(pytester, run, light):
     pytester.makeconftest("import pytest\ndef pytest_sessionstart(): raise pytest.UsageError('not today')")
     result = run("def test_it(): pass", *light)
     assert result.ret == 4

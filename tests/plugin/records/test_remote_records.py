@@ -55,7 +55,7 @@ def test_a_record_is_copied_and_compared_with_the_last_one_of_another_machine(he
     assert '"state": "complete"' in capsys.readouterr().out
 
 
-def test_a_folder_that_is_gone_is_refused_before_the_run(here, tmp_path):
+def test_rejects_a_missing_folder_before_the_run(here, tmp_path):
     url = (tmp_path / "none").as_uri()
     result = here("a", url)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -64,7 +64,7 @@ def test_a_folder_that_is_gone_is_refused_before_the_run(here, tmp_path):
     )
 
 
-def test_what_cannot_be_copied_is_kept_and_copied_by_the_next_run(here, pytester, tmp_path):
+def test_next_run_copies_a_record_that_could_not_be_copied(here, pytester, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     url = shared.as_uri()
@@ -98,7 +98,7 @@ def test_the_journal_of_a_killed_run_is_copied_by_the_next_run(here, pytester, t
         ("unknown://x", "unknown://x: Protocol not known: unknown"),
     ],
 )
-def test_a_url_that_is_no_storage_is_refused(here, url, why):
+def test_rejects_a_url_that_is_not_a_storage(here, url, why):
     result = here("a", url)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert why in result.stderr.str()
@@ -201,7 +201,7 @@ def test_s3_has_the_records_of_two_writers_at_once(here, bucket, pytester, monke
 
 
 @pytest.mark.nightly
-def test_s3_without_the_bucket(here, bucket, capsys):
+def test_names_a_missing_s3_bucket(here, bucket, capsys):
     gone = bucket.replace("bucket-", "gone-")
     result = here("a", gone)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -212,7 +212,7 @@ def test_s3_without_the_bucket(here, bucket, capsys):
 
 
 @pytest.mark.nightly
-def test_s3_loses_its_bucket_during_the_run(here, bucket, s3, pytester, tmp_path):
+def test_keeps_the_record_if_the_s3_bucket_is_deleted_during_the_run(here, bucket, s3, pytester, tmp_path):
     reset = f"urllib.request.Request('http://{s3}/moto-api/reset', method='POST')"
     pytester.makepyfile(test_it=f"import urllib.request\ndef test_removes(): urllib.request.urlopen({reset})")
     result = here("a", bucket)

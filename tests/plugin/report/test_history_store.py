@@ -73,7 +73,7 @@ def folder(made, tmp_path):
 # -- what is in a history ----------------------------------------------------------------------------------------------
 
 
-def test_made_up_records_are_as_the_schema_says(tmp_path):
+def test_made_up_records_match_the_schema(tmp_path):
     events = [Event("bad", 0, HELD), Event("interrupted", 1, platform="cpu"), Event("killed", 1, platform="h100")]
     paths = histories.make(tmp_path, nights=2, events=events)
     for path in paths:
@@ -82,7 +82,7 @@ def test_made_up_records_are_as_the_schema_says(tmp_path):
     assert [path.suffix for path in paths] == [".json", ".json", ".json", ".jsonl"]
 
 
-def test_a_real_record(run, pytester):
+def test_reads_a_real_record(run, pytester):
     run("def test_good(): pass\ndef test_bad(): assert 0, 'a reason'", "--rl-record-dir=records", "test_it.py")
     history = opened(pytester.path / "records")
     (one,) = history.runs
@@ -163,7 +163,7 @@ REDUCED = {"loss": 0.25, "step_seconds": 2.0, "tokens_per_second": 20.0, "agreem
         ([], {}),
     ],
 )
-def test_numbers(tests, expected):
+def test_reads_the_numbers_of_each_step(tests, expected):
     entries = [("test_good", None), *((name, {"runs": runs}) for name, runs in tests)]
     assert step_numbers.read_numbers(entries) == expected
 
@@ -172,7 +172,7 @@ def test_numbers(tests, expected):
 
 
 @pytest.mark.parametrize("odd", ["\ud800 printed", "\u0000"])
-def test_text_that_is_none_is_read_all_the_same(folder, made, odd):
+def test_reads_a_record_with_unprintable_text(folder, made, odd):
     record = json.loads(made[0].read_text())
     record["results"]["tests"][0].update(message=odd)
     (folder / made[0].name).write_text(json.dumps(record))
@@ -209,7 +209,7 @@ def test_text_that_is_none_is_read_all_the_same(folder, made, odd):
     ],
     ids=["cut off", "empty", "deep", "no text", "CTRF", "JSON", "newer", "no start", "no state", "no device"],
 )
-def test_a_file_that_is_no_record_is_named_and_the_others_count(folder, made, content, why):
+def test_names_a_damaged_file_and_reads_the_others(folder, made, content, why):
     damaged = folder / "a.json"
     damaged.write_bytes(content(made[0].read_bytes()))
     history = opened(folder)
@@ -219,7 +219,7 @@ def test_a_file_that_is_no_record_is_named_and_the_others_count(folder, made, co
     assert str(folder) not in problems(history)["a.json"]
 
 
-def test_a_file_that_may_not_be_read_is_read_when_it_may(made):
+def test_reads_a_file_after_it_becomes_readable(made):
     uid = os.geteuid()
     with tempfile.TemporaryDirectory() as name:  # pytest's own folders are open to no other user
         folder = Path(name)
@@ -247,7 +247,7 @@ def test_a_file_that_may_not_be_read_is_read_when_it_may(made):
         assert (len(history.runs), problems(history)) == (3, {"below": why} if uid else {})
 
 
-def test_files_of_one_run(folder, made):
+def test_counts_several_files_of_one_run_once(folder, made):
     cpu, h100 = (folder / path.name for path in made[:2])
     copy = folder / "copy.json"
     shutil.copy(cpu, copy)
@@ -276,7 +276,7 @@ time.sleep(60)
 """
 
 
-def test_the_journal_of_a_run_that_goes_on_and_is_killed(folder, made):
+def test_journal_shows_a_running_run_and_then_a_killed_one(folder, made):
     kept = folder / "x.partial.jsonl"
     (folder / made[0].name).unlink()
     running = subprocess.Popen([sys.executable, "-c", JOURNAL, made[0], kept], stdout=subprocess.PIPE, text=True)
@@ -292,7 +292,7 @@ def test_the_journal_of_a_run_that_goes_on_and_is_killed(folder, made):
     assert read_entry(history.runs[0], GOLDEN).file_path.endswith("test_golden.py")
 
 
-def test_where_files_are_looked_for(folder, made, tmp_path):
+def test_finds_records_in_subfolders_but_not_in_hidden_ones(folder, made, tmp_path):
     below = folder / "artifacts" / "h100"
     below.mkdir(parents=True)
     moved = (folder / made[0].name).rename(below / made[0].name)
@@ -316,7 +316,7 @@ def test_where_files_are_looked_for(folder, made, tmp_path):
     assert len(opened(folder / "a.txt").runs) == 1  # one that is named is read, whatever its name
 
 
-def test_a_source_that_is_not_there_or_empty(tmp_path):
+def test_rejects_a_missing_source_and_names_an_empty_one(tmp_path):
     with pytest.raises(reader.RecordError, match=r"nowhere: there is no such file or folder\. Allowed: "):
         opened(tmp_path, tmp_path / "nowhere")
     history = opened(tmp_path)
@@ -324,7 +324,7 @@ def test_a_source_that_is_not_there_or_empty(tmp_path):
     assert [(problem.path, problem.text[:15]) for problem in history.problems] == [(tmp_path, "no record in it")]
 
 
-def test_tests_of_one_name_and_text_that_cannot_be_printed(folder, made):
+def test_merges_tests_of_one_name_and_reads_unprintable_text(folder, made):
     path = folder / made[0].name
     record = json.loads(path.read_text())
     good = next(test for test in record["results"]["tests"] if test["name"] == HELD)

@@ -114,7 +114,7 @@ def wider(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_opens_from_disk_and_draws(browser, page_file, scheme):
+def test_page_opens_from_disk_and_draws(browser, page_file, scheme):
     with opened(browser, page_file, color_scheme=scheme) as page:
         plots = page.locator("svg.plot")
         assert plots.count() == 2 * 5
@@ -148,7 +148,7 @@ def test_it_opens_from_disk_and_draws(browser, page_file, scheme):
         ('<p style="color: red">', "Content Security Policy"),
     ],
 )
-def test_a_page_that_reaches_out_or_errs_is_noticed(browser, page_file, tmp_path, addition, complaint):
+def test_check_notices_requests_and_errors_of_a_page(browser, page_file, tmp_path, addition, complaint):
     file = tmp_path / "bad.html"
     file.write_text(page_file.read_text(encoding="utf-8").replace("<main", f"{addition}<main"), encoding="utf-8")
     with opened(browser, file, watch=False) as page:
@@ -156,7 +156,7 @@ def test_a_page_that_reaches_out_or_errs_is_noticed(browser, page_file, tmp_path
         assert any(complaint in found for found in page.found)
 
 
-def test_what_records_hold_is_inert(browser, page_file):
+def test_text_from_records_is_inert(browser, page_file):
     with opened(browser, page_file) as page:
         page.locator("#evidence details").first.locator("summary").click()
         assert page.locator("#evidence pre", has_text="</script><img src=x onerror=").count() >= 1
@@ -165,7 +165,7 @@ def test_what_records_hold_is_inert(browser, page_file):
         assert page.evaluate("window.pwned") is None
 
 
-def test_without_escaping_it_would_not_be(browser, page_file, tmp_path):
+def test_check_notices_unescaped_text(browser, page_file, tmp_path):
     file = tmp_path / "bad.html"
     content = page_file.read_text(encoding="utf-8")
     file.write_text(content.replace("&lt;/script&gt;&lt;img", "</script><img").replace("&gt;", ">"), encoding="utf-8")
@@ -175,7 +175,7 @@ def test_without_escaping_it_would_not_be(browser, page_file, tmp_path):
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_the_page_is_as_wide_as_the_window(browser, page_file, width):
+def test_page_fits_the_width_of_the_window(browser, page_file, width):
     with opened(browser, page_file) as page:
         page.set_viewport_size({"width": width, "height": 800})
         page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
@@ -191,7 +191,7 @@ def test_the_page_is_as_wide_as_the_window(browser, page_file, width):
         assert wider(page) > 0  # it would be noticed
 
 
-def test_a_failing_test_leads_to_its_evidence(browser, page_file):
+def test_failing_test_links_to_its_evidence(browser, page_file):
     with opened(browser, page_file) as page:
         assert page.locator("#evidence pre:visible").count() == 0
         page.locator("#changes .test a").first.focus()
@@ -201,7 +201,7 @@ def test_a_failing_test_leads_to_its_evidence(browser, page_file):
         assert page.evaluate("document.querySelector('#evidence-1').getBoundingClientRect().top") < 900
 
 
-def test_the_parts_of_the_page_have_names(browser, page_file):
+def test_parts_of_the_page_have_accessible_names(browser, page_file):
     with opened(browser, page_file) as page:
         tree = page.locator("body").aria_snapshot()
     for part in ("banner:", "main:", "contentinfo", "navigation "):

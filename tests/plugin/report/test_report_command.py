@@ -52,7 +52,7 @@ def asked(command_line):
     return parser.parse_args(shlex.split(command_line)[1:])
 
 
-def test_a_regression(report):
+def test_regression_closes_the_gate_and_names_a_bisect_command(report):
     code, said = report("records", "--gate", events=[UPGRADE, Event("again", 2, platform="h100"), BAD])
     assert code == 1
     assert "gate: closed" in said.out
@@ -63,7 +63,7 @@ def test_a_regression(report):
     assert not Path("report.html").exists()
 
 
-def test_what_is_bad_once_is_to_be_run_again(report):
+def test_single_failure_asks_for_a_rerun(report):
     code, said = report("records", "--gate", events=[BAD])
     assert code == 0
     test = f"pytest_rlregress.scenarios.{CASE.name}".replace("/", ".").replace(".py::", "::")
@@ -71,12 +71,12 @@ def test_what_is_bad_once_is_to_be_run_again(report):
     assert f"Run it again to confirm:\n\n    {again}" in said.out
 
 
-def test_a_rerun_that_disagrees(report):
+def test_disagreeing_rerun_is_a_flake(report):
     code, said = report("records", "--gate", events=[Event("flake", 2, CASE.name, platform="h100")])
     assert (code, "### Flake on h100" in said.out) == (0, True)
 
 
-def test_a_driver_and_a_gpu_that_are_others(report):
+def test_new_driver_is_a_regression_but_new_gpu_is_not(report):
     events = [Event("bad", 1, CASE.name, platform="h100"), Event("driver", 1, value="580.1", platform="h100")]
     code, said = report("records", "--gate", events=events)
     assert (code, "### Regression on h100" in said.out) == (1, True)
@@ -98,12 +98,12 @@ def test_a_driver_and_a_gpu_that_are_others(report):
     ],
     ids=["nothing", "upgrade", "no run", "ended early", "lost coverage", "coverage again", "failing as before"],
 )
-def test_what_does_not_close_the_gate(report, events):
+def test_other_events_leave_the_gate_open(report, events):
     code, said = report("records", "--gate", "--expect=h200", events=events)
     assert (code, "gate: open" in said.out) == (0, True)
 
 
-def test_a_night_of_the_past(report):
+def test_reports_a_past_night(report):
     bad = [Event("bad", 1, CASE.name, platform="cpu")]
     assert "1 regression" in report("records", "--gate", "--night=2026-11-20", events=bad)[1].out
     assert "(unconfirmed)" in report("records", "--gate", "--night=2026-11-19", events=bad)[1].out
@@ -121,7 +121,7 @@ def runs(tmp_path, monkeypatch):
     return [str(path) for path in paths]
 
 
-def test_compare(runs, report):
+def test_compares_records(runs, report):
     _, before, after, again = runs
     code, said = report("--compare", before, after)
     assert (code, "(unconfirmed)" in said.out) == (0, True)
@@ -147,7 +147,7 @@ def test_compare_does_not_take_a_copy_for_a_rerun(runs, report):
     assert (code, "a copy confirms nothing" in said.err) == (2, True)
 
 
-def test_compare_over_hardware(runs, report, tmp_path):
+def test_compare_reports_a_hardware_change(runs, report, tmp_path):
     bad = [Event("bad", 0, CASE.name)]
     other = [str(path) for path in make(tmp_path / "o", nights=2, platforms=("h200",), tests=12, seed=1, events=bad)]
     code, said = report("--compare", runs[0], *other)
@@ -181,7 +181,7 @@ def test_another_processor_is_other_hardware(report, tmp_path):
         (("empty", "--compare", "torn.json", "torn.json"), "--compare takes two records or more"),
     ],
 )
-def test_bad_input_is_said_in_a_sentence(report, tmp_path, arguments, said):
+def test_rejects_bad_input_in_one_sentence(report, tmp_path, arguments, said):
     (tmp_path / "empty").mkdir()
     (tmp_path / "torn.json").write_text('{"results": ')
     code, printed = report(*arguments)
@@ -191,19 +191,19 @@ def test_bad_input_is_said_in_a_sentence(report, tmp_path, arguments, said):
     assert printed.err.count("\n") == 1
 
 
-def test_a_night_that_is_none(report, capsys):
+def test_rejects_a_night_that_is_not_a_date(report, capsys):
     with pytest.raises(SystemExit, match="2"):
         report("records", "--night=yesterday")
     assert "'yesterday' isn't a night. Allowed: a date such as 2026-03-14, or today" in capsys.readouterr().err
 
 
-def test_no_record_yet_is_all_holes_where_a_night_is_named(report):
+def test_named_night_without_records_is_all_empty(report):
     Path("empty").mkdir()
     code, said = report("empty", "--night=today", "--expect=h100", "--gate")
     assert (code, "- h100: NO RUN" in said.out) == (0, True)
 
 
-def test_a_damaged_record_is_said_and_the_others_count(report):
+def test_names_a_damaged_record_and_reads_the_others(report):
     Path("records").mkdir()
     Path("records/torn.json").write_text("{")
     code, said = report("records", "--gate", events=[Event("bad", 1, CASE.name, platform="cpu")])
@@ -214,14 +214,14 @@ def test_a_damaged_record_is_said_and_the_others_count(report):
 # -- what is written -------------------------------------------------------------------------------------------------
 
 
-def test_the_page_is_what_one_gets(report):
+def test_writes_the_page_by_default(report):
     code, said = report("records", events=[Event("bad", 1, CASE.name, platform="cpu")])
     assert (code, said.out.endswith("page: report.html\n")) == (0, True)
     assert CASE.name.partition("::")[2] in Path("report.html").read_text(encoding="utf-8")
     assert sorted(path.name for path in Path().iterdir() if not path.is_dir()) == ["report.html"]
 
 
-def test_without_the_extra_all_but_the_page(report, monkeypatch):
+def test_without_the_extra_writes_all_but_the_page(report, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("pytest_rlregress.commands.report.page")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -235,7 +235,7 @@ def test_without_the_extra_all_but_the_page(report, monkeypatch):
     assert report("records", "--gate", "--output=p.html", events=bad)[0] == 1
 
 
-def test_ctrl_c(tmp_path):
+def test_ctrl_c_ends_the_command(tmp_path):
     make(tmp_path / "records", nights=1, tests=3)
     os.mkfifo(tmp_path / "read-by-nobody")
     command = [sys.executable, "-u", "-m", "pytest_rlregress.cli", "report", "records", "--markdown=read-by-nobody"]
@@ -254,7 +254,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(report):
     assert sorted(path.name for path in Path().iterdir()) == ["no", "records"]
 
 
-def test_standard_output_is_for_what_was_asked(report, monkeypatch):
+def test_standard_output_holds_only_the_requested_format(report, monkeypatch):
     code, said = report("records", "--json=-", "--gate", events=[Event("bad", 1, CASE.name)])
     assert (code, json.loads(said.out)["trips"]) == (1, True)
     assert "gate: closed" in said.err
@@ -264,7 +264,7 @@ def test_standard_output_is_for_what_was_asked(report, monkeypatch):
     assert ("cpu" in said.out, "h100" in said.out) == (True, False)
 
 
-def test_json_has_what_is_documented(report):
+def test_json_has_the_documented_keys(report):
     Path("records").mkdir()
     Path("records/torn.json").write_text("{")
     report("records", "--json=j.json", events=[UPGRADE, BAD, Event("flake", 1, OTHER.name, platform="h100")])
@@ -336,7 +336,7 @@ def hostile(folder, **changed):
         record.write_text(json.dumps(whole), encoding="utf-8")
 
 
-def test_markdown_of_hostile_names_is_text(report, tmp_path):
+def test_markdown_escapes_hostile_names(report, tmp_path):
     make(tmp_path / "records", nights=3, tests=2, platforms=("cpu",))
     hostile(tmp_path / "records")
     _, said = report("--night=2026-11-20", "--markdown=m.md", "--gate", str(tmp_path / "records"))
@@ -361,7 +361,7 @@ def test_markdown_fits_an_issue(report):
 # -- as a whole ------------------------------------------------------------------------------------------------------
 
 
-def test_an_error_of_its_own_is_no_closed_gate(report, monkeypatch):
+def test_internal_error_has_exit_code_2(report, monkeypatch):
     monkeypatch.setattr(report_command, "judge_night", lambda *_: 1 / 0)
     code, said = report("records", "--gate")
     assert (code, "ZeroDivisionError" in said.err) == (2, True)
@@ -374,12 +374,12 @@ def test_help_explains_every_word(capsys):
     assert all(kind in said for kind in Kind if kind != "steady")
 
 
-def test_other_commands_do_not_load_it():
+def test_other_commands_do_not_import_report():
     code = "import sys, pytest_rlregress.cli; print({'sqlite3', 'jinja2'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-def test_records_of_real_runs(run, pytester, monkeypatch, capsys):
+def test_reports_records_of_real_runs(run, pytester, monkeypatch, capsys):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     body = "def test_it():\n    assert {} == 1\ndef test_other():\n    pass\n"
     options = ("-p", "pytest_rlregress.plugin", "-p", "xdist", "--rl-record-dir=records", "test_it.py")

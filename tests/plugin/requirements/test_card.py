@@ -71,7 +71,7 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_help_teaches():
+def test_help_shows_every_command():
     said = call("--help")
     assert all(f"card.sh {verb}" in said for verb in ("pack DIR", "unpack DIR TARGET", "piece N"))
     assert call(code=2) == said
@@ -91,13 +91,13 @@ def test_help_teaches():
     ],
     ids=["command", "piece", "no-piece", "stack", "no-target"],
 )
-def test_what_it_does_not_know(command, words, tmp_path, monkeypatch):
+def test_rejects_unknown_commands_and_pieces(command, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert words in call(*command, code=2)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_packed_comes_out_again(packed, stage, tmp_path, monkeypatch):
+def test_unpacking_restores_the_packed_files(packed, stage, tmp_path, monkeypatch):
     assert sorted(path.name for path in packed.glob("*.xz.*")) == [
         *(f"large.tar.xz.0{number}" for number in range(4)),
         "small.tar.xz.00",
@@ -111,7 +111,7 @@ def test_what_is_packed_comes_out_again(packed, stage, tmp_path, monkeypatch):
     assert os.access(target / "package" / "tool", os.X_OK)
 
 
-def test_packing_again_gives_the_same_and_leaves_nothing_old(packed, stage):
+def test_packing_again_is_identical_and_removes_old_parts(packed, stage):
     before = contents(packed)
     call("bundle", stage, packed, CARD_PART="20k")
     assert contents(packed) == before
@@ -120,7 +120,7 @@ def test_packing_again_gives_the_same_and_leaves_nothing_old(packed, stage):
     assert not list(packed.glob("large*"))
 
 
-def test_one_group_first_then_the_others(packed, tmp_path):
+def test_one_group_can_be_unpacked_before_the_others(packed, tmp_path):
     for path in packed.glob("large*"):
         path.rename(tmp_path / path.name)  # not yet carried
     target = tmp_path / "target"
@@ -148,7 +148,7 @@ def test_refuses_a_missing_or_damaged_part_and_another_python(packed, stage, tmp
     assert not target.exists()
 
 
-def test_a_folder_of_others_is_refused_and_an_older_pack_replaced(packed, stage, tmp_path):
+def test_rejects_a_foreign_folder_and_replaces_an_older_pack(packed, stage, tmp_path):
     target = tmp_path / "target"
     target.mkdir()
     (target / "thesis.tex").touch()
@@ -250,7 +250,7 @@ def test_every_test_for_a_gpu_is_in_one_piece(pytester, cards):
     assert len(modules) == len(set(modules)), "in two pieces"
 
 
-def test_a_piece_says_that_there_is_no_cuda(tmp_path):
+def test_piece_says_if_cuda_is_missing(tmp_path):
     said = call("piece", "1", code=2, OUT=str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
     assert "no CUDA here: " in said
     assert contents(tmp_path) == {}
@@ -300,7 +300,7 @@ def test_goldens_are_written_into_the_packs_checkout_and_come_home(target, tmp_p
     assert {path.name for path in (tmp_path / "out" / "piece-6").iterdir()} == {"log.txt", "new.json"}
 
 
-def test_descriptors_are_told_by_kind(monkeypatch):
+def test_counts_descriptors_by_kind(monkeypatch):
     monkeypatch.syspath_prepend(REQUIREMENTS)
     measure = importlib.import_module("card_measure")
     before = measure.count_descriptors()

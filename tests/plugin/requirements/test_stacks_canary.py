@@ -30,7 +30,7 @@ def canary(script, monkeypatch, tmp_path):
     return script("canary")
 
 
-def test_bisects_the_worst_first_once_a_failure_and_a_repair_backwards(canary):
+def test_bisects_the_worst_first_once_per_failure_and_repairs_backwards(canary):
     bisect = ["rlregress", "bisect", "--from-record", "old.json", "--to-record", "new.json", "--hw", "cpu"]
     backwards = ["rlregress", "bisect", "--from-record", "new.json", "--to-record", "old.json", "--hw", "cpu"]
 
@@ -55,7 +55,7 @@ def test_a_bisect_without_an_answer_says_so(canary):
 
 
 @pytest.mark.slow
-def test_the_issue_says_what_changed_with_what_and_how_it_is_known(canary, script, runs, tmp_path, monkeypatch):
+def test_issue_says_which_change_caused_a_failure_and_how_it_is_known(canary, script, runs, tmp_path, monkeypatch):
     """Of real records, in the second of which a test fails; the lock, the run and the bisect are made up."""
     good, bad, again, flaky = runs
     history, out = tmp_path / "history", tmp_path / "issue"
@@ -98,7 +98,7 @@ def runs(tmp_path):
 
 
 @pytest.mark.nightly
-def test_nights(canary, script, tmp_path, capfd):
+def test_nights_keep_locks_and_records(canary, script, tmp_path, capfd):
     """Nights of transformers and uv, and then one without uv, without which a failure's tests are lost."""
     history, out = tmp_path / "history", tmp_path / "issue"
     day = "2026-11-20"
@@ -117,7 +117,7 @@ def test_nights(canary, script, tmp_path, capfd):
 
 
 @needs("jq")
-def test_the_steps_keep_a_night_and_tell_it(tmp_path):
+def test_workflow_steps_keep_and_report_a_night(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "gh").write_text(GH.format(python="/usr/bin/env python3"))
     (tmp_path / "bin" / "gh").chmod(0o755)

@@ -67,13 +67,13 @@ def script(monkeypatch):
 # -- what is shipped ----------------------------------------------------------------------------------------------
 
 
-def test_there_are_locks_and_each_is_asked_for(script):
+def test_every_lock_is_requested(script):
     assert len(LOCKS) >= 6
     assert [path.stem for path in LOCKS] == sorted(one.name for one in script("stack_locks").REQUESTS)
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
-def test_a_lock_says_what_it_is_and_all_that_it_has(path):
+def test_lock_has_a_description_and_all_packages(path):
     about, *lines = path.read_text().splitlines()
     assert about.startswith("# ")
     assert len(about) <= 120
@@ -81,7 +81,7 @@ def test_a_lock_says_what_it_is_and_all_that_it_has(path):
     assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[\w.+]+", line)] == []  # no place, no host
 
 
-def test_two_days_were_drawn(script):
+def test_two_days_are_the_drawn_ones(script):
     module = script("stack_locks")
     first = datetime.date(2025, 12, 1)
     days = random.Random("pytest-rlregress stacks").sample(range((datetime.date(2026, 10, 31) - first).days + 1), 2)
@@ -104,7 +104,7 @@ def test_every_lock_has_a_record():
     assert [path.stem for path in RECORDS] == [path.stem for path in LOCKS]
 
 
-def test_every_bad_verdict_was_looked_into(script):
+def test_every_bad_verdict_has_a_finding(script):
     pages = script("pages")
     records = {path.stem: pages.select_bad(pages.read_record(path)) for path in RECORDS}
     bad = {(stack, key, result.word) for stack, record in records.items() for key, result in record.items()}
@@ -114,13 +114,13 @@ def test_every_bad_verdict_was_looked_into(script):
     assert [key for key, reason in reasons.items() if len(reason) < 20] == []
 
 
-def test_the_pages_are_what_records_and_catalogue_give(script):
+def test_pages_equal_the_generated_ones(script):
     assert (CHECKOUT / "docs/stacks.md").read_text() == script("pages").make_stacks_page(), "run `make docs`"
     pages = {path.name: path.read_text() for path in (CHECKOUT / "docs/failures").glob("*.md")}
     assert pages == script("pages").make_failure_pages(), "run `make docs`"
 
 
-def test_the_index_has_every_failure_once():
+def test_index_has_every_failure_once():
     listed = re.findall(r"^- \[.+\]\((.+)\.md\)", (CHECKOUT / "docs/failures/README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(catalogue.load([catalogue.SHIPPED]))
 
@@ -135,12 +135,12 @@ def test_the_index_has_every_failure_once():
         ("apex-missing", ["rlregress diagnose train.log", "It has no tests"]),
     ],
 )
-def test_a_page_has_what_one_sees_and_what_to_do(failure, words):
+def test_page_shows_symptom_and_remedy(failure, words):
     page = (CHECKOUT / f"docs/failures/{failure}.md").read_text()
     assert [word for word in words if word not in page] == []
 
 
-def test_its_links_lead_somewhere():
+def test_links_of_the_page_exist():
     page = (CHECKOUT / "docs/stacks.md").read_text()
     found = re.findall(r"\]\(([^)#]+)", page)
     assert found
@@ -151,7 +151,7 @@ def test_its_links_lead_somewhere():
 
 
 @pytest.mark.slow
-def test_the_gravest_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
+def test_worst_verdict_counts_and_its_note_names_no_machine(script, tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nrlregress_scenarios = .\n")
     write_failures(tmp_path, FAILURES)
     (tmp_path / "test_it.py").write_text(TESTS)
@@ -178,6 +178,6 @@ def test_the_gravest_verdict_counts_and_its_note_names_no_machine(script, tmp_pa
 
 
 @pytest.mark.parametrize("arguments", [["run", "newst"], ["build", "newest"], []])
-def test_unknown_words_are_refused_with_the_names_that_there_are(script, arguments):
+def test_rejects_unknown_words_and_lists_the_known_names(script, arguments):
     with pytest.raises(SystemExit, match=r"stacks\.py run\|lock \[NAME …\]; there are december-2025"):
         script("stacks").main(arguments)

@@ -35,13 +35,13 @@ def test_the_workflow_runs_every_row(support):
     assert job["strategy"]["matrix"]["row"] == list(support.ROWS)
 
 
-def test_every_plugin_of_the_documents_is_tried(support):
+def test_every_documented_plugin_is_tested(support):
     table = (CHECKOUT / "docs" / "plugins.md").read_text()
     named = set(re.findall(r"^\| (pytest-\w+)", table, re.MULTILINE)) - {"pytest-xdist"}
     assert named == set(support.OTHERS)
 
 
-def test_all_its_test_files_are_there(support):
+def test_files_of_the_matrix_exist(support):
     assert [name for name in support.TESTS if not (CHECKOUT / name).is_file()] == []
 
 
@@ -55,7 +55,7 @@ def test_all_its_test_files_are_there(support):
     ],
     ids=["passes", "fails", "dies", "empty"],
 )
-def test_a_row_is_green_where_tests_ran_and_none_is_bad(support, tmp_path, capsys, body, green):
+def test_row_is_green_if_tests_ran_and_none_failed(support, tmp_path, capsys, body, green):
     (tmp_path / "test_it.py").write_text(body)
     assert support.run_pytest(Path(sys.executable), "plain", "x", "-p", "no:rlregress", "test_it.py") is green
     assert f"plain: x: {'green' if green else 'RED'}, plain-x.log ends:" in capsys.readouterr().out
@@ -74,13 +74,13 @@ def test_a_part_of_the_stack_runs_every_scenario_and_the_documents_commands(supp
     assert asked == [("--hw=cpu", "-n", "2", "-W", "error"), ("-m", "not nightly", support.DOCUMENTED)]
 
 
-def test_a_row_that_is_not_known_is_refused(support, monkeypatch):
+def test_rejects_an_unknown_row(support, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["support_matrix.py", "lowset"])
     with pytest.raises(SystemExit, match=r"no row lowset; there are lowest, pytest-8\.4"):
         support.main()
 
 
-def test_an_interpreter_that_is_not_here_makes_a_red_row(support, monkeypatch, capsys):
+def test_missing_interpreter_makes_a_red_row(support, monkeypatch, capsys):
     monkeypatch.setattr(support, "ROWS", {"future": support.Row(python="3.99")})
     monkeypatch.setattr(sys, "argv", ["support_matrix.py"])
     assert support.main() == 1

@@ -64,7 +64,7 @@ def rules(found):
         yield "permissions"
 
 
-def test_rules():
+def test_shipped_workflows_follow_the_rules():
     assert [broken for path in SHIPPED for broken in rules(workflow(path))] == []
 
 
@@ -75,7 +75,7 @@ def test_rules():
 @pytest.mark.parametrize(
     ("profiles", "platforms"), [("", ["cpu", "h100"]), (" h100 ", ["h100"]), ("h100,cpu", ["cpu", "h100"])]
 )
-def test_plan(tmp_path, profiles, platforms):
+def test_plan_lists_the_requested_platforms(tmp_path, profiles, platforms):
     plan = nightly("plan", tmp_path / "plan", PROFILES=profiles)
     plan.run("Plan")
     assert [platform["profile"] for platform in json.loads(plan.outputs["platforms"])] == platforms
@@ -84,7 +84,7 @@ def test_plan(tmp_path, profiles, platforms):
 
 
 @needs("jq")
-def test_plan_for_a_card_that_is_not_there(tmp_path):
+def test_plan_rejects_an_unknown_card(tmp_path):
     assert "no runner for h10; PLATFORMS has cpu, h100" in nightly("plan", tmp_path / "plan", PROFILES="h10").run(
         "Plan", 5
     )
@@ -112,7 +112,7 @@ def card(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_night_that_failed_is_run_again(card):
+def test_failed_night_is_run_again(card):
     tests = [
         [(test["name"], test["status"]) for test in record["results"]["tests"]] for record in read(card / "records")
     ]
@@ -210,7 +210,7 @@ class Nights:
 
 @pytest.mark.slow
 @needs("jq")
-def test_nights(card, tmp_path):
+def test_nights_open_and_close_the_gate(card, tmp_path):
     good, bad, again = read(card / "records")
     nights = Nights(tmp_path)
 
@@ -252,7 +252,7 @@ def test_nights(card, tmp_path):
 
 @pytest.mark.slow
 @needs("jq")
-def test_two_reports_at_the_same_time_both_keep_their_records(card, tmp_path):
+def test_two_concurrent_reports_keep_their_records(card, tmp_path):
     good, *_ = read(card / "records")
     nights = Nights(tmp_path)
     nights.tonight(good)
@@ -272,7 +272,7 @@ def test_two_reports_at_the_same_time_both_keep_their_records(card, tmp_path):
 
 
 @pytest.mark.slow
-def test_gitlab_report(card, tmp_path):
+def test_gitlab_report_closes_the_gate_after_a_bad_night(card, tmp_path):
     """Two nights: a good one, and one in which the gate closes."""
     report = yaml.safe_load((CHECKOUT / "docs/nightly/gitlab-ci.yml").read_text())["report"]["script"]
     good, *bad = read(card / "records")
@@ -295,7 +295,7 @@ def test_gitlab_report(card, tmp_path):
     assert len(list((folder / "history").glob("*.json"))) == 3
 
 
-def test_the_bisect_is_run_as_it_was_written_and_nothing_else_is(tmp_path):
+def test_workflow_runs_only_the_written_bisect_command(tmp_path):
     job = nightly("bisect", tmp_path / "bisect", ANSWER="bisect-cpu.md")
     command = "'rlregress' 'bisect' '--good-lock' 'a' '--bad-lock' 'b' 'it'\\''s not there.py'"
     assert "no such test: it's not there.py" in job.run("Bisect", 2, COMMAND=command)

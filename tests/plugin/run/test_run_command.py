@@ -263,7 +263,7 @@ def _relay(url):
 
 
 @pytest.mark.slow
-def test_each_card_on_its_own_node(crowd, ray):
+def test_each_card_runs_on_its_own_node(crowd, ray):
     code, out, err = _ended(crowd.nodes)
     assert code == results.FAILED, out + err
     names = re.findall(r"job (rlregress-\S+) asks", out)
@@ -295,7 +295,7 @@ def test_each_node_writes_its_record_to_a_url(crowd):
 
 
 @pytest.mark.slow
-def test_a_card_that_no_node_has(launcher, ray):
+def test_rejects_a_card_that_no_node_has(launcher, ray):
     code, out, err = _ended(launcher.start("card-a,card-c"))
     assert (code, out) == (results.USAGE, "")
     assert err.count("\n") == 1
@@ -304,7 +304,7 @@ def test_a_card_that_no_node_has(launcher, ray):
 
 
 @pytest.mark.slow
-def test_a_killed_pytest(crowd):
+def test_killed_pytest_leaves_its_journal(crowd):
     code, out, _ = _ended(crowd.killed)
     assert code == results.UNKNOWN
     assert "pytest was killed by SIGKILL" in out
@@ -316,7 +316,7 @@ def test_a_killed_pytest(crowd):
 
 
 @pytest.mark.slow
-def test_a_killed_job(crowd):
+def test_killed_job_has_no_result(crowd):
     code, out, _ = _ended(crowd.orphaned)
     assert code == results.UNKNOWN
     assert "the job ended before pytest had: the node went down, or somebody stopped or killed it" in out
@@ -325,7 +325,7 @@ def test_a_killed_job(crowd):
 
 
 @pytest.mark.slow
-def test_a_node_without_the_harness(crowd):
+def test_names_a_node_without_the_harness(crowd):
     code, out, _ = _ended(crowd.missing)
     assert code == results.UNKNOWN
     assert "the node's Python does not have the harness: pip install pytest-rlregress==" in out
@@ -333,7 +333,7 @@ def test_a_node_without_the_harness(crowd):
 
 
 @pytest.mark.slow
-def test_ctrl_c_once_and_twice(launcher, ray):
+def test_first_ctrl_c_stops_jobs_and_second_leaves(launcher, ray):
     """Once, the jobs are stopped, and what they found comes back; with the second one it is not waited for."""
     once = launcher.start("card-a,card-c", "--wait", tests="test_slow")
     twice = launcher.start("card-b", tests="test_slow")
@@ -359,7 +359,7 @@ def test_ctrl_c_once_and_twice(launcher, ray):
 
 
 @pytest.mark.slow
-def test_the_time_is_over(launcher):
+def test_stops_at_the_time_limit(launcher):
     code, out, _ = _ended(launcher.start("card-c", "--wait", "--timeout=2"))
     assert code == results.UNKNOWN
     assert re.search(r"^\[card-c\] pending for \d s: accelerator_type:CARD-C and 1 CPU is in use, or", out, re.M)
@@ -368,7 +368,7 @@ def test_the_time_is_over(launcher):
 
 
 @pytest.mark.slow
-def test_a_connection_that_is_cut(launcher, ray):
+def test_survives_a_cut_connection_once(launcher, ray):
     """Once, that costs no line and says none twice. For good, it is given up, and the job goes on."""
     with _relay(ray.url) as back, _relay(ray.url) as gone:
         once = launcher.start("card-a", url=back.url, tests="test_talks")
@@ -389,7 +389,7 @@ def test_a_connection_that_is_cut(launcher, ray):
 
 
 @pytest.mark.slow
-def test_what_ray_calls_the_cards_of_the_profiles(ray):
+def test_profiles_use_the_card_names_of_ray(ray):
     """Ray's own reading of what NVML calls a card: the resource that its nodes have."""
     cards = {
         "a100": ["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe"],
@@ -410,7 +410,7 @@ def test_what_ray_calls_the_cards_of_the_profiles(ray):
             assert ray.ask(card) == profile.ray_accelerator
 
 
-def test_what_a_job_asks_of_ray():
+def test_job_requests_the_resources_of_its_profile():
     shipped = profiles.load_profiles()
     h100, cpu = (cluster.needs_of(shipped[name], 2) for name in ("h100", "cpu"))
     assert [cluster.describe_needs(one) for one in (h100, cpu)] == ["accelerator_type:H100 and 2 GPU", "1 CPU"]
@@ -439,7 +439,7 @@ def _main(*arguments):
         (["--hw=cpu", "--record-dir=TMP/hw/mine.toml"], "no record can be written to TMP/hw/mine.toml: File exists"),
     ],
 )
-def test_bad_input(tmp_path, capsys, arguments, message):
+def test_rejects_bad_input(tmp_path, capsys, arguments, message):
     (tmp_path / "hw").mkdir()
     text = (
         (profiles.SHIPPED / "h100.toml").read_text().replace("ray_accelerator", "#").replace("NVIDIA H100", "MY CARD")
@@ -466,13 +466,13 @@ def test_bad_input(tmp_path, capsys, arguments, message):
         (["--hw=cpu", "--record-dir=x", "-k", "one"], "unrecognized arguments: -k"),
     ],
 )
-def test_bad_options(capsys, arguments, message):
+def test_rejects_bad_options(capsys, arguments, message):
     with pytest.raises(SystemExit, match="2"):
         _main(*arguments)
     assert message in capsys.readouterr().err
 
 
-def test_options():
+def test_reads_options_and_pytest_words():
     parser = argparse.ArgumentParser()
     run_command.declare(parser.add_subparsers())
     words = [
@@ -491,7 +491,7 @@ def test_options():
     assert options.ray_address == "http://head:8265"
 
 
-def test_no_cluster_there(tmp_path):
+def test_says_if_no_cluster_answers(tmp_path):
     """Also with the variable that Ray's client would silently take instead of the address that was given."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         url = f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -586,7 +586,7 @@ def test_a_damaged_record_is_not_written(tmp_path, line, problem):
         (255, "pytest ended with 255", results.UNKNOWN),
     ],
 )
-def test_exit_codes(tmp_path, code, words, ours):
+def test_each_pytest_exit_code_has_its_result(tmp_path, code, words, ours):
     found = results.read_result(_job(WHOLE, exit=code), 1, tmp_path, "")
     assert (found.words, found.code) == (words, ours)
     lost = results.read_result(_job(exit=code), 1, tmp_path, "")
@@ -609,7 +609,7 @@ def test_prints_each_line_of_a_growing_log_once(data, lines):
     assert printed == lines
 
 
-def test_what_a_job_keeps_of_its_environment():
+def test_job_drops_variables_of_ray_from_its_environment():
     found = {"RAY_ADDRESS": "head:6379", "RAY_JOB_CONFIG_JSON_ENV_VAR": "{}", "OMP_NUM_THREADS": "", "PATH": "/bin"}
     found |= {"PYTHONBREAKPOINT": "ray.util.rpdb.set_trace", "CUDA_VISIBLE_DEVICES": "3"}
     assert job.environment(found) == {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "3"}
@@ -618,7 +618,7 @@ def test_what_a_job_keeps_of_its_environment():
 
 
 @pytest.mark.slow
-def test_output_that_is_no_text(tmp_path):
+def test_reads_output_that_is_not_text(tmp_path):
     """A log that is not text cannot be read through Ray at all, and what pytest leaves behind must not hold it up."""
     (tmp_path / "test_it.py").write_text(
         "import os, subprocess\n"

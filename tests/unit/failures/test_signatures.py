@@ -53,7 +53,7 @@ def test_custom_hole_matches_its_pattern():
         ("std::OutOfRange: x", (None, "std::OutOfRange: x")),
     ],
 )
-def test_signature_matches_the_exception_class(text, parts):
+def test_splits_the_class_from_the_message(text, parts):
     assert split_class(text) == parts
 
 
