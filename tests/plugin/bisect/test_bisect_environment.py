@@ -297,7 +297,7 @@ def test_other_version_keeps_the_build_label_or_is_rejected(index, environments)
         environments().resolver.resolve(base, {"torch": "2.2"}, {})
 
 
-def test_a_conflict_is_told_before_that_other_builds_cannot_be_looked_for(index, environments, monkeypatch):
+def test_conflict_is_reported_before_unreachable_builds(index, environments, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", "http://localhost:9")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     wheel(index, "torch", "2.0+cpu")

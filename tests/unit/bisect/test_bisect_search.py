@@ -378,7 +378,7 @@ def test_units_that_only_work_beside_each_other_do_not_hide_the_culprit():
     assert len(known) <= 6 * math.ceil(math.log2(100))
 
 
-def test_units_that_cannot_be_told_apart_are_named_together():
+def test_inseparable_units_are_named_together():
     def state(subset):
         both = {"010", "060"} & subset
         return UNKNOWN if len(both) == 1 else BAD if both else GOOD
