@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from pytest_rlregress.scenarios.lazy import torch
 
 SENDER, RECEIVER, RANKS = 0, 2, 3
+NAMES = ["embed", "layer", "head"]
 
 
 def in_three_processes(run: Callable[..., Any], folder: Path, seconds: float) -> list[dict[str, Any]]:
@@ -35,6 +36,39 @@ def in_three_processes(run: Callable[..., Any], folder: Path, seconds: float) ->
         process.join(60)
         process.kill()
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+def full_weights(rank: int, trainers: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each weight, gathered from its shards when it is its turn, as ``full_tensor()`` gathers those of FSDP."""
+    import torch.distributed as dist
+
+    for number, name in enumerate(NAMES):
+        shards = [torch.empty(4) for _ in range(RANKS)]
+        dist.all_gather(shards, torch.full((4,), 10.0 * number + rank), group=trainers)
+        yield name, torch.cat(shards)
+
+
+def full_weight(number: int) -> list[float]:
+    """Return the values that a weight has when it is gathered."""
+    return [10.0 * number + rank for rank in range(RANKS) for _ in range(4)]
+
+
+def send(pairs: Iterable[tuple[str, Any]], weights: Any) -> None:
+    """Broadcast each weight as it comes."""
+    import torch.distributed as dist
+
+    for _, tensor in pairs:
+        dist.broadcast(tensor, SENDER, group=weights)
+
+
+def receive(weights: Any) -> list[list[float]]:
+    """Receive every weight, and return their values."""
+    import torch.distributed as dist
+
+    came = [torch.empty(4 * RANKS) for _ in NAMES]
+    for tensor in came:
+        dist.broadcast(tensor, SENDER, group=weights)
+    return [tensor.tolist() for tensor in came]
 
 
 def _rank(rank: int, run: Callable[..., Any], folder: Path, seconds: float) -> None:

@@ -6,47 +6,21 @@ import pytest
 
 from pytest_rlregress.failures.silent import silent
 from pytest_rlregress.scenarios.cluster.interleaved_collectives_hang.process_groups import (
+    NAMES,
     RANKS,
     RECEIVER,
     SENDER,
+    full_weight,
+    full_weights,
     in_three_processes,
+    receive,
+    send,
 )
 from pytest_rlregress.scenarios.lazy import torch
 
 pytestmark = pytest.mark.isolated(group="process groups")  # its processes are forks: of one that has no threads
-NAMES = ["embed", "layer", "head"]
 # A group's own timeout is 10 minutes with NCCL, 30 with gloo: until then nothing is said.
 SECONDS = 1.0
-
-
-def full_weights(rank, trainers):
-    """Each weight gathered from its shards when it is its turn, as ``full_tensor()`` gathers those of FSDP."""
-    import torch.distributed as dist
-
-    for number, name in enumerate(NAMES):
-        shards = [torch.empty(4) for _ in range(RANKS)]
-        dist.all_gather(shards, torch.full((4,), 10.0 * number + rank), group=trainers)
-        yield name, torch.cat(shards)
-
-
-def full_weight(number):
-    return [10.0 * number + rank for rank in range(RANKS) for _ in range(4)]
-
-
-def send(pairs, weights):
-    import torch.distributed as dist
-
-    for _, tensor in pairs:
-        dist.broadcast(tensor, SENDER, group=weights)
-
-
-def receive(weights):
-    import torch.distributed as dist
-
-    came = [torch.empty(4 * RANKS) for _ in NAMES]
-    for tensor in came:
-        dist.broadcast(tensor, SENDER, group=weights)
-    return [tensor.tolist() for tensor in came]
 
 
 @pytest.mark.reproduces("interleaved-collectives-hang")

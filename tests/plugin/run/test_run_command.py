@@ -29,18 +29,9 @@ from pytest_rlregress.records import reader
 CLUSTER = """
 import json, os, sys
 from pytest_rlregress.fixtures import ray_cluster
-from ray.cluster_utils import Cluster
 
-add_node = Cluster.add_node
-
-
-def add_with_dashboard(cluster, **node):  # which takes the jobs; the clusters of the fixtures have none
-    return add_node(cluster, **node | ({"include_dashboard": True} if "include_dashboard" in node else {}))
-
-
-Cluster.add_node = add_with_dashboard
 cards = [{"accelerator_type:CARD-A": 1}, {"accelerator_type:CARD-B": 1}]
-with ray_cluster.start([{"resources": card} for card in cards], num_cpus=4) as started:
+with ray_cluster.start([{"resources": card} for card in cards], num_cpus=4, dashboard=True) as started:
     dashboard = f"http://{started.nodes[0].webui_url}"
     import ray
     from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager as nvidia
