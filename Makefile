@@ -4,9 +4,10 @@ INSTALLED := $(VENV)/.installed
 UV := $(if $(shell command -v uv),uv,$(BIN)/uv)
 LOCK := UV_FIND_LINKS="$(PIP_FIND_LINKS)" $(UV) pip compile pyproject.toml --quiet --no-header --no-annotate
 ARGS ?=
-# Areas of the scenarios that differ from main, or on main itself from the commit before.
+# What differs from main, or on main itself from the commit before: failures, area/id, and areas whose shared code differs.
 TOUCHED = $(shell for base in origin/main main HEAD~1; do git diff --name-only $$base...HEAD 2>/dev/null | grep . && break; \
-    done | sed -nE 's,^(scenarios|pytest_rlregress/remedies)/([a-z_]+)[./].*,\2/,p' | sort -u)
+    done | awk -F/ '$$1 == "scenarios" && NF > 3 {gsub("_", "-", $$3); print $$2 "/" $$3} \
+        $$1 == "scenarios" && NF == 3 && !/[.]md$$/ {print $$2 "/"} $$2 == "remedies" {sub("[.]py", "", $$3); print $$3 "/"}' | sort -u)
 
 .PHONY: help run test test-all test-nightly test-mutants mutants matrix stacks lint docs site lock bench dist clean
 help: ## what can be made
@@ -26,10 +27,10 @@ test-nightly: $(INSTALLED) ## what takes too long for a change: mutants, real bi
 	$(BIN)/pytest -n 2 --rl-long -m "nightly or long" tests scenarios/training $(ARGS)
 
 # Of two areas the mutants fit into the time of a change; all of them are run every night.
-test-mutants: $(INSTALLED) ## the mutants of the areas that differ from main, if not more than two; ARGS="batch/ pad-is-eos" names others
-	@set -- $(or $(ARGS),$(TOUCHED)); \
-	if [ $$# = 0 ] || { [ $$# -gt 2 ] && [ -z "$(ARGS)" ]; }; then \
-	    echo "0 passed: $$# areas differ; make test-nightly runs all mutants"; exit; fi; \
+test-mutants: $(INSTALLED) ## the mutants of the failures that differ from main, of two areas at most; ARGS="batch/ pad-is-eos" names others
+	@set -- $(or $(ARGS),$(TOUCHED)); areas=$$(printf '%s\n' $$* | cut -d/ -f1 | sort -u | grep -c .); \
+	if [ $$# = 0 ] || { [ $$areas -gt 2 ] && [ -z "$(ARGS)" ]; }; then \
+	    echo "0 passed: $$areas areas differ; make test-nightly runs all mutants"; exit; fi; \
 	echo "mutants of $$*"; \
 	$(BIN)/pytest -q tests/stack/scenarios/test_mutants.py -m nightly -k "$$(echo $$* | sed 's/ / or /g')" || [ $$? = 5 ]
 
