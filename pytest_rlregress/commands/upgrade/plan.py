@@ -112,7 +112,7 @@ def make_plan(context: TrialContext, packages: Sequence[Requirement]) -> Upgrade
             conditions=(*request.conditions, *map(str, free.values())),
         )
         found = looser.try_to_resolve() if free else None
-        if found is None:
+        if found is None or not free.keys() <= found.lines.keys():  # an older package may not need what was named
             context.progress.say("the upgrade cannot be resolved; looking for what forbids it")
             raise RequestError(explain_conflict(request)) from None
         after, stays = found, tuple(explain_stays(request, found, free))

@@ -111,11 +111,15 @@ def _fill(bench):
     bench.add("trl", "0.9", "")
     bench.add("wide", "1", "")
     bench.add("wide", "2", "", ["trl<1"])
+    bench.add("front", "0.5", "")
+    bench.add("front", "1", "", ["helper>=1"])
+    bench.add("helper", "0.5", "", ["cap<1"])
+    bench.add("helper", "1", "")
     bench.add("wandb", "1", "VERSION = 1")
     bench.add("wandb", "2", "raise ImportError('libwandb.so: undefined symbol')")
     bench.add("sitecustomize", "1", "")
     bench.add("sitecustomize", "2", "import os\nos._exit(9)")
-    names = ("tool", "thing", "late", "free", "cap", "trl", "wide", "wandb", "sitecustomize")
+    names = ("tool", "thing", "late", "free", "cap", "trl", "wide", "front", "helper", "wandb", "sitecustomize")
     bench.install(**dict.fromkeys(names, "1"))
     return bench
 
@@ -248,6 +252,11 @@ def test_upgrade_that_changes_nothing_is_safe_without_a_run(bench):
             ["wide==2"],
             "wide 2 cannot be installed here: it needs trl 0.9, and trl 1 is installed. "
             "It can with --may-downgrade trl (trl 1 -> 0.9)",
+        ),
+        (  # front 0.5 would need no helper: what was named doesn't fall out
+            ["helper<1", "--may-downgrade=front"],
+            "helper 0.5 cannot be installed here: front 1 requires helper>=1. "
+            "It can with --may-downgrade cap (cap 1 -> 0.5)",
         ),
     ],
 )
