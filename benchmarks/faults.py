@@ -27,7 +27,7 @@ from benchmarks import fault_acts as acts
 
 LIMIT = 5  # seconds for a test where the tool has such a limit; one of them counts its interpreter's start
 BOUND = 15  # seconds for a suite; then pytest is asked to end, as `timeout` does
-GRACE = 1  # seconds that other processes may go on after pytest
+GRACE = 1  # seconds that other processes have after pytest ends
 TRACE = "RLR_FAULT"  # in the environment of all that a suite starts, however it detaches itself
 ISOLATED = "@pytest.mark.isolated"
 OURS = "pytest-rlregress"
@@ -41,7 +41,7 @@ TOOLS = {
 
 
 class Fault(NamedTuple):
-    """What the test's body is, its outcome in a true junit file, and words that tell why it failed."""
+    """The test's body, its outcome in a true junit file, and words that tell why it failed."""
 
     label: str
     body: str

@@ -122,7 +122,7 @@ class Death:
 
 @dataclass(frozen=True)
 class Order:
-    """What the child needs to be the same pytest as its parent: pickled, first message on the channel.
+    """The settings that make a child the same pytest as its parent: pickled, first message on the channel.
 
     Attributes:
         kept: A file whose tests other plugins may not leave out.

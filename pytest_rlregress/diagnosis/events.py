@@ -63,7 +63,7 @@ Chain = tuple[Event, ...]
 
 @dataclass
 class _Writer:
-    """What one writer of a log is in the middle of."""
+    """The unfinished events of one writer of a log."""
 
     started: Line | None = None  # of a traceback
     indent: int = 0

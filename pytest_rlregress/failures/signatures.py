@@ -114,7 +114,7 @@ def _escaped(text: str) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a test, whichever way it ended.
+    """The outcome of a test, whichever way it ended.
 
     Attributes:
         kind: ``passed``, ``failed`` (an exception), ``skipped``, ``blocked`` (not run: a component that it needs is
@@ -143,7 +143,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Signature:
-    """What identifies a failure in an exception, a crash or a log.
+    """A pattern that identifies a failure in an exception, a crash or a log.
 
     Attributes:
         exception: The class, without its module.

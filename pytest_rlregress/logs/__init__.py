@@ -1,1 +1,1 @@
-"""What logs say: a line without what launchers add, how a process died; the logs that a contained test depends on."""
+"""Read logs: lines without the prefixes of launchers, how a process died, the logs that a contained test depends on."""

@@ -6,10 +6,9 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 
@@ -81,19 +80,6 @@ def append_json(file: int, values: Iterable[object]) -> None:
     except OSError:
         os.ftruncate(file, size)
         raise
-
-
-def json_lines(content: bytes) -> Iterator[Any]:
-    """Yield the values of a file of lines of JSON. A last line that lacks its end was cut off, and is left out.
-
-    Raises:
-        ValueError: A line is damaged: says which.
-    """
-    for number, line in enumerate(content.split(b"\n")[:-1], 1):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            raise ValueError(f"line {number} is damaged") from None
 
 
 def text_or_nothing(file: str | Path) -> str:

@@ -46,11 +46,6 @@ def _backticks(text: str) -> int:
     return max(map(len, re.findall("`+", text)), default=0)
 
 
-def without_markup(text: str) -> str:
-    """Return a text that Markdown shows as it is: its signs as HTML's entities, which mean nothing anywhere."""
-    return re.sub(r"[!-+.:-@\[-`{-~]", lambda sign: f"&#{ord(sign[0])};", text)
-
-
 def plural(count: int, noun: str) -> str:
     """Write a number with its noun: ``1 run``, ``2 runs``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -27,7 +27,7 @@ from pytest_rlregress.util.text import plural
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What the test did at one candidate: an end, the last good one or the first bad one."""
+    """The test's outcome at one candidate: an end, the last good one or the first bad one."""
 
     label: str  # where: ``4.57.6``, ``the good lock``, ``3f1c2aa``
     date: str | None = None  # the day of its release or commit in ISO form, None where unknown
@@ -86,7 +86,7 @@ class NotFound:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a bisect found."""
+    """The answer of a bisect."""
 
     test: str  # as asked for, and which of those was followed
     documented: Mapping[str, str]  # the documented failure at the bad end: its id, title, cause and remedy

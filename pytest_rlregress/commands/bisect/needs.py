@@ -24,7 +24,7 @@ from pytest_rlregress.util.text import plural
 
 @dataclass(frozen=True)
 class Needs:
-    """What tests need of this environment."""
+    """The packages of this environment that tests need."""
 
     packages: frozenset[str] | None = None  # by normalised name; None: all of this environment
     declared: bool = False  # whether the tests say so themselves; else it is what they import

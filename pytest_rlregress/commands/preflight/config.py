@@ -52,7 +52,7 @@ class ConfigPosition:
 
 @dataclass
 class Config:
-    """What a command, a file or an override says, and what several say, the later laid over the earlier.
+    """The configuration of a command, a file or an override, or of several, the later laid over the earlier.
 
     Attributes:
         tree: The values: ``???`` for what is given and not known here.

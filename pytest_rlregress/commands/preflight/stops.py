@@ -1,4 +1,4 @@
-"""What stands for Hydra in the child: it writes the composed configuration, and ends the process.
+"""Stand in for Hydra in the child: write the composed configuration, and end the process.
 
 Like ``child.py``, which imports it, it runs in the command's interpreter, where this package may not be installed.
 """

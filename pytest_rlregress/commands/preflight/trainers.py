@@ -1,5 +1,5 @@
-"""What preflight knows of each trainer: its names for what rules ask for, and the keys and values that are compared
-where it can't be asked."""
+"""Facts of each trainer: its names for what rules ask for, and the keys and values that are compared where the trainer
+can't be asked."""
 
 from __future__ import annotations
 

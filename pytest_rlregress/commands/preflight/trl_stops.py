@@ -1,4 +1,4 @@
-"""What stands for TRL's parser and trainers in the child: it writes what they are given, and ends the process.
+"""Stand in for TRL's parser and trainers in the child: write what they are given, and end the process.
 
 Like ``child.py``, which imports it, it runs in the command's interpreter, where this package may not be installed.
 """

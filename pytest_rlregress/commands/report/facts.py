@@ -285,7 +285,7 @@ class Night:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """What changed from a run to those after it: one, and its reruns; a change for each test that says something."""
+    """The changes from a run to those after it: one, and its reruns; a change for each test that says something."""
 
     before: RecordedRun
     after: tuple[RecordedRun, ...]

@@ -36,7 +36,7 @@ _NOBODYS_MODULES = {"__pycache__", "benchmarks", "docs", "examples", "scripts", 
 
 @dataclass(frozen=True)
 class TrialContext:
-    """What every command with trials works with."""
+    """The objects that every command with trials works with."""
 
     options: argparse.Namespace  # the command line's
     failures: catalogue.Catalogue

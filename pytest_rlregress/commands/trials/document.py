@@ -1,4 +1,4 @@
-"""What a command with trials prints: a line for every trial, then its answer as text, Markdown and JSON.
+"""Print for a command with trials: a line for every trial, then its answer as text, Markdown and JSON.
 
 A section's body is laid out once: a terminal shows it as it is, Markdown as a block of code, so that nothing in it is
 markup. Nothing is shown before ``redact``: no credentials of an index, no home folder, no control characters.

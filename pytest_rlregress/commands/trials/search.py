@@ -12,7 +12,7 @@ NONE: Units = frozenset()
 
 
 class State(enum.StrEnum):
-    """What a candidate is to one test."""
+    """The result of a candidate for one test."""
 
     GOOD = "good"
     BAD = "bad"  # the failure of the bad end

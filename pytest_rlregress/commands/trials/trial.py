@@ -198,7 +198,7 @@ class TrialRunner:
 
 @dataclass(frozen=True)
 class LockChanges:
-    """What changed between two locks."""
+    """The packages that changed between two locks."""
 
     before: Lock
     after: Lock
@@ -224,7 +224,7 @@ class LockChanges:
 
 @dataclass(frozen=True)
 class Upgrades:
-    """What changed between two locks, in units: packages that can only be moved together."""
+    """The packages that changed between two locks, in units: packages that can only be moved together."""
 
     locks: LockChanges
     units: UpgradeUnits

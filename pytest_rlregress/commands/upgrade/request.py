@@ -1,4 +1,4 @@
-"""What an upgrade has to respect: resolve it, and say who forbids what cannot be installed here."""
+"""The conditions of an upgrade: resolve it under them, and say who forbids what cannot be installed here."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pytest_rlregress.stack import COMPONENTS
 
 
 def broken_requirements(names):
-    """What these installed distributions require of installed ones and don't have; what is left out breaks nothing."""
+    """Return what these distributions require of installed ones and don't have; a missing package breaks nothing."""
     installed = {}
     for distribution in metadata.distributions():
         installed.setdefault(canonicalize_name(distribution.metadata["Name"] or ""), distribution)
